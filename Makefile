@@ -1,0 +1,67 @@
+# `make demo` and `make test` need python3 (3.11 or newer) and a way to the package index.
+# They build .venv from a lock file whose hashes pip checks; running them again is quick.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+# One thread for each test process: two processes with two threads each would fight over two cores.
+export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types unit slow format lock clean
+
+help:
+	@echo "make demo    a synthetic table from four parties, and its report"
+	@echo "make test    ruff, mypy and pytest"
+	@echo "make slow    the tests that take minutes or need the large benchmark tables"
+	@echo "make format  lay the code out as 'make test' wants it"
+	@echo "make lock    write the lock files anew (needs uv)"
+	@echo "make clean   remove .venv and every cache"
+
+demo: $(VENV)/.demo-ready
+	$(BIN)/siloweave demo
+
+test: lint types unit
+
+lint: $(VENV)/.test-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test-ready
+	$(BIN)/mypy --strict src
+
+unit: $(VENV)/.test-ready
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+slow: $(VENV)/.test-ready
+	$(BIN)/pytest -m slow $(PYTEST_ARGS)
+
+format: $(VENV)/.test-ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock:
+	scripts/lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+
+# The package itself is installed in place, without asking the index for anything.
+$(VENV)/.demo-ready: requirements.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.test-ready: requirements-test.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements-test.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@ $(VENV)/.demo-ready
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "siloweave needs Python 3.11 or newer, and $(PYTHON) is %d.%d: name another, as in make demo PYTHON=python3.12" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
