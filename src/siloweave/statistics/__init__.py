@@ -1,0 +1,11 @@
+"""Exact functions of codes: marginals, workloads and association. Nothing here is private."""
+
+from siloweave.statistics.marginals import (
+    closure,
+    count_batches,
+    marginal,
+    random_workload,
+    sparse_marginal,
+)
+
+__all__ = ["closure", "count_batches", "marginal", "random_workload", "sparse_marginal"]

@@ -1,0 +1,544 @@
+"""Tables as integer codes, and back.
+
+Every column but ids becomes one small unsigned integer per row. Text and booleans are coded by
+position in the schema; numbers and moments by equal-width bins between declared bounds; a missing
+value is the last code of a column that may have one. Nothing is learned from the rows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from math import prod
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import CapacityError, DataError, SchemaError
+from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
+
+__all__ = ["Clique", "Codes", "Domain", "Encoder"]
+
+Clique = tuple[str, ...]
+_Unsigned = NDArray[np.unsignedinteger]
+_EPOCH = datetime(1970, 1, 1)
+_VERSION = 1
+_TICKS = {"day": 86_400_000_000, "second": 1_000_000, "microsecond": 1}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Attributes and how many codes each has.
+
+    Args:
+        names: Distinct attribute names; their order is the domain order.
+        sizes: Number of codes of each, at least 1.
+
+    Raises:
+        SchemaError: When names repeat, or sizes do not fit them.
+
+    Example:
+        >>> domain = Domain(("age", "sex"), (5, 2))
+        >>> domain.shape(("age", "sex")), domain.size(), domain.canonical(("sex", "age"))
+        ((5, 2), 10, ('age', 'sex'))
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.sizes):
+            raise SchemaError(f"a domain of {len(self.names)} names has {len(self.sizes)} sizes")
+        if len(set(self.names)) < len(self.names):
+            raise SchemaError(f"a domain names an attribute twice: {', '.join(self.names)}")
+        if any(size < 1 for size in self.sizes):
+            raise SchemaError(f"domain sizes must be at least 1, not {min(self.sizes)}")
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Where each attribute stands in the domain order."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    def position(self, name: str) -> int:
+        """Return where an attribute stands in the domain order.
+
+        Raises:
+            SchemaError: When the domain has no such attribute.
+        """
+        try:
+            return self.positions[name]
+        except KeyError:
+            raise SchemaError(
+                f"the domain has no attribute {name!r}; it has {', '.join(self.names)}"
+            ) from None
+
+    def size_of(self, name: str) -> int:
+        """Return how many codes an attribute has."""
+        return self.sizes[self.position(name)]
+
+    def shape(self, clique: Sequence[str]) -> tuple[int, ...]:
+        """Return the sizes of a clique's attributes, in the clique's order."""
+        return tuple(self.sizes[self.position(name)] for name in clique)
+
+    def size(self, clique: Sequence[str] | None = None) -> int:
+        """Return the number of cells of a clique, or of the whole domain; 1 for the empty one."""
+        return prod(self.sizes if clique is None else self.shape(clique))
+
+    def canonical(self, names: Iterable[str]) -> Clique:
+        """Return names as a clique: each once, in domain order.
+
+        Raises:
+            SchemaError: When the domain lacks one of them.
+        """
+        return tuple(sorted(set(names), key=self.position))
+
+    def project(self, names: Iterable[str]) -> "Domain":
+        """Return the domain of some attributes, in domain order."""
+        clique = self.canonical(names)
+        return Domain(clique, self.shape(clique))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Codes:
+    """A table as codes: one unsigned array per attribute, of the smallest type that fits.
+
+    Args:
+        domain: The attributes and their sizes.
+        columns: One array per attribute, equally long, each code below its size.
+
+    Raises:
+        DataError: When the arrays do not fit the domain or each other.
+
+    Example:
+        >>> codes = Codes(Domain(("a", "b"), (2, 3)), (np.array([0, 1]), np.array([2, 1])))
+        >>> codes.flat(("a", "b")).tolist()
+        [2, 4]
+    """
+
+    domain: Domain
+    columns: tuple[_Unsigned, ...]
+
+    def __post_init__(self) -> None:
+        names, sizes = self.domain.names, self.domain.sizes
+        if len(self.columns) != len(names):
+            raise DataError(f"{len(self.columns)} columns of codes for {len(names)} attributes")
+        if len({len(column) for column in self.columns}) > 1:
+            raise DataError("columns of codes have different lengths")
+        fitted = []
+        for name, size, column in zip(names, sizes, self.columns, strict=True):
+            array = np.asarray(column)
+            if array.ndim != 1 or array.dtype.kind not in "iu":
+                raise DataError(f"codes of {name!r} must be one-dimensional whole numbers")
+            if len(array) and (int(array.min()) < 0 or int(array.max()) >= size):
+                raise DataError(f"codes of {name!r} must be from 0 to {size - 1}")
+            fitted.append(array.astype(_smallest(size), copy=False))
+        object.__setattr__(self, "columns", tuple(fitted))
+
+    def __repr__(self) -> str:
+        return f"Codes({self.num_rows} rows: {', '.join(self.domain.names)})"
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.columns[0]) if self.columns else 0
+
+    def column(self, name: str) -> _Unsigned:
+        """Return one attribute's codes, one per row."""
+        return self.columns[self.domain.position(name)]
+
+    def take(self, indices: NDArray[np.integer] | Sequence[int]) -> "Codes":
+        """Return the rows at some positions, in that order; positions may repeat."""
+        rows = np.asarray(indices, dtype=np.intp)
+        return _trusted(self.domain, tuple(column[rows] for column in self.columns))
+
+    def project(self, names: Iterable[str]) -> "Codes":
+        """Return the codes of some attributes, in domain order."""
+        domain = self.domain.project(names)
+        return _trusted(domain, tuple(self.column(name) for name in domain.names))
+
+    def flat(self, clique: Sequence[str]) -> NDArray[np.int64]:
+        """Return each row's cell in a clique's table.
+
+        Args:
+            clique: Attributes, in the order of the table's axes.
+
+        Returns:
+            int64 per row, from 0 to ``domain.size(clique) - 1``, last attribute fastest (C order).
+
+        Raises:
+            CapacityError: When the clique has 2**63 cells or more.
+        """
+        positions = [self.domain.position(name) for name in clique]
+        if not positions:
+            return np.zeros(self.num_rows, dtype=np.int64)
+        if prod(self.domain.sizes[i] for i in positions) >= 2**63:
+            raise CapacityError(
+                f"the clique {', '.join(clique)} has 2**63 cells or more; use fewer columns or bins"
+            )
+        index: NDArray[np.int64] = self.columns[positions[0]].astype(np.int64)
+        for i in positions[1:]:
+            index *= self.domain.sizes[i]
+            index += self.columns[i]
+        return index
+
+    @staticmethod
+    def concat(parts: Sequence["Codes"]) -> "Codes":
+        """Stack codes of one domain.
+
+        Args:
+            parts: At least one.
+
+        Returns:
+            All rows, in order.
+
+        Raises:
+            DataError: When there is none, or their domains differ.
+        """
+        if not parts:
+            raise DataError("nothing to stack: give at least one set of codes")
+        domain = parts[0].domain
+        for i, part in enumerate(parts):
+            if part.domain != domain:
+                raise DataError(f"part {i} is coded in another domain than part 0")
+        columns = zip(*(part.columns for part in parts), strict=True)
+        return _trusted(domain, tuple(np.concatenate(column) for column in columns))
+
+
+def _smallest(size: int) -> type[np.unsignedinteger]:
+    for dtype in (np.uint8, np.uint16, np.uint32):
+        if size - 1 <= np.iinfo(dtype).max:
+            return dtype
+    return np.uint64
+
+
+def _trusted(domain: Domain, columns: tuple[_Unsigned, ...]) -> Codes:
+    """Make codes of columns that were checked already."""
+    codes = object.__new__(Codes)
+    object.__setattr__(codes, "domain", domain)
+    object.__setattr__(codes, "columns", columns)
+    return codes
+
+
+class _File(msgspec.Struct, frozen=True):
+    format: Literal["siloweave-encoder"]
+    version: int
+    columns: tuple[Column, ...]
+    bins: int
+    bins_per_column: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How a schema's columns become codes, and back; depends on the schema alone.
+
+    A categorical or boolean column has one code per value. Integers and datetimes with no more
+    values than bins have one code per value, else equal-width bins of whole values; continuous
+    columns have equal-width bins. ``missing`` adds a last code. Columns of kind ``id`` are left
+    out and come back as running numbers.
+
+    Args:
+        schema: Facts about every column; numbers and datetimes need both bounds.
+        bins: How many bins a column of numbers or moments has at most, at least 1.
+        bins_per_column: Other numbers of bins for some columns.
+
+    Raises:
+        SchemaError: When a bound is not declared, or bins are below 1 or for no such column.
+
+    Example:
+        >>> schema = Schema((Column("age", "integer", low=0, high=99),))
+        >>> encoder = Encoder(schema, bins=10)
+        >>> table = Table.from_columns({"age": (np.array([5, 99]), None)})
+        >>> encoder.encode(table).column("age").tolist()
+        [0, 9]
+    """
+
+    schema: Schema
+    bins: int = 32
+    bins_per_column: dict[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        per = dict(self.bins_per_column or {})
+        object.__setattr__(self, "bins_per_column", per)
+        for name, bins in (("bins", self.bins), *per.items()):
+            if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+                raise SchemaError(f"{name}: {bins!r} bins; give a whole number of 1 or more")
+        for name in per:
+            if self.schema[name].kind not in _BINNED:
+                raise SchemaError(f"bins_per_column: column {name!r} is not binned; leave it out")
+        for column in self.schema.columns:
+            if column.kind in _BINNED and (column.low is None or column.high is None):
+                raise SchemaError(
+                    f"column {column.name!r} has no declared low and high; add both to the schema "
+                    "(Schema.detect proposes them from data)"
+                )
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The coded attributes: every column but ids, in schema order."""
+        columns = self._coded
+        return Domain(
+            tuple(column.name for column in columns),
+            tuple(self._values(column) + column.missing for column in columns),
+        )
+
+    @cached_property
+    def _coded(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.schema.columns if column.kind != "id")
+
+    @cached_property
+    def _edges(self) -> dict[str, NDArray[np.int64] | NDArray[np.float64]]:
+        per = self.bins_per_column or {}
+        return {
+            column.name: _edges(column, per.get(column.name, self.bins))
+            for column in self._coded
+            if column.kind in _BINNED
+        }
+
+    def _values(self, column: Column) -> int:
+        if column.kind == "categorical":
+            return len(column.categories)
+        return 2 if column.kind == "boolean" else len(self._edges[column.name]) - 1
+
+    def encode(self, table: Table) -> Codes:
+        """Code a table's rows.
+
+        Args:
+            table: Has every coded column of the schema, and no column the schema lacks.
+
+        Returns:
+            The codes, in row order.
+
+        Raises:
+            DataError: When the table has no rows.
+            SchemaError: When columns differ from the schema's, or rows hold a value outside it
+                (says how many, never which); an unseen category goes to ``other`` if declared.
+        """
+        self._check_columns(table)
+        arrays = []
+        for column in self._coded:
+            if column.kind in _BINNED:
+                codes, mask = self._binned(column, table)
+            else:
+                codes, mask = _looked_up(column, table)
+            gone = int(np.count_nonzero(mask))
+            if gone:
+                if not column.missing:
+                    raise SchemaError(
+                        f"column {column.name!r}: {gone} rows have no value, but the schema says "
+                        "missing=False; declare missing=True, or drop those rows"
+                    )
+                codes[mask] = self._values(column)
+            size = self.domain.size_of(column.name)
+            arrays.append(codes.astype(_smallest(size)))
+        return _trusted(self.domain, tuple(arrays))
+
+    def _check_columns(self, table: Table) -> None:
+        absent = [column.name for column in self._coded if column.name not in table.names]
+        if absent:
+            raise SchemaError(
+                f"the table lacks columns of the schema: {', '.join(absent)}; add them, or use "
+                "Schema.select"
+            )
+        extra = [name for name in table.names if name not in self.schema.names]
+        if extra:
+            raise SchemaError(
+                f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
+                "leave them out with Table.select"
+            )
+        if table.num_rows == 0:
+            raise DataError("the table has no rows; a party needs at least one")
+
+    def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        edges = self._edges[column.name]
+        values, mask = _numbers(column, table)
+        outside = (values < edges[0]) | (values > _last(column))
+        outside &= ~mask
+        wrong = int(np.count_nonzero(outside))
+        if wrong:
+            raise SchemaError(
+                f"column {column.name!r}: {wrong} rows are outside its bounds "
+                f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
+            )
+        codes = np.searchsorted(edges[1:-1], values, side="right")
+        return codes, mask
+
+    def decode(self, codes: Codes, *, key: Key, like: Table | None = None) -> Table:
+        """Turn codes back into values.
+
+        Args:
+            codes: In this encoder's domain.
+            key: Where inside its bin a value falls: uniform, whole where the column is.
+            like: The result's frame and types are this table's.
+
+        Returns:
+            A table with the schema's columns in order: missing codes are missing again, ids run
+            from 1.
+
+        Raises:
+            DataError: When the codes are of another domain.
+        """
+        if codes.domain != self.domain:
+            raise DataError("these codes were made by another encoder: the domains differ")
+        columns: dict[str, tuple[object, NDArray[np.bool_] | None]] = {}
+        for column in self.schema.columns:
+            if column.kind == "id":
+                columns[column.name] = (np.arange(1, codes.num_rows + 1), None)
+                continue
+            found = codes.column(column.name).astype(np.int64)
+            mask = found >= self._values(column)
+            known = np.where(mask, 0, found)
+            if column.kind in _BINNED:
+                values = self._drawn(column, known, generator(fold_in(key, "decode", column.name)))
+                if column.kind == "datetime":
+                    values = _as_moments(column, values, mask, like)
+            else:
+                options = (False, True) if column.kind == "boolean" else column.categories
+                values = _as_array(options)[known]
+            columns[column.name] = (values, mask if column.missing else None)
+        return Table.from_columns(columns, like)
+
+    def _drawn(
+        self, column: Column, codes: NDArray[np.int64], random: np.random.Generator
+    ) -> NDArray[np.generic]:
+        edges = self._edges[column.name]
+        low, high = edges[codes], edges[codes + 1]
+        if column.kind != "continuous":
+            return random.integers(low, high)
+        drawn = low + (high - low) * random.random(len(codes))
+        inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
+        return np.clip(drawn, low, inside)
+
+    def to_json(self) -> str:
+        """Return the encoder as JSON text, with a version; `from_json` reads it back."""
+        file = _File(
+            "siloweave-encoder",
+            _VERSION,
+            self.schema.columns,
+            self.bins,
+            self.bins_per_column or {},
+        )
+        return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Encoder":
+        """Read an encoder that `to_json` wrote.
+
+        Raises:
+            SchemaError: When the text is not such JSON, names the field that is wrong.
+        """
+        try:
+            file = msgspec.json.decode(text, type=_File)
+        except msgspec.DecodeError as error:
+            raise SchemaError(f"not an encoder file: {error}") from None
+        if file.version != _VERSION:
+            raise SchemaError(
+                f"encoder file version {file.version}; this siloweave reads {_VERSION}: "
+                "write it again with this version"
+            )
+        return cls(Schema(file.columns), file.bins, file.bins_per_column)
+
+
+_BINNED = ("integer", "continuous", "datetime")
+
+
+def _tick(column: Column) -> int:
+    """Microseconds per step of a datetime column, as its bounds or format tell."""
+    if column.format is not None and not any(
+        code in column.format for code in ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s")
+    ):
+        return _TICKS["day"]
+    bounds = (str(column.low), str(column.high))
+    if all(len(bound) <= 10 for bound in bounds):
+        return _TICKS["day"]
+    moments = [datetime.fromisoformat(bound) for bound in bounds]
+    fraction = any(moment.microsecond for moment in moments) or any("." in b for b in bounds)
+    return _TICKS["microsecond" if fraction else "second"]
+
+
+def _steps(column: Column, bound: object) -> int:
+    microseconds = (datetime.fromisoformat(str(bound)) - _EPOCH) // timedelta(microseconds=1)
+    return microseconds // _tick(column)
+
+
+def _last(column: Column) -> int | float:
+    if column.kind == "datetime":
+        return _steps(column, column.high)
+    assert column.high is not None and not isinstance(column.high, str)
+    return column.high
+
+
+def _edges(column: Column, bins: int) -> NDArray[np.int64] | NDArray[np.float64]:
+    """Bin c holds edges[c] <= value < edges[c+1]; continuous: the last bin holds its end too."""
+    if column.kind == "continuous":
+        low, high = float(column.low or 0.0), float(column.high or 0.0)
+        if low == high:
+            return np.array([low, high])
+        edges = np.linspace(low, high, bins + 1)
+        if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
+            raise SchemaError(
+                f"column {column.name!r}: {bins} bins between {low!r} and {high!r} are too narrow "
+                "or too wide for float64; use fewer bins or other bounds"
+            )
+        return edges
+    last = int(_last(column))
+    first = _steps(column, column.low) if column.kind == "datetime" else int(column.low or 0)
+    count = last - first + 1
+    used = min(bins, count)
+    return np.array([first - (-i * count // used) for i in range(used + 1)], dtype=np.int64)
+
+
+def _numbers(
+    column: Column, table: Table
+) -> tuple[NDArray[np.int64] | NDArray[np.float64], NDArray[np.bool_]]:
+    if column.kind == "integer":
+        return table.integers(column.name)
+    if column.kind == "continuous":
+        return table.floats(column.name)
+    microseconds, mask = table.moments(column.name, column.format)
+    return microseconds // _tick(column), mask
+
+
+def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    options = (False, True) if column.kind == "boolean" else column.categories
+    codes = table.lookup(column.name, options).astype(np.int64)
+    unseen = codes == -2
+    wrong = int(np.count_nonzero(unseen))
+    if wrong:
+        if column.other is None:
+            raise SchemaError(
+                f"column {column.name!r}: {wrong} rows hold a value that is none of its "
+                f"{len(options)} categories; add it to the schema, or declare a category as other"
+            )
+        codes[unseen] = column.categories.index(column.other)
+    return codes, codes == -1
+
+
+def _as_array(options: Sequence[object]) -> NDArray[np.generic]:
+    if isinstance(options[0], str):
+        array = np.empty(len(options), dtype=object)
+        array[:] = options
+        return array
+    return np.array(options)
+
+
+def _as_moments(
+    column: Column,
+    steps: NDArray[np.generic],
+    mask: NDArray[np.bool_],
+    like: Table | None,
+) -> NDArray[np.generic]:
+    moments = (steps.astype(np.int64) * _tick(column)).astype("datetime64[us]")
+    text = column.format is not None
+    if like is not None and column.name in like.names:
+        text = like.kind(column.name) == "text"
+    if not text:
+        return moments
+    items: list[datetime] = moments.tolist()
+    written = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        written[i] = item.strftime(column.format) if column.format else item.isoformat()
+    return written

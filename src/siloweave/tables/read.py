@@ -1,0 +1,630 @@
+"""Tables in and out: the one place that knows dataframe libraries.
+
+A `Table` wraps one polars frame with few types (text, whole numbers, numbers, booleans, moments)
+and remembers what it was made from, so that pandas in gives pandas out.
+"""
+
+import csv
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from siloweave.errors import DataError, SchemaError
+
+__all__ = ["Table", "read", "read_batches", "write"]
+
+_WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
+_MOMENT = pl.Datetime("us")
+_TARGETS: dict[type, Any] = {
+    bool: pl.Boolean,
+    int: pl.Int64,
+    float: pl.Float64,
+    str: pl.String,
+}
+_NAMES = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a table was made from: the kind of frame, its own types, whether it was text."""
+
+    kind: Literal["pandas", "polars", "arrow", "file"] = "file"
+    dtypes: Mapping[str, Any] = field(default_factory=dict)
+    text: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """Rows and named columns, read-only; made by `read` or `Table.from_columns`.
+
+    Example:
+        >>> table = Table.from_columns({"age": (np.array([30, 0]), np.array([False, True]))})
+        >>> table.names, table.num_rows, table.missing("age").tolist()
+        (('age',), 2, [False, True])
+    """
+
+    _frame: pl.DataFrame
+    _origin: _Origin = field(default_factory=_Origin)
+
+    def __repr__(self) -> str:
+        return f"Table({self.num_rows} rows: {', '.join(self.names)})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, in order."""
+        return tuple(self._frame.columns)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return self._frame.height
+
+    def values(self, name: str) -> np.ndarray:
+        """Return one column's values.
+
+        Args:
+            name: The column.
+
+        Returns:
+            One value per row: int64, float64, bool, datetime64[us] or object (text). Where
+            `missing` is true the value is meaningless (0, NaN, False, NaT, None).
+
+        Raises:
+            DataError: When there is no such column.
+        """
+        series = self._series(name)
+        if series.dtype in _WHOLE:
+            return series.fill_null(0).cast(pl.Int64).to_numpy()
+        if series.dtype == pl.Float64:
+            return series.fill_null(float("nan")).to_numpy()
+        if series.dtype == pl.Boolean:
+            return series.fill_null(False).to_numpy()
+        if series.dtype == _MOMENT:
+            return series.to_numpy()
+        values = np.empty(len(series), dtype=object)
+        values[:] = series.to_list()
+        return values
+
+    def missing(self, name: str) -> np.ndarray:
+        """Return a mask of one column's missing values, one boolean per row."""
+        return self._series(name).is_null().to_numpy()
+
+    def kind(self, name: str) -> str:
+        """Return one column's type: text, whole numbers, numbers, booleans, moments or nothing."""
+        dtype = self._series(name).dtype
+        if dtype in _WHOLE:
+            return "whole numbers"
+        if dtype == _MOMENT:
+            return "moments"
+        return _NAMES.get(str(dtype), "nothing")
+
+    def levels(self, name: str) -> tuple[str, ...] | None:
+        """Return the declared values of a column that came as a categorical type, else None."""
+        dtype = self._origin.dtypes.get(name)
+        if isinstance(dtype, pl.Enum):
+            return tuple(dtype.categories.to_list())
+        if isinstance(dtype, pl.Categorical) or str(dtype) == "category":
+            return tuple(map(str, self._series(name).cast(pl.String).drop_nulls().unique().sort()))
+        return None
+
+    def take(self, indices: np.ndarray | Sequence[int]) -> "Table":
+        """Return the rows at some positions, in that order; positions may repeat."""
+        return Table(self._frame[np.asarray(indices, dtype=np.int64)], self._origin)
+
+    def select(self, names: Sequence[str]) -> "Table":
+        """Return some columns, in the order given.
+
+        Raises:
+            DataError: When a column is not there.
+        """
+        for name in names:
+            self._series(name)
+        return Table(self._frame.select(list(names)), self._origin)
+
+    def to_native(self) -> Any:
+        """Return the same kind of frame as was given, with its types.
+
+        Returns:
+            pandas for pandas, polars for polars, arrow for arrow; for a file or columns pandas
+            where it is installed, else polars. Whole numbers with missing values become
+            ``Int64`` in pandas unless the frame given had another type.
+        """
+        kind = self._origin.kind
+        if kind == "file":
+            kind = "pandas" if find_spec("pandas") else "polars"
+        if kind == "pandas":
+            return _to_pandas(self._frame, self._origin.dtypes)
+        frame = self._frame
+        if kind == "polars":
+            dtypes = self._origin.dtypes
+            return frame.with_columns(
+                _restored(frame[name], dtypes[name]) for name in frame.columns if name in dtypes
+            )
+        arrow = frame.to_arrow()
+        for i, name in enumerate(frame.columns):
+            if name in self._origin.dtypes:
+                arrow = _cast_arrow(arrow, i, name, self._origin.dtypes[name])
+        return arrow
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Mapping[str, tuple[Any, np.ndarray | None]],
+        like: "Table | None" = None,
+    ) -> "Table":
+        """Make a table from arrays.
+
+        Args:
+            columns: Name to (values, mask of missing or None): whole numbers, numbers, booleans,
+                datetime64 or text, one per row.
+            like: `to_native` returns the same kind of frame and types as this one's.
+
+        Returns:
+            The table.
+
+        Raises:
+            DataError: When lengths differ or values are of no usable type.
+        """
+        series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
+        lengths = {len(one) for one in series}
+        if len(lengths) > 1:
+            raise DataError(f"columns have different lengths: {sorted(lengths)}")
+        return cls(_normal(pl.DataFrame(series)), like._origin if like else _Origin())
+
+    # What coding needs, vectorised here so that nothing else touches a dataframe library.
+
+    def lookup(self, name: str, categories: Sequence[Any]) -> np.ndarray:
+        """Return each value's position among some categories.
+
+        Args:
+            name: The column.
+            categories: Distinct values of one type.
+
+        Returns:
+            int32 per row: the position, -1 where missing, -2 where not among them.
+
+        Raises:
+            SchemaError: When the column's type cannot hold such categories.
+        """
+        series = self._series(name)
+        absent = series.is_null()
+        aligned = self._aligned(series, type(categories[0]))
+        codes = aligned.replace_strict(
+            pl.Series(list(categories), dtype=aligned.dtype),
+            pl.Series(range(len(categories)), dtype=pl.Int32),
+            default=-2,
+            return_dtype=pl.Int32,
+        )
+        found = codes.to_numpy()
+        return np.where(absent.to_numpy(), np.int32(-1), found)
+
+    def integers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return one column as int64 and its mask of missing; numbers must be whole.
+
+        Raises:
+            SchemaError: When values are not whole numbers.
+        """
+        series = self._series(name)
+        mask = series.is_null().to_numpy()
+        if series.dtype not in _WHOLE:
+            numbers = self._numeric(series, "whole numbers")
+            whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
+            wrong = int((~whole).sum())
+            if wrong:
+                raise SchemaError(
+                    f"column {name!r}: {wrong} rows hold no whole number; declare it continuous, "
+                    "or round them"
+                )
+            series = numbers if series.dtype != pl.String else series.str.strip_chars()
+            series = series.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64))
+        return series.fill_null(0).cast(pl.Int64).to_numpy(), mask
+
+    def floats(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return one column as float64 and its mask of missing (0.0 there).
+
+        Raises:
+            SchemaError: When values are not numbers.
+        """
+        series = self._series(name)
+        numbers = self._numeric(series, "numbers")
+        return numbers.fill_null(0.0).to_numpy(), series.is_null().to_numpy()
+
+    def moments(self, name: str, format: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return one datetime column as int64 microseconds since 1970 (UTC) and its missing mask.
+
+        Args:
+            name: The column.
+            format: How text is written (``strptime`` codes); ISO-8601 when None.
+
+        Raises:
+            SchemaError: When values are no moments, or text does not follow the format.
+        """
+        series = self._series(name)
+        mask = series.is_null().to_numpy()
+        if series.dtype == pl.String:
+            series = _parsed(series, format)
+            wrong = int(series.is_null().sum()) - int(mask.sum())
+            if wrong:
+                raise SchemaError(
+                    f"column {name!r}: {wrong} rows do not follow the datetime format "
+                    f"{format or 'ISO-8601'!r}; correct the column's format in the schema"
+                )
+        elif series.dtype not in (_MOMENT, pl.Null):
+            raise SchemaError(
+                f"column {name!r} holds {self.kind(name)}, but the schema says datetime"
+            )
+        return series.cast(_MOMENT).cast(pl.Int64).fill_null(0).to_numpy(), mask
+
+    def counts(self, name: str) -> tuple[list[Any], list[int]]:
+        """Return one column's distinct values, most frequent first (ties by value), and counts."""
+        series = self._series(name).drop_nulls().rename("value")
+        table = series.value_counts(name="count").sort("count", "value", descending=[True, False])
+        return table["value"].to_list(), table["count"].to_list()
+
+    def _series(self, name: str) -> pl.Series:
+        if name not in self._frame.columns:
+            raise DataError(f"the table has no column {name!r}; it has {', '.join(self.names)}")
+        return self._frame[name]
+
+    def _numeric(self, series: pl.Series, wanted: str) -> pl.Series:
+        name, missing = series.name, series.null_count()
+        if series.dtype == pl.String and self._origin.text:
+            numbers = series.str.strip_chars().cast(pl.Float64, strict=False)
+            wrong = numbers.null_count() - missing
+            if wrong == 0:
+                return numbers.fill_nan(None)
+            raise SchemaError(
+                f"column {name!r}: {wrong} rows hold text, but the schema says {wanted}"
+            )
+        if series.dtype not in _WHOLE and series.dtype not in (pl.Float64, pl.Null):
+            raise SchemaError(
+                f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}"
+            )
+        return series.cast(pl.Float64)
+
+    def _aligned(self, series: pl.Series, kind: type) -> pl.Series:
+        target, found = _TARGETS[kind], series.dtype
+        whole = found in _WHOLE
+        if found in (target, pl.Null) or (whole and kind in (int, float)):
+            return series.cast(target)
+        if found == pl.Float64 and kind is int:
+            return series.cast(pl.Int64, strict=False).set(series != series.round(), None)
+        if self._origin.text:
+            if found == pl.String and kind is bool:
+                return (
+                    series.str.strip_chars()
+                    .str.to_lowercase()
+                    .replace_strict(
+                        ["true", "false"], [True, False], default=None, return_dtype=pl.Boolean
+                    )
+                )
+            if found == pl.String:
+                return series.str.strip_chars().cast(target, strict=False)
+            if whole and kind is str:
+                return series.cast(pl.String)
+            if whole and kind is bool:
+                return series.cast(pl.Int64).replace_strict(
+                    [0, 1], [False, True], default=None, return_dtype=pl.Boolean
+                )
+        wanted = {bool: "booleans", int: "whole numbers", float: "numbers", str: "text"}[kind]
+        raise SchemaError(
+            f"column {series.name!r} holds {self.kind(series.name)}, but the schema's categories "
+            f"are {wanted}; write the categories in the column's type, or convert the column"
+        )
+
+
+def read(source: Any, *, columns: Sequence[str] | None = None) -> Table:
+    """Read a table.
+
+    Args:
+        source: A path of a CSV or Parquet file, a pandas, polars or arrow frame, or a `Table`. In
+            a CSV an empty field is missing; types are those that every value of a column fits.
+        columns: Which columns to take, in this order; all when None.
+
+    Returns:
+        The table. Text stays text; a pandas index is dropped.
+
+    Raises:
+        DataError: When the file is missing, unreadable or no table, a column name repeats or is
+            no text, or a column's type is none that a table can hold.
+
+    Example:
+        >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
+        [False, True]
+    """
+    table = _read_any(source)
+    return table if columns is None else table.select(columns)
+
+
+def read_batches(
+    path: str | os.PathLike[str], batch_rows: int, *, columns: Sequence[str] | None = None
+) -> Iterator[Table]:
+    """Read a CSV or Parquet file in pieces, in order, without holding it whole.
+
+    Columns of a CSV stay text here, since no piece knows the types of the next; coding them by a
+    schema reads the numbers.
+
+    Args:
+        path: The file.
+        batch_rows: Rows per piece, at least 1; the last piece may have fewer.
+        columns: Which columns to take; all when None.
+
+    Yields:
+        Tables of ``batch_rows`` rows.
+
+    Raises:
+        DataError: As `read`, or when ``batch_rows`` < 1.
+    """
+    if batch_rows < 1:
+        raise DataError(f"batch_rows={batch_rows}: give 1 or more")
+    file = _file(path)
+    try:
+        if file.suffix.lower() == ".csv":
+            _csv_header(file)
+            lazy, origin = pl.scan_csv(file, infer_schema=False, glob=False), _Origin(text=True)
+        else:
+            lazy, origin = pl.scan_parquet(file, glob=False), _Origin()
+        if columns is not None:
+            lazy = lazy.select(list(columns))
+        for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
+            yield Table(_normal(frame), origin)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, error) from None
+
+
+def write(table: Table, path: str | os.PathLike[str]) -> None:
+    """Write a table as CSV or Parquet: whole or not at all.
+
+    Args:
+        table: What to write.
+        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
+
+    Raises:
+        DataError: When the folder is missing or the name ends otherwise.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
+    if not target.parent.is_dir():
+        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=suffix)
+    os.close(handle)
+    try:
+        if suffix == ".csv":
+            table._frame.write_csv(temporary)
+        else:
+            table._frame.write_parquet(temporary, compression="zstd")
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read_any(source: Any) -> Table:
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return _read_file(_file(source))
+    if isinstance(source, pl.DataFrame):
+        return Table(_normal(source), _Origin("polars", dict(source.schema)))
+    package = type(source).__module__.partition(".")[0]
+    if package == "pandas" and type(source).__name__ == "DataFrame":
+        return _from_pandas(source)
+    if hasattr(source, "__arrow_c_stream__"):
+        names = list(getattr(source, "column_names", ()))
+        _unique(names, "the frame")
+        kind: Literal["arrow", "polars"] = "arrow" if package == "pyarrow" else "polars"
+        dtypes = {one.name: one.type for one in source.schema} if kind == "arrow" else {}
+        return Table(_normal(pl.DataFrame(source)), _Origin(kind, dtypes))
+    raise DataError(
+        f"cannot read a {type(source).__name__}; give a path (.csv, .parquet) or a pandas, polars "
+        "or arrow frame"
+    )
+
+
+def _file(path: str | os.PathLike[str]) -> Path:
+    file = Path(path)
+    if not file.is_file():
+        raise DataError(f"there is no file {str(file)!r}; check the path")
+    if file.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"cannot read {file.name!r}: the name must end in .csv or .parquet")
+    return file
+
+
+def _read_file(file: Path) -> Table:
+    try:
+        if file.suffix.lower() == ".parquet":
+            return Table(_normal(pl.read_parquet(file, glob=False)), _Origin())
+        _csv_header(file)
+        raw = pl.read_csv(file, infer_schema=False, glob=False)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, error) from None
+    return Table(_normal(raw.select(_typed(raw[name]) for name in raw.columns)), _Origin(text=True))
+
+
+def _unreadable(file: Path, error: Exception) -> DataError:
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return DataError(f"cannot read {str(file)!r} as a table: {first}")
+
+
+def _csv_header(file: Path) -> None:
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        names = next(csv.reader(lines), [])
+    if not names:
+        raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+    _unique(names, repr(str(file)))
+
+
+def _unique(names: Sequence[Any], where: str) -> None:
+    twice = sorted({str(name) for name in names if list(names).count(name) > 1})
+    if twice:
+        raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
+    odd = [name for name in names if not isinstance(name, str) or not name]
+    if odd:
+        raise DataError(f"{where} has column names that are no text: {odd}; rename them")
+
+
+def _typed(text: pl.Series) -> pl.Series:
+    """Give a CSV column the narrowest type that every value fits and no text is lost by."""
+    values = text.drop_nulls().str.strip_chars()
+    if values.is_empty() or values.str.contains(r"^[+-]?0\d|^\+").any():
+        return text
+    if set(values.head(2).to_list()) <= {"true", "false", "True", "False"}:
+        lower = text.str.strip_chars().str.to_lowercase()
+        flags = lower.replace_strict(
+            ["true", "false"], [True, False], default=None, return_dtype=pl.Boolean
+        )
+        return flags if flags.null_count() == text.null_count() else text
+    for dtype in (pl.Int64, pl.Float64):
+        if values.cast(dtype, strict=False).null_count() == 0:
+            return text.str.strip_chars().cast(dtype)
+    return text
+
+
+def _normal(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(_normal_series(frame[name]) for name in frame.columns)
+
+
+def _normal_series(series: pl.Series) -> pl.Series:
+    dtype = series.dtype
+    if dtype == pl.Float64 or dtype == pl.Float32 or isinstance(dtype, pl.Decimal):
+        return series.cast(pl.Float64).fill_nan(None)
+    if dtype in _WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == _MOMENT:
+        return series
+    if isinstance(dtype, pl.Enum | pl.Categorical):
+        return series.cast(pl.String)
+    if isinstance(dtype, pl.Datetime):
+        moved = series.dt.convert_time_zone("UTC") if dtype.time_zone else series
+        return moved.dt.replace_time_zone(None).cast(_MOMENT)
+    if dtype == pl.Date:
+        return series.cast(_MOMENT)
+    if dtype.is_integer():
+        small = series.cast(pl.Int64, strict=False)
+        if small.null_count() == series.null_count():
+            return small
+    raise DataError(
+        f"column {series.name!r} has type {dtype}, which a table cannot hold; convert it to text, "
+        "numbers, booleans or datetimes, or drop it"
+    )
+
+
+def _series_of(name: str, values: Any, mask: np.ndarray | None) -> pl.Series:
+    array = np.asarray(values)
+    if array.dtype.kind == "O" or array.dtype.kind in "US":
+        items = array.tolist()
+        if mask is not None:
+            items = [None if gone else item for item, gone in zip(items, mask, strict=True)]
+        try:
+            return pl.Series(name, items, strict=True)
+        except (TypeError, pl.exceptions.PolarsError):
+            raise DataError(f"column {name!r} mixes types; convert it to one type") from None
+    if array.dtype.kind == "M":
+        array = array.astype("datetime64[us]")
+    elif array.dtype.kind not in "iufb":
+        raise DataError(f"column {name!r} has type {array.dtype}, which a table cannot hold")
+    series = pl.Series(name, array)
+    return series if mask is None else series.set(pl.Series(np.asarray(mask, dtype=bool)), None)
+
+
+def _parsed(series: pl.Series, format: str | None) -> pl.Series:
+    text = series.str.strip_chars()
+    if format is None:
+        moments = text.str.to_datetime("%Y-%m-%d", strict=False, time_unit="us")
+        for one in ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M"):
+            if moments.null_count() == series.null_count():
+                break
+            moments = moments.fill_null(text.str.to_datetime(one, strict=False, time_unit="us"))
+        return moments
+    chrono = format.replace(".%f", "%.f")
+    return text.str.to_datetime(chrono, strict=False, time_unit="us")
+
+
+def _from_pandas(frame: Any) -> Table:
+    _unique(list(frame.columns), "the frame")
+    series = [_from_pandas_series(name, frame[name]) for name in frame.columns]
+    data = pl.DataFrame(series) if series else pl.DataFrame()
+    return Table(_normal(data), _Origin("pandas", {name: frame[name].dtype for name in frame}))
+
+
+def _from_pandas_series(name: str, series: Any) -> pl.Series:
+    if str(series.dtype) == "category":
+        series = series.astype(series.cat.categories.dtype if series.notna().all() else object)
+    kind = getattr(series.dtype, "kind", "O")
+    mask = series.isna().to_numpy(dtype=bool)
+    if kind == "M":
+        if getattr(series.dtype, "tz", None) is not None:
+            series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+        return _series_of(name, series.to_numpy("datetime64[us]"), None)
+    if kind in "iufb":
+        target = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}[kind]
+        filled = series.fillna(False if kind == "b" else 0) if mask.any() else series
+        return _series_of(name, filled.to_numpy(dtype=target), mask)
+    return _series_of(name, series.astype(object).to_numpy(), mask)
+
+
+def _to_pandas(frame: pl.DataFrame, dtypes: Mapping[str, Any]) -> Any:
+    pandas = import_module("pandas")
+    return pandas.DataFrame(
+        {name: _to_pandas_series(pandas, frame[name], dtypes.get(name)) for name in frame.columns}
+    )
+
+
+def _to_pandas_series(pandas: Any, series: pl.Series, dtype: Any) -> Any:
+    mask = series.is_null().to_numpy()
+    if series.dtype in _WHOLE or series.dtype == pl.Boolean:
+        whole = series.dtype != pl.Boolean
+        array = series.fill_null(0 if whole else False).to_numpy().copy()
+        array = array.astype(np.int64) if whole else array
+        kind = pandas.arrays.IntegerArray if whole else pandas.arrays.BooleanArray
+        plain = pandas.Series(kind(array, mask.copy()) if mask.any() else array)
+    elif series.dtype in (pl.String, pl.Null):
+        plain = pandas.Series(series.to_list(), dtype=None if len(series) else object)
+    elif series.dtype == pl.Float64:
+        plain = pandas.Series(series.fill_null(float("nan")).to_numpy().copy())
+    else:
+        plain = pandas.Series(series.to_numpy().copy())
+    if dtype is None:
+        return plain
+    try:
+        return _pandas_cast(pandas, plain, dtype)
+    except (TypeError, ValueError):
+        return plain
+
+
+def _pandas_cast(pandas: Any, plain: Any, dtype: Any) -> Any:
+    if str(dtype) == "category":
+        known = list(dtype.categories)
+        new = [value for value in plain.dropna().unique() if value not in set(known)]
+        return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
+    if getattr(dtype, "tz", None) is not None:
+        return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
+    return plain.astype(dtype)
+
+
+def _restored(series: pl.Series, dtype: pl.DataType) -> pl.Series:
+    try:
+        if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == _MOMENT:
+            zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
+            return zoned.cast(dtype)
+        return series.cast(dtype)
+    except pl.exceptions.PolarsError:
+        return series
+
+
+def _cast_arrow(arrow: Any, position: int, name: str, dtype: Any) -> Any:
+    column = arrow.column(position)
+    try:
+        if getattr(dtype, "tz", None) is not None:
+            column = import_module("pyarrow.compute").assume_timezone(column, "UTC")
+        return arrow.set_column(position, name, column.cast(dtype))
+    except (ValueError, NotImplementedError):
+        return arrow
