@@ -1,0 +1,33 @@
+"""Results and ledgers in, one self-contained page out."""
+
+from siloweave.report.page import render
+from siloweave.report.record import (
+    Association,
+    BudgetTerms,
+    LedgerRow,
+    Marginal,
+    Method,
+    OwnerView,
+    PartyCost,
+    Phase,
+    PublicView,
+    Record,
+    SchemaFact,
+    Sight,
+)
+
+__all__ = [
+    "Association",
+    "BudgetTerms",
+    "LedgerRow",
+    "Marginal",
+    "Method",
+    "OwnerView",
+    "PartyCost",
+    "Phase",
+    "PublicView",
+    "Record",
+    "SchemaFact",
+    "Sight",
+    "render",
+]

@@ -1,0 +1,326 @@
+"""What a run leaves for its report: plain data, JSON both ways, versioned.
+
+A `Record` holds results and ledgers, never rows and never a model. Everything that was computed
+from real rows without being paid for lives in one place, `Record.owner`; `Record.public()` drops
+it, and only a record without it is ever rendered for the public.
+"""
+
+import hashlib
+import math
+from typing import Any, Literal
+
+import msgspec
+
+from siloweave.errors import InputError
+
+VERSION = 1
+
+Guarantee = Literal["dp", "partial", "refuted", "none"]
+Trust = Literal["curator", "secure-sum", "mpc", "local"]
+Setting = str | int | float | bool | list[str] | list[float] | None
+
+
+class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all parts of a record: frozen, by keyword, no unknown fields."""
+
+
+class Method(_Plain, frozen=True, kw_only=True):
+    """The synthesizer that was run.
+
+    Args:
+        name: For example ``"AugFLAIM (Private)"``.
+        family: For example ``"graphical model"``.
+        split: ``"rows"``, ``"columns"`` or ``"central"``.
+        trust: Who is trusted with what (``curator``, ``secure-sum``, ``mpc``, ``local``).
+        guarantee: ``dp``, ``partial``, ``refuted`` or ``none``.
+        paper: Full citation.
+        statement: What is protected, from whom; one or two sentences.
+    """
+
+    name: str
+    family: str
+    split: str
+    trust: Trust
+    guarantee: Guarantee
+    paper: str
+    statement: str
+
+
+class BudgetTerms(_Plain, frozen=True, kw_only=True):
+    """What the study allowed: ε, δ, the unit of protection and the neighbouring relation."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    relation: str
+
+
+class PartyCost(_Plain, frozen=True, kw_only=True):
+    """What one party spent and moved.
+
+    Args:
+        name: The party's name in the roster.
+        rows_public: Its row count if that is public, else None.
+        epsilon: ε spent by this party, recomputed from its ledger (may be infinite).
+        bytes_sent: Bytes on the wire from the party.
+        bytes_received: Bytes on the wire to the party.
+        messages: Replies it sent.
+        rounds: Rounds it joined.
+        ledger_head: Hex digest of its ledger's last line, to compare with the ledger itself.
+    """
+
+    name: str
+    rows_public: int | None
+    epsilon: float
+    bytes_sent: int
+    bytes_received: int
+    messages: int
+    rounds: int
+    ledger_head: str = ""
+
+
+class LedgerRow(_Plain, frozen=True, kw_only=True):
+    """One release, as the party's ledger tells it.
+
+    Args:
+        party: Who released.
+        index: Position in that party's ledger, from 1.
+        step: Part of the algorithm, for example ``"round 3: measure"``.
+        what: What was released, in words.
+        to: Who receives it.
+        mechanism: For example ``"discrete Gaussian"``.
+        parameters: The event's parameters as text.
+        cumulative_epsilon: ε of everything up to and including this release.
+        rho: zCDP cost of this release, if it has one.
+        epsilon: Pure-DP cost of this release, if it has one.
+    """
+
+    party: str
+    index: int
+    step: str
+    what: str
+    to: str
+    mechanism: str
+    parameters: str
+    cumulative_epsilon: float
+    rho: float | None = None
+    epsilon: float | None = None
+
+
+class Sight(_Plain, frozen=True, kw_only=True):
+    """One line of *who could see what*: the observer, what it sees, and what protects it."""
+
+    who: str
+    sees: str
+    protected_by: str
+
+
+class Phase(_Plain, frozen=True, kw_only=True):
+    """A stage of the run and the wall-clock seconds it took."""
+
+    name: str
+    seconds: float
+
+
+class SchemaFact(_Plain, frozen=True, kw_only=True):
+    """How a fact about a column became public.
+
+    Args:
+        column: Column name.
+        kind: Column kind.
+        facts: Which facts, for example ``"categories, missing"``.
+        how: ``declared`` (known beforehand), ``paid`` (a release in the ledger) or ``free``
+            (taken from the data and paid by nobody).
+    """
+
+    column: str
+    kind: str
+    facts: str
+    how: Literal["declared", "paid", "free"]
+
+
+class Marginal(_Plain, frozen=True, kw_only=True):
+    """Distribution of one column.
+
+    Args:
+        column: Column name.
+        kind: Column kind.
+        labels: One label per code.
+        proportions: One proportion per label, summing to 1.
+        ordered: Whether the labels are bins in order (drawn as a histogram).
+        missing: Whether the last label stands for missing values.
+    """
+
+    column: str
+    kind: str
+    labels: tuple[str, ...]
+    proportions: tuple[float, ...]
+    ordered: bool = False
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != len(self.proportions):
+            raise InputError(
+                f"marginal of {self.column!r} has {len(self.labels)} labels and "
+                f"{len(self.proportions)} proportions; give one proportion per label"
+            )
+
+
+class Association(_Plain, frozen=True, kw_only=True):
+    """Pairwise association of columns.
+
+    Args:
+        names: Column names.
+        values: Square matrix in the order of `names`, entries in [0, 1].
+        measure: What the entries are.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    measure: str = "bias-corrected Cramér's V"
+
+    def __post_init__(self) -> None:
+        width = len(self.names)
+        if len(self.values) != width or any(len(row) != width for row in self.values):
+            raise InputError(
+                f"association matrix must be {width} x {width}, one row and one column per name"
+            )
+
+
+class PublicView(_Plain, frozen=True, kw_only=True):
+    """What anyone may see of the result: facts of the synthetic table only."""
+
+    num_rows: int
+    marginals: tuple[Marginal, ...]
+    association: Association | None = None
+    cliques: tuple[tuple[str, ...], ...] = ()
+
+
+class OwnerView(_Plain, frozen=True, kw_only=True):
+    """Statistics of real rows that nobody paid for: for the owner's eyes, never published.
+
+    Args:
+        marginals: Real marginals, matched to the synthetic ones by column name.
+        association: Real association matrix, same names as the synthetic one.
+        workload_errors: Mean L1 errors by name, each in [0, 2].
+        tvd: Mean total variation distance by name (``"3-way"``), each in [0, 1].
+        scores: Further numbers by name (held-out likelihood, AUC, ...).
+    """
+
+    marginals: tuple[Marginal, ...] = ()
+    association: Association | None = None
+    workload_errors: dict[str, float] = {}
+    tvd: dict[str, float] = {}
+    scores: dict[str, float] = {}
+
+
+class Record(_Plain, frozen=True, kw_only=True):
+    """Everything a report is made of.
+
+    Args:
+        title: The study's name.
+        created: ISO-8601 time.
+        siloweave_version: Version that made the run.
+        method: What was run.
+        budget: What was allowed.
+        private: False for a run without privacy or with seeded noise: the page is watermarked.
+        not_private_reason: Why, required when `private` is False.
+        epsilon_spent: Largest ε over the parties, recomputed from their ledgers.
+        parties: One entry per party, in roster order.
+        ledgers: All releases of all parties.
+        visibility: Who could see what, and what protects it.
+        phases: Wall-clock seconds per stage.
+        schema_facts: How each column's facts became public.
+        assumed_public: Other facts taken as public.
+        warnings: What a reader must know before relying on the result.
+        settings: The synthesizer's public settings.
+        synthetic: The synthetic table's own statistics.
+        owner: Real statistics for the owner's copy, or None.
+        verify: Pairs of a command and what it checks.
+        version: Format of this record.
+
+    Raises:
+        InputError: If ε is negative or not a number, or a reason is missing.
+    """
+
+    title: str
+    created: str
+    siloweave_version: str
+    method: Method
+    budget: BudgetTerms
+    private: bool
+    epsilon_spent: float
+    parties: tuple[PartyCost, ...]
+    synthetic: PublicView
+    ledgers: tuple[LedgerRow, ...] = ()
+    visibility: tuple[Sight, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    schema_facts: tuple[SchemaFact, ...] = ()
+    assumed_public: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    settings: dict[str, Setting] = {}
+    owner: OwnerView | None = None
+    not_private_reason: str = ""
+    verify: tuple[tuple[str, str], ...] = (
+        ("siloweave ledger RUN", "recomputes ε of every party from its ledger, line by line"),
+        ("siloweave report RUN", "makes this page again from the run's record"),
+    )
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        spent = [self.epsilon_spent, *(party.epsilon for party in self.parties)]
+        if any(math.isnan(epsilon) or epsilon < 0 for epsilon in spent):
+            raise InputError(
+                "epsilon_spent and every party's epsilon must be 0 or more; recompute them from "
+                "the ledgers, and use infinity for a release without privacy"
+            )
+        if not self.private and not self.not_private_reason:
+            raise InputError("private=False needs not_private_reason: say why in one sentence")
+
+    def public(self) -> "Record":
+        """The same record without `owner`."""
+        return msgspec.structs.replace(self, owner=None)
+
+    def digest(self) -> str:
+        """Hex SHA-256 of the public record's JSON: the same on both copies of a page."""
+        return hashlib.sha256(self.public().to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """As JSON text; infinite and undefined numbers are the strings "inf" and "nan"."""
+        return msgspec.json.encode(_spell(msgspec.to_builtins(self))).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "Record":
+        """Read what `to_json` wrote.
+
+        Args:
+            text: The JSON.
+
+        Returns:
+            The record.
+
+        Raises:
+            InputError: If it is no record, or of another version.
+        """
+        try:
+            data = msgspec.json.decode(text)
+            found = data.get("version") if isinstance(data, dict) else None
+            if found != VERSION:
+                raise InputError(
+                    f"record has version {found!r}, this siloweave reads {VERSION}; "
+                    "make the report with the siloweave that made the run"
+                )
+            return msgspec.convert(data, Record, strict=False)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"not a run record: {error}; give the run's own record") from error
+
+
+def _spell(value: Any) -> Any:
+    """Replace numbers that JSON cannot write by their names."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {name: _spell(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spell(item) for item in value]
+    return value
