@@ -1,6 +1,7 @@
 """A realistic record: four hospitals, sixty releases each, fifteen columns."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def marginals(rng, shift):
     for column, (low, high, kind) in NUMBERS.items():
         bins = 16 if column == "education-num" else 32
         edges = np.linspace(low, high, bins + 1)
-        names = tuple(f"{a:,.0f} to {b:,.0f}" for a, b in zip(edges, edges[1:], strict=False))
+        names = tuple(f"{a:,.0f} to {b:,.0f}" for a, b in pairwise(edges))
         centre = np.linspace(-1.4, 2.6, bins)
         weights = np.exp(-(centre**2)) * np.exp(shift * rng.normal(size=bins)) + 1e-4
         if column == "age":
@@ -145,11 +146,11 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
                 ledger_head=f"{number:02d}" + "9f3a6c" * 10,
             )
         )
-    fields = dict(
-        title="Census income across four hospitals",
-        created="2025-11-21T14:05:33+00:00",
-        siloweave_version="0.1.0",
-        method=Method(
+    fields = {
+        "title": "Census income across four hospitals",
+        "created": "2025-11-21T14:05:33+00:00",
+        "siloweave_version": "0.1.0",
+        "method": Method(
             name="AugFLAIM (Private)",
             family="graphical model",
             split="rows",
@@ -160,7 +161,7 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
             statement="Every row is protected from the coordinator, from the other parties and "
             "from any reader of the synthetic table. A party itself sees its own rows.",
         ),
-        settings={
+        "settings": {
             "rounds": 22,
             "participation": 1.0,
             "local_steps": 1,
@@ -172,13 +173,15 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
             "columns": ["age", "income"],
             "stop": None,
         },
-        budget=BudgetTerms(epsilon=1.0, delta=1e-5, unit="row", relation="add or remove one row"),
-        private=private,
-        not_private_reason="" if private else "The noise was seeded for a test.",
-        epsilon_spent=max(cost.epsilon for cost in costs),
-        parties=tuple(costs),
-        ledgers=tuple(ledgers),
-        visibility=(
+        "budget": BudgetTerms(
+            epsilon=1.0, delta=1e-5, unit="row", relation="add or remove one row"
+        ),
+        "private": private,
+        "not_private_reason": "" if private else "The noise was seeded for a test.",
+        "epsilon_spent": max(cost.epsilon for cost in costs),
+        "parties": tuple(costs),
+        "ledgers": tuple(ledgers),
+        "visibility": (
             Sight(
                 who="Each party",
                 sees="its own rows; the model after each round",
@@ -200,7 +203,7 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
                 protected_by="computed from noisy sums only",
             ),
         ),
-        phases=(
+        "phases": (
             Phase(name="read and encode", seconds=1.9),
             Phase(name="first marginals", seconds=3.4),
             Phase(name="22 rounds", seconds=41.2),
@@ -208,7 +211,7 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
             Phase(name="sample 48,842 rows", seconds=0.7),
             Phase(name="report", seconds=0.4),
         ),
-        schema_facts=tuple(
+        "schema_facts": tuple(
             SchemaFact(
                 column=m.column,
                 kind=m.kind,
@@ -217,15 +220,15 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
             )
             for m in synthetic
         ),
-        assumed_public=("The names of the columns.", "The number of parties, and who they are."),
-        warnings=("Two parties may not collude with the coordinator in this study.",),
-        synthetic=PublicView(
+        "assumed_public": ("The names of the columns.", "The number of parties, and who they are."),
+        "warnings": ("Two parties may not collude with the coordinator in this study.",),
+        "synthetic": PublicView(
             num_rows=48842,
             marginals=synthetic,
             association=association(names, rng, 0.0),
             cliques=tuple((names[i], names[(3 * i + 2) % 15]) for i in range(15) if i != 14),
         ),
-        owner=OwnerView(
+        "owner": OwnerView(
             marginals=marginals(np.random.default_rng(12), 0.25),
             association=association(names, rng, 0.06),
             workload_errors={"closure (129 marginals)": 0.2214, "queries (64)": 0.3127},
@@ -234,7 +237,7 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
         )
         if owner
         else None,
-    )
+    }
     return Record(**{**fields, **changes})
 
 

@@ -45,7 +45,8 @@ def render(record: Record, *, audience: Audience = "public") -> str:
     if audience == "public":
         record = record.public()
     folder = resources.files("siloweave.report")
-    return _template(folder.joinpath("template.html").read_text("utf-8")).render(
+    template = _template(folder.joinpath("template.html").read_text("utf-8"))
+    page: str = template.render(
         r=record,
         owner=record.owner,
         css=folder.joinpath("style.css").read_text("utf-8"),
@@ -63,6 +64,7 @@ def render(record: Record, *, audience: Audience = "public") -> str:
         how=words.HOW,
         trust=words.TRUST[record.method.trust],
     )
+    return page
 
 
 def _template(source: str) -> Any:

@@ -68,10 +68,10 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
     if real:
         body += svg.path([*outline, (outline[-1][0], bottom)], "real-line")
     last = bins - 2 if gap else bins - 1
-    body += svg.text(0, bottom + 15, words.shorten(synthetic.labels[0], 20), "ax")
+    body += svg.text(0, bottom + 15, words.shorten(synthetic.labels[0], 22), "ax")
     if last > 0:
-        at, anchor = (width * (last + 1), "end") if not gap else (width * last, "end")
-        body += svg.text(at, bottom + 15, words.shorten(synthetic.labels[last], 20), "ax", anchor)
+        at = 244.0 if gap else 300.0
+        body += svg.text(at, bottom + 15, words.shorten(synthetic.labels[last], 22), "ax", "end")
     if gap:
         body += svg.text(300, bottom + 15, "missing", "ax", "end")
     return body, 136.0
@@ -187,7 +187,7 @@ def _cells(
     names: Sequence[str], values: Sequence[Sequence[float]], kind: str, x: float, side: float
 ) -> str:
     width = len(names)
-    body = svg.rect(x, 22, side * width, side * width, "frame")
+    body = svg.rect(x, 22, side * width, side * width, "backdrop")
     if width <= CELLS:
         for i, row in enumerate(values):
             for j, value in enumerate(row):

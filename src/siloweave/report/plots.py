@@ -10,7 +10,7 @@ from itertools import accumulate
 from siloweave.report import svg, words
 from siloweave.report.record import LedgerRow, PartyCost, Phase
 
-WIDTH = 860.0
+WIDTH = 924.0
 MANY = 8
 """More ledgers than this are drawn as an envelope."""
 BARS = 20
@@ -32,7 +32,7 @@ def power_curve(epsilon: float, delta: float) -> str:
     curve = [(a, words.attacker_power(a, epsilon, delta)) for a in grid]
     points = [(left + side * a, top + side * (1 - power)) for a, power in curve]
     corner, origin = (left + side, top), (left, top + side)
-    body = svg.rect(left, top, side, side, "frame")
+    body = svg.rect(left, top, side, side, "backdrop")
     body += svg.path([origin, *points, corner, origin], "reach", close=True)
     body += svg.line(*origin, *corner, "chance") + svg.path([origin, *points], "bound")
     for value in (0.0, 0.5, 1.0):
@@ -71,7 +71,7 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
         allowed: The budget's ε.
 
     Returns:
-        SVG, 860 pixels wide.
+        SVG, 924 pixels wide.
     """
     parties = by_party(ledgers)
     curves: dict[tuple[float, ...], list[str]] = {}
@@ -80,7 +80,7 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
     finite = [e for curve in curves for e in curve if math.isfinite(e)]
     high = max([*finite, allowed if math.isfinite(allowed) else 0.0, 1e-6])
     longest = max((len(curve) for curve in curves), default=1)
-    axes = _Axes(longest, svg.ticks(high * 1.02))
+    axes = _Axes(longest, high * 1.09)
     body = axes.draw("releases of one party, in order")
     if math.isfinite(allowed):
         y = axes.y(allowed)
@@ -104,16 +104,17 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
 class _Axes:
     """Frame of the staircase: release number across, ε up."""
 
-    left, right, top, bottom = 44.0, 700.0, 12.0, 228.0
+    left, right, top, bottom = 44.0, 760.0, 12.0, 228.0
 
-    def __init__(self, longest: int, marks: list[float]) -> None:
-        self.longest, self.marks = longest, marks
+    def __init__(self, longest: int, high: float) -> None:
+        self.longest, self.high = longest, high
+        self.marks = [mark for mark in svg.ticks(high, 5) if mark <= high]
 
     def x(self, position: float) -> float:
         return self.left + (self.right - self.left) * position / self.longest
 
     def y(self, value: float) -> float:
-        share = min(value / self.marks[-1], 1.0)
+        share = min(value / self.high, 1.0)
         return self.bottom - (self.bottom - self.top) * share
 
     def draw(self, label: str) -> str:
@@ -139,17 +140,18 @@ class _Axes:
 def _curves(
     curves: dict[tuple[float, ...], list[str]], parties: dict[str, list[LedgerRow]], axes: _Axes
 ) -> str:
-    """One staircase per distinct curve, its releases dotted by mechanism, labelled at its end."""
+    """One staircase per distinct curve; the highest has a dot per release, by mechanism."""
     kinds = mechanisms([row for rows in parties.values() for row in rows])
     body, ends = "", []
-    for number, (curve, names) in enumerate(curves.items()):
-        body += svg.path(axes.steps(curve), f"curve p{number % MANY}")
-        for position, row in enumerate(parties[names[0]][:400]):
-            x, y = axes.x(position + 0.5), axes.y(row.cumulative_epsilon)
-            kind = min(kinds.index(row.mechanism), 5)
-            body += f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="2.6" class="m{kind}"/>'
+    dearest = max(curves, key=lambda curve: curve[-1:])
+    for curve, names in curves.items():
+        body += svg.path(axes.steps(curve), "curve p0" if curve == dearest else "curve faint")
         who = names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1} equal"
         ends.append((axes.y(curve[-1] if curve else 0.0), who, curve[-1] if curve else 0.0))
+    for position, row in enumerate(parties[curves[dearest][0]][:400]):
+        x, y = axes.x(position + 0.5), axes.y(row.cumulative_epsilon)
+        kind = min(kinds.index(row.mechanism), 5)
+        body += f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3" class="m{kind}"/>'
     ends.sort()
     floor = axes.top - 4
     for y, who, value in ends:
@@ -161,7 +163,10 @@ def _curves(
 
 def _envelope(curves: list[tuple[float, ...]], weights: list[int], axes: _Axes) -> str:
     """Highest curve over the band between the 10th and 90th percentile of parties."""
-    low, middle, high, most = [], [], [], []
+    low: list[float] = []
+    middle: list[float] = []
+    high: list[float] = []
+    most: list[float] = []
     for position in range(axes.longest):
         held = [(curve[min(position, len(curve) - 1)] if curve else 0.0) for curve in curves]
         pairs = sorted(zip(held, weights, strict=True))
@@ -200,7 +205,7 @@ def party_bytes(parties: Sequence[PartyCost]) -> str:
         parties: Costs in roster order.
 
     Returns:
-        SVG, 860 pixels wide.
+        SVG, 924 pixels wide.
     """
     most = max([max(p.bytes_sent, p.bytes_received) for p in parties], default=0) or 1
     if len(parties) > BARS:
@@ -218,7 +223,7 @@ def party_bytes(parties: Sequence[PartyCost]) -> str:
 
 
 def _byte_bars(parties: Sequence[PartyCost], most: int) -> str:
-    body, left, span = "", 150.0, 590.0
+    body, left, span = "", 150.0, 660.0
     for number, party in enumerate(parties):
         y = 28.0 * number + 2
         body += svg.text(left - 10, y + 14, words.shorten(party.name, 20), "lab", "end")
@@ -234,7 +239,7 @@ def _byte_bars(parties: Sequence[PartyCost], most: int) -> str:
 
 
 def _profile(parties: Sequence[PartyCost], most: int) -> str:
-    left, right, top, bottom = 60.0, 700.0, 12.0, 176.0
+    left, right, top, bottom = 60.0, 760.0, 12.0, 176.0
     body = ""
     for share in (0.0, 0.5, 1.0):
         y = bottom - (bottom - top) * share
@@ -260,10 +265,10 @@ def phase_timeline(phases: Sequence[Phase]) -> str:
         phases: In the order they ran.
 
     Returns:
-        SVG, 860 pixels wide.
+        SVG, 924 pixels wide.
     """
     total = sum(phase.seconds for phase in phases) or 1.0
-    left, span, body, start = 190.0, 540.0, "", 0.0
+    left, span, body, start = 190.0, 600.0, "", 0.0
     for number, phase in enumerate(phases):
         y = 24.0 * number + 2
         x, width = left + span * start / total, max(span * phase.seconds / total, 1.5)
@@ -293,9 +298,9 @@ def error_bars(errors: dict[str, float], high: float, *, title: str) -> str:
         title: Name of the picture.
 
     Returns:
-        SVG, 860 pixels wide.
+        SVG, 924 pixels wide.
     """
-    left, span, body = 190.0, 540.0, ""
+    left, span, body = 190.0, 600.0, ""
     for number, (name, value) in enumerate(errors.items()):
         y = 26.0 * number + 2
         body += svg.text(left - 10, y + 13, words.shorten(name, 28), "lab", "end")
