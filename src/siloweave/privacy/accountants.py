@@ -1,0 +1,201 @@
+"""What a list of events costs: epsilon at a delta, recomputed from the events every time.
+
+Three readings hold for every list, and the smallest of those that apply is the answer:
+
+* the sum of pure epsilons, when every event has one;
+* privacy loss distributions (PLD), when every event is discrete Laplace noise;
+* Renyi divergences of the total zCDP, always (``dp_accounting``, with a grid of orders so fine
+  that the loss against the exact conversion stays below 0.1 percent).
+
+Totals are kept in exact integers, so a loop, a ``count`` and a replayed ledger agree to the last
+digit, in any order.
+"""
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+
+from siloweave.errors import InputError
+from siloweave.privacy.events import Event, Laplace, NonPrivate, pure_once, rho_once, times
+
+__all__ = ["DIGITS", "Tally", "epsilon", "epsilon_of_rho", "rho", "round_up"]
+
+#: Significant digits of a printed epsilon.
+DIGITS = 7
+
+_UNIT = 2**100  # one nat of loss, in the integers that totals are kept in
+_FLOAT_SLACK = 1e-12  # relative; what adding floats may lose, far below the printed digits
+_ORDERS = 378
+_PLD_LARGEST = 30.0  # nats; beyond it the table of losses gets large and nothing is gained
+_PLD_MOST = 16  # different events
+
+
+def round_up(value: float) -> float:
+    """``value`` rounded up to :data:`DIGITS` significant digits.
+
+    A relative excess below 1e-12 is taken for the rounding of sums of floats and cut off.
+
+    Example:
+        >>> round_up(0.12345671)
+        0.1234568
+    """
+    if value == 0 or not math.isfinite(value):
+        return value
+    shift = DIGITS - 1 - math.floor(math.log10(abs(value)))
+    scaled = math.ceil(value * (1 - _FLOAT_SLACK) * 10.0**shift)
+    return float(f"{scaled}e{-shift}")
+
+
+@lru_cache(maxsize=16384)
+def _units(value: float) -> int:
+    """A finite loss as an integer number of units, rounded up."""
+    numerator, denominator = value.as_integer_ratio()
+    return -((-numerator * _UNIT) // denominator)
+
+
+class Tally:
+    """A running total of events, cheap to add to and to read.
+
+    Example:
+        >>> from siloweave.privacy.events import Gaussian
+        >>> tally = Tally([Gaussian(sigma=10.0, sensitivity=1.0)] * 2)
+        >>> round(tally.rho, 6), tally.epsilon(1e-6)
+        (0.01, 0.6216933)
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._rho = 0
+        self._pure: int | None = 0  # None: at least one event has no pure epsilon
+        self._laplace: dict[tuple[float, float], int] | None = {}  # None: not only Laplace
+        self._private = True
+        for event in events:
+            self.add(event)
+
+    def copy(self) -> "Tally":
+        """An independent tally of the same events."""
+        twin = Tally()
+        twin._rho, twin._pure, twin._private = self._rho, self._pure, self._private
+        twin._laplace = None if self._laplace is None else dict(self._laplace)
+        return twin
+
+    def add(self, event: Event) -> None:
+        """Count one more event.
+
+        Raises:
+            LedgerError: the event is unknown; nothing is counted then.
+        """
+        cost, pure = rho_once(event), pure_once(event)
+        if isinstance(event, NonPrivate) or not math.isfinite(cost):
+            self._private = False
+            return
+        count = times(event)
+        self._rho += _units(cost) * count
+        if self._pure is not None:
+            self._pure = None if math.isinf(pure) else self._pure + _units(pure) * count
+        if isinstance(event, Laplace) and event.sensitivity.is_integer():
+            if self._laplace is not None:
+                kind = (event.scale, event.sensitivity)
+                self._laplace[kind] = self._laplace.get(kind, 0) + count
+        else:
+            self._laplace = None
+
+    @property
+    def rho(self) -> float:
+        """Total zCDP; infinite when something was released without privacy."""
+        return self._rho / _UNIT if self._private else math.inf
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon at ``delta``, rounded up to :data:`DIGITS` digits; see :func:`epsilon`."""
+        if not 0 < delta < 1:
+            raise InputError(
+                f"epsilon: delta = {delta} must lie strictly between 0 and 1, for example 1e-6."
+            )
+        if not self._private:
+            return math.inf
+        if self._rho == 0:
+            return 0.0
+        readings = [_from_rho(self._rho / _UNIT, delta)]
+        if self._pure is not None:
+            readings.append(self._pure / _UNIT)
+        if self._laplace is not None and len(self._laplace) <= _PLD_MOST:
+            readings.append(_from_pld(tuple(sorted(self._laplace.items())), delta))
+        return round_up(min(readings))
+
+
+def epsilon(events: Iterable[Event], delta: float) -> float:
+    """The epsilon that ``events`` cost together, adaptively one after the other.
+
+    Args:
+        events: what was released; the order does not matter.
+        delta: probability with which the bound may fail, in (0, 1).
+
+    Returns:
+        Epsilon, rounded up; 0 for no events, infinite if one was without privacy.
+
+    Raises:
+        LedgerError: an event is unknown.
+
+    **Guarantee**: an upper bound at this delta for events whose parameters were fixed beforehand.
+    When parameters depend on earlier outputs, as annealing does, the bound on zCDP (a limit on
+    :func:`rho`) remains valid as a stopping rule; that is the reading for every list with a
+    Gaussian event.
+
+    Example:
+        >>> from siloweave.privacy.events import Exponential
+        >>> epsilon([Exponential(epsilon=0.1, count=10)], delta=1e-6)
+        0.7002272
+    """
+    return Tally(events).epsilon(delta)
+
+
+def rho(events: Iterable[Event]) -> float:
+    """Total zCDP of ``events``; a pure epsilon counts epsilon^2 / 2, no privacy is infinite.
+
+    Example:
+        >>> from siloweave.privacy.events import Gaussian, Laplace
+        >>> rho([Gaussian(sigma=1.0, sensitivity=1.0), Laplace(scale=2.0, sensitivity=1.0)])
+        0.625
+    """
+    return Tally(events).rho
+
+
+def epsilon_of_rho(total: float, delta: float) -> float:
+    """What a ledger reads when its events total ``total`` zCDP and are not all pure.
+
+    Args:
+        total: zCDP, >= 0, may be infinite.
+        delta: probability with which the bound may fail, in (0, 1).
+    """
+    if total == 0 or math.isinf(total):
+        return total
+    return round_up(_from_rho(_units(total) / _UNIT, delta))
+
+
+@lru_cache(maxsize=1)
+def _orders() -> tuple[float, ...]:
+    """Renyi orders: alpha - 1 in equal ratios of 1.05 from 0.0102 to a million."""
+    step = math.log(1e6 / 0.0102) / (_ORDERS - 1)
+    return tuple(1 + 0.0102 * math.exp(step * index) for index in range(_ORDERS))
+
+
+@lru_cache(maxsize=65536)
+def _from_rho(total: float, delta: float) -> float:
+    import dp_accounting as dpa
+
+    accountant = dpa.rdp.RdpAccountant(_orders())
+    accountant.compose(dpa.ZCDpEvent(total))
+    return float(accountant.get_epsilon(delta))
+
+
+@lru_cache(maxsize=1024)
+def _from_pld(kinds: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
+    total = math.fsum(count * sensitivity / scale for (scale, sensitivity), count in kinds)
+    if total > _PLD_LARGEST:
+        return math.inf
+    import dp_accounting as dpa
+    from dp_accounting import dp_event
+
+    accountant = dpa.pld.PLDAccountant()
+    for (scale, sensitivity), count in kinds:
+        accountant.compose(dp_event.DiscreteLaplaceDpEvent(1 / scale, int(sensitivity)), count)
+    return float(accountant.get_epsilon(delta))

@@ -1,0 +1,327 @@
+"""Privacy events: immutable values that say exactly which mechanism was run.
+
+The constitution of this file:
+
+* The meaning of an event and of its fields never changes; ledgers written years ago must still
+  read the same. A new mechanism, or a new fact about an old one, gets a new event.
+* An event says completely what was done, so that any accountant can price it without seeing the
+  code that ran.
+* An accountant refuses an event that it does not know. Nothing is ever priced by guessing.
+* Running without privacy is an event too, and costs infinity, so no report can leave it out.
+* ``sensitivity`` is the distance between two neighbours under the relation of the budget; whoever
+  records the event has applied the relation already.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from siloweave.errors import InputError, LedgerError
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = [
+    "Event",
+    "Exponential",
+    "Gaussian",
+    "Laplace",
+    "NonPrivate",
+    "SharedGaussian",
+    "compose",
+    "decode",
+    "encode",
+    "pure_once",
+    "rho_once",
+    "shared_rho",
+    "times",
+    "to_dp_event",
+]
+
+
+def _positive(event: str, **values: float) -> None:
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(
+                f"{event}: {name} = {value} must be finite and greater than 0. "
+                "A release without noise is a NonPrivate event."
+            )
+
+
+def _counting(event: str, **values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise InputError(f"{event}: {name} = {value} must be at least 1.")
+
+
+class Gaussian(msgspec.Struct, frozen=True, tag="gaussian", forbid_unknown_fields=True):
+    """``count`` releases of integers plus discrete Gaussian noise, by someone trusted to add it.
+
+    The noise has mass proportional to exp(-x^2 / (2 sigma^2)) on the integers, independent for
+    every number released. What is proven about it (Canonne, Kamath and Steinke, "The Discrete
+    Gaussian for Differential Privacy", 2020, Theorem 4) is concentrated differential privacy with
+    rho = sensitivity^2 / (2 sigma^2), so this is all that is claimed: the privacy curve of the
+    *continuous* Gaussian is slightly better in places, and does not hold for the discrete one.
+
+    Args:
+        sigma: parameter of the noise in the unit of the numbers, > 0.
+        sensitivity: L2 distance of the integer vectors of two neighbours, > 0.
+        count: how many such releases, >= 1.
+    """
+
+    sigma: float
+    sensitivity: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("Gaussian", sigma=self.sigma, sensitivity=self.sensitivity)
+        _counting("Gaussian", count=self.count)
+
+
+class SharedGaussian(
+    msgspec.Struct, frozen=True, tag="shared_gaussian", forbid_unknown_fields=True
+):
+    """``count`` releases of a masked sum to which every party added its share of the noise.
+
+    Each of ``shares`` parties adds discrete Gaussian noise of parameter ``share_sigma`` to every
+    one of ``dimension`` integers; the claim holds although ``tolerated`` of the shares are missing
+    (dropouts) or known to the adversary (colluders). The sum of discrete Gaussians is not one
+    itself; the cost is that of :func:`shared_rho`.
+
+    Args:
+        share_sigma: parameter of one share, >= 1 (below, the sum is too far from a Gaussian).
+        shares: number of parties that add noise.
+        tolerated: how many of those the claim can do without, 0 <= tolerated < shares.
+        sensitivity: L2 distance of the summed integer vectors of two neighbours, > 0.
+        dimension: number of integers released at once, >= 1.
+        count: how many such releases, >= 1.
+    """
+
+    share_sigma: float
+    shares: int
+    tolerated: int
+    sensitivity: float
+    dimension: int
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("SharedGaussian", share_sigma=self.share_sigma, sensitivity=self.sensitivity)
+        _counting("SharedGaussian", shares=self.shares, dimension=self.dimension, count=self.count)
+        if not 0 <= self.tolerated < self.shares:
+            raise InputError(
+                f"SharedGaussian: tolerated = {self.tolerated} must be at least 0 and below "
+                f"shares = {self.shares}. At least one share of noise has to remain."
+            )
+        if self.share_sigma < 1:
+            raise InputError(
+                f"SharedGaussian: share_sigma = {self.share_sigma} must be at least 1, because "
+                "sums of narrower discrete Gaussians are not close to a Gaussian. Use fewer "
+                "parties, a smaller budget, or let every party add noise of its own (trust = "
+                "'local')."
+            )
+
+    @property
+    def sigma_total(self) -> float:
+        """Standard deviation of the noise in the sum when ``tolerated`` shares are gone."""
+        return self.share_sigma * math.sqrt(self.shares - self.tolerated)
+
+
+class Exponential(msgspec.Struct, frozen=True, tag="exponential", forbid_unknown_fields=True):
+    """``count`` selections by the exponential mechanism, P proportional to exp(eps u / (2 Delta)).
+
+    Its privacy loss has range ``epsilon`` (Cesar and Rogers, "Bounding, Concentrating, and
+    Truncating", 2021), so it costs rho = epsilon^2 / 8, four times less than a mechanism of which
+    only pure epsilon is known.
+
+    Args:
+        epsilon: parameter of one selection, > 0.
+        count: how many selections, >= 1.
+    """
+
+    epsilon: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("Exponential", epsilon=self.epsilon)
+        _counting("Exponential", count=self.count)
+
+
+class Laplace(msgspec.Struct, frozen=True, tag="laplace", forbid_unknown_fields=True):
+    """``count`` releases of integers plus discrete Laplace noise.
+
+    The noise has mass proportional to exp(-abs(x) / scale) on the integers, independent for every
+    number. One release is purely differentially private with epsilon = sensitivity / scale. With
+    sensitivity 1 its loss is always plus or minus epsilon, which is *worse* than that of
+    continuous Laplace noise, so it is never accounted as such.
+
+    Args:
+        scale: parameter of the noise in the unit of the numbers, > 0.
+        sensitivity: L1 distance of the integer vectors of two neighbours, > 0.
+        count: how many such releases, >= 1.
+    """
+
+    scale: float
+    sensitivity: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("Laplace", scale=self.scale, sensitivity=self.sensitivity)
+        _counting("Laplace", count=self.count)
+
+    @property
+    def epsilon(self) -> float:
+        """Pure privacy loss of one release."""
+        return self.sensitivity / self.scale
+
+
+class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_fields=True):
+    """Something computed from rows was released without protection; costs infinity.
+
+    Args:
+        reason: why, in words that the report repeats.
+    """
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason:
+            raise InputError("NonPrivate: reason = '' must say why there is no protection.")
+
+
+Event = Gaussian | SharedGaussian | Exponential | Laplace | NonPrivate
+
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(event: Event) -> bytes:
+    """One event as JSON, the same bytes for equal events."""
+    return msgspec.json.encode(event)
+
+
+def decode(data: bytes | str) -> Event:
+    """The event that JSON describes.
+
+    Raises:
+        LedgerError: the event, one of its fields or a value is unknown or out of bounds.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, InputError) as error:
+        raise LedgerError(
+            f"event {data!r:.200} is not one that this version knows ({error}). "
+            "Read it with the version of siloweave that wrote it."
+        ) from error
+
+
+@lru_cache(maxsize=4096)
+def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: int) -> float:
+    """Concentrated privacy (zCDP) of a sum of discrete Gaussians.
+
+    Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
+    with Secure Aggregation" (2021), Proposition 14: at every order alpha the Renyi divergence is
+    at most alpha D^2 / (2 n s^2) + tau d, and at most alpha/2 (D / (sqrt(n) s) + tau sqrt(d))^2,
+    where tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 s^2 k/(k+1)).
+
+    Args:
+        share_sigma: s, the parameter of one share, >= 1/2.
+        shares: n, the shares that remain.
+        sensitivity: D, in L2.
+        dimension: d, numbers released at once.
+
+    Returns:
+        rho of one release.
+
+    **Guarantee**: since alpha >= 1, the first bound is at most alpha (D^2 / (2 n s^2) + tau d),
+    hence rho = min(D^2 / (2 n s^2) + tau d, (D / (sqrt(n) s) + tau sqrt(d))^2 / 2) is zCDP. With
+    one share tau = 0, which is :class:`Gaussian`.
+
+    Example:
+        >>> round(shared_rho(10.0, 4, 1.0, 1000), 6)
+        0.00125
+    """
+    squared = (math.pi * share_sigma) ** 2 * 2
+    terms = (math.exp(-squared * k / (k + 1)) for k in range(1, shares))
+    tau = 10 * math.fsum(terms)
+    ratio = sensitivity / (math.sqrt(shares) * share_sigma)
+    return min(ratio**2 / 2 + tau * dimension, (ratio + tau * math.sqrt(dimension)) ** 2 / 2)
+
+
+def rho_once(event: Event) -> float:
+    """Concentrated privacy (zCDP) of a single release of the event; infinite without privacy.
+
+    A pure epsilon counts epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4), a selection by the
+    exponential mechanism epsilon^2 / 8.
+
+    Raises:
+        LedgerError: the event is unknown.
+    """
+    match event:
+        case NonPrivate():
+            return math.inf
+        case Gaussian():
+            return (event.sensitivity / event.sigma) ** 2 / 2
+        case SharedGaussian():
+            left = event.shares - event.tolerated
+            return shared_rho(event.share_sigma, left, event.sensitivity, event.dimension)
+        case Exponential():
+            return event.epsilon**2 / 8
+        case Laplace():
+            return event.epsilon**2 / 2
+    raise _unknown(event)
+
+
+def pure_once(event: Event) -> float:
+    """Pure differential privacy (delta = 0) of a single release, infinite where there is none.
+
+    Raises:
+        LedgerError: the event is unknown.
+    """
+    match event:
+        case Exponential() | Laplace():
+            return event.epsilon
+        case Gaussian() | SharedGaussian() | NonPrivate():
+            return math.inf
+    raise _unknown(event)
+
+
+def times(event: Event) -> int:
+    """How many releases the event stands for."""
+    return 1 if isinstance(event, NonPrivate) else event.count
+
+
+def to_dp_event(event: Event) -> "DpEvent":
+    """The event in the vocabulary of ``dp_accounting``: only what is proven about it.
+
+    Discrete Laplace noise has an event of its own there; everything else becomes its zCDP.
+
+    Raises:
+        LedgerError: the event is unknown.
+    """
+    import dp_accounting as dpa
+    from dp_accounting import dp_event
+
+    single: dpa.DpEvent
+    if isinstance(event, NonPrivate):
+        return dpa.NonPrivateDpEvent()
+    if isinstance(event, Laplace) and event.sensitivity.is_integer():
+        single = dp_event.DiscreteLaplaceDpEvent(1 / event.scale, int(event.sensitivity))
+    else:
+        single = dpa.ZCDpEvent(rho_once(event))
+    return single if event.count == 1 else dpa.SelfComposedDpEvent(single, event.count)
+
+
+def compose(events: Sequence[Event]) -> "DpEvent":
+    """All events, adaptively one after the other, in the vocabulary of ``dp_accounting``."""
+    import dp_accounting as dpa
+
+    return dpa.ComposedDpEvent([to_dp_event(event) for event in events])
+
+
+def _unknown(event: object) -> LedgerError:
+    return LedgerError(
+        f"event of type {type(event).__name__} is unknown and therefore not priced. "
+        "Record one of the events of siloweave.privacy.events."
+    )

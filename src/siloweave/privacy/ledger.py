@@ -1,0 +1,372 @@
+"""The ledger: an append-only, hash-chained record of everything a party released.
+
+One JSON object per line. The first line names the owner; every later line is one
+:class:`Entry`, which contains the hash of the line before it. What the chain shows and what not:
+
+* A line that was edited, inserted, removed from the middle, moved, or taken from another ledger
+  breaks the chain, and :class:`LedgerError` names the line.
+* Whole lines removed from the *end* (an old backup put back) leave a valid chain. Whoever received
+  an :class:`Entry` can show it: :meth:`Ledger.verify` takes the hashes that must be there.
+
+Order of a release: :meth:`Ledger.charge` (checks the budget, appends, forces to disk), then draw
+noise, then persist the reply, then send. A retry charges the same ``(run, step)`` again and gets
+the entry that is there.
+"""
+
+import hashlib
+import math
+import os
+import threading
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from siloweave.errors import BudgetError, InputError, LedgerError
+from siloweave.privacy import journal
+from siloweave.privacy.accountants import Tally
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.events import Event
+
+__all__ = ["Entry", "Ledger"]
+
+VERSION = 1
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """First line of a ledger."""
+
+    siloweave_ledger: int
+    owner: str
+    created: str
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One release that was paid for. Holds no value that came from rows.
+
+    Args:
+        index: position in the ledger, from 0.
+        time: when, UTC, ISO 8601.
+        run: which run.
+        step: which step of the run; ``(run, step)`` is unique.
+        what: what was released, in words.
+        to: who received it.
+        event: what it costs.
+        previous: hash of the line before.
+        hash: hash of this line (of all fields above).
+    """
+
+    index: int
+    time: str
+    run: str
+    step: str
+    what: str
+    to: str
+    event: Event
+    previous: str
+    hash: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+_entries: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+_headers: msgspec.json.Decoder[Header] = msgspec.json.Decoder(Header)
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.blake2b(line, digest_size=32, person=b"siloweave ledger").hexdigest()
+
+
+def _seal(entry: Entry) -> Entry:
+    return msgspec.structs.replace(
+        entry, hash=_digest(_encoder.encode(msgspec.structs.replace(entry, hash="")))
+    )
+
+
+class Ledger:
+    """Everything its owner has released, and the limit that it will never pass.
+
+    Args:
+        owner: whose rows were released; a ledger of somebody else is refused.
+        path: file to append to, created with mode 0600; in memory only when None.
+        limit: budget that :meth:`charge` enforces; no limit when None.
+
+    Raises:
+        LedgerError: the file was changed, belongs to someone else, or is open in another process.
+
+    Example:
+        >>> from siloweave.privacy.events import Gaussian
+        >>> ledger = Ledger("clinic", limit=Budget(epsilon=1.0, delta=1e-6))
+        >>> event = Gaussian(sigma=20.0, sensitivity=1.0)
+        >>> ledger.charge(event, run="r1", step="count", what="ages", to="coordinator").index
+        0
+        >>> ledger.epsilon() < 1.0
+        True
+    """
+
+    def __init__(
+        self, owner: str, *, path: str | os.PathLike[str] | None = None, limit: Budget | None = None
+    ) -> None:
+        if not owner:
+            raise InputError("Ledger: owner = '' must name whose rows the ledger is about.")
+        self.owner = owner
+        self.limit = limit
+        self._guard = threading.Lock()
+        self._file: journal.Journal | None = None
+        self._reset()
+        if path is None:
+            self._head = _digest(self._new_header())
+            return
+        self._file = journal.Journal(Path(path))
+        try:
+            self._load(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _reset(self) -> None:
+        self._head = ""
+        self._list: list[Entry] = []
+        self._keys: dict[tuple[str, str], Entry] = {}
+        self._tally = Tally()
+
+    def _new_header(self) -> bytes:
+        return _encoder.encode(Header(VERSION, self.owner, _now()))
+
+    def _load(self, file: journal.Journal) -> None:
+        lines = file.recover(complete=self._follows)
+        if not lines:
+            lines = [self._new_header()]
+            file.append(lines[0])
+        self._replay(lines, file.path)
+
+    def _follows(self, lines: list[bytes], tail: bytes) -> bool:
+        """Whether a last line without a newline is a whole line all the same."""
+        try:
+            if not lines:
+                return bool(_headers.decode(tail))
+            return _entries.decode(tail).previous == _digest(lines[-1])
+        except (msgspec.MsgspecError, InputError):
+            return False
+
+    def _replay(self, lines: list[bytes], path: Path) -> None:
+        self._reset()
+        header = _read_header(lines[0], path)
+        if self.owner and header.owner != self.owner:
+            raise LedgerError(
+                f"{path}, line 1: this ledger belongs to {header.owner!r}, not to {self.owner!r}. "
+                "Give the path of the owner's own ledger."
+            )
+        self.owner = header.owner
+        self._head = _digest(lines[0])
+        for number, line in enumerate(lines[1:], start=2):
+            entry = _read_entry(line, number, path)
+            if (entry.index, entry.previous) != (len(self._list), self._head):
+                raise LedgerError(
+                    f"{path}, line {number}: does not follow the line before it. A line was "
+                    "edited, removed, moved or inserted. Put back the file from the last backup."
+                )
+            if (entry.run, entry.step) in self._keys:
+                raise LedgerError(
+                    f"{path}, line {number}: run {entry.run!r}, step {entry.step!r} is there twice."
+                )
+            self._keep(entry, line)
+
+    def _keep(self, entry: Entry, line: bytes) -> None:
+        self._head = _digest(line)
+        self._list.append(entry)
+        self._keys[entry.run, entry.step] = entry
+        self._tally.add(entry.event)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """A ledger file, checked, to look at; it cannot be charged.
+
+        Raises:
+            LedgerError: the file is missing or was changed.
+        """
+        ledger = cls.__new__(cls)
+        ledger.owner, ledger.limit = "", None
+        ledger._guard, ledger._file = threading.Lock(), journal.Journal.closed(Path(path))
+        lines, _ = journal.split(ledger._file.path)
+        if not lines:
+            raise LedgerError(f"{path}: is empty. Give the path of a ledger file.")
+        ledger._replay(lines, ledger._file.path)
+        return ledger
+
+    def charge(self, event: Event, *, run: str, step: str, what: str, to: str) -> Entry:
+        """Pay for a release, before its noise is drawn.
+
+        Args:
+            event: what will be done; see :mod:`siloweave.privacy.events`.
+            run: which run.
+            step: which step; charging the same ``(run, step)`` again returns its entry.
+            what: what is released, in words, without any value.
+            to: who will receive it.
+
+        Returns:
+            The entry, on disk (for a file) when this returns.
+
+        Raises:
+            BudgetError: the limit would be passed; nothing is written.
+            LedgerError: the step was charged with another event or for another receiver, or the
+                ledger is closed.
+
+        **Guarantee**: whatever was released is in the ledger, even if the process is killed at any
+        moment; what is in the ledger may not have been released. The total never passes ``limit``.
+        """
+        with self._guard:
+            known = self._keys.get((run, step))
+            if known is not None:
+                return _same(known, event, to)
+            if self._file is not None and not self._file.is_open:
+                raise LedgerError(
+                    f"{self._file.path}: the ledger is closed or read-only. Open it with Ledger()."
+                )
+            self._afford(event)
+            entry = _seal(Entry(len(self._list), _now(), run, step, what, to, event, self._head))
+            line = _encoder.encode(entry)
+            if self._file is not None:
+                self._file.append(line)
+            self._keep(entry, line)
+            return entry
+
+    def _afford(self, event: Event) -> None:
+        asked = self._tally.copy()
+        asked.add(event)
+        if self.limit is None or asked.rho <= rho_for(self.limit):
+            return  # the reading of zCDP is within the limit, and no reading is larger
+        after = asked.epsilon(self.limit.delta)
+        if after <= self.limit.epsilon:
+            return
+        raise BudgetError(
+            f"charge: {self.owner!r} has spent epsilon = {self._tally.epsilon(self.limit.delta)} "
+            f"at delta = {self.limit.delta} and with {event} would have spent {after}, more than "
+            f"its limit of {self.limit.epsilon}. Nothing was released. Ask for less, or let the "
+            "owner raise the limit."
+        )
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None for a ledger in memory."""
+        return None if self._file is None else self._file.path
+
+    @property
+    def recovered(self) -> str:
+        """What was repaired when the file was opened; empty for nothing."""
+        return "" if self._file is None else self._file.recovered
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._list)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The events of all entries, oldest first."""
+        return tuple(entry.event for entry in self._list)
+
+    @property
+    def head(self) -> str:
+        """Hash of the last line; changes with every charge."""
+        return self._head
+
+    @property
+    def rho(self) -> float:
+        """Total zCDP."""
+        return self._tally.rho
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Epsilon of everything in the ledger at ``delta`` (default: the limit's), rounded up."""
+        if delta is None:
+            if self.limit is None:
+                raise InputError("Ledger.epsilon: delta is needed for a ledger without a limit.")
+            delta = self.limit.delta
+        return self._tally.epsilon(delta)
+
+    def remaining(self) -> float:
+        """The zCDP that can still be spent before the limit; infinite without one."""
+        if self.limit is None or not self.limit.private:
+            return math.inf
+        return max(0.0, rho_for(self.limit) - self._tally.rho)
+
+    def verify(self, hashes: Iterable[str] = ()) -> None:
+        """Check the file once more, and that entries with these ``hashes`` are still in it.
+
+        Raises:
+            LedgerError: the file was changed since, or an entry is gone.
+        """
+        here = {entry.hash for entry in self._list}
+        if self._file is not None:
+            with self._guard:
+                fresh = Ledger.read(self._file.path)
+            mine = [entry.hash for entry in self._list]
+            if [entry.hash for entry in fresh.entries][: len(mine)] != mine:
+                raise LedgerError(f"{self._file.path}: was replaced while it was open.")
+        for wanted in hashes:
+            if wanted not in here:
+                raise LedgerError(
+                    f"ledger of {self.owner!r}: the entry with hash {wanted[:16]} is gone. "
+                    "The end was cut off, or an old copy was put back."
+                )
+
+    def close(self) -> None:
+        """Release the file; further charges are refused."""
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _same(known: Entry, event: Event, to: str) -> Entry:
+    if known.event == event and known.to == to:
+        return known
+    raise LedgerError(
+        f"charge: run {known.run!r}, step {known.step!r} was charged as {known.event} to "
+        f"{known.to!r}; now it asks for {event} to {to!r}. Give every release a step of its own."
+    )
+
+
+def _read_header(line: bytes, path: Path) -> Header:
+    try:
+        header = _headers.decode(line)
+    except msgspec.MsgspecError as error:
+        raise LedgerError(f"{path}, line 1: is not the start of a ledger ({error}).") from error
+    if header.siloweave_ledger != VERSION:
+        raise LedgerError(
+            f"{path}, line 1: version {header.siloweave_ledger} of the format is not known; this "
+            f"version of siloweave reads {VERSION}."
+        )
+    return header
+
+
+def _read_entry(line: bytes, number: int, path: Path) -> Entry:
+    try:
+        entry = _entries.decode(line)
+    except (msgspec.MsgspecError, InputError) as error:
+        raise LedgerError(
+            f"{path}, line {number}: is not an entry that this version knows ({error}). Read it "
+            "with the version that wrote it, or put back the file from the last backup."
+        ) from error
+    if _encoder.encode(_seal(entry)) != line:
+        raise LedgerError(
+            f"{path}, line {number}: was edited; its hash does not fit. Put back the file from "
+            "the last backup."
+        )
+    return entry

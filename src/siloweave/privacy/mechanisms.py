@@ -1,0 +1,438 @@
+"""The only places where noise is drawn: exact integers, from the party's own entropy.
+
+Algorithms call :func:`add_gaussian`, :func:`add_laplace` and :func:`exponential` *through this
+module* (``mechanisms.add_gaussian(...)``), so that a test can record what went in and replay what
+came out. Paying for the release in the ledger comes first and is the caller's duty.
+
+Not defended against: an observer who can time single draws on the party's own machine.
+"""
+
+import hashlib
+import math
+import os
+from bisect import bisect_right
+from decimal import Context, Decimal
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import ArrayLike, NDArray
+
+from siloweave.errors import InputError
+
+__all__ = [
+    "EXPONENTIAL_SLACK",
+    "LARGEST_TABLE",
+    "TV_PER_DRAW",
+    "Entropy",
+    "OSEntropy",
+    "SeededEntropy",
+    "add_gaussian",
+    "add_laplace",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "exponential",
+]
+
+#: Bound on the total variation distance between one table draw and the exact distribution.
+TV_PER_DRAW = 2.0**-95
+#: Bound on what integer weights add to the privacy loss of one selection, in nats.
+EXPONENTIAL_SLACK = 2.0**-90
+#: Most entries in a table of thresholds; wider noise is drawn by OpenDP.
+LARGEST_TABLE = 2**20
+
+Int64s = NDArray[np.int64]
+
+
+class Entropy(Protocol):
+    """Where random bits come from. Conforming: :class:`OSEntropy`, :class:`SeededEntropy`."""
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody can know the bits; without that, outputs are marked NOT PRIVATE."""
+
+    def bytes(self, n: int) -> bytes:
+        """``n`` fresh, independent, uniform bytes."""
+
+
+def _stream(key: bytes, nonce: bytes, n: int) -> bytes:
+    cipher = Cipher(algorithms.ChaCha20(key, nonce), mode=None)
+    return cipher.encryptor().update(bytes(n))
+
+
+class OSEntropy:
+    """Entropy of the operating system, stretched with ChaCha20.
+
+    **Guarantee**: every call takes a fresh 256-bit key from ``os.urandom`` and forgets it, so no
+    state can be copied by a fork, repeated by a retry, or read later. Bits are as unpredictable as
+    ChaCha20 is hard to break.
+    """
+
+    private = True
+
+    def bytes(self, n: int) -> bytes:
+        """``n`` fresh, independent, uniform bytes."""
+        return os.urandom(n) if n <= 64 else _stream(os.urandom(32), os.urandom(16), n)
+
+    def uint64(self, n: int) -> NDArray[np.uint64]:
+        """``n`` fresh, independent, uniform 64-bit words."""
+        return _words(self, n)
+
+
+class SeededEntropy:
+    """A reproducible stream, for tests and timed simulations only.
+
+    **Guarantee**: none. Who knows the seed can subtract the noise; every output made with it must
+    be marked NOT PRIVATE.
+
+    Args:
+        seed: any integer or bytes; equal seeds give equal streams.
+
+    Example:
+        >>> SeededEntropy(1).bytes(4) == SeededEntropy(1).bytes(4)
+        True
+    """
+
+    private = False
+
+    def __init__(self, seed: int | bytes) -> None:
+        data = seed if isinstance(seed, bytes) else str(seed).encode()
+        key = hashlib.blake2b(data, digest_size=32, person=b"siloweave seed").digest()
+        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def bytes(self, n: int) -> bytes:
+        """The next ``n`` bytes of the stream."""
+        return self._cipher.update(bytes(n))
+
+    def uint64(self, n: int) -> NDArray[np.uint64]:
+        """The next ``n`` 64-bit words of the stream."""
+        return _words(self, n)
+
+
+def _words(entropy: Entropy, n: int) -> NDArray[np.uint64]:
+    return np.frombuffer(entropy.bytes(8 * n), dtype="<u8").astype(np.uint64, copy=False)
+
+
+class _Table(NamedTuple):
+    """Thresholds of a symmetric distribution on the integers; see :func:`_draw`."""
+
+    high: NDArray[np.uint64]  # upper 63 bits
+    low: NDArray[np.uint64]  # lower 64 bits
+
+
+_BITS = 256  # of the fixed-point masses that a table is built from
+_EXACT = Context(prec=120)  # decimal digits; its exp is correctly rounded
+
+
+def _fixed(exponent: Decimal) -> int:
+    """floor(2^256 exp(-exponent)), up to one unit."""
+    return int(_EXACT.multiply(_EXACT.exp(-exponent), Decimal(2) ** _BITS))
+
+
+def _table(first: Decimal, ratio: Decimal, last: int) -> _Table:
+    """Thresholds for masses m(0) = 1, m(k) = m(k-1) r(k), r(1) = e^-first, r(k+1) = r(k) e^-ratio.
+
+    Every step truncates to 256 bits, so m(k) is off by less than 2 k^2 units of 2^-256, and their
+    sum over k <= 2^20 by less than 2^-190: all that matters is the rounding of a threshold to 127
+    bits (at most one unit each, 2^20 of them) and the tail that the caller cuts off.
+    """
+    mass, step, shrink = 1 << _BITS, _fixed(first), _fixed(ratio)
+    total, sums = mass, [mass]
+    for _ in range(last):
+        mass = mass * step >> _BITS
+        step = step * shrink >> _BITS
+        total += 2 * mass  # both signs
+        sums.append(total)
+    thresholds = [(value << 127) // total for value in sums]
+    high = np.array([value >> 64 for value in thresholds], dtype=np.uint64)
+    low = np.array([value & (2**64 - 1) for value in thresholds], dtype=np.uint64)
+    return _Table(high, low)
+
+
+@lru_cache(maxsize=32)
+def _gaussian_table(sigma: float) -> _Table:
+    """exp(-k^2 / (2 sigma^2)) for abs(k) <= 13 sigma; the tail is below 2 e^-84.5 < 2^-120."""
+    variance = _EXACT.multiply(Decimal(sigma), Decimal(sigma))
+    ratio = _EXACT.divide(Decimal(1), variance)
+    return _table(_EXACT.divide(ratio, Decimal(2)), ratio, math.ceil(13 * sigma) + 1)
+
+
+@lru_cache(maxsize=32)
+def _laplace_table(scale: float) -> _Table:
+    """exp(-abs(k) / scale) for abs(k) <= 85 scale; the tail is below 2 e^-85 < 2^-121."""
+    first = _EXACT.divide(Decimal(1), Decimal(scale))
+    return _table(first, Decimal(0), math.ceil(85 * scale) + 1)
+
+
+def _draw(table: _Table, size: int, entropy: Entropy) -> Int64s:
+    """Draws by inversion: a 127-bit uniform finds the magnitude, one more bit the sign.
+
+    The magnitude is the number of thresholds T(k) = floor(2^127 P(abs(X) <= k)) that are at most
+    the uniform U. The upper 63 bits of U decide that unless they equal those of a threshold;
+    then, and only then, its lower 64 bits are drawn as well.
+    """
+    words = _words(entropy, size)
+    upper = words >> np.uint64(1)
+    magnitude = np.searchsorted(table.high, upper, side="left")
+    tied = np.flatnonzero(table.high.take(magnitude, mode="clip") == upper)
+    if tied.size:
+        lower = _words(entropy, tied.size)
+        for position, low in zip(tied.tolist(), lower.tolist(), strict=True):
+            start = int(magnitude[position])
+            stop = int(np.searchsorted(table.high, upper[position], side="right"))
+            magnitude[position] = bisect_right(table.low[start:stop].tolist(), low) + start
+    signs = 1 - 2 * (words & np.uint64(1)).astype(np.int64)
+    return magnitude.astype(np.int64, copy=False) * signs
+
+
+def _check(function: str, name: str, width: float, size: int) -> None:
+    if not (math.isfinite(width) and 0.1 <= width <= 2**40):
+        raise InputError(
+            f"{function}: {name} = {width} must lie between 0.1 and 2**40. "
+            "Smaller noise protects nothing; larger noise leaves no signal in 64-bit counts."
+        )
+    if size < 0:
+        raise InputError(f"{function}: size = {size} must not be negative.")
+
+
+def discrete_gaussian(sigma: float, size: int, *, entropy: Entropy) -> Int64s:
+    """Independent integers with mass proportional to exp(-x^2 / (2 sigma^2)).
+
+    Up to sigma = 80,000 they come from a table of thresholds (one 64-bit word each); above, from
+    OpenDP, at some 50,000 a second, which only :class:`OSEntropy` may ask for.
+
+    Args:
+        sigma: parameter of the noise, in [0.1, 2^40]; close to the standard deviation above 1.
+        size: how many.
+        entropy: the party's own source of random bits.
+
+    Returns:
+        int64 array of length ``size``.
+
+    Raises:
+        InputError: a value is out of bounds.
+
+    **Guarantee**: each draw is within total variation distance :data:`TV_PER_DRAW` of the exact
+    distribution (Canonne, Kamath and Steinke 2020, Definition 1), so N draws add at most
+    N 2^-95 (1 + e^epsilon) to delta. Thresholds are integers and so is the comparison; no floating
+    point number touches a sampled value.
+
+    Example:
+        >>> discrete_gaussian(2.0, 3, entropy=OSEntropy()).dtype
+        dtype('int64')
+    """
+    _check("discrete_gaussian", "sigma", sigma, size)
+    if 13 * sigma + 2 <= LARGEST_TABLE:
+        return _draw(_gaussian_table(float(sigma)), size, entropy)
+    _needs_private("discrete_gaussian", "sigma", sigma, LARGEST_TABLE / 13 - 1, entropy)
+    return _opendp("gaussian", float(sigma), size)
+
+
+def discrete_laplace(scale: float, size: int, *, entropy: Entropy) -> Int64s:
+    """Independent integers with mass proportional to exp(-abs(x) / scale).
+
+    Args:
+        scale: parameter of the noise, in [0.1, 2^40].
+        size: how many.
+        entropy: the party's own source of random bits; :class:`SeededEntropy` uses a table and
+            only works up to a scale of about 12,000.
+
+    Returns:
+        int64 array of length ``size``.
+
+    Raises:
+        InputError: a value is out of bounds.
+
+    **Guarantee**: with private entropy the draws are OpenDP's, exact and with unbounded tails, so
+    a claim of pure differential privacy holds. With a seed they are within :data:`TV_PER_DRAW` of
+    that, and not private anyway.
+
+    Example:
+        >>> discrete_laplace(2.0, 3, entropy=SeededEntropy(0)).shape
+        (3,)
+    """
+    _check("discrete_laplace", "scale", scale, size)
+    if entropy.private:
+        return _opendp("laplace", float(scale), size)
+    _needs_private("discrete_laplace", "scale", scale, LARGEST_TABLE / 85 - 1, entropy)
+    return _draw(_laplace_table(float(scale)), size, entropy)
+
+
+def _needs_private(
+    function: str, name: str, width: float, largest: float, entropy: Entropy
+) -> None:
+    if not entropy.private and width > largest:
+        raise InputError(
+            f"{function}: {name} = {width} is above {largest:,.0f}, the most that seeded noise "
+            "can do. Use OSEntropy()."
+        )
+
+
+def _opendp(kind: str, width: float, size: int) -> Int64s:
+    """Noise drawn by OpenDP with the operating system's entropy."""
+    return np.array(_opendp_measurement(kind, width)([0] * size), dtype=np.int64)
+
+
+@lru_cache(maxsize=32)
+def _opendp_measurement(kind: str, width: float):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if kind == "laplace":
+        return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=width)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T="i64"), scale=width)
+
+
+def _integers(function: str, values: ArrayLike) -> Int64s:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise InputError(
+            f"{function}: values have dtype {array.dtype}; they must be integers. "
+            "Round them to a public grid first: noise on floats leaks through their digits."
+        )
+    if array.size and (int(array.max()) > 2**62 or int(array.min()) < -(2**62)):
+        raise InputError(f"{function}: values must lie within plus or minus 2**62.")
+    return array.astype(np.int64)
+
+
+def add_gaussian(values: ArrayLike, sigma: float, *, entropy: Entropy) -> Int64s:
+    """``values`` plus independent discrete Gaussian noise.
+
+    Args:
+        values: exact integers of any shape; they stay with their owner.
+        sigma: parameter of the noise, in the unit of the values.
+        entropy: the party's own source of random bits.
+
+    Returns:
+        Noisy int64 array of the same shape, the only thing that may leave.
+
+    Raises:
+        InputError: the values are not integers, or a value is out of bounds.
+
+    **Guarantee**: rho = D^2 / (2 sigma^2) zCDP for neighbours whose ``values`` are D apart in L2
+    (Canonne, Kamath and Steinke 2020, Theorem 4), within the distance that
+    :func:`discrete_gaussian` states. Record it as ``Gaussian(sigma, D)`` before calling. As one
+    party's share in a masked sum it protects only together with the other shares: record
+    ``SharedGaussian``.
+
+    Example:
+        >>> add_gaussian([10, 20], 1.0, entropy=SeededEntropy(0)).shape
+        (2,)
+    """
+    exact = _integers("add_gaussian", values)
+    noise = discrete_gaussian(sigma, exact.size, entropy=entropy)
+    return exact + noise.reshape(exact.shape)
+
+
+def add_laplace(values: ArrayLike, scale: float, *, entropy: Entropy) -> Int64s:
+    """``values`` plus independent discrete Laplace noise.
+
+    Args:
+        values: exact integers of any shape; they stay with their owner.
+        scale: parameter of the noise, in the unit of the values.
+        entropy: the party's own source of random bits.
+
+    Returns:
+        Noisy int64 array of the same shape, the only thing that may leave.
+
+    Raises:
+        InputError: the values are not integers, or a value is out of bounds.
+
+    **Guarantee**: pure differential privacy with epsilon = D / scale for neighbours whose
+    ``values`` are D apart in L1. Record it as ``Laplace(scale, D)`` before calling.
+
+    Example:
+        >>> add_laplace([[1, 2]], 1.0, entropy=SeededEntropy(0)).shape
+        (1, 2)
+    """
+    exact = _integers("add_laplace", values)
+    noise = discrete_laplace(scale, exact.size, entropy=entropy)
+    return exact + noise.reshape(exact.shape)
+
+
+def exponential(scores: ArrayLike, *, sensitivity: float, epsilon: float, entropy: Entropy) -> int:
+    """Choose an index, high scores more often: P proportional to exp(eps score / (2 sensitivity)).
+
+    Args:
+        scores: one finite number per candidate, in any unit.
+        sensitivity: most that one unit moves any score, in the same unit, > 0.
+        epsilon: parameter of the mechanism, > 0.
+        entropy: the party's own source of random bits.
+
+    Returns:
+        Index of the chosen candidate.
+
+    Raises:
+        InputError: no scores, a score that is not finite, or a value out of bounds.
+
+    **Guarantee**: the privacy loss has range ``epsilon``, hence pure epsilon-DP and
+    rho = epsilon^2 / 8 zCDP, if neighbours have the same candidates and no score moves by more
+    than ``sensitivity``. Record it as ``Exponential(epsilon)`` before calling. Candidates more than
+    256 nats (512 sensitivity / epsilon) below the best are lifted to that distance; lifting moves
+    no score further than before, so it costs nothing, and it keeps every weight an integer of at
+    least 125 significant bits. A 512-bit uniform point falls between two running sums of the
+    weights; roundings add less than :data:`EXPONENTIAL_SLACK` nats. Floats are only used to see
+    early where a point falls that is far from every border. Scores are taken as given: the rounding of whoever computed
+    them belongs into ``sensitivity``.
+
+    Example:
+        >>> exponential([0.0, 1000.0], sensitivity=1.0, epsilon=1.0, entropy=OSEntropy())
+        1
+    """
+    array = np.asarray(scores, dtype=np.float64).ravel()
+    if array.size == 0:
+        raise InputError("exponential: scores is empty. Give at least one candidate.")
+    if not np.isfinite(array).all():
+        raise InputError("exponential: scores must be finite. Drop or bound candidates first.")
+    for name, value in (("sensitivity", sensitivity), ("epsilon", epsilon)):
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(f"exponential: {name} = {value} must be finite and greater than 0.")
+    point = int.from_bytes(entropy.bytes(_POINT_BITS // 8), "little")
+    chosen = _far_from_borders(array, epsilon / (2 * sensitivity), point)
+    if chosen is not None:
+        return chosen
+    sums = _sums(array, sensitivity=sensitivity, epsilon=epsilon)
+    return bisect_right(sums, (point * sums[-1]) >> _POINT_BITS)
+
+
+_REACH = 256  # nats below the best, after which all candidates weigh the same
+_DIGITS = 150  # decimal digits of a weight: e^-256 is 10^-112, which leaves 38 digits, 2^-126
+_NARROW = Context(prec=60)
+_POINT_BITS = 512  # the least probability is 2^-370 over the number of candidates
+_MARGIN = 1e-9  # thousands of times the rounding of 256 nats, exp and a sum of a million terms
+
+
+def _sums(scores: NDArray[np.float64], *, sensitivity: float, epsilon: float) -> list[int]:
+    """Running sums of the integer weights 10^150 exp(-gap), rounded down; gap <= 256 nats."""
+    factor = _NARROW.divide(Decimal(epsilon), _NARROW.multiply(Decimal(2), Decimal(sensitivity)))
+    best = Decimal(float(scores.max()))
+    sums: list[int] = []
+    total = 0
+    for score in scores.tolist():
+        gap = min(_NARROW.multiply(_NARROW.subtract(best, Decimal(score)), factor), Decimal(_REACH))
+        total += int(_NARROW.exp(-gap).scaleb(_DIGITS, _EXACT))
+        sums.append(total)
+    return sums
+
+
+def _far_from_borders(scores: NDArray[np.float64], factor: float, point: int) -> int | None:
+    """What the exact sums would choose, if floats suffice to tell; None if they may not.
+
+    Only a shortcut: it answers when the point is further from both borders of an interval than
+    any rounding can reach, which fails once in some hundred million draws.
+    """
+    with np.errstate(all="ignore"):
+        gaps = np.minimum((scores.max() - scores) * factor, _REACH)
+        sums = np.cumsum(np.exp(-gaps))
+        total = float(sums[-1])
+        target = (point >> (_POINT_BITS - 64)) * 2.0**-64 * total
+    if not math.isfinite(total) or scores.size > 10**6:
+        return None
+    index = int(np.searchsorted(sums, target, side="right"))
+    if index == scores.size or abs(float(sums[index]) - target) <= _MARGIN * total:
+        return None
+    if index and abs(target - float(sums[index - 1])) <= _MARGIN * total:
+        return None
+    return index
