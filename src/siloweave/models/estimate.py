@@ -1,0 +1,252 @@
+"""Fit a Markov random field to noisy marginals.
+
+Private-PGM (McKenna, Sheldon & Miklau 2019) minimises the weighted squared residual over the
+marginal polytope by mirror descent, about a thousand passes over the tree a fit. Here the same
+problem gets a small entropic penalty, and its dual is climbed one clique at a time, each step
+solved exactly (regularised maximum entropy, Dudik, Phillips & Schapire 2007; without noise this
+is iterative proportional fitting). Ten to twenty sweeps reach what mirror descent reaches in a
+thousand, and cells whose count drowns in noise are shrunk towards the rest of the model instead
+of being fitted.
+
+The block of clique q minimises, over the table m of its counts,
+
+    sum (m - y)^2 / 2 + s * KL(m || model without q's potential),        s = shrinkage * sigma_q,
+
+so a cell solves  m + s log m = y - s theta + s log(k mu),  which is the Wright omega function;
+k makes the table sum to the total. Before the sweeps the measurements are made consistent with
+each other by generalised least squares in closed form: within one marginal, interactions of
+different attribute sets are orthogonal and independently noisy, so each is averaged over the
+marginals that saw it, weighted by precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+import numpy as np
+from scipy.special import wrightomega
+
+from siloweave.models.junction_tree import JunctionTree
+from siloweave.models.mrf import MRF
+from siloweave.models.propagation import Array, Link, Propagation
+from siloweave.tables.codes import Clique, Domain
+
+__all__ = ["Measurement", "combine", "consistent", "estimate_total", "fit", "squared_residual"]
+
+_FLOOR = 1e-9  # counts; keeps every cell of a fitted model possible
+_NEWTON_STEPS = 30
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A noisy marginal.
+
+    Attributes:
+        clique: Attributes in domain order.
+        counts: Noisy counts, axes in the order of the clique.
+        sigma: Standard deviation of the noise of each cell, in counts; 0 if exact.
+    """
+
+    clique: Clique
+    counts: Array
+    sigma: float
+
+
+def combine(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Average repeated measurements of one clique, weighted by inverse variance.
+
+    Example:
+        >>> import numpy as np
+        >>> pair = [Measurement(("a",), np.array([1.0, 3.0]), 1.0),
+        ...         Measurement(("a",), np.array([3.0, 5.0]), 1.0)]
+        >>> combine(pair)[0].counts.tolist()
+        [2.0, 4.0]
+    """
+    sums: dict[Clique, tuple[Array, float]] = {}
+    for m in measurements:
+        weight = 1.0 / max(m.sigma, 1e-9) ** 2
+        counts, precision = sums.get(m.clique, (np.zeros(m.counts.shape), 0.0))
+        sums[m.clique] = (counts + weight * m.counts, precision + weight)
+    return [Measurement(c, y / p, p**-0.5) for c, (y, p) in sums.items()]
+
+
+def estimate_total(measurements: Sequence[Measurement]) -> float:
+    """Number of rows, from the sums of the noisy marginals, weighted by inverse variance."""
+    weights = [1.0 / (max(m.sigma, 1e-9) ** 2 * m.counts.size) for m in measurements]
+    sums = [float(m.counts.sum()) for m in measurements]
+    return max(1.0, float(np.average(sums, weights=weights)))
+
+
+def consistent(measurements: Sequence[Measurement]) -> list[Array]:
+    """Tables that agree on every shared subset: the generalised least squares estimate.
+
+    Args:
+        measurements: At most one per clique.
+
+    Returns:
+        One table per measurement, in the same order; cells may be negative.
+    """
+    known: dict[Clique, tuple[Array, float]] = {}
+    for m in measurements:
+        for part in _subsets(m.clique):
+            effect = _effect(m, part)
+            precision = effect.size / (max(m.sigma, 1e-9) ** 2 * m.counts.size)
+            mean, total = known.get(part, (np.zeros(effect.shape), 0.0))
+            known[part] = (mean + precision * effect, total + precision)
+    return [_assemble(m, known) for m in measurements]
+
+
+def _subsets(clique: Clique) -> Iterable[Clique]:
+    return chain.from_iterable(combinations(clique, r) for r in range(len(clique) + 1))
+
+
+def _effect(m: Measurement, part: Clique) -> Array:
+    """The interaction of the attributes in `part`: their marginal, centred along every axis."""
+    gone = tuple(i for i, a in enumerate(m.clique) if a not in part)
+    table: Array = np.asarray(m.counts.sum(axis=gone), dtype=np.float64)
+    for axis in range(len(part)):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
+
+
+def _assemble(m: Measurement, known: Mapping[Clique, tuple[Array, float]]) -> Array:
+    table = np.zeros(m.counts.shape)
+    for part in _subsets(m.clique):
+        mean, precision = known[part]
+        shape = [n if a in part else 1 for a, n in zip(m.clique, m.counts.shape, strict=True)]
+        table += (mean / precision * (mean.size / m.counts.size)).reshape(shape)
+    return table
+
+
+def squared_residual(model: MRF, measurements: Iterable[Measurement]) -> float:
+    """Half the squared residual in units of the noise, the loss that mbi reports."""
+    return sum(
+        0.5 * float(np.sum((model.marginal(m.clique) - m.counts) ** 2)) / max(m.sigma, 1e-9) ** 2
+        for m in measurements
+    )
+
+
+class _Ascent:
+    """Potentials and beliefs of a fit in progress; a sweep visits every clique of the tree."""
+
+    def __init__(
+        self, tree: JunctionTree, measured: Sequence[Measurement], total: float, shrinkage: float
+    ) -> None:
+        self.plan = Propagation(tree, [m.clique for m in measured])
+        self.total = total
+        self.targets = [self.plan.inner(i, y) for i, y in enumerate(consistent(measured))]
+        self.slack = [max(shrinkage * m.sigma, 1e-6) for m in measured]
+        self.thetas = [np.zeros(m.counts.size) for m in measured]
+        self._children: list[list[int]] = [[] for _ in tree.cliques]
+        for i, parent in enumerate(tree.parents[1:], start=1):
+            self._children[parent].append(i)
+
+    def start(self, warm: MRF | None) -> None:
+        """Take over the potentials that an earlier model has for the same cliques."""
+        if warm is not None:
+            for i, clique in enumerate(self.plan.scopes):
+                if clique in warm.potentials:
+                    self.thetas[i] = self.plan.inner(i, warm.potentials[clique]).copy()
+        self.beliefs = self.plan.run(self.thetas, keep=True).beliefs
+        self._messages = [
+            link.reduce(b) for link, b in zip(self.plan.up, self.beliefs, strict=True)
+        ]
+
+    def sweep(self) -> float:
+        """Update every potential once; returns the share of rows that moved."""
+        moved = self._visit(0)
+        scale = 1.0 / float(self.beliefs[0].sum())
+        for i, belief in enumerate(self.beliefs):
+            belief *= scale
+            self._messages[i] = self._messages[i] * scale
+        return moved / self.total
+
+    def _visit(self, i: int) -> float:
+        moved = sum(self._update(q, i) for q in self.plan.homed[i])
+        for child in self._children[i]:
+            down, up = self.plan.down[child], self.plan.up[child]
+            self._pass(child, down.reduce(self.beliefs[i]), up, child)
+            moved += self._visit(child)
+            self._pass(child, up.reduce(self.beliefs[child]), down, i)
+        return moved
+
+    def _pass(self, edge: int, message: Array, link: Link, to: int) -> None:
+        old = self._messages[edge]
+        ratio = np.divide(message, old, out=np.zeros_like(message), where=old > 0)
+        link.multiply(self.beliefs[to], ratio)
+        self._messages[edge] = message
+
+    def _update(self, q: int, home: int) -> float:
+        link, s = self.plan.links[q], self.slack[q]
+        mu = link.reduce(self.beliefs[home])
+        mu = np.maximum(mu * (self.total / mu.sum()), 1e-300)
+        m = _solve(self.targets[q] / s - self.thetas[q] + np.log(mu / s), s, self.total)
+        factor = np.maximum(m, _FLOOR) / mu
+        link.multiply(self.beliefs[home], factor)
+        self.thetas[q] = self.thetas[q] + np.log(factor)
+        return float(np.abs(m - mu).sum())
+
+
+def _solve(base: Array, s: float, total: float) -> Array:
+    """The table s * omega(base + log k) whose sum is `total`, by Newton steps on log k."""
+    log_k = 0.0
+    for _ in range(_NEWTON_STEPS):
+        omega: Array = wrightomega(base + log_k)
+        excess = s * float(omega.sum()) - total
+        if abs(excess) <= 1e-6 * total:
+            break
+        slope = s * float((omega / (1.0 + omega)).sum())
+        log_k -= float(np.clip(excess / max(slope, 1e-300), -5.0, 5.0))
+    return s * omega
+
+
+def fit(
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    *,
+    total: float | None = None,
+    warm_start: MRF | None = None,
+    sweeps: int = 15,
+    shrinkage: float = 0.5,
+    tolerance: float = 1e-4,
+) -> MRF:
+    """The maximum-entropy model that best explains noisy marginals.
+
+    Args:
+        domain: Attributes and sizes.
+        measurements: Noisy marginals; repeated cliques are averaged. May be empty.
+        total: Rows the model stands for; estimated from the measurements if None.
+        warm_start: A model whose potentials on the same cliques are the starting point.
+        sweeps: Most sweeps over the tree.
+        shrinkage: Weight of entropy against residual, per unit of noise. 0.5 to 1 suits noise of
+            any size; towards 0 the noise is fitted.
+        tolerance: Stop when a sweep moves less than this share of the rows.
+
+    Returns:
+        A model with one potential per measured clique.
+
+    Example:
+        >>> import numpy as np
+        >>> domain = Domain(("a", "b"), (2, 2))
+        >>> data = np.array([[3.0, 1.0], [0.0, 4.0]])
+        >>> model = fit(domain, [Measurement(("a", "b"), data, 1e-3)])
+        >>> bool(np.abs(model.marginal(("a", "b")) - data).max() < 0.01)
+        True
+    """
+    measured = sorted(combine(measurements), key=lambda m: (-len(m.clique), m.clique))
+    if not measured:
+        return MRF.uniform(domain, 1.0 if total is None else total)
+    rows = estimate_total(measured) if total is None else max(1.0, total)
+    tree = JunctionTree.build(domain, [m.clique for m in measured])
+    ascent = _Ascent(tree, measured, rows, shrinkage)
+    ascent.start(warm_start)
+    for _ in range(sweeps):
+        if ascent.sweep() < tolerance:
+            break
+    potentials = {
+        c: np.ascontiguousarray(ascent.plan.table(c, t))
+        for c, t in zip(ascent.plan.scopes, ascent.thetas, strict=True)
+    }
+    return MRF(domain, potentials, rows)
