@@ -1,0 +1,1 @@
+"""The project's structural rules, each a function from one source file to its problems."""

@@ -1,0 +1,237 @@
+"""Who may import what."""
+
+import ast
+import sys
+import tomllib
+
+from tests.architecture.rule import Rule, all_code, package_code
+from tests.architecture.source import ROOT, Source, is_import_call, within
+
+# Layer -> the layers it may import, itself and `errors` apart.
+DOWNWARD = {
+    "errors": set(),
+    "tables": set(),
+    "datasets": {"tables"},
+    "statistics": {"tables"},
+    "models": {"tables", "statistics"},
+    "evaluate": {"tables", "statistics", "models"},
+    "attack": {"tables", "statistics", "models", "evaluate"},
+    "privacy": set(),
+    "federation": {"tables", "privacy"},
+    "report": set(),
+    "algorithms": {
+        *("tables", "datasets", "statistics", "models", "evaluate", "attack"),
+        *("privacy", "federation"),
+    },
+}
+FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
+FRAME_FILE = "src/siloweave/tables/read.py"
+PICKLES = (
+    *("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"),
+    *("numpy.load", "numpy.save", "numpy.savez", "numpy.savez_compressed"),
+)
+# Imported when first needed, so that `siloweave --help` answers at once.
+LATE = ("sklearn", "umap", "opendp", "jax", "pandas", "pyarrow", "flwr", "mbi")
+# Not dependencies: read.py meets these only when the user's own frame is one.
+GUESTS = {"pandas", "pyarrow"}
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "umap": "umap-learn"}
+
+
+def layers(source: Source) -> list[str]:
+    """Each folder imports only what lies below it."""
+    layer = source.layer
+    if source.path.count("/") == 2:  # files at the package's root join the layers
+        if layer != "errors":
+            return []
+    elif layer not in DOWNWARD:
+        return [f"{source.path}: folder '{layer}' has no import rule: add it to DOWNWARD"]
+    allowed = {layer, "errors", *DOWNWARD[layer]}
+    problems = []
+    for line, name in source.imports:
+        if not within(name, "siloweave"):
+            continue
+        target = [*name.split("."), ""][1]
+        if target not in allowed:
+            permitted = ", ".join(sorted(allowed))
+            problems.append(
+                f"{source.path}:{line}: {layer} imports {name}; it may import only: {permitted}"
+            )
+    return problems
+
+
+def computed_imports(source: Source) -> list[str]:
+    """A module is imported by a name that can be read, or the other rules would miss it."""
+    return [
+        f"{source.path}:{node.lineno}: imports a module by a computed name: spell it out"
+        for node, _ in source.calls()
+        if is_import_call(node) and not (node.args and isinstance(node.args[0], ast.Constant))
+    ]
+
+
+def pickle_family(source: Source) -> list[str]:
+    """Nothing that can run code when it is loaded."""
+    problems = [
+        f"{source.path}:{line}: uses {name}: data is stored as safetensors or JSON, never pickled"
+        for line, name in source.references()
+        if within(name, *PICKLES) or name.endswith((".to_pickle", ".read_pickle"))
+    ]
+    for node, _ in source.calls():
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method in {"to_pickle", "read_pickle"}:
+            problems.append(f"{source.path}:{node.lineno}: calls {method}: never pickle")
+        if any(word.arg == "allow_pickle" for word in node.keywords):
+            problems.append(f"{source.path}:{node.lineno}: passes allow_pickle: never pickle")
+    return problems
+
+
+def dataframes(source: Source) -> list[str]:
+    """Frames come in and go out through one file."""
+    return [
+        f"{source.path}:{line}: imports {name}: frames are read and written only in {FRAME_FILE}"
+        for line, name in source.imports
+        if within(name, *FRAMES) and source.path != FRAME_FILE
+    ]
+
+
+def flower(source: Source) -> list[str]:
+    """Flower is one transport among others."""
+    return [
+        f"{source.path}:{line}: imports {name}: Flower belongs in federation/flower.py alone"
+        for line, name in source.imports
+        if within(name, "flwr") and source.path != "src/siloweave/federation/flower.py"
+    ]
+
+
+def late_imports(source: Source) -> list[str]:
+    """Slow libraries are imported by the function that needs them."""
+    late = {
+        id(inner)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(node)
+        for inner in ast.walk(node)
+    }
+    problems = []
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom) or id(node) in late:
+            continue
+        start = "" if isinstance(node, ast.Import) else f"{source.absolute(node)}."
+        problems += [
+            f"{source.path}:{node.lineno}: imports {start}{name.name} when the module loads: "
+            "it is slow or optional, so import it inside the function that needs it"
+            for name in node.names
+            if within(start + name.name, *LATE)
+        ]
+    return problems
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    """Tell whether a node is `if TYPE_CHECKING:`, which never runs."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def declared() -> set[str]:
+    """Read the names of all run-time and optional dependencies from pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project.get("optional-dependencies", {}).values()
+    wanted = [*project["dependencies"], *(item for extra in extras for item in extra)]
+    return {item.split(">")[0].split("=")[0].split("<")[0].split("[")[0] for item in wanted}
+
+
+def undeclared(source: Source) -> list[str]:
+    """What the package imports, its metadata names."""
+    known = declared()
+    problems = []
+    for line, name in source.imports:
+        top = name.split(".")[0]
+        own = top in sys.stdlib_module_names or top == "siloweave" or top in GUESTS
+        if not own and DISTRIBUTIONS.get(top, top.replace("_", "-")) not in known:
+            problems.append(
+                f"{source.path}:{line}: imports {name}, which pyproject.toml does not declare"
+            )
+    return problems
+
+
+IMPORT_RULES = (
+    Rule(
+        "folders import only downwards",
+        layers,
+        package_code,
+        bad=(
+            ("src/siloweave/tables/x.py", "import siloweave.privacy.ledger"),
+            ("src/siloweave/tables/x.py", "def f():\n    from siloweave import privacy"),
+            ("src/siloweave/privacy/x.py", "from siloweave.tables import Schema"),
+            ("src/siloweave/models/x.py", "from ..evaluate import error"),
+            ("src/siloweave/federation/x.py", "from siloweave.algorithms.aim import AIM"),
+            ("src/siloweave/statistics/x.py", "__import__('siloweave.models.mrf')"),
+            ("src/siloweave/algorithms/x.py", "from siloweave.cli import main"),
+            ("src/siloweave/report/x.py", "from siloweave import run"),
+            ("src/siloweave/errors.py", "from siloweave.tables import Schema"),
+            ("src/siloweave/novelty/x.py", "pass"),
+        ),
+        good=(
+            ("src/siloweave/tables/x.py", "from siloweave.errors import SchemaError"),
+            ("src/siloweave/models/x.py", "from siloweave.tables.codes import Codes"),
+            ("src/siloweave/federation/x.py", "from ..privacy import ledger"),
+            ("src/siloweave/cli.py", "from siloweave.algorithms import AIM"),
+        ),
+    ),
+    Rule(
+        "no import by a computed name",
+        computed_imports,
+        package_code,
+        bad=(("src/siloweave/x.py", "import importlib\nimportlib.import_module('a' + b)"),),
+        good=(("src/siloweave/x.py", "import importlib\nimportlib.import_module('json')"),),
+    ),
+    Rule(
+        "nothing of the pickle family",
+        pickle_family,
+        all_code,
+        bad=(
+            ("src/siloweave/x.py", "import pickle"),
+            ("tests/x.py", "def f():\n    from joblib import dump"),
+            ("benchmarks/x.py", "import numpy as np\nnp.load('x.npy', allow_pickle=True)"),
+            ("benchmarks/x.py", "import numpy as np\nnp.load('x.npy')"),
+            ("src/siloweave/x.py", "frame.to_pickle('x')"),
+            ("src/siloweave/x.py", "__import__('dill')"),
+        ),
+        good=(("src/siloweave/x.py", "import json\nfrom safetensors.numpy import load"),),
+    ),
+    Rule(
+        "data frames only in tables/read.py",
+        dataframes,
+        package_code,
+        bad=(
+            ("src/siloweave/evaluate/x.py", "import pandas as pd"),
+            ("src/siloweave/tables/codes.py", "def f():\n    from polars import DataFrame"),
+            ("src/siloweave/cli.py", "import pyarrow.parquet"),
+        ),
+        good=((FRAME_FILE, "import narwhals"), ("src/siloweave/cli.py", "import numpy")),
+    ),
+    Rule(
+        "Flower only in federation/flower.py",
+        flower,
+        all_code,
+        bad=(("src/siloweave/federation/site.py", "from flwr.common import Context"),),
+        good=(("src/siloweave/federation/flower.py", "def f():\n    import flwr"),),
+    ),
+    Rule(
+        "slow imports only inside functions",
+        late_imports,
+        package_code,
+        bad=(
+            ("src/siloweave/evaluate/x.py", "from sklearn.ensemble import X"),
+            ("src/siloweave/privacy/x.py", "try:\n    import opendp.prelude as dp\nfinally: ..."),
+        ),
+        good=(
+            ("src/siloweave/privacy/x.py", "def f():\n    import opendp.prelude as dp"),
+            ("src/siloweave/x.py", "if TYPE_CHECKING:\n    from sklearn.base import X"),
+        ),
+    ),
+    Rule(
+        "every library imported is declared",
+        undeclared,
+        package_code,
+        bad=(("src/siloweave/x.py", "def f():\n    import torch"),),
+        good=(("src/siloweave/x.py", "import json\nimport numpy\nimport sklearn.cluster"),),
+    ),
+)

@@ -1,0 +1,36 @@
+"""Settings and fixtures that every test may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The same examples on every machine, and no test that fails because a machine is slow.
+settings.register_profile(
+    "siloweave",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("siloweave")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder of the large benchmark tables, or skip where there is none.
+
+    The tables are too large to live in the repository. The folder is named by the environment
+    variable SILOWEAVE_DATA; without it, `../shared/data` beside the checkout is used.
+    """
+    named = os.environ.get("SILOWEAVE_DATA")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not (folder / "datasets.json").is_file():
+        pytest.skip(
+            f"needs the benchmark tables, and {folder} has no datasets.json: "
+            "set SILOWEAVE_DATA to the folder that holds them"
+        )
+    return folder

@@ -1,0 +1,83 @@
+"""What the package exports is written down, sorted, and there."""
+
+import ast
+import importlib
+import inspect
+import re
+
+import pytest
+
+from tests.architecture.shape_rules import exported
+from tests.architecture.source import Source, all_sources
+
+PACKAGE_SOURCES = [source for source in all_sources() if source.in_package]
+WITH_EXPORTS = [source for source in PACKAGE_SOURCES if any(exported(source))]
+
+
+def module_name(source: Source) -> str:
+    dotted = source.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+    return dotted.removesuffix(".__init__")
+
+
+def order(name: str) -> tuple[int, list[str | tuple[int, str]]]:
+    """Sort as ruff does: constants, then classes, then the rest; numbers by their value."""
+    group = 0 if len(name) > 1 and name.isupper() else 1 if name[0].isupper() else 2
+    pieces = re.findall(r"\d+|\D+", name)
+    return group, [f"{int(piece):012d}" if piece.isdigit() else piece for piece in pieces]
+
+
+def misplaced(names: list[str]) -> list[str]:
+    """Name what stands in the wrong place or twice."""
+    right = sorted(set(names), key=order)
+    return [] if names == right else [f"{names} should read {right}"]
+
+
+def private_imports(source: Source) -> list[str]:
+    """Name what a module takes from another module of ours though it starts with `_`."""
+    return [
+        f"{source.path}:{line}: imports {name}, which is private to its module"
+        for line, name in source.imports
+        if name.startswith("siloweave.") and name.split(".")[-1].startswith("_")
+    ]
+
+
+@pytest.mark.parametrize("source", PACKAGE_SOURCES, ids=module_name)
+def test_what_is_exported_is_written_down_and_sorted(source: Source):
+    names = [name for _, name in exported(source)]
+    package = source.path.endswith("__init__.py")
+    assert names or not package, f"{source.path} has no __all__: list what others may use"
+    assert not misplaced(names)
+
+
+@pytest.mark.parametrize("source", WITH_EXPORTS, ids=module_name)
+def test_every_export_is_there_and_says_what_it_is(source: Source):
+    module = importlib.import_module(module_name(source))
+    for _, name in exported(source):
+        assert hasattr(module, name), f"{source.path} exports {name}, which is not there"
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__, f"{source.path} exports {name}, which has no docstring"
+
+
+@pytest.mark.parametrize("source", PACKAGE_SOURCES, ids=module_name)
+def test_modules_leave_each_others_private_names_alone(source: Source):
+    assert not private_imports(source)
+
+
+def test_star_imports_are_not_used():
+    starred = [
+        f"{source.path}:{node.lineno}"
+        for source in PACKAGE_SOURCES
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    ]
+    assert not starred
+
+
+def test_the_checks_above_can_fail():
+    assert misplaced(["b", "a"])
+    assert misplaced(["a", "a"])
+    assert misplaced(["Class", "CONSTANT"])
+    assert not misplaced(["AIM", "FLAIM", "Budget", "iid", "l2", "l10"])
+    assert private_imports(Source("src/siloweave/x.py", "from siloweave.y import _z"))
+    assert not list(exported(Source("src/siloweave/x.py", "x = ['a']")))

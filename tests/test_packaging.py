@@ -1,0 +1,101 @@
+"""What is installed: the lock files agree with the metadata, and the wheel is whole."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.import_rules import declared
+from tests.architecture.source import ROOT, all_sources
+
+PIN = re.compile(r"^([a-z0-9][a-z0-9-]*)==([^ ;\\]+)([^\\]*)\\?$")
+HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
+EXTRAS = {"umap-learn"}
+
+
+def read_lock(text: str) -> dict[str, tuple[str, int]]:
+    """Map each name in a lock file to its version and its number of hashes."""
+    locked: dict[str, tuple[str, int]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        if pin := PIN.match(line):
+            name = pin[1]
+            assert name not in locked, f"{name} is locked twice"
+            locked[name] = (pin[2], 0)
+        else:
+            assert HASH.match(line), f"neither a pinned version nor a hash: {line!r}"
+            version, count = locked[name]
+            locked[name] = (version, count + 1)
+    return locked
+
+
+def lock_file(name: str) -> dict[str, tuple[str, int]]:
+    return read_lock((ROOT / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-test.lock"])
+def test_every_locked_package_has_its_hashes(name: str):
+    without = [package for package, (_, hashes) in lock_file(name).items() if not hashes]
+    assert not without
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["six>=1.16", "six @ git+https://example.org/six", "-" + "-index-url https://example.org"],
+)
+def test_a_lock_file_holds_only_pins_and_hashes(text: str):
+    with pytest.raises(AssertionError, match="neither a pinned version nor a hash"):
+        read_lock(text)
+
+
+def test_the_test_lock_adds_to_the_lock_and_changes_nothing():
+    runtime, test = lock_file("requirements.lock"), lock_file("requirements-test.lock")
+    assert {name: test.get(name) for name in runtime} == runtime
+
+
+def test_every_dependency_is_locked():
+    missing = declared() - EXTRAS - set(lock_file("requirements.lock"))
+    assert not missing, f"run scripts/lock: {sorted(missing)} are not in requirements.lock"
+
+
+def test_every_dependency_is_used():
+    used = {
+        name.split(".")[0]
+        for source in all_sources()
+        if source.in_package
+        for _, name in source.imports
+    }
+    modules = {"scikit-learn": "sklearn", "umap-learn": "umap"}
+    idle = {name for name in declared() if modules.get(name, name.replace("-", "_")) not in used}
+    assert not idle, f"pyproject.toml declares what nothing imports: {sorted(idle)}"
+
+
+def test_the_wheel_is_whole(tmp_path: Path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("siloweave-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = set(archive.namelist())
+    package = {
+        source.path.removeprefix("src/") for source in all_sources() if source.in_package
+    } | {"siloweave/py.typed"}
+    assert package <= inside
+    assert any(name.startswith("siloweave/datasets/") and "adult" in name for name in inside)
+    assert any(name.endswith("licenses/LICENSE") for name in inside)
+    assert any(name.endswith("licenses/NOTICE") for name in inside)
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in inside)
+
+
+def test_the_embedded_table_is_attributed():
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    for words in ("Becker", "Kohavi", "1996", "10.24432/C5XW20", "CC BY 4.0"):
+        assert words in notice
