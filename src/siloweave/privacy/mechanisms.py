@@ -374,8 +374,8 @@ def exponential(scores: ArrayLike, *, sensitivity: float, epsilon: float, entrop
     no score further than before, so it costs nothing, and it keeps every weight an integer of at
     least 125 significant bits. A 512-bit uniform point falls between two running sums of the
     weights; roundings add less than :data:`EXPONENTIAL_SLACK` nats. Floats are only used to see
-    early where a point falls that is far from every border. Scores are taken as given: the rounding of whoever computed
-    them belongs into ``sensitivity``.
+    early where a point falls that is far from every border. Scores are taken as given: the
+    rounding of whoever computed them belongs into ``sensitivity``.
 
     Example:
         >>> exponential([0.0, 1000.0], sensitivity=1.0, epsilon=1.0, entropy=OSEntropy())
