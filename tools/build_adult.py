@@ -15,7 +15,12 @@ from pathlib import Path
 
 import polars as pl
 
-NAMES = ["age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income"]
+LINES = (
+    ("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    ("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week"),
+    ("native-country", "income"),
+)
+NAMES = [name for line in LINES for name in line]
 NUMBERS = {
     "age",
     "fnlwgt",

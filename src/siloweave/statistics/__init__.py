@@ -1,5 +1,6 @@
 """Exact functions of codes: marginals, workloads and association. Nothing here is private."""
 
+from siloweave.statistics.association import cramers_v, mutual_information
 from siloweave.statistics.marginals import (
     closure,
     count_batches,
@@ -8,4 +9,12 @@ from siloweave.statistics.marginals import (
     sparse_marginal,
 )
 
-__all__ = ["closure", "count_batches", "marginal", "random_workload", "sparse_marginal"]
+__all__ = [
+    "closure",
+    "count_batches",
+    "cramers_v",
+    "marginal",
+    "mutual_information",
+    "random_workload",
+    "sparse_marginal",
+]

@@ -4,6 +4,7 @@ from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read, read_batches, write
 from siloweave.tables.schema import Category, Column, Kind, Schema
+from siloweave.tables.split import clusters, iid, label_skew, split_rows, synth_fs
 
 __all__ = [
     "Category",
@@ -16,9 +17,14 @@ __all__ = [
     "Kind",
     "Schema",
     "Table",
+    "clusters",
     "fold_in",
     "generator",
+    "iid",
+    "label_skew",
     "read",
     "read_batches",
+    "split_rows",
+    "synth_fs",
     "write",
 ]

@@ -7,16 +7,16 @@ value is the last code of a column that may have one. Nothing is learned from th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, SchemaError
+from siloweave.tables.bins import BINNED, Edges, as_moments, draw, edges_of, last_of, numbers_of
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
@@ -25,9 +25,7 @@ __all__ = ["Clique", "Codes", "Domain", "Encoder"]
 
 Clique = tuple[str, ...]
 _Unsigned = NDArray[np.unsignedinteger]
-_EPOCH = datetime(1970, 1, 1)
 _VERSION = 1
-_TICKS = {"day": 86_400_000_000, "second": 1_000_000, "microsecond": 1}
 
 
 @dataclass(frozen=True)
@@ -264,13 +262,13 @@ class Encoder:
         per = dict(self.bins_per_column or {})
         object.__setattr__(self, "bins_per_column", per)
         for name, bins in (("bins", self.bins), *per.items()):
-            if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+            if isinstance(bins, bool) or bins < 1:
                 raise SchemaError(f"{name}: {bins!r} bins; give a whole number of 1 or more")
         for name in per:
-            if self.schema[name].kind not in _BINNED:
+            if self.schema[name].kind not in BINNED:
                 raise SchemaError(f"bins_per_column: column {name!r} is not binned; leave it out")
         for column in self.schema.columns:
-            if column.kind in _BINNED and (column.low is None or column.high is None):
+            if column.kind in BINNED and (column.low is None or column.high is None):
                 raise SchemaError(
                     f"column {column.name!r} has no declared low and high; add both to the schema "
                     "(Schema.detect proposes them from data)"
@@ -290,12 +288,12 @@ class Encoder:
         return tuple(column for column in self.schema.columns if column.kind != "id")
 
     @cached_property
-    def _edges(self) -> dict[str, NDArray[np.int64] | NDArray[np.float64]]:
+    def _edges(self) -> dict[str, Edges]:
         per = self.bins_per_column or {}
         return {
-            column.name: _edges(column, per.get(column.name, self.bins))
+            column.name: edges_of(column, per.get(column.name, self.bins))
             for column in self._coded
-            if column.kind in _BINNED
+            if column.kind in BINNED
         }
 
     def _values(self, column: Column) -> int:
@@ -320,7 +318,7 @@ class Encoder:
         self._check_columns(table)
         arrays = []
         for column in self._coded:
-            if column.kind in _BINNED:
+            if column.kind in BINNED:
                 codes, mask = self._binned(column, table)
             else:
                 codes, mask = _looked_up(column, table)
@@ -354,8 +352,8 @@ class Encoder:
 
     def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         edges = self._edges[column.name]
-        values, mask = _numbers(column, table)
-        outside = (values < edges[0]) | (values > _last(column))
+        values, mask = numbers_of(column, table)
+        outside = (values < edges[0]) | (values > last_of(column))
         outside &= ~mask
         wrong = int(np.count_nonzero(outside))
         if wrong:
@@ -383,7 +381,7 @@ class Encoder:
         """
         if codes.domain != self.domain:
             raise DataError("these codes were made by another encoder: the domains differ")
-        columns: dict[str, tuple[object, NDArray[np.bool_] | None]] = {}
+        columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
         for column in self.schema.columns:
             if column.kind == "id":
                 columns[column.name] = (np.arange(1, codes.num_rows + 1), None)
@@ -391,26 +389,20 @@ class Encoder:
             found = codes.column(column.name).astype(np.int64)
             mask = found >= self._values(column)
             known = np.where(mask, 0, found)
-            if column.kind in _BINNED:
-                values = self._drawn(column, known, generator(fold_in(key, "decode", column.name)))
+            if column.kind in BINNED:
+                values: Any = draw(
+                    column,
+                    self._edges[column.name],
+                    known,
+                    generator(fold_in(key, "decode", column.name)),
+                )
                 if column.kind == "datetime":
-                    values = _as_moments(column, values, mask, like)
+                    values = as_moments(column, values, like)
             else:
                 options = (False, True) if column.kind == "boolean" else column.categories
                 values = _as_array(options)[known]
             columns[column.name] = (values, mask if column.missing else None)
         return Table.from_columns(columns, like)
-
-    def _drawn(
-        self, column: Column, codes: NDArray[np.int64], random: np.random.Generator
-    ) -> NDArray[np.generic]:
-        edges = self._edges[column.name]
-        low, high = edges[codes], edges[codes + 1]
-        if column.kind != "continuous":
-            return random.integers(low, high)
-        drawn = low + (high - low) * random.random(len(codes))
-        inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
-        return np.clip(drawn, low, inside)
 
     def to_json(self) -> str:
         """Return the encoder as JSON text, with a version; `from_json` reads it back."""
@@ -442,66 +434,6 @@ class Encoder:
         return cls(Schema(file.columns), file.bins, file.bins_per_column)
 
 
-_BINNED = ("integer", "continuous", "datetime")
-
-
-def _tick(column: Column) -> int:
-    """Microseconds per step of a datetime column, as its bounds or format tell."""
-    if column.format is not None and not any(
-        code in column.format for code in ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s")
-    ):
-        return _TICKS["day"]
-    bounds = (str(column.low), str(column.high))
-    if all(len(bound) <= 10 for bound in bounds):
-        return _TICKS["day"]
-    moments = [datetime.fromisoformat(bound) for bound in bounds]
-    fraction = any(moment.microsecond for moment in moments) or any("." in b for b in bounds)
-    return _TICKS["microsecond" if fraction else "second"]
-
-
-def _steps(column: Column, bound: object) -> int:
-    microseconds = (datetime.fromisoformat(str(bound)) - _EPOCH) // timedelta(microseconds=1)
-    return microseconds // _tick(column)
-
-
-def _last(column: Column) -> int | float:
-    if column.kind == "datetime":
-        return _steps(column, column.high)
-    assert column.high is not None and not isinstance(column.high, str)
-    return column.high
-
-
-def _edges(column: Column, bins: int) -> NDArray[np.int64] | NDArray[np.float64]:
-    """Bin c holds edges[c] <= value < edges[c+1]; continuous: the last bin holds its end too."""
-    if column.kind == "continuous":
-        low, high = float(column.low or 0.0), float(column.high or 0.0)
-        if low == high:
-            return np.array([low, high])
-        edges = np.linspace(low, high, bins + 1)
-        if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
-            raise SchemaError(
-                f"column {column.name!r}: {bins} bins between {low!r} and {high!r} are too narrow "
-                "or too wide for float64; use fewer bins or other bounds"
-            )
-        return edges
-    last = int(_last(column))
-    first = _steps(column, column.low) if column.kind == "datetime" else int(column.low or 0)
-    count = last - first + 1
-    used = min(bins, count)
-    return np.array([first - (-i * count // used) for i in range(used + 1)], dtype=np.int64)
-
-
-def _numbers(
-    column: Column, table: Table
-) -> tuple[NDArray[np.int64] | NDArray[np.float64], NDArray[np.bool_]]:
-    if column.kind == "integer":
-        return table.integers(column.name)
-    if column.kind == "continuous":
-        return table.floats(column.name)
-    microseconds, mask = table.moments(column.name, column.format)
-    return microseconds // _tick(column), mask
-
-
 def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     options = (False, True) if column.kind == "boolean" else column.categories
     codes = table.lookup(column.name, options).astype(np.int64)
@@ -523,22 +455,3 @@ def _as_array(options: Sequence[object]) -> NDArray[np.generic]:
         array[:] = options
         return array
     return np.array(options)
-
-
-def _as_moments(
-    column: Column,
-    steps: NDArray[np.generic],
-    mask: NDArray[np.bool_],
-    like: Table | None,
-) -> NDArray[np.generic]:
-    moments = (steps.astype(np.int64) * _tick(column)).astype("datetime64[us]")
-    text = column.format is not None
-    if like is not None and column.name in like.names:
-        text = like.kind(column.name) == "text"
-    if not text:
-        return moments
-    items: list[datetime] = moments.tolist()
-    written = np.empty(len(items), dtype=object)
-    for i, item in enumerate(items):
-        written[i] = item.strftime(column.format) if column.format else item.isoformat()
-    return written

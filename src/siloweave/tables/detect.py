@@ -30,7 +30,7 @@ def describe(
     name: str,
     *,
     kind: Kind | None = None,
-    format: str | None = None,
+    pattern: str | None = None,
     max_categories: int = 256,
 ) -> Column:
     """Describe one column from its values.
@@ -39,7 +39,7 @@ def describe(
         table: The rows.
         name: The column.
         kind: What the column is known to be; proposed from the values when None.
-        format: How a datetime column is written as text; proposed when None.
+        pattern: How a datetime column is written as text; proposed when None.
         max_categories: Text with more values gets a category for the rest.
 
     Returns:
@@ -55,7 +55,7 @@ def describe(
             "missing=True"
         )
     if kind is None:
-        kind, format = _kind(table, name, mask)
+        kind, pattern = _kind(table, name, mask)
     some = bool(mask.any())
     if kind == "id":
         return Column(name, "id", from_data=("kind",))
@@ -63,11 +63,11 @@ def describe(
         return Column(name, "boolean", missing=some, from_data=("kind", "missing"))
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
-        facts = ("kind", "categories", "missing")
-        return Column(name, kind, categories, missing=some, other=other, from_data=facts)
-    low, high = _bounds(table, name, kind, format)
+        learned = ("kind", "categories", "missing")
+        return Column(name, kind, categories, missing=some, other=other, from_data=learned)
+    low, high = _bounds(table, name, kind, pattern)
     facts = ("kind", "low", "high", "missing")
-    return Column(name, kind, (), low, high, some, format=format, from_data=facts)
+    return Column(name, kind, (), low, high, some, format=pattern, from_data=facts)
 
 
 def _kind(table: Table, name: str, mask: np.ndarray) -> tuple[Kind, str | None]:
@@ -117,13 +117,13 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
     return (*kept, _OTHER), _OTHER
 
 
-def _bounds(table: Table, name: str, kind: Kind, format: str | None) -> tuple[Any, Any]:
+def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
     if kind == "continuous":
         values, mask = table.floats(name)
     elif kind == "integer":
         values, mask = table.integers(name)
     else:
-        values, mask = table.moments(name, format)
+        values, mask = table.moments(name, pattern)
     low, high = values[~mask].min().item(), values[~mask].max().item()
     if kind == "continuous" and not (abs(low) < np.inf and abs(high) < np.inf):
         raise SchemaError(f"column {name!r} holds infinite numbers; replace them or drop the rows")

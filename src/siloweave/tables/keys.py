@@ -5,6 +5,7 @@ Every random function of the package takes ``key``. A key is a whole number or a
 more random step never shifts the draws of another.
 """
 
+import operator
 from hashlib import blake2b
 
 import numpy as np
@@ -19,11 +20,11 @@ Key = int | np.random.SeedSequence
 def _sequence(key: Key) -> np.random.SeedSequence:
     if isinstance(key, np.random.SeedSequence):
         return key
-    if isinstance(key, bool) or not isinstance(key, int | np.integer) or key < 0:
+    if isinstance(key, bool) or key < 0:
         raise InputError(
             f"key={key!r} is not a key: give a whole number >= 0 or a numpy SeedSequence"
         )
-    return np.random.SeedSequence(int(key))
+    return np.random.SeedSequence(operator.index(key))
 
 
 def _words(part: int | str) -> tuple[int, ...]:

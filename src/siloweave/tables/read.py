@@ -4,10 +4,8 @@ A `Table` wraps one polars frame with few types (text, whole numbers, numbers, b
 and remembers what it was made from, so that pandas in gives pandas out.
 """
 
-import csv
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,11 +16,14 @@ import numpy as np
 import polars as pl
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.files import check_names, csv_header, table_file, unreadable
+from siloweave.tables.native import arrow_column, from_pandas, to_pandas
 
 __all__ = ["Table", "read", "read_batches", "write"]
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _MOMENT = pl.Datetime("us")
+_ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _TARGETS: dict[type, Any] = {
     bool: pl.Boolean,
     int: pl.Int64,
@@ -106,13 +107,15 @@ class Table:
             return "moments"
         return _NAMES.get(str(dtype), "nothing")
 
-    def levels(self, name: str) -> tuple[str, ...] | None:
+    def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a column that came as a categorical type, else None."""
         dtype = self._origin.dtypes.get(name)
         if isinstance(dtype, pl.Enum):
             return tuple(dtype.categories.to_list())
-        if isinstance(dtype, pl.Categorical) or str(dtype) == "category":
-            return tuple(map(str, self._series(name).cast(pl.String).drop_nulls().unique().sort()))
+        if str(dtype) == "category" and dtype is not None:
+            return tuple(dtype.categories.tolist())
+        if isinstance(dtype, pl.Categorical) or str(dtype).startswith("dictionary"):
+            return tuple(self._series(name).drop_nulls().unique().sort().to_list())
         return None
 
     def take(self, indices: np.ndarray | Sequence[int]) -> "Table":
@@ -141,18 +144,20 @@ class Table:
         if kind == "file":
             kind = "pandas" if find_spec("pandas") else "polars"
         if kind == "pandas":
-            return _to_pandas(self._frame, self._origin.dtypes)
+            arrays = {name: (self.values(name), self.missing(name)) for name in self.names}
+            return to_pandas(import_module("pandas"), arrays, self._origin.dtypes)
         frame = self._frame
         if kind == "polars":
             dtypes = self._origin.dtypes
             return frame.with_columns(
                 _restored(frame[name], dtypes[name]) for name in frame.columns if name in dtypes
             )
-        arrow = frame.to_arrow()
-        for i, name in enumerate(frame.columns):
-            if name in self._origin.dtypes:
-                arrow = _cast_arrow(arrow, i, name, self._origin.dtypes[name])
-        return arrow
+        arrow, compute = frame.to_arrow(), import_module("pyarrow.compute")
+        columns = [
+            arrow_column(compute, arrow.column(name), self._origin.dtypes.get(name))
+            for name in frame.columns
+        ]
+        return import_module("pyarrow").table(columns, names=frame.columns)
 
     @classmethod
     def from_columns(
@@ -177,7 +182,7 @@ class Table:
         lengths = {len(one) for one in series}
         if len(lengths) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
-        return cls(_normal(pl.DataFrame(series)), like._origin if like else _Origin())
+        return cls(_normal(series), like._origin if like else _Origin())
 
     # What coding needs, vectorised here so that nothing else touches a dataframe library.
 
@@ -213,9 +218,10 @@ class Table:
             SchemaError: When values are not whole numbers.
         """
         series = self._series(name)
-        mask = series.is_null().to_numpy()
+        missing = series.is_null()
         if series.dtype not in _WHOLE:
             numbers = self._numeric(series, "whole numbers")
+            missing = numbers.is_null()
             whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
             wrong = int((~whole).sum())
             if wrong:
@@ -225,7 +231,7 @@ class Table:
                 )
             series = numbers if series.dtype != pl.String else series.str.strip_chars()
             series = series.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64))
-        return series.fill_null(0).cast(pl.Int64).to_numpy(), mask
+        return series.fill_null(0).cast(pl.Int64).to_numpy(), missing.to_numpy()
 
     def floats(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as float64 and its mask of missing (0.0 there).
@@ -235,14 +241,14 @@ class Table:
         """
         series = self._series(name)
         numbers = self._numeric(series, "numbers")
-        return numbers.fill_null(0.0).to_numpy(), series.is_null().to_numpy()
+        return numbers.fill_null(0.0).to_numpy(), numbers.is_null().to_numpy()
 
-    def moments(self, name: str, format: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return one datetime column as int64 microseconds since 1970 (UTC) and its missing mask.
 
         Args:
             name: The column.
-            format: How text is written (``strptime`` codes); ISO-8601 when None.
+            pattern: How text is written (``strptime`` codes); ISO-8601 when None.
 
         Raises:
             SchemaError: When values are no moments, or text does not follow the format.
@@ -250,12 +256,12 @@ class Table:
         series = self._series(name)
         mask = series.is_null().to_numpy()
         if series.dtype == pl.String:
-            series = _parsed(series, format)
+            series = _parsed(series, pattern)
             wrong = int(series.is_null().sum()) - int(mask.sum())
             if wrong:
                 raise SchemaError(
                     f"column {name!r}: {wrong} rows do not follow the datetime format "
-                    f"{format or 'ISO-8601'!r}; correct the column's format in the schema"
+                    f"{pattern or 'ISO-8601'!r}; correct the column's format in the schema"
                 )
         elif series.dtype not in (_MOMENT, pl.Null):
             raise SchemaError(
@@ -296,24 +302,16 @@ class Table:
         if found in (target, pl.Null) or (whole and kind in (int, float)):
             return series.cast(target)
         if found == pl.Float64 and kind is int:
-            return series.cast(pl.Int64, strict=False).set(series != series.round(), None)
+            return series.cast(pl.Int64, strict=False).set(
+                (series != series.round()).fill_null(True), None
+            )
         if self._origin.text:
-            if found == pl.String and kind is bool:
-                return (
-                    series.str.strip_chars()
-                    .str.to_lowercase()
-                    .replace_strict(
-                        ["true", "false"], [True, False], default=None, return_dtype=pl.Boolean
-                    )
-                )
+            if kind is bool and (found == pl.String or whole):
+                return _flags(series.cast(pl.String))
             if found == pl.String:
                 return series.str.strip_chars().cast(target, strict=False)
             if whole and kind is str:
                 return series.cast(pl.String)
-            if whole and kind is bool:
-                return series.cast(pl.Int64).replace_strict(
-                    [0, 1], [False, True], default=None, return_dtype=pl.Boolean
-                )
         wanted = {bool: "booleans", int: "whole numbers", float: "numbers", str: "text"}[kind]
         raise SchemaError(
             f"column {series.name!r} holds {self.kind(series.name)}, but the schema's categories "
@@ -357,27 +355,30 @@ def read_batches(
         batch_rows: Rows per piece, at least 1; the last piece may have fewer.
         columns: Which columns to take; all when None.
 
-    Yields:
-        Tables of ``batch_rows`` rows.
+    Returns:
+        An iterator of tables of ``batch_rows`` rows.
 
     Raises:
         DataError: As `read`, or when ``batch_rows`` < 1.
     """
     if batch_rows < 1:
         raise DataError(f"batch_rows={batch_rows}: give 1 or more")
-    file = _file(path)
+    return _batches(table_file(path), batch_rows, columns)
+
+
+def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iterator[Table]:
     try:
         if file.suffix.lower() == ".csv":
-            _csv_header(file)
+            csv_header(file)
             lazy, origin = pl.scan_csv(file, infer_schema=False, glob=False), _Origin(text=True)
         else:
             lazy, origin = pl.scan_parquet(file, glob=False), _Origin()
         if columns is not None:
             lazy = lazy.select(list(columns))
         for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
-            yield Table(_normal(frame), origin)
+            yield Table(_normal(frame.get_columns()), origin)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(file, error) from None
+        raise unreadable(file, error) from None
 
 
 def write(table: Table, path: str | os.PathLike[str]) -> None:
@@ -396,81 +397,48 @@ def write(table: Table, path: str | os.PathLike[str]) -> None:
         raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
     if not target.parent.is_dir():
         raise DataError(f"cannot write {target}: its folder does not exist; create it first")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=suffix)
-    os.close(handle)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if suffix == ".csv":
             table._frame.write_csv(temporary)
         else:
             table._frame.write_parquet(temporary, compression="zstd")
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _read_any(source: Any) -> Table:
     if isinstance(source, Table):
         return source
     if isinstance(source, str | os.PathLike):
-        return _read_file(_file(source))
+        return _read_file(table_file(source))
     if isinstance(source, pl.DataFrame):
-        return Table(_normal(source), _Origin("polars", dict(source.schema)))
+        return Table(_normal(source.get_columns()), _Origin("polars", dict(source.schema)))
     package = type(source).__module__.partition(".")[0]
     if package == "pandas" and type(source).__name__ == "DataFrame":
         return _from_pandas(source)
     if hasattr(source, "__arrow_c_stream__"):
         names = list(getattr(source, "column_names", ()))
-        _unique(names, "the frame")
+        check_names(names, "the frame")
         kind: Literal["arrow", "polars"] = "arrow" if package == "pyarrow" else "polars"
         dtypes = {one.name: one.type for one in source.schema} if kind == "arrow" else {}
-        return Table(_normal(pl.DataFrame(source)), _Origin(kind, dtypes))
+        return Table(_normal(pl.DataFrame(source).get_columns()), _Origin(kind, dtypes))
     raise DataError(
         f"cannot read a {type(source).__name__}; give a path (.csv, .parquet) or a pandas, polars "
         "or arrow frame"
     )
 
 
-def _file(path: str | os.PathLike[str]) -> Path:
-    file = Path(path)
-    if not file.is_file():
-        raise DataError(f"there is no file {str(file)!r}; check the path")
-    if file.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"cannot read {file.name!r}: the name must end in .csv or .parquet")
-    return file
-
-
 def _read_file(file: Path) -> Table:
     try:
         if file.suffix.lower() == ".parquet":
-            return Table(_normal(pl.read_parquet(file, glob=False)), _Origin())
-        _csv_header(file)
+            return Table(_normal(pl.read_parquet(file, glob=False).get_columns()), _Origin())
+        csv_header(file)
         raw = pl.read_csv(file, infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(file, error) from None
-    return Table(_normal(raw.select(_typed(raw[name]) for name in raw.columns)), _Origin(text=True))
-
-
-def _unreadable(file: Path, error: Exception) -> DataError:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return DataError(f"cannot read {str(file)!r} as a table: {first}")
-
-
-def _csv_header(file: Path) -> None:
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        names = next(csv.reader(lines), [])
-    if not names:
-        raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
-    _unique(names, repr(str(file)))
-
-
-def _unique(names: Sequence[Any], where: str) -> None:
-    twice = sorted({str(name) for name in names if list(names).count(name) > 1})
-    if twice:
-        raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
-    odd = [name for name in names if not isinstance(name, str) or not name]
-    if odd:
-        raise DataError(f"{where} has column names that are no text: {odd}; rename them")
+        raise unreadable(file, error) from None
+    return Table(_normal(map(_typed, raw.get_columns())), _Origin(text=True))
 
 
 def _typed(text: pl.Series) -> pl.Series:
@@ -478,20 +446,21 @@ def _typed(text: pl.Series) -> pl.Series:
     values = text.drop_nulls().str.strip_chars()
     if values.is_empty() or values.str.contains(r"^[+-]?0\d|^\+").any():
         return text
-    if set(values.head(2).to_list()) <= {"true", "false", "True", "False"}:
-        lower = text.str.strip_chars().str.to_lowercase()
-        flags = lower.replace_strict(
-            ["true", "false"], [True, False], default=None, return_dtype=pl.Boolean
-        )
-        return flags if flags.null_count() == text.null_count() else text
     for dtype in (pl.Int64, pl.Float64):
         if values.cast(dtype, strict=False).null_count() == 0:
             return text.str.strip_chars().cast(dtype)
-    return text
+    flags = _flags(text)
+    return flags if flags.null_count() == text.null_count() else text
 
 
-def _normal(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.select(_normal_series(frame[name]) for name in frame.columns)
+def _flags(text: pl.Series) -> pl.Series:
+    lower = text.str.strip_chars().str.to_lowercase()
+    flags = {"true": True, "false": False, "1": True, "0": False}
+    return lower.replace_strict(flags, default=None, return_dtype=pl.Boolean)
+
+
+def _normal(columns: Iterable[pl.Series]) -> pl.DataFrame:
+    return pl.DataFrame([_normal_series(column) for column in columns])
 
 
 def _normal_series(series: pl.Series) -> pl.Series:
@@ -503,8 +472,8 @@ def _normal_series(series: pl.Series) -> pl.Series:
     if isinstance(dtype, pl.Enum | pl.Categorical):
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
-        moved = series.dt.convert_time_zone("UTC") if dtype.time_zone else series
-        return moved.dt.replace_time_zone(None).cast(_MOMENT)
+        utc = series.dt.convert_time_zone("UTC") if dtype.time_zone else series
+        return utc.dt.replace_time_zone(None).cast(_MOMENT)
     if dtype == pl.Date:
         return series.cast(_MOMENT)
     if dtype.is_integer():
@@ -535,79 +504,28 @@ def _series_of(name: str, values: Any, mask: np.ndarray | None) -> pl.Series:
     return series if mask is None else series.set(pl.Series(np.asarray(mask, dtype=bool)), None)
 
 
-def _parsed(series: pl.Series, format: str | None) -> pl.Series:
+def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
     text = series.str.strip_chars()
-    if format is None:
-        moments = text.str.to_datetime("%Y-%m-%d", strict=False, time_unit="us")
-        for one in ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M"):
-            if moments.null_count() == series.null_count():
-                break
-            moments = moments.fill_null(text.str.to_datetime(one, strict=False, time_unit="us"))
-        return moments
-    chrono = format.replace(".%f", "%.f")
-    return text.str.to_datetime(chrono, strict=False, time_unit="us")
+    moments = pl.Series(series.name, [None] * len(series), dtype=_MOMENT)
+    for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f"),):
+        try:
+            found = text.str.to_datetime(one, strict=False, time_unit="us", exact=True)
+        except pl.exceptions.PolarsError:
+            raise SchemaError(
+                f"column {series.name!r}: {pattern!r} is not a datetime format; use strptime codes"
+            ) from None
+        moments = moments.fill_null(found)
+        if moments.null_count() == series.null_count():
+            break
+    return moments
 
 
 def _from_pandas(frame: Any) -> Table:
-    _unique(list(frame.columns), "the frame")
-    series = [_from_pandas_series(name, frame[name]) for name in frame.columns]
-    data = pl.DataFrame(series) if series else pl.DataFrame()
-    return Table(_normal(data), _Origin("pandas", {name: frame[name].dtype for name in frame}))
-
-
-def _from_pandas_series(name: str, series: Any) -> pl.Series:
-    if str(series.dtype) == "category":
-        series = series.astype(series.cat.categories.dtype if series.notna().all() else object)
-    kind = getattr(series.dtype, "kind", "O")
-    mask = series.isna().to_numpy(dtype=bool)
-    if kind == "M":
-        if getattr(series.dtype, "tz", None) is not None:
-            series = series.dt.tz_convert("UTC").dt.tz_localize(None)
-        return _series_of(name, series.to_numpy("datetime64[us]"), None)
-    if kind in "iufb":
-        target = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}[kind]
-        filled = series.fillna(False if kind == "b" else 0) if mask.any() else series
-        return _series_of(name, filled.to_numpy(dtype=target), mask)
-    return _series_of(name, series.astype(object).to_numpy(), mask)
-
-
-def _to_pandas(frame: pl.DataFrame, dtypes: Mapping[str, Any]) -> Any:
-    pandas = import_module("pandas")
-    return pandas.DataFrame(
-        {name: _to_pandas_series(pandas, frame[name], dtypes.get(name)) for name in frame.columns}
-    )
-
-
-def _to_pandas_series(pandas: Any, series: pl.Series, dtype: Any) -> Any:
-    mask = series.is_null().to_numpy()
-    if series.dtype in _WHOLE or series.dtype == pl.Boolean:
-        whole = series.dtype != pl.Boolean
-        array = series.fill_null(0 if whole else False).to_numpy().copy()
-        array = array.astype(np.int64) if whole else array
-        kind = pandas.arrays.IntegerArray if whole else pandas.arrays.BooleanArray
-        plain = pandas.Series(kind(array, mask.copy()) if mask.any() else array)
-    elif series.dtype in (pl.String, pl.Null):
-        plain = pandas.Series(series.to_list(), dtype=None if len(series) else object)
-    elif series.dtype == pl.Float64:
-        plain = pandas.Series(series.fill_null(float("nan")).to_numpy().copy())
-    else:
-        plain = pandas.Series(series.to_numpy().copy())
-    if dtype is None:
-        return plain
-    try:
-        return _pandas_cast(pandas, plain, dtype)
-    except (TypeError, ValueError):
-        return plain
-
-
-def _pandas_cast(pandas: Any, plain: Any, dtype: Any) -> Any:
-    if str(dtype) == "category":
-        known = list(dtype.categories)
-        new = [value for value in plain.dropna().unique() if value not in set(known)]
-        return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
-    if getattr(dtype, "tz", None) is not None:
-        return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
-    return plain.astype(dtype)
+    check_names(list(frame.columns), "the frame")
+    columns = from_pandas(frame)
+    series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
+    dtypes = {name: frame[name].dtype for name in columns}
+    return Table(_normal(series), _Origin("pandas", dtypes))
 
 
 def _restored(series: pl.Series, dtype: pl.DataType) -> pl.Series:
@@ -618,13 +536,3 @@ def _restored(series: pl.Series, dtype: pl.DataType) -> pl.Series:
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
-
-
-def _cast_arrow(arrow: Any, position: int, name: str, dtype: Any) -> Any:
-    column = arrow.column(position)
-    try:
-        if getattr(dtype, "tz", None) is not None:
-            column = import_module("pyarrow.compute").assume_timezone(column, "UTC")
-        return arrow.set_column(position, name, column.cast(dtype))
-    except (ValueError, NotImplementedError):
-        return arrow

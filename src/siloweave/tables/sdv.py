@@ -82,7 +82,7 @@ def from_sdv(metadata: Mapping[str, Any], table: Table | None) -> Schema:
 
 def _records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     inner: Any = metadata
-    if isinstance(metadata, Mapping) and "tables" in metadata:
+    if "tables" in metadata:
         tables = metadata["tables"]
         if not isinstance(tables, Mapping) or len(tables) != 1:
             raise SchemaError("SDV metadata must describe exactly one table; cut it to one")
@@ -109,7 +109,7 @@ def _column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
 
 
 def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
-    column = describe(table, name, kind=kind, format=form)
+    column = describe(table, name, kind=kind, pattern=form)
     if kind is None:
         return column
     facts = tuple(fact for fact in column.from_data if fact != "kind")

@@ -1,0 +1,145 @@
+"""Equal-width bins between declared bounds, of numbers and of moments.
+
+Datetimes are counted in steps since 1970: days, seconds or microseconds, as the column's bounds
+and format tell, so that they are binned like whole numbers.
+"""
+
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import SchemaError
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column
+
+__all__ = ["BINNED", "Edges", "as_moments", "draw", "edges_of", "last_of", "numbers_of"]
+
+BINNED = ("integer", "continuous", "datetime")
+Edges = NDArray[np.int64] | NDArray[np.float64]
+_DAY, _SECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1
+_CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
+
+
+def edges_of(column: Column, bins: int) -> Edges:
+    """Return a column's bin edges.
+
+    Args:
+        column: Integer, continuous or datetime, with both bounds.
+        bins: At most this many bins; whole values never get more bins than there are values.
+
+    Returns:
+        Bin c holds ``edges[c] <= value < edges[c + 1]``; of a continuous column the last bin
+        holds its end too. Datetimes in steps.
+
+    Raises:
+        SchemaError: When float64 cannot tell the edges apart.
+    """
+    if column.kind == "continuous":
+        return _continuous_edges(column, bins)
+    first, last = _whole(column, column.low), int(last_of(column))
+    count = last - first + 1
+    used = min(bins, count)
+    return np.array([first - (-i * count // used) for i in range(used + 1)], dtype=np.int64)
+
+
+def last_of(column: Column) -> int | float:
+    """Return a column's largest value, inclusive; datetimes in steps."""
+    if column.kind == "continuous":
+        return float(column.high or 0.0)
+    return _whole(column, column.high)
+
+
+def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
+    """Return a table's values of a binned column, and which are missing; datetimes in steps.
+
+    Raises:
+        SchemaError: When the values are of another type.
+    """
+    if column.kind == "integer":
+        return table.integers(column.name)
+    if column.kind == "continuous":
+        return table.floats(column.name)
+    microseconds, mask = table.moments(column.name, column.format)
+    return microseconds // _step(column), mask
+
+
+def draw(
+    column: Column, edges: Edges, codes: NDArray[np.int64], random: np.random.Generator
+) -> Edges:
+    """Draw one value uniformly inside each bin; whole where the column is.
+
+    Args:
+        column: Integer, continuous or datetime.
+        edges: Its `edges_of`.
+        codes: Bins, one per row.
+        random: Source of the draws.
+
+    Returns:
+        One value per row, which falls into that bin again.
+    """
+    if column.kind != "continuous":
+        whole = edges.astype(np.int64)
+        return random.integers(whole[codes], whole[codes + 1])
+    low, high = edges[codes], edges[codes + 1]
+    drawn = low + (high - low) * random.random(len(codes))
+    inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
+    return np.clip(drawn, low, inside)
+
+
+def as_moments(
+    column: Column, steps: Edges, like: Table | None
+) -> NDArray[np.datetime64] | NDArray[np.object_]:
+    """Turn steps into moments, or into text where the column is written as text.
+
+    Args:
+        column: A datetime column.
+        steps: Steps since 1970, one per row.
+        like: Its column of that name tells whether text is wanted; else the schema's format does.
+
+    Returns:
+        datetime64[us], or text by the column's format (ISO-8601 without one).
+    """
+    moments = (steps.astype(np.int64) * _step(column)).astype("datetime64[us]")
+    text = column.format is not None
+    if like is not None and column.name in like.names:
+        text = like.kind(column.name) == "text"
+    if not text:
+        return moments
+    written = np.empty(len(moments), dtype=object)
+    items: list[datetime] = moments.tolist()
+    pattern = column.format or ("%Y-%m-%d" if _step(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
+    written[:] = [item.strftime(pattern) for item in items]
+    return written
+
+
+def _continuous_edges(column: Column, bins: int) -> NDArray[np.float64]:
+    low, high = float(column.low or 0.0), float(column.high or 0.0)
+    if low == high:
+        return np.array([low, high])
+    with np.errstate(all="ignore"):
+        edges = np.linspace(low, high, bins + 1)
+        distinct = bool(np.isfinite(high - low) and (np.diff(edges) > 0).all())
+    if not distinct:
+        raise SchemaError(
+            f"column {column.name!r}: float64 cannot hold {bins} bins between {low!r} and "
+            f"{high!r}; use fewer bins or other bounds"
+        )
+    return edges
+
+
+def _whole(column: Column, bound: object) -> int:
+    if column.kind == "integer":
+        return int(str(bound))
+    moment = np.datetime64(datetime.fromisoformat(str(bound)), "us")
+    return int(moment.astype(np.int64)) // _step(column)
+
+
+def _step(column: Column) -> int:
+    """Microseconds per step of a datetime column."""
+    bounds = (str(column.low), str(column.high))
+    dates = all(len(bound) <= 10 for bound in bounds)
+    timeless = column.format is not None and not any(code in column.format for code in _CLOCK)
+    if dates or timeless:
+        return _DAY
+    return _MICROSECOND if any("." in bound for bound in bounds) else _SECOND

@@ -1,0 +1,58 @@
+"""Files that hold tables, and their column names, checked before anything is read."""
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from siloweave.errors import DataError
+
+__all__ = ["check_names", "csv_header", "table_file", "unreadable"]
+
+
+def table_file(path: str | os.PathLike[str]) -> Path:
+    """Return a table's path.
+
+    Raises:
+        DataError: When there is no such file, or it is neither CSV nor Parquet.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataError(f"there is no file {str(file)!r}; check the path")
+    if file.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"cannot read {file.name!r}: the name must end in .csv or .parquet")
+    return file
+
+
+def unreadable(file: Path, error: Exception) -> DataError:
+    """Say why a file cannot be read, in its first line."""
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return DataError(f"cannot read {str(file)!r} as a table: {first}")
+
+
+def csv_header(file: Path) -> None:
+    """Check a CSV file's first line.
+
+    Raises:
+        DataError: When the file is empty, or a column name repeats or is missing.
+    """
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        names = next(csv.reader(lines), [])
+    if not names:
+        raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+    check_names(names, repr(str(file)))
+
+
+def check_names(names: Sequence[Any], where: str) -> None:
+    """Check that column names are text and distinct.
+
+    Raises:
+        DataError: Naming those that are not.
+    """
+    twice = sorted({str(name) for name in names if list(names).count(name) > 1})
+    if twice:
+        raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
+    odd = [name for name in names if not isinstance(name, str) or not name]
+    if odd:
+        raise DataError(f"{where} has column names that are no text: {odd}; rename them")

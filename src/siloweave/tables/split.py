@@ -1,0 +1,307 @@
+"""Rows of one table spread over parties: for simulations, where the pooled rows are at hand.
+
+Settings of "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting" (Maddock,
+Cormode, Maple, KDD 2024): clusters and label skew of a real table, and its made-up SynthFS.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import DataError, InputError
+from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Schema
+
+__all__ = ["clusters", "iid", "label_skew", "split_rows", "synth_fs"]
+
+Rows = NDArray[np.int64]
+_DENSE = 4096  # one-hot columns up to which the covariance is held whole
+_WAYS = ("iid", "clusters", "label_skew")
+
+
+def split_rows(
+    table: Any,
+    parties: int,
+    *,
+    by: str = "iid",
+    seed: Key,
+    method: str | None = None,
+    label: str | None = None,
+    beta: float = 0.8,
+) -> list[Any]:
+    """Spread a table's rows over parties.
+
+    Args:
+        table: A `Table`, a pandas, polars or arrow frame, a path, or `Codes`.
+        parties: How many, from 1 to the number of rows.
+        by: ``iid`` (equal sizes at random), ``clusters`` (like rows together) or ``label_skew``
+            (each class unevenly).
+        seed: A key; the same one gives the same split.
+        method: For clusters: ``umap`` or ``pca``; ``umap`` where it is installed when None.
+        label: For label skew: the class column; the last one when None.
+        beta: For label skew: concentration > 0; smaller is more uneven.
+
+    Returns:
+        One part per party, none empty, of the type given (a path gives Tables); every row is in
+        exactly one, and a part keeps the rows' order.
+
+    Raises:
+        DataError: When there are fewer rows than parties.
+        InputError: When an argument is out of range, or ``umap`` is not installed.
+
+    Example:
+        >>> from siloweave.datasets import adult
+        >>> [part.num_rows for part in split_rows(adult(), 4, seed=0)]
+        [12211, 12211, 12210, 12210]
+    """
+    if by not in _WAYS:
+        raise InputError(f"by={by!r} is unknown; use one of {', '.join(_WAYS)}")
+    whole = table if isinstance(table, Codes) else read(table)
+    if by == "iid":
+        parts = iid(whole.num_rows, parties, key=seed)
+    elif by == "clusters":
+        chosen = method or ("umap" if find_spec("umap") else "pca")
+        parts = clusters(_coded(whole), parties, key=seed, method=chosen)
+    else:
+        parts = label_skew(_labels(whole, label), parties, beta, key=seed)
+    pieces: list[Any] = [whole.take(rows) for rows in parts]
+    if isinstance(table, Codes | Table | str) or hasattr(table, "__fspath__"):
+        return pieces
+    return [piece.to_native() for piece in pieces]
+
+
+def iid(num_rows: int, parties: int, *, key: Key) -> list[Rows]:
+    """Spread rows at random, in parts of equal size (at most one row apart).
+
+    Args:
+        num_rows: How many rows there are.
+        parties: K, from 1 to ``num_rows``.
+        key: Random key.
+
+    Returns:
+        K ascending arrays of row positions; together every row once.
+
+    Raises:
+        DataError: When there are fewer rows than parties.
+
+    Example:
+        >>> sorted(int(row) for part in iid(5, 2, key=0) for row in part)
+        [0, 1, 2, 3, 4]
+    """
+    _check(num_rows, parties)
+    order = generator(fold_in(key, "iid")).permutation(num_rows)
+    return [np.sort(part) for part in np.array_split(order, parties)]
+
+
+def clusters(codes: Codes, parties: int, *, key: Key, method: str = "umap") -> list[Rows]:
+    """Give each party the rows of one cluster: plane coordinates, then k-means with K clusters.
+
+    Args:
+        codes: The rows.
+        parties: K, from 1 to the number of rows.
+        key: Random key.
+        method: ``umap``: UMAP to 2-D of standardised codes (15 neighbours, minimum distance 0.1),
+            as in the paper; needs the extra ``umap``. ``pca``: two principal components of the
+            one-hot codes, a plain fallback whose clusters differ from the paper's.
+
+    Returns:
+        K ascending arrays of row positions, none empty; together every row once.
+
+    Raises:
+        DataError: When there are fewer rows than parties.
+        InputError: When the method is unknown, or ``umap`` is not installed.
+    """
+    _check(codes.num_rows, parties)
+    if method not in _PLANES:
+        raise InputError(f"method={method!r} is unknown; use one of {', '.join(_PLANES)}")
+    if parties == 1:
+        return [np.arange(codes.num_rows)]
+    plane = _PLANES[method](codes, _state(key, method))
+    sklearn = import_module("sklearn.cluster")
+    means = sklearn.MiniBatchKMeans(
+        parties,
+        batch_size=4096,
+        n_init=1,
+        max_iter=50,
+        random_state=_state(key, "means"),
+        reassignment_ratio=0.0,
+    )
+    found = means.fit_predict(plane)
+    return _filled([np.flatnonzero(found == k) for k in range(parties)], fold_in(key, "fill"))
+
+
+def label_skew(
+    labels: NDArray[Any] | Sequence[Any], parties: int, beta: float, *, key: Key
+) -> list[Rows]:
+    """Spread each class by shares drawn from Dirichlet(beta, ..., beta).
+
+    Args:
+        labels: One class per row.
+        parties: K, from 1 to the number of rows.
+        beta: Concentration > 0; the paper's table uses 0.1 (uneven) and 0.8.
+        key: Random key.
+
+    Returns:
+        K ascending arrays of row positions, none empty; together every row once. Shares are
+        floored and the rows left over go to the largest remainders.
+
+    Raises:
+        DataError: When there are fewer rows than parties.
+        InputError: When ``beta`` is not a positive number.
+
+    Example:
+        >>> parts = label_skew([0, 0, 0, 1, 1, 1], 2, 0.1, key=0)
+        >>> sum(len(part) for part in parts)
+        6
+    """
+    classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)[1]
+    _check(len(classes), parties)
+    if not 0 < beta < float("inf"):
+        raise InputError(f"beta={beta!r} must be a positive number, such as 0.1 or 0.8")
+    random = generator(fold_in(key, "label_skew"))
+    parts: list[list[Rows]] = [[] for _ in range(parties)]
+    for label in range(int(classes.max()) + 1):
+        rows = random.permutation(np.flatnonzero(classes == label))
+        exact = random.dirichlet(np.full(parties, beta)) * len(rows)
+        if not np.isfinite(exact).all():  # beta so small that every share underflows
+            exact = np.eye(parties)[random.integers(parties)] * len(rows)
+        sizes = np.floor(exact).astype(np.int64)
+        sizes[np.argsort(sizes - exact, kind="stable")[: len(rows) - sizes.sum()]] += 1
+        for part, piece in zip(parts, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
+            part.append(piece)
+    return _filled([np.sort(np.concatenate(part)) for part in parts], fold_in(key, "fill"))
+
+
+def synth_fs(
+    exponent: float,
+    *,
+    key: Key,
+    parties: int = 100,
+    rows: int = 500,
+    features: int = 10,
+    values: int = 40,
+) -> list[Codes]:
+    """Make the SynthFS data of the FLAIM paper: parties whose features have different means.
+
+    Args:
+        exponent: a > 0 of the Zipf law that means are drawn from; small is more skew.
+        key: Random key.
+        parties: How many parties.
+        rows: Rows per party.
+        features: Columns, named ``f0`` and so on.
+        values: Means are 1 to this; the domain has one code more, since it starts at 0.
+
+    Returns:
+        One set of codes per party. Per party and feature: a mean from the truncated Zipf law,
+        values normal around it with variance 1, rounded and clipped into the domain.
+
+    Raises:
+        InputError: When an argument is out of range.
+
+    Example:
+        >>> parts = synth_fs(2.0, key=0, parties=3, rows=5)
+        >>> len(parts), parts[0].num_rows, parts[0].domain.sizes[0]
+        (3, 5, 41)
+    """
+    if not 0 < exponent < float("inf"):
+        raise InputError(f"exponent={exponent!r} must be a positive number")
+    if min(parties, rows, features, values) < 1:
+        raise InputError("parties, rows, features and values must each be 1 or more")
+    domain = Domain(tuple(f"f{i}" for i in range(features)), (values + 1,) * features)
+    law = np.arange(1, values + 1, dtype=float) ** -exponent
+    random = generator(fold_in(key, "synth_fs"))
+    means = random.choice(np.arange(1, values + 1), size=(parties, features), p=law / law.sum())
+    drawn = means[:, :, None] + random.standard_normal((parties, features, rows))
+    found = np.clip(np.rint(drawn), 0, values).astype(np.int64)
+    return [Codes(domain, tuple(party)) for party in found]
+
+
+def _check(num_rows: int, parties: int) -> None:
+    if parties < 1:
+        raise InputError(f"parties={parties} must be 1 or more")
+    if num_rows < parties:
+        raise DataError(
+            f"{num_rows} rows cannot be spread over {parties} parties, one row each at least; "
+            "use fewer parties"
+        )
+
+
+def _state(key: Key, name: str) -> int:
+    """Return a 32-bit seed for a library that takes one."""
+    return int(fold_in(key, "clusters", name).generate_state(1)[0])
+
+
+def _filled(parts: list[Rows], key: Key) -> list[Rows]:
+    """Give every empty part one row, drawn from the part that is largest then."""
+    random = generator(key)
+    for k in range(len(parts)):
+        if not len(parts[k]):
+            largest = max(range(len(parts)), key=lambda i: len(parts[i]))
+            chosen = int(random.integers(len(parts[largest])))
+            parts[k] = parts[largest][chosen : chosen + 1]
+            parts[largest] = np.delete(parts[largest], chosen)
+    return parts
+
+
+def _umap_plane(codes: Codes, state: int) -> NDArray[np.float32]:
+    if not find_spec("umap"):
+        raise InputError(
+            "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
+            "fallback method='pca', whose clusters differ from the paper's"
+        )
+    rows: NDArray[np.float32] = np.stack(
+        [column.astype(np.float32) for column in codes.columns], axis=1
+    )
+    spread = rows.std(axis=0)
+    rows = (rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    if len(rows) <= 3:
+        return rows.astype(np.float32)
+    neighbours = min(15, len(rows) - 1)
+    umap = import_module("umap").UMAP(
+        n_components=2, n_neighbors=neighbours, min_dist=0.1, random_state=state, n_jobs=1
+    )
+    plane: NDArray[np.float32] = umap.fit_transform(rows)
+    return plane
+
+
+def _pca_plane(codes: Codes, state: int) -> NDArray[np.float32]:
+    n, sizes = codes.num_rows, codes.domain.sizes
+    starts = np.cumsum((0, *sizes[:-1]))
+    hot = np.stack([column + start for column, start in zip(codes.columns, starts, strict=True)])
+    sparse = import_module("scipy.sparse")
+    ones = np.ones(hot.size, dtype=np.float32)
+    pointers = np.arange(0, hot.size + 1, len(sizes))
+    matrix = sparse.csr_matrix((ones, hot.T.ravel(), pointers), shape=(n, sum(sizes)))
+    solver = "covariance_eigh" if sum(sizes) <= _DENSE else "arpack"
+    pca = import_module("sklearn.decomposition").PCA(
+        min(2, *matrix.shape), svd_solver=solver, random_state=state
+    )
+    plane: NDArray[np.float32] = pca.fit_transform(matrix)
+    return plane
+
+
+_PLANES: dict[str, Callable[[Codes, int], NDArray[np.float32]]] = {
+    "umap": _umap_plane,
+    "pca": _pca_plane,
+}
+
+
+def _coded(whole: Table | Codes) -> Codes:
+    """Code a table by its own values: a simulation's split needs no declared schema."""
+    if isinstance(whole, Codes):
+        return whole
+    names = [name for name in whole.names if not whole.missing(name).all()]
+    schema = Schema.detect(whole.select(names))
+    return Encoder(schema).encode(whole.select(names))
+
+
+def _labels(whole: Table | Codes, label: str | None) -> NDArray[Any]:
+    names = whole.domain.names if isinstance(whole, Codes) else whole.names
+    name = names[-1] if label is None else label
+    return whole.column(name) if isinstance(whole, Codes) else whole.values(name)
