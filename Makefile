@@ -26,7 +26,10 @@ help:
 demo: $(VENV)/.demo-ready
 	$(BIN)/siloweave demo
 
-test: lint types unit
+# All three run even if one fails, so that one run shows everything.
+test: $(VENV)/.test-ready
+	@failed=; for step in lint types unit; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
+	  if [ -n "$$failed" ]; then echo "make test failed in:$$failed"; exit 1; fi
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

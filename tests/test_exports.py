@@ -4,11 +4,13 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 
 import pytest
 
 from tests.architecture.shape_rules import exported
-from tests.architecture.source import Source, all_sources
+from tests.architecture.source import ROOT, Source, all_sources
 
 PACKAGE_SOURCES = [source for source in all_sources() if source.in_package]
 WITH_EXPORTS = [source for source in PACKAGE_SOURCES if any(exported(source))]
@@ -74,7 +76,29 @@ def test_star_imports_are_not_used():
     assert not starred
 
 
+# Each costs a second or more, or is not installed with the package.
+SLOW = {
+    *("sklearn", "umap", "opendp", "dp_accounting", "jax", "mbi", "pandas", "pyarrow"),
+    *("scipy.stats", "scipy.optimize", "flwr"),
+}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Name the slow modules that a fresh interpreter loads for a statement."""
+    program = f"{statement}; import sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return SLOW & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["siloweave", "siloweave.cli"])
+def test_asking_for_help_loads_nothing_slow(module: str):
+    assert not loaded_by(f"import {module}")
+
+
 def test_the_checks_above_can_fail():
+    assert loaded_by("import sklearn")
     assert misplaced(["b", "a"])
     assert misplaced(["a", "a"])
     assert misplaced(["Class", "CONSTANT"])

@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import siloweave
 from tests.architecture.import_rules import declared
 from tests.architecture.source import ROOT, all_sources
 
@@ -99,3 +101,8 @@ def test_the_embedded_table_is_attributed():
     notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
     for words in ("Becker", "Kohavi", "1996", "10.24432/C5XW20", "CC BY 4.0"):
         assert words in notice
+
+
+def test_the_version_is_the_same_everywhere():
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert siloweave.__version__ == metadata["project"]["version"]
