@@ -191,6 +191,7 @@ class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_
             raise InputError("NonPrivate: reason = '' must say why there is no protection.")
 
 
+#: Everything that can be charged; more kinds may be added, none ever changes.
 Event = Gaussian | SharedGaussian | Exponential | Laplace | NonPrivate
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

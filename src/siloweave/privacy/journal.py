@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Self
+from typing import NamedTuple
 
 from siloweave.errors import LedgerError
 
@@ -15,31 +15,62 @@ try:
 except ImportError:  # not on Windows; a lock file stands in
     fcntl = None
 
-__all__ = ["Journal", "split"]
+__all__ = ["Follows", "Journal", "Lines", "read_lines"]
 
 _log = logging.getLogger(__name__)
 
 
-def split(path: Path) -> tuple[list[bytes], bytes]:
-    """The whole lines of a file, and what follows the last newline.
+#: Tells whether a line (second) is whole and follows the lines (first).
+Follows = Callable[[list[bytes], bytes], bool]
+
+
+class Lines(NamedTuple):
+    """What a file of lines holds."""
+
+    lines: list[bytes]  # whole lines, without their newlines
+    size: int  # bytes of those lines that are in the file
+    note: str  # what is wrong with the end; empty for nothing
+
+
+def read_lines(path: Path, *, follows: Follows) -> Lines:
+    """The lines of a file, when its last write may have been cut short by a crash.
+
+    A write that was cut short leaves the beginning of one line, perhaps followed by zero bytes.
+    Such a line was never acknowledged and is left out. If all of it is there and only the newline
+    is missing, it is kept: counting a release that did not happen errs on the safe side.
+
+    Args:
+        path: the file.
+        follows: whether a line is whole and follows the lines before it.
 
     Raises:
-        LedgerError: the file cannot be read.
+        LedgerError: the file cannot be read, or its end is not what a crash leaves behind.
     """
     try:
         *lines, tail = path.read_bytes().split(b"\n")
     except OSError as error:
         raise LedgerError(f"{path}: cannot be read ({error}).") from error
-    return lines, tail
+    size = sum(len(line) + 1 for line in lines)
+    if not tail:
+        return Lines(lines, size, "")
+    written = tail.rstrip(b"\0")
+    whole = written[: written.rfind(b"}") + 1]
+    if not whole or not follows(lines, whole):
+        return Lines(lines, size, f"{len(tail)} bytes of a line that was never acknowledged")
+    if whole != written:
+        raise LedgerError(
+            f"{path}, line {len(lines) + 1}: was edited at its end. Put back the file from the "
+            "last backup."
+        )
+    return Lines([*lines, whole], size + len(whole), "a last line without its newline")
 
 
 class Journal:
     """The one writer of a file of lines.
 
     **Guarantee**: when :meth:`append` returns, the line and its newline are on disk. So a last line
-    without its newline was never acknowledged: :meth:`recover` cuts it off if it is only a part of
-    a line, and completes it if all of it is there (counting a release that did not happen errs on
-    the safe side). After a failed write nothing more is written until the file is opened again.
+    without its newline was never acknowledged, and :meth:`recover` cuts it off or completes it, see
+    :func:`read_lines`. After a failed write nothing is written until the file is opened again.
 
     Args:
         path: the file, created with mode 0600.
@@ -50,7 +81,6 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.recovered = ""
         self._lock: Path | None = None
         self._descriptor = -1
         try:
@@ -64,14 +94,6 @@ class Journal:
             self.close()
             raise LedgerError(f"{path}: cannot be opened for writing ({error}).") from error
 
-    @classmethod
-    def closed(cls, path: Path) -> Self:
-        """A journal that cannot be written."""
-        journal = cls.__new__(cls)
-        journal.path, journal.recovered = path, ""
-        journal._lock, journal._descriptor = None, -1
-        return journal
-
     @property
     def is_open(self) -> bool:
         """Whether lines can be appended."""
@@ -83,7 +105,7 @@ class Journal:
         if fcntl is not None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            except BlockingIOError as error:
                 os.close(descriptor)
                 raise LedgerError(
                     f"{self.path}: is open in another process. Only one may write a ledger; stop "
@@ -103,25 +125,14 @@ class Journal:
             ) from error
         self._lock = lock
 
-    def recover(self, *, complete: Callable[[list[bytes], bytes], bool]) -> list[bytes]:
-        """All lines, after repairing a last one that was being written during a crash.
-
-        Args:
-            complete: whether the tail (second) is a whole line that follows the lines (first).
-        """
-        lines, tail = split(self.path)
-        if not tail:
-            return lines
-        if complete(lines, tail):
-            self.recovered = "the newline of the last line was missing and was added"
-            self._write(b"\n")
-            lines.append(tail)
-        else:
-            self.recovered = f"{len(tail)} bytes of a line that was never acknowledged were cut off"
-            os.ftruncate(self._descriptor, sum(len(line) + 1 for line in lines))
-            os.fsync(self._descriptor)
-        _log.warning("%s: %s", self.path, self.recovered)
-        return lines
+    def recover(self, *, follows: Follows) -> Lines:
+        """All lines, after repairing an end that was being written during a crash."""
+        found = read_lines(self.path, follows=follows)
+        if found.note:
+            os.ftruncate(self._descriptor, found.size)
+            self._write(b"\n" * (sum(len(line) + 1 for line in found.lines) - found.size))
+            _log.warning("%s: repaired %s", self.path, found.note)
+        return found
 
     def append(self, line: bytes) -> None:
         """Write one line and force it to disk.

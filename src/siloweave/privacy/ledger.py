@@ -114,21 +114,22 @@ class Ledger:
             raise InputError("Ledger: owner = '' must name whose rows the ledger is about.")
         self.owner = owner
         self.limit = limit
-        self._guard = threading.Lock()
-        self._file: journal.Journal | None = None
-        self._reset()
-        if path is None:
+        self._start(None if path is None else Path(path))
+        if self.path is None:
             self._head = _digest(self._new_header())
             return
-        self._file = journal.Journal(Path(path))
+        file = journal.Journal(self.path)
         try:
-            self._load(self._file)
+            self._load(file)
         except BaseException:
-            self._file.close()
+            file.close()
             raise
+        self._file = file
 
-    def _reset(self) -> None:
-        self._head = ""
+    def _start(self, path: Path | None) -> None:
+        self._path, self._recovered, self._head = path, "", ""
+        self._file: journal.Journal | None = None
+        self._guard = threading.Lock()
         self._list: list[Entry] = []
         self._keys: dict[tuple[str, str], Entry] = {}
         self._tally = Tally()
@@ -137,23 +138,13 @@ class Ledger:
         return _encoder.encode(Header(VERSION, self.owner, _now()))
 
     def _load(self, file: journal.Journal) -> None:
-        lines = file.recover(complete=self._follows)
+        lines, _, self._recovered = file.recover(follows=_follows)
         if not lines:
             lines = [self._new_header()]
             file.append(lines[0])
         self._replay(lines, file.path)
 
-    def _follows(self, lines: list[bytes], tail: bytes) -> bool:
-        """Whether a last line without a newline is a whole line all the same."""
-        try:
-            if not lines:
-                return bool(_headers.decode(tail))
-            return _entries.decode(tail).previous == _digest(lines[-1])
-        except (msgspec.MsgspecError, InputError):
-            return False
-
     def _replay(self, lines: list[bytes], path: Path) -> None:
-        self._reset()
         header = _read_header(lines[0], path)
         if self.owner and header.owner != self.owner:
             raise LedgerError(
@@ -190,11 +181,11 @@ class Ledger:
         """
         ledger = cls.__new__(cls)
         ledger.owner, ledger.limit = "", None
-        ledger._guard, ledger._file = threading.Lock(), journal.Journal.closed(Path(path))
-        lines, _ = journal.split(ledger._file.path)
+        ledger._start(Path(path))
+        lines, _, ledger._recovered = journal.read_lines(Path(path), follows=_follows)
         if not lines:
             raise LedgerError(f"{path}: is empty. Give the path of a ledger file.")
-        ledger._replay(lines, ledger._file.path)
+        ledger._replay(lines, Path(path))
         return ledger
 
     def charge(self, event: Event, *, run: str, step: str, what: str, to: str) -> Entry:
@@ -222,9 +213,9 @@ class Ledger:
             known = self._keys.get((run, step))
             if known is not None:
                 return _same(known, event, to)
-            if self._file is not None and not self._file.is_open:
+            if self.path is not None and (self._file is None or not self._file.is_open):
                 raise LedgerError(
-                    f"{self._file.path}: the ledger is closed or read-only. Open it with Ledger()."
+                    f"{self.path}: the ledger is closed or read-only. Open it with Ledger()."
                 )
             self._afford(event)
             entry = _seal(Entry(len(self._list), _now(), run, step, what, to, event, self._head))
@@ -252,12 +243,12 @@ class Ledger:
     @property
     def path(self) -> Path | None:
         """The file, or None for a ledger in memory."""
-        return None if self._file is None else self._file.path
+        return self._path
 
     @property
     def recovered(self) -> str:
-        """What was repaired when the file was opened; empty for nothing."""
-        return "" if self._file is None else self._file.recovered
+        """What a crash left at the end of the file when it was opened; empty for nothing."""
+        return self._recovered
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -300,12 +291,15 @@ class Ledger:
             LedgerError: the file was changed since, or an entry is gone.
         """
         here = {entry.hash for entry in self._list}
-        if self._file is not None:
+        if self.path is not None:
             with self._guard:
-                fresh = Ledger.read(self._file.path)
+                fresh = Ledger.read(self.path)
             mine = [entry.hash for entry in self._list]
             if [entry.hash for entry in fresh.entries][: len(mine)] != mine:
-                raise LedgerError(f"{self._file.path}: was replaced while it was open.")
+                raise LedgerError(
+                    f"{self.path}: was replaced or cut while it was open. Put back the file from "
+                    "the last backup."
+                )
         for wanted in hashes:
             if wanted not in here:
                 raise LedgerError(
@@ -341,6 +335,17 @@ def _same(known: Entry, event: Event, to: str) -> Entry:
         f"charge: run {known.run!r}, step {known.step!r} was charged as {known.event} to "
         f"{known.to!r}; now it asks for {event} to {to!r}. Give every release a step of its own."
     )
+
+
+def _follows(lines: list[bytes], line: bytes) -> bool:
+    """Whether a line is whole, unedited, and follows the lines before it."""
+    try:
+        if not lines:
+            return bool(_headers.decode(line))
+        entry = _entries.decode(line)
+    except (msgspec.MsgspecError, InputError):
+        return False
+    return entry.previous == _digest(lines[-1]) and _encoder.encode(_seal(entry)) == line
 
 
 def _read_header(line: bytes, path: Path) -> Header:
