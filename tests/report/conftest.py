@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -46,6 +47,60 @@ NUMBERS = {
     "hours-per-week": (1, 99, "integer"),
 }
 HOSPITALS = ("Northgate", "St. Elm", "Harbour Clinic", "Vale General")
+
+METHOD = Method(
+    name="AugFLAIM (Private)",
+    family="graphical model",
+    split="rows",
+    trust="secure-sum",
+    guarantee="dp",
+    paper="Maddock, Cormode and Maple. FLAIM: AIM-based synthetic data generation in the "
+    "federated setting. KDD 2024.",
+    statement="Every row is protected from the coordinator, from the other parties and "
+    "from any reader of the synthetic table. A party itself sees its own rows.",
+)
+SETTINGS = {
+    "rounds": 22,
+    "participation": 1.0,
+    "local_steps": 1,
+    "workload": "64 random 3-way marginals, seed 123",
+    "bins": 32,
+    "model size": "80 MB",
+    "gaussian share": 0.9,
+    "seed": 0,
+    "columns": ["age", "income"],
+    "stop": None,
+}
+VISIBILITY = (
+    Sight(
+        who="Each party",
+        sees="its own rows; the model after each round",
+        protected_by="noise of all parties",
+    ),
+    Sight(
+        who="Coordinator",
+        sees="sums of counts over all parties",
+        protected_by="masks, and discrete Gaussian noise inside the sum",
+    ),
+    Sight(
+        who="Coordinator",
+        sees="which marginal each party chose",
+        protected_by="exponential mechanism",
+    ),
+    Sight(
+        who="Reader of the table",
+        sees="synthetic rows, this page",
+        protected_by="computed from noisy sums only",
+    ),
+)
+PHASES = (
+    Phase(name="read and encode", seconds=1.9),
+    Phase(name="first marginals", seconds=3.4),
+    Phase(name="22 rounds", seconds=41.2),
+    Phase(name="final fit", seconds=9.6),
+    Phase(name="sample 48,842 rows", seconds=0.7),
+    Phase(name="report", seconds=0.4),
+)
 
 
 def marginals(rng, shift):
@@ -125,6 +180,29 @@ def ledger(party, columns, rounds, total=0.0206):
     return rows
 
 
+def cost(name, number, epsilon):
+    return PartyCost(
+        name=name,
+        rows_public=None,
+        epsilon=epsilon,
+        bytes_sent=412_000 + 61_000 * (number % 7),
+        bytes_received=1_930_000 - 118_000 * (number % 5),
+        messages=46 - number % 4,
+        rounds=23 - number % 3,
+        ledger_head=f"{number:02d}" + "9f3a6c" * 10,
+    )
+
+
+def owner_view(names, rng):
+    return OwnerView(
+        marginals=marginals(np.random.default_rng(12), 0.25),
+        association=association(names, rng, 0.06),
+        workload_errors={"closure (129 marginals)": 0.2214, "queries (64)": 0.3127},
+        tvd={"1-way": 0.031, "2-way": 0.094, "3-way": 0.172},
+        scores={"held-out NLL (nats per row)": 20.41, "AUC, trained on synthetic": 0.871},
+    )
+
+
 def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **changes):
     """The record; `changes` replace its fields."""
     rng = np.random.default_rng(11)
@@ -134,45 +212,15 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
     for number, name in enumerate(parties):
         rows = ledger(name, names, 22, total=0.0206 * (1 - 0.13 * (number % 4)))
         ledgers += rows
-        costs.append(
-            PartyCost(
-                name=name,
-                rows_public=None,
-                epsilon=rows[-1].cumulative_epsilon,
-                bytes_sent=412_000 + 61_000 * (number % 7),
-                bytes_received=1_930_000 - 118_000 * (number % 5),
-                messages=46 - number % 4,
-                rounds=23 - number % 3,
-                ledger_head=f"{number:02d}" + "9f3a6c" * 10,
-            )
-        )
+        costs.append(cost(name, number, rows[-1].cumulative_epsilon))
     fields = {
+        "method": msgspec.structs.replace(METHOD, guarantee=guarantee),
+        "settings": SETTINGS,
+        "visibility": VISIBILITY,
+        "phases": PHASES,
         "title": "Census income across four hospitals",
         "created": "2025-11-21T14:05:33+00:00",
         "siloweave_version": "0.1.0",
-        "method": Method(
-            name="AugFLAIM (Private)",
-            family="graphical model",
-            split="rows",
-            trust="secure-sum",
-            guarantee=guarantee,
-            paper="Maddock, Cormode and Maple. FLAIM: AIM-based synthetic data generation in the "
-            "federated setting. KDD 2024.",
-            statement="Every row is protected from the coordinator, from the other parties and "
-            "from any reader of the synthetic table. A party itself sees its own rows.",
-        ),
-        "settings": {
-            "rounds": 22,
-            "participation": 1.0,
-            "local_steps": 1,
-            "workload": "64 random 3-way marginals, seed 123",
-            "bins": 32,
-            "model size": "80 MB",
-            "gaussian share": 0.9,
-            "seed": 0,
-            "columns": ["age", "income"],
-            "stop": None,
-        },
         "budget": BudgetTerms(
             epsilon=1.0, delta=1e-5, unit="row", relation="add or remove one row"
         ),
@@ -181,36 +229,6 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
         "epsilon_spent": max(cost.epsilon for cost in costs),
         "parties": tuple(costs),
         "ledgers": tuple(ledgers),
-        "visibility": (
-            Sight(
-                who="Each party",
-                sees="its own rows; the model after each round",
-                protected_by="noise of all parties",
-            ),
-            Sight(
-                who="Coordinator",
-                sees="sums of counts over all parties",
-                protected_by="masks, and discrete Gaussian noise inside the sum",
-            ),
-            Sight(
-                who="Coordinator",
-                sees="which marginal each party chose",
-                protected_by="exponential mechanism",
-            ),
-            Sight(
-                who="Reader of the table",
-                sees="synthetic rows, this page",
-                protected_by="computed from noisy sums only",
-            ),
-        ),
-        "phases": (
-            Phase(name="read and encode", seconds=1.9),
-            Phase(name="first marginals", seconds=3.4),
-            Phase(name="22 rounds", seconds=41.2),
-            Phase(name="final fit", seconds=9.6),
-            Phase(name="sample 48,842 rows", seconds=0.7),
-            Phase(name="report", seconds=0.4),
-        ),
         "schema_facts": tuple(
             SchemaFact(
                 column=m.column,
@@ -228,15 +246,7 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
             association=association(names, rng, 0.0),
             cliques=tuple((names[i], names[(3 * i + 2) % 15]) for i in range(15) if i != 14),
         ),
-        "owner": OwnerView(
-            marginals=marginals(np.random.default_rng(12), 0.25),
-            association=association(names, rng, 0.06),
-            workload_errors={"closure (129 marginals)": 0.2214, "queries (64)": 0.3127},
-            tvd={"1-way": 0.031, "2-way": 0.094, "3-way": 0.172},
-            scores={"held-out NLL (nats per row)": 20.41, "AUC, trained on synthetic": 0.871},
-        )
-        if owner
-        else None,
+        "owner": owner_view(names, rng) if owner else None,
     }
     return Record(**{**fields, **changes})
 
@@ -244,3 +254,9 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
 @pytest.fixture(scope="session")
 def record():
     return build()
+
+
+@pytest.fixture(scope="session")
+def make():
+    """`build`, for tests that change it."""
+    return build

@@ -227,6 +227,7 @@ def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | N
         "measure": ours.measure,
         "compared": theirs is not None,
         "dotted": bool(synthetic.cliques) and not wide,
+        "left_out": max(len(ours.names) - pictures.WIDEST, 0),
     }
 
 

@@ -10,6 +10,8 @@ SHOWN = 8
 """Categories drawn one by one; the rest are one bar."""
 CELLS = 24
 """Heat maps up to this many columns have a tooltip per cell."""
+WIDEST = 100
+"""Heat maps show the first columns up to this many."""
 
 
 def distribution(synthetic: Marginal, real: Marginal | None) -> str:
@@ -124,6 +126,7 @@ def heat_maps(
     Returns:
         SVG.
     """
+    synthetic, real = _trim(synthetic), _trim(real) if real else None
     width = len(synthetic.names)
     side = max(min((250.0 if real else 430.0) / max(width, 1), 26.0), 3.0)
     left = 104.0 if width <= 60 else 8.0
@@ -152,6 +155,12 @@ def heat_maps(
         desc=f"{width} columns; {', '.join(title for title, _, _ in panels)}. The strongest "
         "pairs are listed in the table beside it.",
     )
+
+
+def _trim(whole: Association) -> Association:
+    """The first columns, as many as a picture can show."""
+    values = tuple(row[:WIDEST] for row in whole.values[:WIDEST])
+    return Association(names=whole.names[:WIDEST], values=values, measure=whole.measure)
 
 
 def _side_labels(names: Sequence[str], left: float, side: float) -> str:

@@ -17,7 +17,8 @@ VERSION = 1
 
 Guarantee = Literal["dp", "partial", "refuted", "none"]
 Trust = Literal["curator", "secure-sum", "mpc", "local"]
-Setting = str | int | float | bool | list[str] | list[float] | None
+Scalar = str | int | float | bool | None
+Setting = Scalar | list[Scalar]
 
 
 class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,262 @@
+import math
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from siloweave.errors import InputError
+from siloweave.report import Association, BudgetTerms, Marginal, OwnerView, PublicView, render
+
+SECTIONS = [
+    "verdict",
+    "sight",
+    "ledger",
+    "columns",
+    "pairs",
+    "error",
+    "bytes",
+    "time",
+    "assumed",
+    "settings",
+    "verify",
+]
+VOID = {"meta", "rect", "line", "circle", "path", "polyline", "polygon", "br", "img", "link"}
+
+
+class Outline(HTMLParser):
+    """Checks nesting and collects tags, ids and links."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.ids, self.links, self.text = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [found[name] for name in ("href", "src") if name in found]
+        if tag not in VOID or tag == "rect":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def pages(record):
+    return {audience: render(record, audience=audience) for audience in ("public", "owner")}
+
+
+@pytest.mark.parametrize("audience", ["public", "owner"])
+def test_page_is_well_formed_and_complete(pages, audience):
+    outline = Outline(pages[audience])
+    assert [i for i in outline.ids if i in SECTIONS] == SECTIONS
+    assert len(outline.ids) == len(set(outline.ids))
+
+
+@pytest.mark.parametrize("audience", ["public", "owner"])
+def test_page_loads_nothing(pages, audience):
+    outline = Outline(pages[audience])
+    assert all(link.startswith("#") and link[1:] in outline.ids for link in outline.links)
+    tags = {tag for tag, _ in outline.tags}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
+    assert not re.search(r"https?:|@import|url\(|javascript:|\son\w+=", pages[audience])
+    assert "default-src 'none'" in pages[audience]
+
+
+@pytest.mark.parametrize("audience", ["public", "owner"])
+def test_page_is_small(pages, audience):
+    assert len(pages[audience].encode()) < 400_000
+
+
+def test_pictures_and_tables_are_named(pages):
+    outline = Outline(pages["owner"])
+    pictures = [found for tag, found in outline.tags if tag == "svg" and "role" in found]
+    assert len(pictures) >= 15 + 6
+    for found in pictures:
+        title, description = found["aria-labelledby"].split()
+        assert {title, description} <= set(outline.ids)
+    assert all("scope" in found for tag, found in outline.tags if tag == "th")
+    assert ("html", {"lang": "en"}) in outline.tags
+
+
+def canary(record):
+    """The record with numbers and names in its owner part that nothing else can contain."""
+    marginals = tuple(
+        Marginal(
+            column=m.column,
+            kind=m.kind,
+            labels=m.labels,
+            proportions=(0.7135791, *(0.2864209 / (len(m.labels) - 1),) * (len(m.labels) - 1)),
+            ordered=m.ordered,
+        )
+        for m in record.synthetic.marginals
+    )
+    names = record.synthetic.association.names
+    values = tuple(tuple(0.6135 for _ in names) for _ in names)
+    owner = OwnerView(
+        marginals=marginals,
+        association=Association(names=names, values=values, measure="canary measure"),
+        workload_errors={"canary closure": 1.5791},
+        tvd={"canary way": 0.83579},
+        scores={"canary score": 98.7531},
+    )
+    return msgspec.structs.replace(record, owner=owner)
+
+
+def test_public_page_has_nothing_of_the_owner(record, make):
+    planted = canary(record)
+    page, owner = render(planted), render(planted, audience="owner")
+    for mark in ("71.4%", "canary", "1.5791", "0.8358", "98.75"):
+        assert mark not in page
+        assert mark in owner
+    assert page == render(make(owner=False))
+    assert page == render(record)
+
+
+def test_public_is_the_default_and_says_what_it_lacks(pages, record):
+    assert render(record) == pages["public"]
+    assert "Owner's copy. Keep it where the rows are." not in pages["public"]
+    assert "owner's copy only" in pages["public"]
+
+
+def test_owner_copy_says_that_it_is_local(pages):
+    assert "Owner's copy. Keep it where the rows are." in pages["owner"]
+    assert "TVD 0." in pages["owner"]
+
+
+def test_owner_copy_needs_an_owner_part(make):
+    with pytest.raises(InputError, match="no owner part"):
+        render(make(owner=False), audience="owner")
+    with pytest.raises(InputError, match="audience is 'all'"):
+        render(make(), audience="all")
+
+
+def test_verdict_of_a_private_run(pages):
+    page = pages["public"]
+    assert "Differentially private" in page
+    assert "ε = 0.995" in page
+    assert "NOT PRIVATE" not in page
+
+
+def test_run_without_privacy_is_watermarked(make):
+    page = render(make(private=False, epsilon_spent=math.inf))
+    assert page.count("<span>NOT PRIVATE</span>") >= 4
+    assert "The noise was seeded for a test." in page
+    assert "ε = ∞" in page
+    assert "Differentially private" not in page
+    assert "no sound ε" in page
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "headline"),
+    [
+        ("partial", "Partly private"),
+        ("refuted", "Claim refuted"),
+        ("none", "No privacy guarantee"),
+    ],
+)
+def test_weaker_guarantees_are_said_and_bound_no_attack(make, guarantee, headline):
+    page = render(make(guarantee=guarantee))
+    assert headline in page
+    assert "no sound ε" in page
+    assert "Differentially private" not in page
+
+
+def test_overspending_is_the_verdict(make):
+    page = render(
+        make(
+            budget=BudgetTerms(
+                epsilon=0.5, delta=1e-5, unit="row", relation="add or remove one row"
+            )
+        )
+    )
+    assert "Over budget" in page
+    assert "Differentially private" not in page
+
+
+def test_free_facts_are_warned_about(make, record):
+    facts = tuple(msgspec.structs.replace(f, how="free") for f in record.schema_facts)
+    page = render(make(schema_facts=facts))
+    assert "taken from the rows and paid by nobody" in page
+
+
+def test_everything_is_escaped(make, record):
+    evil = "<script>alert('x')</script>&\"<b>"
+    column = Marginal(column=evil, kind=evil, labels=(evil, "b"), proportions=(0.5, 0.5))
+    page = render(
+        make(
+            [evil, "other"],
+            title=evil,
+            settings={evil: evil},
+            warnings=(evil,),
+            synthetic=PublicView(
+                num_rows=1,
+                marginals=(column,),
+                association=Association(names=(evil, "b"), values=((1.0, 0.5), (0.5, 1.0))),
+                cliques=((evil, "b"),),
+            ),
+        )
+    )
+    assert "<script" not in page
+    assert "<b>" + evil not in page
+    Outline(page)
+
+
+def test_empty_record_still_renders(make):
+    page = render(
+        msgspec.structs.replace(
+            make(owner=False),
+            epsilon_spent=0.0,
+            ledgers=(),
+            parties=(),
+            visibility=(),
+            phases=(),
+            schema_facts=(),
+            assumed_public=(),
+            warnings=(),
+            settings={},
+            synthetic=PublicView(num_rows=0, marginals=()),
+        )
+    )
+    Outline(page)
+    assert "No release is in a ledger." in page
+
+
+def test_thousand_parties_fold(make):
+    record = make([f"party {i:04d}" for i in range(1000)])
+    page = render(record, audience="owner")
+    Outline(page)
+    assert len(page.encode()) < 1_000_000
+    assert "The 20 most expensive of 1,000 parties" in page
+    assert page.count("<details><summary><b>party") == 20
+
+
+def test_wide_table_stays_small(make):
+    names = tuple(f"column {i}" for i in range(300))
+    labels = tuple(f"value {i}" for i in range(1000))
+    columns = tuple(
+        Marginal(column=n, kind="categorical", labels=labels, proportions=(0.001,) * 1000)
+        for n in names
+    )
+    values = tuple(tuple(((i * j) % 97) / 97 for j in range(300)) for i in range(300))
+    view = PublicView(
+        num_rows=9,
+        marginals=columns,
+        association=Association(names=names, values=values),
+        cliques=tuple(pairwise(names)),
+    )
+    page = render(make(synthetic=view, owner=False))
+    Outline(page)
+    assert len(page.encode()) < 1_500_000
