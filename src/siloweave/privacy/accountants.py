@@ -5,7 +5,8 @@ Three readings hold for every list, and the smallest of those that apply is the 
 * the sum of pure epsilons, when every event has one;
 * privacy loss distributions (PLD), when every event is discrete Laplace noise;
 * Renyi divergences of the total zCDP, always (``dp_accounting``, with a grid of orders so fine
-  that the loss against the exact conversion stays below 0.1 percent).
+  that the loss against the exact conversion stays below 0.1 percent, or 0.00002 where that is
+  more).
 
 Totals are kept in exact integers, so a loop, a ``count`` and a replayed ledger agree to the last
 digit, in any order.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = [
+    "UNREADABLE",
     "Event",
     "Exponential",
     "Gaussian",
@@ -194,6 +195,10 @@ class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_
 #: Everything that can be charged; more kinds may be added, none ever changes.
 Event = Gaussian | SharedGaussian | Exponential | Laplace | NonPrivate
 
+#: What decoding JSON that is damaged, or breaks a rule of a type, may raise. msgspec lets
+#: UnicodeDecodeError through where bytes are not UTF-8.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError)
+
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
@@ -210,7 +215,7 @@ def decode(data: bytes | str) -> Event:
     """
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, InputError) as error:
+    except UNREADABLE as error:
         raise LedgerError(
             f"event {data!r:.200} is not one that this version knows ({error}). "
             "Read it with the version of siloweave that wrote it."

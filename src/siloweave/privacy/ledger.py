@@ -30,7 +30,7 @@ from siloweave.privacy import journal
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import Event
+from siloweave.privacy.events import UNREADABLE, Event
 
 __all__ = ["Entry", "Ledger"]
 
@@ -114,6 +114,7 @@ class Ledger:
             raise InputError("Ledger: owner = '' must name whose rows the ledger is about.")
         self.owner = owner
         self.limit = limit
+        self._file: journal.Journal | None = None
         self._start(None if path is None else Path(path))
         if self.path is None:
             self._head = _digest(self._new_header())
@@ -128,7 +129,6 @@ class Ledger:
 
     def _start(self, path: Path | None) -> None:
         self._path, self._recovered, self._head = path, "", ""
-        self._file: journal.Journal | None = None
         self._guard = threading.Lock()
         self._list: list[Entry] = []
         self._keys: dict[tuple[str, str], Entry] = {}
@@ -180,7 +180,7 @@ class Ledger:
             LedgerError: the file is missing or was changed.
         """
         ledger = cls.__new__(cls)
-        ledger.owner, ledger.limit = "", None
+        ledger.owner, ledger.limit, ledger._file = "", None, None
         ledger._start(Path(path))
         lines, _, ledger._recovered = journal.read_lines(Path(path), follows=_follows)
         if not lines:
@@ -343,7 +343,7 @@ def _follows(lines: list[bytes], line: bytes) -> bool:
         if not lines:
             return bool(_headers.decode(line))
         entry = _entries.decode(line)
-    except (msgspec.MsgspecError, InputError):
+    except UNREADABLE:
         return False
     return entry.previous == _digest(lines[-1]) and _encoder.encode(_seal(entry)) == line
 
@@ -351,7 +351,7 @@ def _follows(lines: list[bytes], line: bytes) -> bool:
 def _read_header(line: bytes, path: Path) -> Header:
     try:
         header = _headers.decode(line)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise LedgerError(f"{path}, line 1: is not the start of a ledger ({error}).") from error
     if header.siloweave_ledger != VERSION:
         raise LedgerError(
@@ -364,7 +364,7 @@ def _read_header(line: bytes, path: Path) -> Header:
 def _read_entry(line: bytes, number: int, path: Path) -> Entry:
     try:
         entry = _entries.decode(line)
-    except (msgspec.MsgspecError, InputError) as error:
+    except UNREADABLE as error:
         raise LedgerError(
             f"{path}, line {number}: is not an entry that this version knows ({error}). Read it "
             "with the version that wrote it, or put back the file from the last backup."

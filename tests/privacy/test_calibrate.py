@@ -1,0 +1,80 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siloweave.errors import InputError
+from siloweave.privacy import Budget, Exponential, Gaussian, SharedGaussian
+from siloweave.privacy import accountants as ac
+from siloweave.privacy import calibrate as cal
+from siloweave.privacy import events as ev
+
+DELTAS = [1e-2, 1e-5, 1e-9]
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 0.1234567891, 1.0, 3.0, 8.0, 100.0])
+def test_rho_is_the_largest_that_the_ledger_reads_as_within_budget(epsilon, delta):
+    rho = cal.rho_for(Budget(epsilon=epsilon, delta=delta))
+    assert ac.epsilon_of_rho(rho, delta) <= epsilon
+    assert ac.epsilon_of_rho(rho * 1.0001, delta) > epsilon
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7, 640, 1000])
+def test_adding_up_shares_of_rho_never_overshoots(parts):
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    rho = cal.rho_for(budget)
+    gaussians = [Gaussian(cal.gaussian_sigma(0.9 * rho / parts, 1.0), 1.0)] * parts
+    selections = [Exponential(cal.exponential_epsilon(0.1 * rho / parts))] * parts
+    assert ac.epsilon(gaussians + selections, budget.delta) <= budget.epsilon
+    assert ac.rho(gaussians + selections) == pytest.approx(rho, rel=1e-9)
+
+
+def test_no_privacy_is_infinite():
+    assert cal.rho_for(Budget(epsilon=math.inf, delta=1e-5)) == math.inf
+
+
+@given(st.floats(1e-8, 1e4), st.floats(1e-3, 1e4))
+def test_noise_costs_no_more_than_asked_and_wastes_nothing(rho, sensitivity):
+    sigma = cal.gaussian_sigma(rho, sensitivity)
+    cost = ev.rho_once(Gaussian(sigma=sigma, sensitivity=sensitivity))
+    assert rho * (1 - 1e-12) <= cost <= rho
+    selection = ev.rho_once(Exponential(epsilon=cal.exponential_epsilon(rho)))
+    assert rho * (1 - 1e-12) <= selection <= rho
+
+
+@given(
+    st.floats(1e-6, 10.0),
+    st.integers(1, 50),
+    st.integers(0, 20),
+    st.integers(1, 10**6),
+)
+def test_shares_cost_no_more_than_asked(rho, left, tolerated, dimension):
+    named = {
+        "sensitivity": 1.0,
+        "shares": left + tolerated,
+        "tolerated": tolerated,
+        "dimension": dimension,
+    }
+    share = cal.share_sigma(rho, **named)
+    cost = ev.rho_once(SharedGaussian(share_sigma=share, **named))
+    assert share >= 1
+    assert cost <= rho
+    assert share == 1 or cost >= rho * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, math.inf, math.nan])
+def test_an_impossible_rho_is_refused(rho):
+    with pytest.raises(InputError, match=f"gaussian_sigma: rho = {rho}"):
+        cal.gaussian_sigma(rho, 1.0)
+    with pytest.raises(InputError, match=f"exponential_epsilon: rho = {rho}"):
+        cal.exponential_epsilon(rho)
+    with pytest.raises(InputError, match="share_sigma: rho"):
+        cal.share_sigma(rho, sensitivity=1.0, shares=2, tolerated=0, dimension=1)
+
+
+def test_more_budget_is_more_rho():
+    rhos = [cal.rho_for(Budget(epsilon=e, delta=1e-6)) for e in np.geomspace(0.01, 20, 12)]
+    assert rhos == sorted(rhos)

@@ -1,0 +1,112 @@
+import math
+
+import msgspec
+import pytest
+
+from siloweave.errors import InputError, LedgerError
+from siloweave.privacy import Exponential, Gaussian, Laplace, NonPrivate, SharedGaussian
+from siloweave.privacy import events as ev
+
+EVERY = [
+    Gaussian(sigma=3.0, sensitivity=1.0, count=4),
+    SharedGaussian(share_sigma=2.0, shares=5, tolerated=2, sensitivity=1.0, dimension=12, count=2),
+    Exponential(epsilon=0.25, count=3),
+    Laplace(scale=8.0, sensitivity=2.0, count=5),
+    NonPrivate(reason="comparison only"),
+]
+
+
+@pytest.mark.parametrize("event", EVERY, ids=lambda event: type(event).__name__)
+def test_an_event_is_an_immutable_value_that_survives_json(event):
+    assert ev.decode(ev.encode(event)) == event
+    assert hash(ev.decode(ev.encode(event))) == hash(event)
+    with pytest.raises(AttributeError):
+        event.count = 2
+
+
+def test_the_bytes_of_events_never_change():
+    """Ledgers written by earlier versions hold exactly these lines."""
+    written = [
+        b'{"type":"gaussian","sigma":3.0,"sensitivity":1.0,"count":4}',
+        (
+            b'{"type":"shared_gaussian","share_sigma":2.0,"shares":5,"tolerated":2,'
+            b'"sensitivity":1.0,"dimension":12,"count":2}'
+        ),
+        b'{"type":"exponential","epsilon":0.25,"count":3}',
+        b'{"type":"laplace","scale":8.0,"sensitivity":2.0,"count":5}',
+        b'{"type":"non_private","reason":"comparison only"}',
+    ]
+    assert [ev.encode(event) for event in EVERY] == written
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"type":"skellam","sigma":1.0}',
+        b'{"type":"gaussian","sigma":1.0,"sensitivity":1.0,"discount":0.5}',
+        b'{"type":"gaussian","sigma":0.0,"sensitivity":1.0}',
+        b'{"type":"gaussian","sigma":1.0,"sensitivity":1.0,"count":0}',
+        b'{"type":"gaussian","sigma":"1","sensitivity":1.0}',
+        b"[]",
+        b"",
+    ],
+)
+def test_what_is_not_known_is_refused(data):
+    with pytest.raises(LedgerError, match="version of siloweave"):
+        ev.decode(data)
+
+
+class Invented(msgspec.Struct, frozen=True):
+    """An event of tomorrow."""
+
+    count: int = 1
+
+
+@pytest.mark.parametrize("price", [ev.rho_once, ev.pure_once, ev.to_dp_event])
+def test_an_unknown_event_is_never_priced(price):
+    with pytest.raises((LedgerError, AttributeError)):
+        price(Invented())
+
+
+def test_the_prices_are_those_of_the_papers():
+    assert ev.rho_once(Gaussian(sigma=2.0, sensitivity=1.0)) == 1 / 8
+    assert ev.rho_once(Exponential(epsilon=2.0)) == 0.5
+    assert ev.rho_once(Laplace(scale=2.0, sensitivity=1.0)) == 1 / 8
+    assert ev.rho_once(NonPrivate(reason="x")) == math.inf
+    alone = SharedGaussian(share_sigma=2.0, shares=3, tolerated=2, sensitivity=1.0, dimension=9)
+    assert ev.rho_once(alone) == 1 / 8
+
+
+def test_shares_that_may_be_missing_are_not_counted():
+    fields = {"share_sigma": 4.0, "sensitivity": 1.0, "dimension": 3}
+    all_there = SharedGaussian(shares=6, tolerated=3, **fields)
+    assert ev.rho_once(all_there) == pytest.approx(1 / (2 * 3 * 16), rel=1e-9)
+    assert all_there.sigma_total == pytest.approx(4 * math.sqrt(3))
+
+
+def test_narrow_shares_cost_extra():
+    one = {"share_sigma": 1.0, "shares": 3, "tolerated": 0, "sensitivity": 1.0}
+    plain = 1 / (2 * 3)
+    small = ev.rho_once(SharedGaussian(dimension=1, **one))
+    large = ev.rho_once(SharedGaussian(dimension=10_000, **one))
+    assert plain * 1.001 < small < large
+    with pytest.raises(InputError, match=r"share_sigma = 0\.99 must be at least 1"):
+        SharedGaussian(**{**one, "share_sigma": 0.99}, dimension=1)
+
+
+@pytest.mark.parametrize("tolerated", [-1, 3, 4])
+def test_at_least_one_share_has_to_remain(tolerated):
+    with pytest.raises(InputError, match=f"tolerated = {tolerated}"):
+        SharedGaussian(share_sigma=2.0, shares=3, tolerated=tolerated, sensitivity=1.0, dimension=1)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_values_out_of_bounds_are_refused_by_name(bad):
+    with pytest.raises(InputError, match=f"sigma = {bad}"):
+        Gaussian(sigma=bad, sensitivity=1.0)
+    with pytest.raises(InputError, match=f"epsilon = {bad}"):
+        Exponential(epsilon=bad)
+    with pytest.raises(InputError, match=f"scale = {bad}"):
+        Laplace(scale=bad, sensitivity=1.0)
+    with pytest.raises(InputError, match="reason"):
+        NonPrivate(reason="")
