@@ -33,7 +33,7 @@ from siloweave.models.mrf import MRF
 from siloweave.models.propagation import Array, Link, Propagation
 from siloweave.tables.codes import Clique, Domain
 
-__all__ = ["Measurement", "combine", "consistent", "estimate_total", "fit", "squared_residual"]
+__all__ = ["Measurement", "combine", "consistent", "estimate_total", "fit", "solve_block", "squared_residual"]
 
 _FLOOR = 1e-9  # counts; keeps every cell of a fitted model possible
 _NEWTON_STEPS = 30
@@ -182,14 +182,14 @@ class _Ascent:
         link, s = self.plan.links[q], self.slack[q]
         mu = link.reduce(self.beliefs[home])
         mu = np.maximum(mu * (self.total / mu.sum()), 1e-300)
-        m = _solve(self.targets[q] / s - self.thetas[q] + np.log(mu / s), s, self.total)
+        m = solve_block(self.targets[q] / s - self.thetas[q] + np.log(mu / s), s, self.total)
         factor = np.maximum(m, _FLOOR) / mu
         link.multiply(self.beliefs[home], factor)
         self.thetas[q] = self.thetas[q] + np.log(factor)
         return float(np.abs(m - mu).sum())
 
 
-def _solve(base: Array, s: float, total: float) -> Array:
+def solve_block(base: Array, s: float, total: float) -> Array:
     """The table s * omega(base + log k) whose sum is `total`, by Newton steps on log k."""
     log_k = 0.0
     for _ in range(_NEWTON_STEPS):

@@ -1,0 +1,239 @@
+"""Noisy marginals of a cohort: the message that every graphical algorithm here is built on.
+
+Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning" (sums
+under masks); Kairouz, Liu & Steinke 2021, "The distributed discrete Gaussian mechanism for
+federated learning with secure aggregation" (noise added in shares before masking).
+
+**Guarantee**: rows, add/remove or replace-one as the party's own budget says. Each party charges
+its ledger for the whole request before it draws its share of the noise, and computes the
+sensitivity itself, from the number of marginals that it contributes to. The claim holds towards
+the coordinator together with at most `tolerated` parties of the cohort; one party alone in a
+cohort adds all the noise itself. Assumed public: domain, cliques, roster and cohort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from siloweave.errors import RosterError, SchemaError, WireError
+from siloweave.federation.masking import unmask_sum
+from siloweave.federation.messages import Array, Masked, Public, Reply, Request
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.models.mrf import MRF
+from siloweave.privacy.budget import Relation, marginal_sensitivity
+from siloweave.privacy.events import SharedGaussian
+from siloweave.statistics.marginals import marginal
+from siloweave.tables.codes import Clique, Codes, Domain
+
+__all__ = [
+    "PARTY",
+    "Cohort",
+    "Count",
+    "Counts",
+    "Greeting",
+    "Hello",
+    "ModelMessage",
+    "Noise",
+    "cohort_keys",
+    "count",
+    "hello",
+    "masked_reply",
+    "meet",
+    "noisy_sums",
+    "relation_of",
+]
+
+
+# Messages
+
+
+class Greeting(Reply, frozen=True):
+    """A party's key for masks, and the domain that its rows are coded in."""
+
+    key: Public[bytes]
+    names: Public[tuple[str, ...]]
+    sizes: Public[tuple[int, ...]]
+
+
+class Hello(Request[Greeting], frozen=True):
+    """Who are you?"""
+
+
+class Counts(Reply, frozen=True):
+    """One party's part of a sum of marginals, flat and one after the other."""
+
+    sums: Masked
+
+
+class Cohort(Request[Counts], frozen=True):
+    """What every masked sum says about itself: who takes part, and how much noise each adds."""
+
+    keys: dict[str, bytes]
+    share_sigma: float
+    tolerated: int
+
+
+class Count(Cohort, frozen=True):
+    """Count these cliques."""
+
+    cliques: tuple[Clique, ...]
+
+
+class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    """A model as it travels: potentials in float32."""
+
+    cliques: tuple[Clique, ...]
+    tables: tuple[Array, ...]
+    total: float
+
+    @classmethod
+    def of(cls, model: MRF) -> ModelMessage:
+        """Pack a model."""
+        tables = tuple(Array.of(t, "<f4") for t in model.potentials.values())
+        return cls(tuple(model.potentials), tables, model.total)
+
+    def unpack(self, domain: Domain) -> MRF:
+        """The model, over the receiver's own domain."""
+        tables = [np.asarray(t.numpy(), dtype=np.float64) for t in self.tables]
+        return MRF(domain, dict(zip(self.cliques, tables, strict=True)), self.total)
+
+
+# Party
+
+
+def hello(request: Hello, site: Site[Codes]) -> Greeting:
+    """Answer with public facts only."""
+    why = "declared in the study's schema"
+    domain = site.rows.domain
+    return Greeting(site.mask_key(), Public(domain.names, why), Public(domain.sizes, why))
+
+
+def relation_of(site: Site[Codes]) -> Relation:
+    """The neighbouring relation that this party's budget is stated in."""
+    return site.ledger.limit.relation if site.ledger.limit else Relation.ADD_REMOVE
+
+
+def masked_reply(
+    request: Cohort,
+    site: Site[Codes],
+    tables: Sequence[npt.NDArray[np.int64]],
+    what: str,
+    *,
+    contributes: int,
+) -> Counts:
+    """Charge, add this party's share of the noise, mask.
+
+    Args:
+        request: Cohort and noise.
+        site: The party.
+        tables: Exact counts, zeros where this party has nothing to say.
+        what: The release in words.
+        contributes: To how many of the tables a row of this party is added.
+    """
+    flat = np.concatenate([t.reshape(-1) for t in tables])
+    event = SharedGaussian(
+        share_sigma=request.share_sigma,
+        shares=len(request.keys),
+        tolerated=request.tolerated,
+        sensitivity=sqrt(contributes) * marginal_sensitivity(relation_of(site), norm="l2"),
+        dimension=flat.size,
+    )
+    return Counts(site.release_masked(event, what, flat, request.keys))
+
+
+def count(request: Count, site: Site[Codes]) -> Counts:
+    """Count the cliques over all rows of the party."""
+    tables = [marginal(site.rows, clique) for clique in request.cliques]
+    what = f"{len(tables)} marginals: " + ", ".join("×".join(c) for c in request.cliques[:8])
+    what += ", …" if len(tables) > 8 else ""
+    return masked_reply(request, site, tables, what, contributes=len(tables))
+
+
+PARTY: Handlers = {Hello: hello, Count: count}
+
+
+# Coordinator
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How noise is shared in a cohort: total sigma is met with `tolerated` shares missing."""
+
+    sigma: float
+    tolerated: int
+
+    def share(self, size: int) -> tuple[float, int]:
+        """Each party's sigma, and the shares a cohort of `size` can do without."""
+        tolerated = min(self.tolerated, size - 1)
+        return max(1.0, self.sigma / sqrt(size - tolerated)), tolerated
+
+    def total(self, size: int) -> float:
+        """Standard deviation of the sum when all `size` parties add their share."""
+        return self.share(size)[0] * sqrt(size)
+
+
+def meet(parties: Parties, domain: Domain) -> dict[str, bytes]:
+    """Greet everyone and make sure that all rows are coded alike.
+
+    Returns:
+        Public key of every party.
+
+    Raises:
+        SchemaError: naming the parties and columns that differ from the study's domain.
+    """
+    keys = {}
+    for name, reply in zip(parties.roster, parties.ask(Hello()), strict=True):
+        theirs = dict(zip(reply.names.value, reply.sizes.value, strict=True))
+        ours = dict(zip(domain.names, domain.sizes, strict=True))
+        if theirs != ours or reply.names.value != domain.names:
+            columns = sorted(a for a in theirs | ours if theirs.get(a) != ours.get(a))
+            raise SchemaError(
+                f"party {name!r} codes its rows differently in: "
+                f"{', '.join(columns) or 'the order of the columns'}; give all parties one schema"
+            )
+        keys[name] = reply.key.value
+    return keys
+
+
+def noisy_sums(
+    parties: Parties, request: Cohort, shapes: Sequence[tuple[int, ...]]
+) -> list[npt.NDArray[np.float64]]:
+    """Ask a cohort for marginals and unmask the sum.
+
+    Args:
+        parties: The parties.
+        request: The question; its cohort is asked.
+        shapes: Shapes of the tables in the reply.
+
+    Returns:
+        Noisy counts, one table per shape.
+    """
+    cohort = [name for name in parties.roster if name in request.keys]
+    if not cohort:
+        raise RosterError("a sum over nobody was asked for; raise participation")
+    replies = parties.ask(request, cohort)
+    words = [np.asarray(r.sums.words.numpy(), dtype=np.uint32) for r in replies]
+    return _split(unmask_sum(words).astype(np.float64), shapes)
+
+
+def _split(
+    flat: npt.NDArray[np.float64], shapes: Sequence[tuple[int, ...]]
+) -> list[npt.NDArray[np.float64]]:
+    """Cut a flat vector into tables."""
+    sizes = [int(np.prod(s)) for s in shapes]
+    if sum(sizes) != flat.size:
+        raise WireError(f"{flat.size} counts came for tables of {sum(sizes)} cells")
+    pieces = np.split(flat, np.cumsum(sizes)[:-1])
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def cohort_keys(keys: Mapping[str, bytes], cohort: Sequence[str]) -> dict[str, bytes]:
+    """Public keys of the parties in a cohort."""
+    return {name: keys[name] for name in cohort}

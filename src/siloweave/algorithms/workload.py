@@ -1,0 +1,63 @@
+"""What the select-measure-fit algorithms share: workloads, weights and the size of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import pi, sqrt
+
+from siloweave.errors import CapacityError, InputError
+from siloweave.models.junction_tree import maximal_cliques, tree_cells
+from siloweave.statistics.marginals import closure
+from siloweave.tables.codes import Clique, Domain
+
+__all__ = ["check_capacity", "expected_l1", "fitting", "weights_of"]
+
+_CELL_BYTES = 8
+
+
+def expected_l1(sigma: float, cells: int) -> float:
+    """Expected L1 norm of Gaussian noise of standard deviation `sigma` on `cells` numbers."""
+    return sqrt(2.0 / pi) * sigma * cells
+
+
+def weights_of(domain: Domain, workload: Sequence[Clique]) -> dict[Clique, float]:
+    """Weight of every clique in the closure: w_r = sum over queries s of |r & s| (AIM, 4.1)."""
+    if not workload:
+        raise InputError("the workload is empty; name at least one set of columns")
+    below = closure(workload, domain)
+    return {r: float(sum(len(set(r) & set(s)) for s in workload)) for r in below}
+
+
+def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float) -> None:
+    """Refuse a workload of which a single query does not fit.
+
+    Raises:
+        CapacityError: naming the columns, their cells, and what to do.
+    """
+    limit = megabytes * 1e6 / _CELL_BYTES
+    for clique in workload:
+        cells = domain.size(clique)
+        if cells > limit:
+            sizes = ", ".join(f"{a} ({domain.size_of(a)})" for a in clique)
+            raise CapacityError(
+                f"the query over {sizes} has {cells:,} cells, {cells * _CELL_BYTES / 1e6:,.0f} MB; "
+                f"the model may take {megabytes:g} MB. Use fewer bins for these columns, leave the "
+                "query out of the workload, or raise max_model_mb"
+            )
+
+
+def fitting(
+    domain: Domain,
+    candidates: Mapping[Clique, float],
+    measured: Sequence[Clique],
+    megabytes: float,
+) -> list[Clique]:
+    """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
+    limit = megabytes * 1e6 / _CELL_BYTES
+    inside = [set(c) for c in maximal_cliques(domain, measured)]
+    kept = []
+    for clique in candidates:
+        free = any(set(clique) <= c for c in inside)
+        if free or tree_cells(domain, [*measured, clique]) <= limit:
+            kept.append(clique)
+    return kept

@@ -1,0 +1,22 @@
+"""Federation: typed messages, sealed replies, sites and transports. It knows no algorithm."""
+
+from siloweave.federation.inprocess import InProcess
+from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
+from siloweave.federation.parties import Parties, Traffic, Transport
+from siloweave.federation.site import FolderStore, MemoryStore, Site
+
+__all__ = [
+    "Array",
+    "FolderStore",
+    "InProcess",
+    "Masked",
+    "MemoryStore",
+    "Parties",
+    "Public",
+    "Released",
+    "Reply",
+    "Request",
+    "Site",
+    "Traffic",
+    "Transport",
+]

@@ -1,0 +1,127 @@
+"""What parties and coordinator say to each other, and the three seals a reply may carry.
+
+A request is a frozen value that names the type of its reply::
+
+    class Counts(Reply, frozen=True):
+        sums: Masked
+
+    class Count(Request[Counts], frozen=True):
+        cliques: tuple[tuple[str, ...], ...]
+        share_sigma: float
+
+Every field of a reply is `Released` (paid for in the ledger), `Masked` (paid for, and only
+readable in a sum) or `Public` (does not depend on rows). `wire.encode_reply` refuses anything else.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Generic, Literal, TypeVar, get_args
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.errors import WireError
+
+__all__ = ["Array", "Envelope", "Masked", "Public", "Released", "Reply", "Request", "reply_type"]
+
+R = TypeVar("R", bound="Reply")
+T = TypeVar("T")
+
+_DTYPES = Literal["<f8", "<f4", "<i8", "<u4"]
+
+
+class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of numbers whose announced shape is checked against its bytes before it is used."""
+
+    dtype: _DTYPES
+    shape: tuple[int, ...]
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.shape) > 32 or any(n < 0 for n in self.shape):
+            raise WireError(f"an array announces the shape {self.shape}")
+        wanted = prod(self.shape) * int(self.dtype[2:])
+        if wanted != len(self.data):
+            raise WireError(
+                f"an array of {self.dtype} and shape {self.shape} takes {wanted} bytes, "
+                f"{len(self.data)} came"
+            )
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.generic], dtype: _DTYPES) -> Array:
+        """Pack `values` as `dtype`."""
+        return cls(dtype, values.shape, np.ascontiguousarray(values, dtype=dtype).tobytes())
+
+    def numpy(self) -> npt.NDArray[np.generic]:
+        """The values, read-only; raises WireError on a number that is not finite."""
+        values: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype)
+        if self.dtype[1] == "f" and not np.isfinite(values).all():
+            raise WireError("an array holds a number that is not finite")
+        return values.reshape(self.shape)
+
+
+class Released(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True):
+    """A value computed from rows that was paid for; only `Site.release` makes one.
+
+    Attributes:
+        value: What leaves.
+        entry: Hash of the ledger entry that paid.
+        seal: Keyed digest over both, checked by the wire on the way out.
+    """
+
+    value: T
+    entry: str
+    seal: bytes
+
+
+class Masked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One party's noisy counts under masks that cancel in the sum over the cohort.
+
+    Attributes:
+        words: Counts plus noise plus masks, modulo 2^32.
+        entry: Hash of the ledger entry that paid.
+        seal: Keyed digest over both, checked by the wire on the way out.
+    """
+
+    words: Array
+    entry: str
+    seal: bytes
+
+
+class Public(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True):
+    """A value that does not depend on rows, and the reason why not."""
+
+    value: T
+    why: str
+
+
+class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of replies; every field is Released, Masked or Public."""
+
+
+class Request(msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_fields=True):
+    """Base of requests; `Request[R]` is answered by an `R`."""
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who says what to whom, and in which step of which run.
+
+    A step is asked once. Asked again, with the same body, it is answered with the stored bytes.
+    """
+
+    run: str
+    step: int
+    sender: str
+    to: str
+    body: bytes
+
+
+def reply_type(request: type[Request[R]]) -> type[R]:
+    """The type that answers a request, read from its `Request[...]` base."""
+    for base in getattr(request, "__orig_bases__", ()):
+        for argument in get_args(base):
+            if isinstance(argument, type) and issubclass(argument, Reply):
+                return argument  # type: ignore[return-value]
+    raise TypeError(f"{request.__name__} must derive from Request[SomeReply]")

@@ -1,0 +1,286 @@
+"""A party's site: its rows, its ledger, its memory, and the only ways out.
+
+The order of a release is fixed here: check the budget and append to the ledger (forced to disk),
+then draw noise, then persist the reply, then send. A step asked again gets the stored bytes; a
+draw that was lost in a crash was never sent, so its entry in the ledger pays for the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+import numpy.typing as npt
+
+from siloweave.errors import WireError
+from siloweave.federation import masking, wire
+from siloweave.federation.messages import (
+    Array,
+    Envelope,
+    Masked,
+    Public,
+    Released,
+    Reply,
+    Request,
+)
+from siloweave.privacy import mechanisms
+from siloweave.privacy.events import Event, SharedGaussian
+from siloweave.privacy.ledger import Ledger
+from siloweave.privacy.mechanisms import Entropy
+
+__all__ = ["FolderStore", "Handlers", "MemoryStore", "Site", "Store"]
+
+Rows = TypeVar("Rows")
+T = TypeVar("T")
+Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
+"""A party's side of an algorithm: which function answers which request."""
+
+class Store(Protocol):
+    """What a site keeps between messages. Conforming: MemoryStore, FolderStore."""
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes kept under `name`, or None."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep `data` so that it survives whatever the store is made to survive."""
+
+
+class MemoryStore:
+    """Keeps things while the process lives, and of the replies only the last."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+        self._reply = ""
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes kept under `name`, or None."""
+        return self._kept.get(name)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep `data`; a new reply replaces the one before."""
+        if name.startswith("reply/"):
+            self._kept.pop(self._reply, None)
+            self._reply = name
+        self._kept[name] = data
+
+
+class FolderStore:
+    """Keeps things as files in a folder, written whole and forced to disk.
+
+    Names come from peers and never become part of a path; files are called by their digest.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / blake2b(name.encode(), digest_size=20).hexdigest()
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes kept under `name`, or None."""
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write `data` to a temporary file, force it to disk, and rename."""
+        target = self._path(name)
+        temporary = target.with_suffix(".new")
+        with open(temporary, "wb", opener=_private) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+        with suppress(OSError):
+            handle = os.open(self._folder, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class Site(Generic[Rows]):
+    """One party while a study runs.
+
+    Args:
+        name: The party's name in the roster.
+        rows: Its real data. Party functions read them here; nothing else does.
+        ledger: Its record of releases, with the most it will ever spend.
+        entropy: Where its noise comes from. Never from a message.
+        store: What it remembers between messages.
+    """
+
+    def __init__(
+        self, name: str, rows: Rows, *, ledger: Ledger, entropy: Entropy, store: Store
+    ) -> None:
+        self.name = name
+        self.rows = rows
+        self.ledger = ledger
+        self.entropy = entropy
+        self._store = store
+        self._seal_key = os.urandom(32)
+        self._agreed: dict[bytes, bytes] = {}
+        self._at = Envelope("", 0, "", name, b"")
+        self._count = 0
+        self.memo: dict[Any, Any] = {}
+        """Results that can be computed again from rows; never sent, lost with the process."""
+
+    def begin(self, envelope: Envelope) -> None:
+        """Start answering a step; called by `serve`."""
+        self._at = envelope
+        self._count = 0
+
+    @property
+    def context(self) -> str:
+        """Run and step that are being answered."""
+        return f"{self._at.run}/{self._at.step}"
+
+    def pay(self, event: Event, what: str) -> str:
+        """Charge the ledger for something that steers a later release but stays here.
+
+        Returns:
+            Hash of the ledger entry; the noise may be drawn only after this returns.
+        """
+        self._count += 1
+        step = f"{self._at.step}.{self._count}"
+        entry = self.ledger.charge(
+            event, run=self._at.run, step=step, what=what, to=self._at.sender
+        )
+        return entry.hash
+
+    def _sealed(self, entry: str, value: Any) -> bytes:
+        body = entry.encode() + b"\0" + msgspec.msgpack.encode(value)
+        return blake2b(body, key=self._seal_key, digest_size=32).digest()
+
+    def release(self, event: Event, what: str, draw: Callable[[], T]) -> Released[T]:
+        """Pay for a value, then compute it.
+
+        Args:
+            event: What `draw` does to the privacy of the rows.
+            what: The release in words, for the ledger; no values.
+            draw: Draws the noise. Called only after the ledger has it on disk.
+
+        Raises:
+            BudgetError: if the ledger's limit does not allow it; nothing is drawn.
+        """
+        entry = self.pay(event, what)
+        value = draw()
+        return Released(value, entry, self._sealed(entry, value))
+
+    def keep_private(self, event: Event, what: str, draw: Callable[[], int]) -> int:
+        """Pay for a number that stays here but steers later releases; drawn once a run."""
+        name = f"kept/{self._at.run}/{what}"
+        kept = self._store.get(name)
+        if kept is None:
+            self.ledger.charge(
+                event, run=self._at.run, step=f"kept {what}", what=what, to="stays at the party"
+            )
+            kept = str(draw()).encode()
+            self._store.put(name, kept)
+        return int(kept)
+
+    def remember(self, name: str, value: bytes) -> None:
+        """Keep something of this run for a later message."""
+        self._store.put(f"memory/{self._at.run}/{name}", value)
+
+    def recall(self, name: str) -> bytes | None:
+        """What was remembered under `name` in this run."""
+        return self._store.get(f"memory/{self._at.run}/{name}")
+
+    def release_masked(
+        self,
+        event: SharedGaussian,
+        what: str,
+        counts: npt.NDArray[np.int64],
+        cohort: Mapping[str, bytes],
+    ) -> Masked:
+        """Pay for this party's part of a sum, add its share of the noise, and mask it.
+
+        Args:
+            event: The noise of the whole sum; its `share_sigma` is added here.
+            what: The release in words.
+            counts: Exact counts, flat. Zeros where this party has nothing to say.
+            cohort: Public key of every party in the sum, this one included.
+
+        **Guarantee**: towards everyone who knows at most `event.tolerated` of the shares, the sum
+        over the cohort is `event`'s zCDP; before the sum is taken, nothing is learned at all
+        (see masking.py).
+        """
+        if len(cohort) != event.shares or self.name not in cohort:
+            raise WireError(
+                f"a sum over {len(cohort)} parties was asked for with noise for {event.shares}"
+            )
+        entry = self.pay(event, what)
+        noisy = mechanisms.add_gaussian(counts, event.share_sigma, entropy=self.entropy)
+        shared = {p: self._agree(key) for p, key in cohort.items() if p != self.name}
+        words = masking.mask(self.name, shared, self.context.encode(), noisy.size)
+        array = Array.of(masking.masked(noisy, len(cohort), words), "<u4")
+        return Masked(array, entry, self._sealed(entry, array))
+
+    def mask_key(self) -> Public[bytes]:
+        """This party's public key for masks in the present run."""
+        return Public(masking.public_key(self._secret()), "a key, drawn without looking at rows")
+
+    def _secret(self) -> bytes:
+        name = f"secret/{self._at.run}"
+        secret = self._store.get(name)
+        if secret is None:
+            secret = masking.new_secret()
+            self._store.put(name, secret)
+        return secret
+
+    def _agree(self, peer: bytes) -> bytes:
+        known = self._agreed.get(peer)
+        if known is None:
+            known = self._agreed[peer] = masking.agree(self._secret(), peer)
+        return known
+
+    def verify(self, item: Released[Any] | Masked) -> bool:
+        """Whether this very object was sealed here."""
+        value = item.words if isinstance(item, Masked) else item.value
+        return item.seal == self._sealed(item.entry, value)
+
+    def answer(self, frame: bytes, handlers: Handlers) -> bytes:
+        """Answer one message.
+
+        Args:
+            frame: Bytes of an envelope.
+            handlers: Which function answers which request.
+
+        Returns:
+            Bytes of the reply: the stored ones if this step was answered before.
+
+        Raises:
+            WireError: if the message is malformed, for someone else, a changed repetition, or
+                the reply is not sealed.
+            BudgetError: if the ledger does not allow a release.
+        """
+        envelope = wire.decode(frame, Envelope)
+        if envelope.to != self.name:
+            raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
+        name = f"reply/{envelope.run}/{envelope.step}"
+        digest = wire.body_digest(envelope.body)
+        stored = self._store.get(name)
+        if stored is not None:
+            if stored[:32] != digest:
+                raise WireError(
+                    f"step {envelope.step} of run {envelope.run} was answered before for another "
+                    "request; a step is asked once. Start a new run."
+                )
+            return stored[32:]
+        request = wire.decode_request(envelope.body, handlers)
+        self.begin(envelope)
+        reply = handlers[type(request)](request, self)
+        wire.check_sealed(reply, self.verify)
+        data = wire.encode(reply)
+        self._store.put(name, digest + data)
+        return data

@@ -1,0 +1,97 @@
+"""Bytes in and out: typed, measured before anything is allocated, and sealed on the way out.
+
+MessagePack announces lengths before contents, so a forged header of five bytes may promise four
+billion items; msgspec checks a promise against the bytes that are left before it allocates (the
+tests hold it to that), and `Array` checks shape against bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, TypeVar, Union
+
+import msgspec
+
+from siloweave.errors import WireError
+from siloweave.federation.messages import Masked, Public, Released, Reply, Request
+
+__all__ = [
+    "MAX_BYTES",
+    "body_digest",
+    "check_sealed",
+    "decode",
+    "decode_request",
+    "encode",
+]
+
+MAX_BYTES = 256 * 2**20
+"""Largest message, in bytes, that is looked at."""
+
+S = TypeVar("S")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """MessagePack bytes of a message."""
+    data = msgspec.msgpack.encode(message)
+    if len(data) > MAX_BYTES:
+        raise WireError(
+            f"a {type(message).__name__} of {len(data):,} bytes exceeds the {MAX_BYTES:,} bytes "
+            "that a message may have; use a smaller workload or model"
+        )
+    return data
+
+
+def decode(data: bytes, kind: type[S]) -> S:
+    """A message of type `kind`.
+
+    Raises:
+        WireError: if the bytes are too many, cut off, of another type, or out of bounds.
+    """
+    if len(data) > MAX_BYTES:
+        raise WireError(f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread")
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise WireError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def body_digest(body: bytes) -> bytes:
+    """Digest by which a step knows its body again."""
+    return blake2b(body, digest_size=32, person=b"siloweave step").digest()
+
+
+@lru_cache(maxsize=4)
+def _decoded(digest: bytes, body: bytes, kinds: tuple[type[Request[Any]], ...]) -> Request[Any]:
+    return decode(body, Union[kinds])  # type: ignore[return-value]  # noqa: UP007
+
+
+def decode_request(
+    body: bytes, table: Mapping[type[Request[Any]], Callable[..., Reply]]
+) -> Request[Any]:
+    """The request in `body`, which must be one that `table` answers.
+
+    Parties that live in one process and get the same bytes share one decoded, immutable request.
+    """
+    return _decoded(body_digest(body), body, tuple(table))
+
+
+def check_sealed(reply: Reply, verify: Callable[[Released[Any] | Masked], bool]) -> None:
+    """Refuse a reply unless each field is Public, or was paid for at this very site.
+
+    Raises:
+        WireError: naming the field.
+    """
+    for field in reply.__struct_fields__:
+        value = getattr(reply, field)
+        items = value if isinstance(value, tuple) else (value,)
+        for item in items:
+            if isinstance(item, Public):
+                continue
+            if isinstance(item, Released | Masked) and verify(item):
+                continue
+            raise WireError(
+                f"{type(reply).__name__}.{field} is not sealed: it must be Public, or made by "
+                "Site.release or Site.release_masked at this site"
+            )
