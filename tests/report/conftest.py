@@ -203,6 +203,18 @@ def owner_view(names, rng):
     )
 
 
+def facts(synthetic):
+    return tuple(
+        SchemaFact(
+            column=m.column,
+            kind=m.kind,
+            facts="bounds" if m.ordered else "categories",
+            how="paid" if m.column == "occupation" else "declared",
+        )
+        for m in synthetic
+    )
+
+
 def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **changes):
     """The record; `changes` replace its fields."""
     rng = np.random.default_rng(11)
@@ -229,15 +241,7 @@ def build(parties=HOSPITALS, *, private=True, owner=True, guarantee="dp", **chan
         "epsilon_spent": max(cost.epsilon for cost in costs),
         "parties": tuple(costs),
         "ledgers": tuple(ledgers),
-        "schema_facts": tuple(
-            SchemaFact(
-                column=m.column,
-                kind=m.kind,
-                facts="bounds" if m.ordered else "categories",
-                how="paid" if m.column == "occupation" else "declared",
-            )
-            for m in synthetic
-        ),
+        "schema_facts": facts(synthetic),
         "assumed_public": ("The names of the columns.", "The number of parties, and who they are."),
         "warnings": ("Two parties may not collude with the coordinator in this study.",),
         "synthetic": PublicView(

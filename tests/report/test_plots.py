@@ -60,7 +60,9 @@ def test_equal_ledgers_share_a_line():
     ledgers = [row(p, i, 0.1 * i) for p in "abc" for i in (1, 2, 3)]
     svg = plots.staircase(ledgers, 1.0)
     assert svg.count("<polyline") == 1
-    assert "a + 2 equal" in svg
+    crowd = [row(f"p{p}", i, 0.1 * i) for p in range(40) for i in (1, 2, 3)]
+    assert "40 parties" in plots.staircase(crowd, 1.0)
+    assert "a, b, c" in svg
 
 
 def test_many_ledgers_become_an_envelope():

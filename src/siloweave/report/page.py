@@ -139,7 +139,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
 
 def _power(record: Record) -> dict[str, Any]:
     """The best attack that ε and δ leave open."""
-    sound = record.private and record.method.guarantee == "dp"
+    sound = _verdict(record) is words.VERDICTS["dp"] and math.isfinite(record.epsilon_spent)
     epsilon = record.epsilon_spent if sound else math.inf
     delta = record.budget.delta
     return {

@@ -146,7 +146,7 @@ def heat_maps(
             body += _dots(synthetic.names, joined, x, side)
         body += _foot_labels(synthetic.names, x, side)
         x += side * width + 22
-    tall = 22 + side * width + (92 if width <= 60 else 8)
+    tall = 22 + side * width + (104 if width <= 60 else 8)
     return svg.figure(
         max(x - 22, left + 120),
         tall,

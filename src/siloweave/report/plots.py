@@ -146,7 +146,9 @@ def _curves(
     dearest = max(curves, key=lambda curve: curve[-1:])
     for curve, names in curves.items():
         body += svg.path(axes.steps(curve), "curve p0" if curve == dearest else "curve faint")
-        who = names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1} equal"
+        together = ", ".join(names[:3])
+        crowd = len(names) > 3 or (len(names) > 1 and len(together) > 18)
+        who = f"{words.count(len(names))} parties" if crowd else together
         ends.append((axes.y(curve[-1] if curve else 0.0), who, curve[-1] if curve else 0.0))
     for position, row in enumerate(parties[curves[dearest][0]][:400]):
         x, y = axes.x(position + 0.5), axes.y(row.cumulative_epsilon)
