@@ -122,12 +122,14 @@ class _Table(NamedTuple):
 
 
 _BITS = 256  # of the fixed-point masses that a table is built from
-_EXACT = Context(prec=120)  # decimal digits; its exp is correctly rounded
+# Decimal digits; exp is correctly rounded. Operators on Decimals would round to the 28 digits of
+# the thread's own context, so only methods of these contexts are used.
+_EXACT = Context(prec=120)
 
 
 def _fixed(exponent: Decimal) -> int:
     """floor(2^256 exp(-exponent)), up to one unit."""
-    return int(_EXACT.multiply(_EXACT.exp(-exponent), Decimal(2) ** _BITS))
+    return int(_EXACT.multiply(_EXACT.exp(exponent.copy_negate()), Decimal(1 << _BITS)))
 
 
 def _table(first: Decimal, ratio: Decimal, last: int) -> _Table:
@@ -412,7 +414,7 @@ def _sums(scores: NDArray[np.float64], *, sensitivity: float, epsilon: float) ->
     total = 0
     for score in scores.tolist():
         gap = min(_NARROW.multiply(_NARROW.subtract(best, Decimal(score)), factor), Decimal(_REACH))
-        total += int(_NARROW.exp(-gap).scaleb(_DIGITS, _EXACT))
+        total += int(_NARROW.exp(gap.copy_negate()).scaleb(_DIGITS, _EXACT))
         sums.append(total)
     return sums
 
