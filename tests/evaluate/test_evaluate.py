@@ -11,6 +11,7 @@ from siloweave.evaluate import (
     workload_error,
     workload_errors,
 )
+from siloweave.models.mrf import MRF
 from siloweave.tables import Codes, Domain
 
 DOMAIN = Domain(("a", "b", "c"), (3, 4, 2))
@@ -230,3 +231,10 @@ def test_lone_attribute_has_no_features():
     lone = rows(0, 9, Domain(("a",), (3,)))
     with pytest.raises(InputError, match="only attribute"):
         train_on_synthetic(lone, lone, "a", key=0)
+
+
+def test_fitted_models_fit_both_protocols():
+    uniform = MRF.uniform(DOMAIN, 500.0)
+    even = Codes(DOMAIN, tuple(c.ravel() for c in np.indices(DOMAIN.sizes)))
+    assert workload_error(even, uniform, [("a", "b"), ("c",)]) == pytest.approx(0, abs=1e-9)
+    assert negative_log_likelihood(uniform, rows(0)) == pytest.approx(np.log(3 * 4 * 2))

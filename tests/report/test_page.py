@@ -156,7 +156,7 @@ def test_run_without_privacy_is_watermarked(make):
     assert "The noise was seeded for a test." in page
     assert "no valid ε" in page
     assert "Differentially private" not in page
-    assert "no sound ε" in page
+    assert "no sound ε covers" in page
     assert "this run does not give" in page
 
 
@@ -171,7 +171,7 @@ def test_run_without_privacy_is_watermarked(make):
 def test_weaker_guarantees_are_said_and_bound_no_attack(make, guarantee, headline):
     page = render(make(guarantee=guarantee))
     assert headline in page
-    assert "no sound ε" in page
+    assert "no sound ε covers" in page
     assert "Differentially private" not in page
 
 
@@ -185,6 +185,36 @@ def test_overspending_is_the_verdict(make):
     )
     assert "Over budget" in page
     assert "Differentially private" not in page
+
+
+def test_a_ledger_over_budget_still_bounds_attacks_at_what_it_costs(make):
+    terms = BudgetTerms(epsilon=0.5, delta=1e-5, unit="row", relation="add or remove one row")
+    assert "at most <b>2.7%</b> of the time" in render(make(budget=terms))
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_text_has_contrast_in_light_and_dark(pages, theme):
+    """At least 4.5 to 1, as WCAG 2 asks of text."""
+    block = re.findall(r":root\{([^}]*--paper:[^}]*--m0[^}]*)\}", pages["public"])[theme]
+    found = {
+        name: "#" + "".join(2 * c for c in value) if len(value) == 3 else "#" + value
+        for name, value in re.findall(r"--([\w-]+):#([0-9a-f]+)", block)
+    }
+    pairs = [
+        (ink, back) for ink in ("ink", "soft", "quiet") for back in ("paper", "panel", "faint")
+    ]
+    pairs += [("accent", "paper"), ("ink", "caution-bg"), ("panel", "bad")]
+    pairs += [(tone, f"{tone}-bg") for tone in ("good", "caution", "bad")]
+    pairs += [("good", "paper"), ("bad", "paper")]
+    for ink, back in pairs:
+        low, high = sorted(luminance(found[name]) for name in (ink, back))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, back)
 
 
 def test_free_facts_are_warned_about(make, record):

@@ -139,12 +139,14 @@ def _facts(record: Record) -> list[tuple[str, str]]:
 
 def _power(record: Record) -> dict[str, Any]:
     """The best attack that ε and δ leave open."""
-    sound = _verdict(record) is words.VERDICTS["dp"] and math.isfinite(record.epsilon_spent)
+    claimed = record.method.guarantee == "dp"
+    sound = claimed and record.private and math.isfinite(record.epsilon_spent)
     epsilon = record.epsilon_spent if sound else math.inf
     delta = record.budget.delta
     return {
         "svg": plots.power_curve(epsilon, delta),
         "sound": sound,
+        "broken": claimed and not sound,
         "best": words.percent(words.attacker_power(0.01, epsilon, delta)),
         "share": min(1.0, record.epsilon_spent / record.budget.epsilon),
     }
