@@ -273,6 +273,7 @@ class Encoder:
                     f"column {column.name!r} has no declared low and high; add both to the schema "
                     "(Schema.detect proposes them from data)"
                 )
+        self._edges  # noqa: B018  bounds that float64 cannot bin are found here, not later
 
     @cached_property
     def domain(self) -> Domain:

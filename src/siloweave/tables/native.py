@@ -80,7 +80,10 @@ def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
             return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
         if getattr(dtype, "tz", None) is not None:
             return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
-        return plain.astype(dtype)
+        made = plain.astype(dtype)
+        if str(dtype) == "object":
+            made[plain.isna()] = None
+        return made
     except (TypeError, ValueError, AttributeError):
         return plain
 

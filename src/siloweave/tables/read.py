@@ -376,7 +376,7 @@ def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iter
         if columns is not None:
             lazy = lazy.select(list(columns))
         for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
-            yield Table(_normal(frame.get_columns()), origin)
+            yield Table(_normal(_blank(frame) if origin.text else frame.get_columns()), origin)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
 
@@ -438,7 +438,12 @@ def _read_file(file: Path) -> Table:
         raw = pl.read_csv(file, infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-    return Table(_normal(map(_typed, raw.get_columns())), _Origin(text=True))
+    return Table(_normal(map(_typed, _blank(raw))), _Origin(text=True))
+
+
+def _blank(frame: pl.DataFrame) -> list[pl.Series]:
+    """Make empty fields missing, quoted or not."""
+    return frame.with_columns(pl.all().replace("", None)).get_columns()
 
 
 def _typed(text: pl.Series) -> pl.Series:

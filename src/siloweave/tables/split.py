@@ -21,7 +21,7 @@ from siloweave.tables.schema import Schema
 __all__ = ["clusters", "iid", "label_skew", "split_rows", "synth_fs"]
 
 Rows = NDArray[np.int64]
-_DENSE = 4096  # one-hot columns up to which the covariance is held whole
+_ITERATIONS = 12  # of subspace iteration; the plane is settled long before
 _WAYS = ("iid", "clusters", "label_skew")
 
 
@@ -106,7 +106,7 @@ def clusters(codes: Codes, parties: int, *, key: Key, method: str = "umap") -> l
         codes: The rows.
         parties: K, from 1 to the number of rows.
         key: Random key.
-        method: ``umap``: UMAP to 2-D of standardised codes (15 neighbours, minimum distance 0.1),
+        method: ``umap``: UMAP of the codes to 2-D (15 neighbours, minimum distance 0.1),
             as in the paper; needs the extra ``umap``. ``pca``: two principal components of the
             one-hot codes, a plain fallback whose clusters differ from the paper's.
 
@@ -122,14 +122,14 @@ def clusters(codes: Codes, parties: int, *, key: Key, method: str = "umap") -> l
         raise InputError(f"method={method!r} is unknown; use one of {', '.join(_PLANES)}")
     if parties == 1:
         return [np.arange(codes.num_rows)]
-    plane = _PLANES[method](codes, _state(key, method))
+    plane = _PLANES[method](codes, fold_in(key, method))
     sklearn = import_module("sklearn.cluster")
     means = sklearn.MiniBatchKMeans(
         parties,
         batch_size=4096,
         n_init=1,
         max_iter=50,
-        random_state=_state(key, "means"),
+        random_state=_state(fold_in(key, "means")),
         reassignment_ratio=0.0,
     )
     found = means.fit_predict(plane)
@@ -232,9 +232,9 @@ def _check(num_rows: int, parties: int) -> None:
         )
 
 
-def _state(key: Key, name: str) -> int:
+def _state(key: Key) -> int:
     """Return a 32-bit seed for a library that takes one."""
-    return int(fold_in(key, "clusters", name).generate_state(1)[0])
+    return int(fold_in(key, "state").generate_state(1)[0])
 
 
 def _filled(parts: list[Rows], key: Key) -> list[Rows]:
@@ -249,44 +249,50 @@ def _filled(parts: list[Rows], key: Key) -> list[Rows]:
     return parts
 
 
-def _umap_plane(codes: Codes, state: int) -> NDArray[np.float32]:
+def _umap_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
     if not find_spec("umap"):
         raise InputError(
             "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
             "fallback method='pca', whose clusters differ from the paper's"
         )
-    rows: NDArray[np.float32] = np.stack(
-        [column.astype(np.float32) for column in codes.columns], axis=1
+    rows: NDArray[np.float64] = np.stack(
+        [column.astype(np.float64) for column in codes.columns], axis=1
     )
-    spread = rows.std(axis=0)
-    rows = (rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1)
     if len(rows) <= 3:
-        return rows.astype(np.float32)
-    neighbours = min(15, len(rows) - 1)
+        return rows
     umap = import_module("umap").UMAP(
-        n_components=2, n_neighbors=neighbours, min_dist=0.1, random_state=state, n_jobs=1
+        n_components=2,
+        n_neighbors=min(15, len(rows) - 1),
+        min_dist=0.1,
+        random_state=_state(key),
+        n_jobs=1,
     )
-    plane: NDArray[np.float32] = umap.fit_transform(rows)
+    plane: NDArray[np.float64] = umap.fit_transform(rows).astype(np.float64)
     return plane
 
 
-def _pca_plane(codes: Codes, state: int) -> NDArray[np.float32]:
+def _pca_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
+    """Two principal components of the one-hot codes, by subspace iteration on a sparse matrix."""
     n, sizes = codes.num_rows, codes.domain.sizes
     starts = np.cumsum((0, *sizes[:-1]))
-    hot = np.stack([column + start for column, start in zip(codes.columns, starts, strict=True)])
-    sparse = import_module("scipy.sparse")
-    ones = np.ones(hot.size, dtype=np.float32)
-    pointers = np.arange(0, hot.size + 1, len(sizes))
-    matrix = sparse.csr_matrix((ones, hot.T.ravel(), pointers), shape=(n, sum(sizes)))
-    solver = "covariance_eigh" if sum(sizes) <= _DENSE else "arpack"
-    pca = import_module("sklearn.decomposition").PCA(
-        min(2, *matrix.shape), svd_solver=solver, random_state=state
+    places = [column + start for column, start in zip(codes.columns, starts, strict=True)]
+    pointers = np.arange(0, n * len(sizes) + 1, len(sizes))
+    hot = import_module("scipy.sparse").csr_array(
+        (np.ones(n * len(sizes)), np.stack(places, axis=1).ravel(), pointers), shape=(n, sum(sizes))
     )
-    plane: NDArray[np.float32] = pca.fit_transform(matrix)
-    return plane
+    mean = hot.sum(axis=0) / n
+    plane: NDArray[np.float64] = np.zeros((n, 0))
+    axes = generator(key).standard_normal((sum(sizes), min(8, sum(sizes))))
+    for _ in range(_ITERATIONS):
+        plane = hot @ axes - mean @ axes
+        axes = np.linalg.qr(hot.T @ plane - np.outer(mean, plane.sum(axis=0)))[0]
+    plane = hot @ axes - mean @ axes
+    vectors = np.linalg.eigh(plane.T @ plane)[1]
+    flat: NDArray[np.float64] = plane @ vectors[:, ::-1][:, :2]
+    return flat
 
 
-_PLANES: dict[str, Callable[[Codes, int], NDArray[np.float32]]] = {
+_PLANES: dict[str, Callable[[Codes, Key], NDArray[np.float64]]] = {
     "umap": _umap_plane,
     "pca": _pca_plane,
 }

@@ -1,0 +1,277 @@
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from siloweave.errors import DataError, SchemaError
+from siloweave.tables import Column, Encoder, Schema, Table, read, read_batches, write
+
+
+def pandas_frame():
+    return pd.DataFrame(
+        {
+            "whole": [1, 2, 3],
+            "gap": pd.array([1, None, 3], dtype="Int64"),
+            "floaty": [1.0, np.nan, 3.0],
+            "small": np.array([1, 2, 3], dtype=np.int8),
+            "real": [0.5, np.nan, 1.5],
+            "flag": [True, False, True],
+            "maybe": pd.array([True, None, False], dtype="boolean"),
+            "text": ["a", None, "b"],
+            "object": pd.Series(["a", None, "b"], dtype=object),
+            "level": pd.Categorical(["x", "y", None], categories=["y", "x", "z"], ordered=True),
+            "when": pd.to_datetime(["2020-01-01", None, "2021-01-01 10:00"], format="ISO8601"),
+            "zoned": pd.to_datetime(["2020-01-01", None, "2021-06-01"]).tz_localize("Europe/Rome"),
+        }
+    )
+
+
+def test_pandas_gives_the_same_pandas():
+    frame = pandas_frame()
+    pd.testing.assert_frame_equal(read(frame).to_native(), frame)
+
+
+def test_polars_gives_the_same_polars():
+    frame = pl.DataFrame(
+        {
+            "whole": [1, None, 3],
+            "big": pl.Series([1, 2, 3], dtype=pl.UInt64),
+            "small": pl.Series([1.5, None, 2.5], dtype=pl.Float32),
+            "flag": [True, None, False],
+            "text": ["a", None, "b"],
+            "enum": pl.Series(["a", None, "b"], dtype=pl.Enum(["b", "a"])),
+            "cat": pl.Series(["a", None, "b"], dtype=pl.Categorical),
+            "day": [date(2020, 1, 1), None, date(2021, 1, 1)],
+            "zoned": pl.Series([datetime(2020, 1, 1, tzinfo=UTC)] * 3).dt.convert_time_zone(
+                "Europe/Rome"
+            ),
+            "nothing": [None, None, None],
+        }
+    )
+    again = read(frame).to_native()
+    assert again.schema == frame.schema
+    assert again.equals(frame)
+
+
+def test_arrow_gives_the_same_arrow():
+    table = pa.table(
+        {
+            "whole": pa.array([1, None, 3], pa.int32()),
+            "text": pa.array(["a", None, "b"], pa.string()),
+            "coded": pa.array(["a", None, "b"]).dictionary_encode(),
+            "day": pa.array([date(2020, 1, 1), None, date(2021, 1, 1)], pa.date32()),
+            "zoned": pa.array([datetime(2020, 1, 1, tzinfo=UTC)] * 3, pa.timestamp("ms", "UTC")),
+        }
+    )
+    again = read(table).to_native()
+    assert again.schema == table.schema
+    assert again.to_pylist() == table.to_pylist()
+
+
+def test_values_and_missing():
+    table = read(pandas_frame())
+    assert table.num_rows == 3
+    assert table.values("gap").tolist() == [1, 0, 3]
+    assert table.missing("gap").tolist() == [False, True, False]
+    assert table.values("text").tolist() == ["a", None, "b"]
+    assert table.values("when").dtype == np.dtype("datetime64[us]")
+    assert np.isnan(table.values("real")[1])
+    assert table.take([2, 0, 2]).values("whole").tolist() == [3, 1, 3]
+    assert table.select(["text", "whole"]).names == ("text", "whole")
+    assert read(table) is table
+    assert read(pandas_frame(), columns=["flag"]).names == ("flag",)
+    with pytest.raises(DataError, match="no column 'nope'"):
+        table.select(["nope"])
+
+
+def test_a_column_that_now_has_missing_values_still_comes_back():
+    like = read(pd.DataFrame({"a": [1, 2], "b": [True, False]}))
+    mask = np.array([True, False])
+    made = Table.from_columns({"a": (np.array([0, 5]), mask), "b": ([True, True], mask)}, like)
+    native = made.to_native()
+    assert [str(dtype) for dtype in native.dtypes] == ["Int64", "boolean"]
+
+
+def test_new_values_widen_a_pandas_categorical():
+    like = read(pd.DataFrame({"a": pd.Categorical(["x", "y"])}))
+    native = Table.from_columns({"a": (["y", "w"], None)}, like).to_native()
+    assert native["a"].tolist() == ["y", "w"]
+
+
+def test_from_columns_refuses_ragged_and_mixed():
+    with pytest.raises(DataError, match="lengths"):
+        Table.from_columns({"a": (np.arange(2), None), "b": (np.arange(3), None)})
+    with pytest.raises(DataError, match="'a' mixes types"):
+        Table.from_columns({"a": (np.array(["x", 1], dtype=object), None)})
+    with pytest.raises(DataError, match="'a'"):
+        Table.from_columns({"a": (np.array([1j]), None)})
+
+
+def test_csv_types(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "\ufeffwhole,padded,real,flag,zip,text,gap,none,day\n"
+        '1, 39,0.5,True,01234,"a,b",,,2020-01-01\n'
+        '-2,40,1e3,false,99999,"",7,,2020-01-02\n',
+        encoding="utf-8",
+    )
+    table = read(path)
+    found = {name: table.kind(name) for name in table.names}
+    assert found == {
+        "whole": "whole numbers",
+        "padded": "whole numbers",
+        "real": "numbers",
+        "flag": "booleans",
+        "zip": "text",
+        "text": "text",
+        "gap": "whole numbers",
+        "none": "text",
+        "day": "text",
+    }
+    assert table.values("zip").tolist() == ["01234", "99999"]
+    assert table.missing("text").tolist() == [False, True]
+    assert table.missing("none").all()
+    assert isinstance(table.to_native(), pd.DataFrame)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_write_then_read(tmp_path, suffix):
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", None], "c": [0.5, np.nan], "d": [True, False]})
+    path = tmp_path / f"t{suffix}"
+    write(read(frame), path)
+    pd.testing.assert_frame_equal(read(path).to_native(), frame)
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+def test_write_refuses_early(tmp_path):
+    table = read(pl.DataFrame({"a": [1]}))
+    with pytest.raises(DataError, match=r"\.csv or \.parquet"):
+        write(table, tmp_path / "t.xlsx")
+    with pytest.raises(DataError, match="folder"):
+        write(table, tmp_path / "nowhere" / "t.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unreadable_files(tmp_path):
+    def file(name, content):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    with pytest.raises(DataError, match="no file"):
+        read(tmp_path / "none.csv")
+    with pytest.raises(DataError, match=r"\.csv or \.parquet"):
+        read(file("t.txt", b"a\n1\n"))
+    with pytest.raises(DataError, match="is empty"):
+        read(file("empty.csv", b""))
+    with pytest.raises(DataError, match="twice: a"):
+        read(file("twice.csv", b"a,b,a\n1,2,3\n"))
+    with pytest.raises(DataError, match="no text"):
+        read(file("nameless.csv", b"a,,c\n1,2,3\n"))
+    with pytest.raises(DataError, match="ragged"):
+        read(file("ragged.csv", b"a,b\n1,2\n1,2,3\n"))
+    with pytest.raises(DataError, match="cannot read"):
+        read(file("latin.csv", "a\né\n".encode("latin-1")))
+    with pytest.raises(DataError, match="cannot read"):
+        read(file("broken.parquet", b"PAR1 not really"))
+    with pytest.raises(DataError, match="no file"):
+        read_batches(tmp_path / "none.csv", 5)
+    with pytest.raises(DataError, match="batch_rows=0"):
+        read_batches(tmp_path / "empty.csv", 0)
+    with pytest.raises(DataError, match="twice"):
+        list(read_batches(tmp_path / "twice.csv", 5))
+
+
+def test_unreadable_frames():
+    twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    with pytest.raises(DataError, match="twice: a"):
+        read(twice)
+    with pytest.raises(DataError, match="no text"):
+        read(pd.DataFrame({0: [1]}))
+    with pytest.raises(DataError, match="twice: a"):
+        read(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]))
+    with pytest.raises(DataError, match="'a' mixes types"):
+        read(pd.DataFrame({"a": ["x", 1]}))
+    with pytest.raises(DataError, match="'a' has type List"):
+        read(pl.DataFrame({"a": [[1]]}))
+    with pytest.raises(DataError, match="cannot read a list"):
+        read([1, 2])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_batches_give_every_row_once_in_order(tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    frame = pl.DataFrame({"a": range(1000), "b": [f"v{i % 3}" for i in range(1000)]})
+    write(read(frame), path)
+    schema = Schema(
+        (
+            Column("a", "integer", low=0, high=999),
+            Column("b", "categorical", ("v0", "v1", "v2")),
+        )
+    )
+    encoder = Encoder(schema, bins=1000)
+    parts = [encoder.encode(batch) for batch in read_batches(path, 300)]
+    assert [part.num_rows for part in parts[:-1]] == [300] * (len(parts) - 1)
+    rows = np.concatenate([part.column("a") for part in parts])
+    assert rows.tolist() == list(range(1000))
+    assert [t.names for t in read_batches(path, 500, columns=["b"])] == [("b",)] * 2
+
+
+def test_lookup_lines_up_types(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("code,flag,level\n1,true,1.5\n2,false,2\n,,\n")
+    whole = read(path)
+    (text,) = read_batches(path, 10)
+    for table in (whole, text):
+        assert table.lookup("code", (2, 1)).tolist() == [1, 0, -1]
+        assert table.lookup("code", ("1", "2")).tolist() == [0, 1, -1]
+        assert table.lookup("code", (1.0, 7.0)).tolist() == [0, -2, -1]
+        assert table.lookup("flag", (False, True)).tolist() == [1, 0, -1]
+        assert table.lookup("level", (1.5, 2.0)).tolist() == [0, 1, -1]
+        assert table.lookup("level", (1, 2)).tolist() == [-2, 1, -1]
+    frame = read(pd.DataFrame({"code": [1.0, 2.0, np.nan], "name": ["1", "2", None]}))
+    assert frame.lookup("code", (1, 2)).tolist() == [0, 1, -1]
+    with pytest.raises(SchemaError, match=r"'code' holds numbers.*categories are text"):
+        frame.lookup("code", ("1", "2"))
+    with pytest.raises(SchemaError, match=r"'name' holds text.*categories are whole numbers"):
+        frame.lookup("name", (1, 2))
+
+
+def test_numbers_of_another_type_are_refused():
+    table = read(pd.DataFrame({"text": ["1", "2"], "half": [0.5, 1.0], "n": [1, 2]}))
+    with pytest.raises(SchemaError, match="'text' holds text"):
+        table.integers("text")
+    with pytest.raises(SchemaError, match="'half': 1 rows hold no whole number"):
+        table.integers("half")
+    with pytest.raises(SchemaError, match="'n' holds whole numbers"):
+        table.moments("n")
+    with pytest.raises(SchemaError, match="'text': 2 rows do not follow"):
+        table.moments("text", "%Y-%m-%d")
+
+
+def test_numbers_from_streamed_text(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n 1,0.5\n2.0,nan\n,x\n")
+    (table,) = read_batches(path, 10)
+    values, missing = table.integers("a")
+    assert (values.tolist(), missing.tolist()) == ([1, 2, 0], [False, False, True])
+    with pytest.raises(SchemaError, match="'b': 1 rows hold text"):
+        table.floats("b")
+    values, missing = table.take([0, 1]).floats("b")
+    assert (values.tolist(), missing.tolist()) == ([0.5, 0.0], [False, True])
+
+
+def test_iso_text_is_read_in_its_usual_forms():
+    texts = ["2020-01-02", "2020-01-02T03:04:05", "2020-01-02 03:04:05.5", "2020-01-02T03:04", None]
+    values, missing = read(pl.DataFrame({"t": texts})).moments("t")
+    moments = values.astype("datetime64[us]").astype(str).tolist()
+    assert moments[:4] == [
+        "2020-01-02T00:00:00.000000",
+        "2020-01-02T03:04:05.000000",
+        "2020-01-02T03:04:05.500000",
+        "2020-01-02T03:04:00.000000",
+    ]
+    assert missing.tolist() == [False] * 4 + [True]
