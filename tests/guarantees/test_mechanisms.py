@@ -65,13 +65,13 @@ def test_the_laplace_table_has_the_mass_function_of_the_paper(scale):
     assert distance(masses, lambda k: laplace_weight(k, scale)) < mechanisms.TV_PER_DRAW
 
 
-def test_the_largest_tables_are_right_at_every_scale():
+def test_large_tables_are_right_at_every_scale():
     """Poisson summation gives P(X = 0) = 1 / (sigma sqrt(2 pi)) up to e^(-2 pi^2 sigma^2)."""
-    sigma = 80_000.0
+    sigma = 20_000.0
     masses = masses_of(mechanisms._gaussian_table(sigma))
     assert len(masses) <= mechanisms.LARGEST_TABLE
     at_zero = 1 / (Decimal(sigma) * DEEP.sqrt(2 * PI))
-    for k in (0, 1, 2, 1000, 80_000, 400_000, 800_000):
+    for k in (0, 1, 2, 1000, 20_000, 100_000, 200_000):
         exact = (1 if k == 0 else 2) * at_zero * gaussian_weight(k, sigma)
         assert abs(Decimal(masses[k]) / 2**127 - exact) < Decimal(2) ** -125
     assert masses[-1] == 0 or len(masses) > 13 * sigma
