@@ -1,0 +1,332 @@
+"""FLAIM's coordinator: rounds of selection at the parties and measurement in masked sums.
+
+Maddock, Cormode & Maple 2024 (KDD 2024), Algorithm 1 and section 4.3 for the budget.
+
+**Guarantee**: see flaim.py, whose messages this sends. Everything here is computed from replies
+that were paid for; the coordinator draws no noise and reads no row. Budget, per row that takes
+part in all T rounds (rho after the share that the noisy party sizes take; r the Gaussian share):
+s selections a round at epsilon = sqrt(8 (1 - r) rho / (T s)), and
+
+* Naive, Oracle: sigma = sqrt((T (2 s - 1) + d) / (2 r rho)): d one-ways once, s central and s - 1
+  local measurements a round;
+* Private: sigma = sqrt(T (2 s - 1 + d) / (2 r rho)): d one-ways every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+
+from siloweave.algorithms.aim import Round
+from siloweave.algorithms.flaim import Baseline, Floats, Measure, Reveal, Select
+from siloweave.algorithms.secure_sum import Count, ModelMessage, Noise, cohort_keys, meet, noisy_sums
+from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
+from siloweave.errors import InputError
+from siloweave.federation.messages import Array
+from siloweave.federation.parties import Parties
+from siloweave.models.estimate import Measurement, fit
+from siloweave.models.mrf import MRF
+from siloweave.tables.codes import Clique, Domain
+from siloweave.tables.keys import Key, fold_in, generator
+
+__all__ = ["FLAIMSettings", "flaim"]
+
+Variant = Literal["private", "naive", "oracle", "random", "naive_bayes"]
+
+
+@dataclass(frozen=True)
+class FLAIMSettings:
+    """Public settings of FLAIM.
+
+    Attributes:
+        variant: "private" is AugFLAIM (Private); "oracle" is without any guarantee.
+        rounds: T; None anneals as AIM does, starting from 8 d.
+        participation: Probability p with which a party joins a round.
+        local_steps: s, choices per party and round.
+        gaussian_share: r, share of the budget for measurements.
+        size_share: Share of the budget for a party's noisy number of rows.
+        tolerated: Parties of a cohort that may pool what they know with the coordinator.
+        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
+        sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
+    """
+
+    variant: Variant = "private"
+    rounds: int | None = 10
+    participation: float = 0.1
+    local_steps: int = 1
+    gaussian_share: float = 0.9
+    size_share: float = 0.02
+    tolerated: int = 1
+    max_model_mb: float = 80.0
+    sweeps: int = 10
+    final_sweeps: int = 60
+    shrinkage: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("participation", "gaussian_share"):
+            value = getattr(self, name)
+            if not 0 < value <= 1:
+                raise InputError(f"{name}={value} must lie in (0, 1]")
+        for name in ("rounds", "local_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name}={value} must be at least 1")
+        if not 0 < self.size_share < 1:
+            raise InputError(f"size_share={self.size_share} must lie in (0, 1)")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether parties choose queries by the exponential mechanism."""
+        return self.variant in ("private", "naive", "oracle")
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A noisy sum over a cohort, and the rows it stands for."""
+
+    clique: Clique
+    counts: Floats
+    sigma: float
+    rows: float
+
+
+@dataclass
+class _Run:
+    parties: Parties
+    domain: Domain
+    settings: FLAIMSettings
+    keys: dict[str, bytes]
+    weights: dict[Clique, float]
+    unit: float
+    key: Key
+    taken: list[_Taken] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    heard: float = 0.0
+    heard_rows: float = 0.0
+
+    def cohort(self, *path: int | str) -> list[str]:
+        """Every party by itself with probability p; drawn again if nobody came."""
+        for attempt in range(1000):
+            rng = generator(fold_in(self.key, "cohort", *path, attempt))
+            joins = rng.random(len(self.parties.roster)) < self.settings.participation
+            if joins.any():
+                return [n for n, j in zip(self.parties.roster, joins, strict=True) if j]
+        raise InputError(f"participation={self.settings.participation} leaves every round empty")
+
+    @property
+    def per_party(self) -> float:
+        return max(1.0, self.heard_rows / max(self.heard, 1.0))
+
+    def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
+        """Measure marginals over all rows of a cohort; returns its estimated number of rows."""
+        noise = Noise(sigma, self.settings.tolerated)
+        share, tolerated = noise.share(len(cohort))
+        request = Count(cohort_keys(self.keys, cohort), share, tolerated, tuple(cliques))
+        tables = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
+        weights = [1.0 / t.size for t in tables]
+        rows = max(1.0, float(np.average([t.sum() for t in tables], weights=weights)))
+        self.heard, self.heard_rows = self.heard + len(cohort), self.heard_rows + rows
+        total = noise.total(len(cohort))
+        self.taken += [_Taken(c, y, total, rows) for c, y in zip(cliques, tables, strict=True)]
+        self.rounds.append(Round(tuple(cliques), total))
+        return rows
+
+    def measure(self, cohort: Sequence[str], chosen: Sequence[Sequence[Clique]], sigma: float,
+                rows: float) -> None:
+        """Measure what the parties of a cohort chose, each only over those who chose it."""
+        behind = {q: sum(q in mine for mine in chosen) for mine in chosen for q in mine}
+        queries = tuple(behind)
+        noise = Noise(sigma, self.settings.tolerated)
+        share, tolerated = noise.share(len(cohort))
+        request = Measure(cohort_keys(self.keys, cohort), share, tolerated, queries)
+        tables = noisy_sums(self.parties, request, [self.domain.shape(q) for q in queries])
+        total = noise.total(len(cohort))
+        for q, y in zip(queries, tables, strict=True):
+            n = _rows_behind(y, total, behind[q], len(cohort), rows)
+            self.taken.append(_Taken(q, y, total, n))
+        self.rounds.append(Round(queries, total))
+
+    def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
+        total = self.per_party * len(self.parties.roster)
+        scaled = [
+            Measurement(t.clique, t.counts * (total / t.rows), t.sigma * total / t.rows)
+            for t in self.taken
+        ]
+        shrinkage = self.settings.shrinkage
+        return fit(self.domain, scaled, total=total, warm_start=warm_start, sweeps=sweeps,
+                   shrinkage=shrinkage)
+
+    def averages(self) -> Baseline:
+        """M~: the running average of the noisy one-ways, as shares of rows."""
+        firsts = [r for r in self.weights if len(r) == 1]
+        tables = []
+        for r in firsts:
+            total = np.maximum(sum(t.counts for t in self.taken if t.clique == r), 0.0)
+            tables.append(Array.of(total / max(total.sum(), 1.0), "<f4"))
+        return Baseline(tuple(firsts), tuple(tables))
+
+    def truth(self) -> Baseline:
+        """The oracle's exact shares, from everyone."""
+        replies = self.parties.ask(Reveal(tuple(self.weights)))
+        tables = []
+        for i in range(len(self.weights)):
+            total = sum(np.asarray(r.tables[i].value.numpy(), dtype=np.float64) for r in replies)
+            tables.append(Array.of(np.asarray(total / np.sum(total)), "<f4"))
+        return Baseline(tuple(self.weights), tuple(tables))
+
+
+def _rows_behind(y: Floats, sigma: float, behind: int, cohort: int, rows: float) -> float:
+    """Rows of `behind` parties: their share of the cohort, and their noisy sum, by precision."""
+    expected = rows * behind / cohort
+    spread = (0.5 * rows / cohort) ** 2 * behind * (1 - behind / cohort) + 1.0
+    noise = sigma**2 * y.size + 1.0
+    mean = (expected / spread + float(y.sum()) / noise) / (1 / spread + 1 / noise)
+    return max(mean, 0.1 * expected, 1.0)
+
+
+@dataclass
+class _Budget:
+    """Noise of the next round and what a row that joined every round has paid."""
+
+    settings: FLAIMSettings
+    columns: int
+    unit: float
+    rho: float
+    sigma: float = 0.0
+    epsilon: float = 0.0
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        rounds = self.settings.rounds or 8 * self.columns
+        first = 0 if self.every_round else self.columns
+        share = self.settings.gaussian_share if self.settings.chooses else 1.0
+        self.sigma = self.unit * sqrt((rounds * self.gaussians + first) / (2 * share * self.rho))
+        steps = self.settings.local_steps
+        self.epsilon = sqrt(8 * (1 - share) * self.rho / (rounds * steps))
+        self.spent = first * self.unit**2 / (2 * self.sigma**2)
+
+    @property
+    def every_round(self) -> bool:
+        return self.settings.variant in ("private", "naive_bayes")
+
+    @property
+    def gaussians(self) -> int:
+        s = self.settings.local_steps
+        per = {"private": 2 * s - 1 + self.columns, "naive_bayes": self.columns, "random": 1}
+        return per.get(self.settings.variant, 2 * s - 1)
+
+    @property
+    def round_cost(self) -> float:
+        selections = self.settings.local_steps * self.epsilon**2 / 8
+        return self.gaussians * self.unit**2 / (2 * self.sigma**2) + selections
+
+    def last(self, t: int) -> bool:
+        """Whether round `t` is the last; when annealing, it takes all that is left."""
+        if self.settings.rounds is not None:
+            return t + 1 >= self.settings.rounds
+        left = self.rho - self.spent
+        if left >= 2 * self.round_cost:
+            return False
+        grow = sqrt(left / self.round_cost)
+        self.sigma, self.epsilon = self.sigma / grow, self.epsilon * grow
+        return True
+
+
+def flaim(
+    parties: Parties,
+    domain: Domain,
+    workload: Sequence[Clique],
+    rho: float,
+    settings: FLAIMSettings = FLAIMSettings(),
+    *,
+    key: Key,
+    unit: float = 1.0,
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> tuple[MRF, list[Round]]:
+    """Run FLAIM over a roster.
+
+    Args:
+        parties: Who holds the rows.
+        domain: Attributes and sizes.
+        workload: Cliques whose marginals shall be right.
+        rho: zCDP that a row pays at most; every party's ledger has the last word.
+        settings: Public settings.
+        key: Chooses cohorts and, for "random", queries; no noise comes from it.
+        unit: L2 sensitivity of a marginal under the budget's relation.
+        progress: Called with a text and the share of the rounds that are done.
+
+    Returns:
+        The model and what each round measured.
+    """
+    check_capacity(domain, workload, settings.max_model_mb)
+    weights = weights_of(domain, workload)
+    firsts = [r for r in weights if len(r) == 1]
+    run = _Run(parties, domain, settings, meet(parties, domain), weights, unit, key)
+    size_rho = settings.size_share * rho if settings.chooses else 0.0
+    budget = _Budget(settings, len(firsts), unit, rho - size_rho)
+    truth = run.truth() if settings.variant == "oracle" else None
+    if not budget.every_round:
+        for r in firsts:
+            run.one_ways(run.cohort("first", *r), [r], budget.sigma)
+    model = run.fit(None, settings.sweeps) if run.taken else MRF.uniform(domain, 1.0)
+    t, last = 0, False
+    while not last:
+        last = budget.last(t)
+        progress(f"round {t + 1}", t / (settings.rounds or t + 10))
+        model = _round(run, budget, firsts, model, truth, size_rho, t)
+        t += 1
+    return run.fit(model, settings.final_sweeps), run.rounds
+
+
+def _round(
+    run: _Run, budget: _Budget, firsts: list[Clique], model: MRF, truth: Baseline | None,
+    size_rho: float, t: int,
+) -> MRF:
+    cohort = run.cohort(t)
+    rows = run.per_party * len(cohort)
+    if budget.every_round:
+        rows = run.one_ways(cohort, firsts, budget.sigma)
+        model = run.fit(model, run.settings.sweeps)
+    budget.spent += budget.round_cost
+    if run.settings.variant == "naive_bayes":
+        return model
+    before = len(run.taken)
+    offered = {
+        q: w for q, w in run.weights.items() if len(q) > 1 or run.settings.variant != "private"
+    }
+    candidates = fitting(run.domain, offered, list(model.potentials), run.settings.max_model_mb)
+    if run.settings.variant == "random":
+        rng = generator(fold_in(run.key, "query", t))
+        run.one_ways(cohort, [candidates[int(rng.integers(len(candidates)))]], budget.sigma)
+    else:
+        baseline = run.averages() if run.settings.variant == "private" else truth
+        request = Select(
+            ModelMessage.of(model),
+            tuple(candidates),
+            tuple(offered[q] for q in candidates),
+            baseline,
+            budget.sigma,
+            budget.epsilon,
+            run.unit / sqrt(2 * size_rho),
+            run.settings.local_steps,
+        )
+        replies = run.parties.ask(request, cohort)
+        chosen = [sorted({candidates[i.value] for i in r.indices}) for r in replies]
+        run.measure(cohort, chosen, budget.sigma, rows)
+    new = run.fit(model, run.settings.sweeps)
+    if run.settings.rounds is None and _quiet(run, before, model, new):
+        budget.sigma, budget.epsilon = budget.sigma / 2, budget.epsilon * 2
+    return new
+
+
+def _quiet(run: _Run, before: int, old: MRF, new: MRF) -> bool:
+    """AIM's annealing test: at least one new marginal moved the model by no more than noise."""
+    return any(
+        np.abs(new.marginal(t.clique) - old.marginal(t.clique)).sum()
+        <= expected_l1(t.sigma * new.total / t.rows, t.counts.size)
+        for t in run.taken[before:]
+    )
