@@ -385,7 +385,7 @@ class Encoder:
         columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
         for column in self.schema.columns:
             if column.kind == "id":
-                columns[column.name] = (np.arange(1, codes.num_rows + 1), None)
+                columns[column.name] = (_running(codes.num_rows, column.name, like), None)
                 continue
             found = codes.column(column.name).astype(np.int64)
             mask = found >= self._values(column)
@@ -448,6 +448,14 @@ def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray
             )
         codes[unseen] = column.categories.index(column.other)
     return codes, codes == -1
+
+
+def _running(count: int, name: str, like: Table | None) -> NDArray[Any]:
+    """Fresh ids from 1, as text where the original ids were text."""
+    ids = np.arange(1, count + 1)
+    if like is not None and name in like.names and like.kind(name) == "text":
+        return ids.astype(str).astype(object)
+    return ids
 
 
 def _as_array(options: Sequence[object]) -> NDArray[np.generic]:
