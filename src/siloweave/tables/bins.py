@@ -16,7 +16,9 @@ from siloweave.tables.schema import Column
 __all__ = ["BINNED", "Edges", "as_moments", "draw", "edges_of", "last_of", "numbers_of"]
 
 BINNED = ("integer", "continuous", "datetime")
+"""Kinds of columns that are coded by bins."""
 Edges = NDArray[np.int64] | NDArray[np.float64]
+"""Bin edges or values: whole (integers, steps of datetimes) or not."""
 _DAY, _SECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1
 _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
 

@@ -24,6 +24,7 @@ from siloweave.tables.schema import Column, Schema
 __all__ = ["Clique", "Codes", "Domain", "Encoder"]
 
 Clique = tuple[str, ...]
+"""Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
 _VERSION = 1
 

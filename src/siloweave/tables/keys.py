@@ -15,6 +15,7 @@ from siloweave.errors import InputError
 __all__ = ["Key", "fold_in", "generator"]
 
 Key = int | np.random.SeedSequence
+"""A whole number >= 0, or a seed sequence."""
 
 
 def _sequence(key: Key) -> np.random.SeedSequence:

@@ -18,7 +18,9 @@ from siloweave.tables.read import Table
 __all__ = ["Category", "Column", "Kind", "Schema"]
 
 Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id"]
+"""What sort of values a column holds."""
 Category = str | int | float | bool
+"""One value of a categorical column."""
 _KINDS = get_args(Kind)
 _VERSION = 1
 _FACTS = ("kind", "categories", "low", "high", "missing")
