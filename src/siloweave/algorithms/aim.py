@@ -29,7 +29,6 @@ from siloweave.algorithms.secure_sum import (
 from siloweave.algorithms.secure_sum import (
     Count,
     ModelMessage,
-    Noise,
     meet,
     noisy_sums,
     relation_of,

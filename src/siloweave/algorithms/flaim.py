@@ -198,7 +198,9 @@ def _local_step(site: Site[Codes], model: MRF, q: Clique, sigma: float, size: fl
     site.pay(Gaussian(sigma=sigma, sensitivity=unit), "local marginal that steers a later choice")
     noisy = mechanisms.add_gaussian(exact, sigma, entropy=site.entropy)
     scale = model.total / size
-    return moved_towards(model, Measurement(q, noisy * scale, sigma * scale))
+    return moved_towards(
+        model, Measurement(q, np.asarray(noisy * scale, dtype=np.float64), sigma * scale)
+    )
 
 
 def measure(request: Measure, site: Site[Codes]) -> Counts:

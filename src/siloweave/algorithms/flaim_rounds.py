@@ -23,7 +23,14 @@ import numpy as np
 
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.flaim import Baseline, Floats, Measure, Reveal, Select
-from siloweave.algorithms.secure_sum import Count, ModelMessage, Noise, cohort_keys, meet, noisy_sums
+from siloweave.algorithms.secure_sum import (
+    Count,
+    ModelMessage,
+    Noise,
+    cohort_keys,
+    meet,
+    noisy_sums,
+)
 from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.errors import InputError
 from siloweave.federation.messages import Array
@@ -135,8 +142,9 @@ class _Run:
         self.rounds.append(Round(tuple(cliques), total))
         return rows
 
-    def measure(self, cohort: Sequence[str], chosen: Sequence[Sequence[Clique]], sigma: float,
-                rows: float) -> None:
+    def measure(
+        self, cohort: Sequence[str], chosen: Sequence[Sequence[Clique]], sigma: float, rows: float
+    ) -> None:
         """Measure what the parties of a cohort chose, each only over those who chose it."""
         behind = {q: sum(q in mine for mine in chosen) for mine in chosen for q in mine}
         queries = tuple(behind)
@@ -157,8 +165,14 @@ class _Run:
             for t in self.taken
         ]
         shrinkage = self.settings.shrinkage
-        return fit(self.domain, scaled, total=total, warm_start=warm_start, sweeps=sweeps,
-                   shrinkage=shrinkage)
+        return fit(
+            self.domain,
+            scaled,
+            total=total,
+            warm_start=warm_start,
+            sweeps=sweeps,
+            shrinkage=shrinkage,
+        )
 
     def averages(self) -> Baseline:
         """M~: the running average of the noisy one-ways, as shares of rows."""
@@ -283,8 +297,13 @@ def flaim(
 
 
 def _round(
-    run: _Run, budget: _Budget, firsts: list[Clique], model: MRF, truth: Baseline | None,
-    size_rho: float, t: int,
+    run: _Run,
+    budget: _Budget,
+    firsts: Sequence[Clique],
+    model: MRF,
+    truth: Baseline | None,
+    size_rho: float,
+    t: int,
 ) -> MRF:
     cohort = run.cohort(t)
     rows = run.per_party * len(cohort)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
+import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import WireError
@@ -39,6 +40,7 @@ Rows = TypeVar("Rows")
 T = TypeVar("T")
 Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 """A party's side of an algorithm: which function answers which request."""
+
 
 class Store(Protocol):
     """What a site keeps between messages. Conforming: MemoryStore, FolderStore."""

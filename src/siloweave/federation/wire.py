@@ -64,7 +64,9 @@ def body_digest(body: bytes) -> bytes:
 
 @lru_cache(maxsize=4)
 def _decoded(digest: bytes, body: bytes, kinds: tuple[type[Request[Any]], ...]) -> Request[Any]:
-    return decode(body, Union[kinds])  # type: ignore[return-value]  # noqa: UP007
+    kind: Any = Union[kinds]  # noqa: UP007
+    request: Request[Any] = decode(body, kind)
+    return request
 
 
 def decode_request(

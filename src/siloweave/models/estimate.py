@@ -33,7 +33,15 @@ from siloweave.models.mrf import MRF
 from siloweave.models.propagation import Array, Link, Propagation
 from siloweave.tables.codes import Clique, Domain
 
-__all__ = ["Measurement", "combine", "consistent", "estimate_total", "fit", "solve_block", "squared_residual"]
+__all__ = [
+    "Measurement",
+    "combine",
+    "consistent",
+    "estimate_total",
+    "fit",
+    "solve_block",
+    "squared_residual",
+]
 
 _FLOOR = 1e-9  # counts; keeps every cell of a fitted model possible
 _NEWTON_STEPS = 30

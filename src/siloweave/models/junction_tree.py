@@ -87,9 +87,7 @@ def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
         >>> maximal_cliques(domain, [("a", "b"), ("b", "c"), ("a", "c")])
         [('a', 'b', 'c'), ('d',)]
     """
-    return [
-        tuple(domain.names[v] for v in _bits(mask)) for mask in _maximal_masks(domain, cliques)
-    ]
+    return [tuple(domain.names[v] for v in _bits(mask)) for mask in _maximal_masks(domain, cliques)]
 
 
 def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
@@ -131,14 +129,12 @@ class JunctionTree:
             i = max(best, key=lambda j: (best[j][0].bit_count(), -j))
             parents.append(best.pop(i)[1])
             order.append(i)
-            for j, (shared, _) in best.items():
+            for j, (known, _) in best.items():
                 both = masks[j] & masks[i]
-                if both.bit_count() > shared.bit_count():
+                if both.bit_count() > known.bit_count():
                     best[j] = (both, len(order) - 1)
         ordered = [masks[i] for i in order]
-        shared = [0] + [
-            ordered[i] & ordered[parents[i]] for i in range(1, len(ordered))
-        ]
+        shared = [0] + [ordered[i] & ordered[parents[i]] for i in range(1, len(ordered))]
 
         def names(mask: int) -> Clique:
             return tuple(domain.names[v] for v in _bits(mask))

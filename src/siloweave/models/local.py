@@ -27,7 +27,5 @@ def moved_towards(model: MRF, measurement: Measurement, *, shrinkage: float = 0.
     table = np.maximum(solve_block(base.reshape(-1), slack, model.total), 1e-9)
     step = np.log(table.reshape(mu.shape) / mu)
     before = model.potentials.get(measurement.clique)
-    potentials = model.potentials | {
-        measurement.clique: step if before is None else before + step
-    }
+    potentials = model.potentials | {measurement.clique: step if before is None else before + step}
     return MRF(model.domain, potentials, model.total)

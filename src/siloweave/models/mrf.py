@@ -156,8 +156,7 @@ class MRF:
             "cliques": json.dumps(list(self.potentials)),
         }
         tables = {
-            str(i): np.ascontiguousarray(table)
-            for i, table in enumerate(self.potentials.values())
+            str(i): np.ascontiguousarray(table) for i, table in enumerate(self.potentials.values())
         }
         save_file(tables, str(path), metadata=header)
 

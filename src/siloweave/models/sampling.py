@@ -45,12 +45,14 @@ def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
     found = np.searchsorted(steps, where + _spread(where, rng), side="right")
     columns = found - where * table.shape[1]
     last = np.max(np.where(table[seen] > 0, np.arange(table.shape[1]), 0), axis=1)
-    return np.clip(columns, 0, last[where])
+    return np.asarray(np.clip(columns, 0, last[where]), dtype=np.int64)
 
 
-def sample_rows(
-    tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key
-) -> Codes:
+def _codes(domain: Domain, columns: Mapping[str, Ints]) -> Codes:
+    return Codes(domain, tuple(columns[a].astype(np.uint64) for a in domain.names))
+
+
+def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
     """Draw rows of the whole domain.
 
     Args:
@@ -70,14 +72,12 @@ def sample_rows(
         table = np.transpose(beliefs[i], axes).reshape(cells, -1)
         strata = np.zeros(num_rows, dtype=np.int64)
         if shared:
-            index = np.ravel_multi_index(
-                [drawn[a] for a in shared], tree.domain.shape(shared)
-            )
+            index = np.ravel_multi_index([drawn[a] for a in shared], tree.domain.shape(shared))
             strata = np.asarray(index, dtype=np.int64)
         columns = _draw(table, strata, rng) if num_rows else strata
         split = np.unravel_index(columns, tree.domain.shape(new))
         drawn |= {a: np.asarray(c, dtype=np.int64) for a, c in zip(new, split, strict=True)}
-    return Codes(tree.domain, tuple(drawn[a] for a in tree.domain.names))
+    return _codes(tree.domain, drawn)
 
 
 def sample_given(
@@ -108,7 +108,7 @@ def sample_given(
             drawn = sample_rows(tree, beliefs, rows.size, key=fold_in(key, i))
             for a in rest:
                 columns[a][rows] = drawn.column(a)
-    return Codes(domain, tuple(columns[a] for a in domain.names))
+    return _codes(domain, columns)
 
 
 def _checked(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +34,9 @@ def _product_sum(left: _Table, right: _Table, kept: Sequence[str]) -> _Table:
     """Sum over the attributes not kept of left * right, as one matrix product per shared cell."""
     letter = {a: i for i, a in enumerate(dict.fromkeys(left.names + right.names))}
     names = tuple(a for a in letter if a in kept)
-    values = np.einsum(
-        left.values,
-        [letter[a] for a in left.names],
-        right.values,
-        [letter[a] for a in right.names],
-        [letter[a] for a in names],
-        optimize=True,
-    )
-    return _Table(names, values)
+    operands: list[Any] = [left.values, [letter[a] for a in left.names]]
+    operands += [right.values, [letter[a] for a in right.names], [letter[a] for a in names]]
+    return _Table(names, np.einsum(*operands, optimize=True))
 
 
 def _between(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[int]]:
