@@ -97,6 +97,7 @@ def select(request: Select, site: Site[Codes]) -> Choice:
     return Choice(chosen)
 
 
+# The curator's side: which function answers which request.
 PARTY: Handlers = {**SUMS, Select: select}
 
 

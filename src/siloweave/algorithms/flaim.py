@@ -231,4 +231,5 @@ def reveal(request: Reveal, site: Site[Codes]) -> Exact:
     return Exact(tables)
 
 
+# A party's side: which function answers which request.
 PARTY: Handlers = {**SUMS, Select: select, Measure: measure, Reveal: reveal}

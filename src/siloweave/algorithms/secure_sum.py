@@ -156,6 +156,7 @@ def count(request: Count, site: Site[Codes]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=len(tables))
 
 
+# A party's side: which function answers which request.
 PARTY: Handlers = {Hello: hello, Count: count}
 
 
