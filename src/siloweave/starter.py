@@ -1,0 +1,217 @@
+"""A first study file and schema, proposed from the files that hold the rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from siloweave.errors import InputError, RosterError
+from siloweave.files import inside, write_text
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Column, Schema
+
+__all__ = ["Proposal", "propose", "write_proposal"]
+
+
+class Proposal(NamedTuple):
+    """What `propose` found: the texts of two files, and what must be reviewed."""
+
+    study: str  # study.toml
+    schema: Schema
+    review: tuple[tuple[str, str], ...]  # a column, and what was taken from its rows
+
+
+def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str = "") -> Proposal:
+    """Propose a study from one file for each party.
+
+    The schema is detected in the rows of all files together, which only someone who may see them
+    all can do; every fact in it is marked as taken from data.
+
+    Args:
+        files: CSV or Parquet files, one for each party.
+        folder: Where the study file will lie; paths in it are relative to this.
+        name: Of the study; that of the folder if empty.
+
+    Returns:
+        The proposal; nothing is written.
+
+    Raises:
+        RosterError: Files hold different columns (says which), or have the same name.
+        InputError: A file is missing or no table.
+    """
+    if not files:
+        raise InputError("init needs at least one CSV or Parquet file, one for each party.")
+    paths = [Path(file) for file in files]
+    parties = _names(paths)
+    tables = [read(path) for path in paths]
+    same_columns({n: t.names for n, t in zip(parties, tables, strict=True)})
+    for party, table in zip(parties, tables, strict=True):
+        if table.num_rows == 0:
+            raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
+    schema = Schema.detect(_pooled(tables))
+    target = Path(folder)
+    where = {p: inside(path, target) for p, path in zip(parties, paths, strict=True)}
+    study = _study(name or target.resolve().name or "study", where)
+    review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
+    return Proposal(study, schema, review)
+
+
+def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = False) -> list[Path]:
+    """Write study.toml and schema.json.
+
+    Args:
+        proposal: What to write.
+        folder: Where; made if it is not there.
+        force: Replace files that are there.
+
+    Returns:
+        The two paths.
+
+    Raises:
+        InputError: A file is there already and `force` is false; nothing is written.
+    """
+    target = Path(folder)
+    texts = {"study.toml": proposal.study, "schema.json": proposal.schema.to_json() + "\n"}
+    there = [name for name in texts if (target / name).exists()]
+    if there and not force:
+        raise InputError(f"{' and '.join(str(target / name) for name in there)} already there. "
+                         "Give --force to replace, or --folder for another place.")
+    target.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_text(target / name, text)
+    return [target / name for name in texts]
+
+
+def same_columns(columns: dict[str, Sequence[str]]) -> None:
+    """Check that all parties hold the same columns.
+
+    Raises:
+        RosterError: Naming two parties and the columns that only one of them has.
+    """
+    (first, mine), *others = columns.items()
+    for other, theirs in others:
+        parts = [
+            f"only {who!r} has {', '.join(map(repr, found))}"
+            for who, found in (
+                (first, [name for name in mine if name not in theirs]),
+                (other, [name for name in theirs if name not in mine]),
+            )
+            if found
+        ]
+        if parts:
+            raise RosterError(
+                f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
+                "Parties must hold the same ones; rename them, or choose with columns = [...]."
+            )
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    names = [path.stem for path in paths]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise RosterError(f"two files are called {twice[0]!r}, and parties are named after their "
+                          "files. Rename one.")
+    return names
+
+
+def _learned(column: Column) -> list[str]:
+    facts = {
+        "kind": column.kind,
+        "categories": f"{len(column.categories)} categories",
+        "low": f"low {column.low}",
+        "high": f"high {column.high}",
+        "missing": "missing values" if column.missing else "no missing values",
+    }
+    return [facts[fact] for fact in column.from_data]
+
+
+def _pooled(tables: Sequence[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    names = tables[0].names
+    kinds = {name: {table.kind(name) for table in tables} for name in names}
+    return Table.from_columns({name: _column(tables, name, kinds[name]) for name in names})
+
+
+def _column(tables: Sequence[Table], name: str, kinds: set[str]) -> tuple[Any, Any]:
+    import numpy as np
+
+    mask = np.concatenate([table.missing(name) for table in tables])
+    parts = [(table.kind(name), table.values(name), table.missing(name)) for table in tables]
+    if len(kinds - {"nothing"}) > 1 and not kinds <= {"numbers", "whole numbers", "nothing"}:
+        return np.array(
+            [None if gone else str(v) for _, values, missing in parts
+             for v, gone in zip(values.tolist(), missing, strict=True)], dtype=object
+        ), mask
+    known = [values for kind, values, _ in parts if kind != "nothing"]
+    if not known:
+        return np.full(len(mask), None, dtype=object), mask
+    blank = np.zeros(1, dtype=known[0].dtype) if known[0].dtype != object else np.array([None])
+    filled = [np.repeat(blank, len(v)) if kind == "nothing" else v for kind, v, _ in parts]
+    return np.concatenate(filled), mask
+
+
+def _study(name: str, where: dict[str, str]) -> str:
+    method = _FLAIM if len(where) > 1 else _AIM
+    parties = "\n".join(
+        f"[[parties]]\nname = {_text(party)}\ndata = {_text(path)}\n"
+        for party, path in where.items()
+    )
+    return _HEAD.format(name=_text(name)) + method + _PARTIES + parties + _OUTPUT
+
+
+def _text(value: str) -> str:
+    """A TOML basic string; JSON's escapes are valid in it."""
+    return msgspec.json.encode(value).decode()
+
+
+_HEAD = """\
+# A study: whose rows, what may be learned, and how. Every field is explained here.
+#   siloweave check study.toml     memory, time, bytes and epsilon, before a row is read
+#   siloweave run study.toml       the synthetic table, the ledgers and the report
+
+[study]
+name = {name}
+# roster = ["a", "b"]      # the parties that must be there; without it, those listed below
+
+[schema]
+# Columns, categories and bounds are public. Those in this file were taken from the rows by
+# `siloweave init` and are marked "from_data": check each one, write what was known beforehand
+# (ages 0 to 120, not 17 to 90), and delete its "from_data" line.
+file = "schema.json"
+
+[budget]
+epsilon = 1.0              # the most that anyone can learn about one unit; smaller is safer
+delta = 1e-6               # far below 1 / number of rows
+relation = "add_remove"    # or "replace_one": the number of rows is public then
+unit = "row"               # in words, for the report: what one row stands for
+
+"""
+_FLAIM = """\
+[method]
+name = "flaim"             # several parties; `siloweave list` shows the others
+rounds = 10                # more rounds: more of the table is measured, each with more noise
+participation = 1.0        # probability with which a party joins a round
+# degree = 3               # columns in one query of the workload
+# queries = 64             # queries in the workload
+# bins = 32                # of a column of numbers
+
+"""
+_AIM = """\
+[method]
+name = "aim"               # one party that sees all rows; `siloweave list` shows the others
+# degree = 3               # columns in one query of the workload
+# queries = 64             # queries in the workload
+# bins = 32                # of a column of numbers
+
+"""
+_PARTIES = """\
+# Who holds the rows: CSV or Parquet; `columns = ["a", "b"]` takes some of them.
+"""
+_OUTPUT = """
+[output]
+folder = "run"
+# rows = 1000              # as many as the model stands for, if absent
+seed = 0                   # of everything but the noise, which no seed decides
+"""

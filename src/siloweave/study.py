@@ -1,0 +1,340 @@
+"""study.toml: everything a study is, in one file that is checked before a row is read.
+
+::
+
+    [study]
+    name = "admissions"
+    roster = ["north", "south"]   # optional: the parties that must be there
+
+    [schema]
+    file = "schema.json"          # ours, or SDV metadata that Schema.to_sdv wrote
+
+    [budget]
+    epsilon = 1.0
+    delta = 1e-5
+
+    [method]
+    name = "flaim"                # see `siloweave list`; further keys are its settings
+    rounds = 10
+
+    [[parties]]
+    name = "north"
+    data = "north.csv"
+
+    [output]
+    folder = "run"
+
+Paths are relative to the file. A key that is not known is refused, never ignored.
+"""
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from siloweave.errors import InputError, RosterError, SchemaError
+from siloweave.privacy.budget import Budget, Relation
+
+if TYPE_CHECKING:
+    from siloweave.tables.schema import Schema
+
+__all__ = ["About", "BudgetTable", "Output", "PartyTable", "SchemaFile", "Study", "close_match"]
+
+_TYPES = {"str": "text", "float": "a number", "int": "a whole number", "array": "a list",
+          "object": "a table", "bool": "true or false"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of the tables of a study file."""
+
+
+class About(_Section, frozen=True):
+    """``[study]``: its name, and optionally the parties that must be there."""
+
+    name: str
+    roster: tuple[str, ...] = ()
+
+
+class SchemaFile(_Section, frozen=True):
+    """``[schema]``: the JSON file that declares the columns."""
+
+    file: str
+
+
+class BudgetTable(_Section, frozen=True):
+    """``[budget]``: what the study may cost; see `siloweave.privacy.Budget`."""
+
+    epsilon: float
+    delta: float
+    relation: Relation = Relation.ADD_REMOVE
+    unit: str = "row"
+
+
+class PartyTable(_Section, frozen=True):
+    """One ``[[parties]]``: a name, its file, and the columns to take from it (all if empty)."""
+
+    name: str
+    data: str
+    columns: tuple[str, ...] = ()
+
+
+class Output(_Section, frozen=True):
+    """``[output]``: rows to sample (as many as the model stands for if absent), folder, seed."""
+
+    rows: int | None = None
+    folder: str = "run"
+    seed: int = 0
+
+
+class Study(_Section, frozen=True):
+    """A study file, read and checked; holds names and paths, no rows.
+
+    Args:
+        study: Its name.
+        schema: Where its columns are declared.
+        budget: What it may cost.
+        method: ``name`` of a synthesizer and its public settings.
+        parties: Who holds the rows, and where.
+        output: What to write, and where.
+        base: The folder that paths are relative to.
+
+    Raises:
+        InputError: A value is out of range.
+        RosterError: Parties are missing, or named twice.
+    """
+
+    study: About
+    schema: SchemaFile
+    budget: BudgetTable
+    method: dict[str, Any]
+    parties: tuple[PartyTable, ...]
+    output: Output = Output()
+    base: str = "."
+
+    def __post_init__(self) -> None:
+        _check_name("[study] name", self.study.name)
+        for party in self.parties:
+            _check_name("[[parties]] name", party.name)
+        rows = self.output.rows
+        if rows is not None and rows < 1:
+            raise InputError(f"[output] rows = {rows} must be 1 or more. Leave it out to get as "
+                             "many rows as the model stands for.")
+        if self.output.seed < 0:
+            raise InputError(f"[output] seed = {self.output.seed} must be 0 or more.")
+        if not isinstance(self.method.get("name"), str):
+            raise InputError("[method] needs a name, for example name = \"flaim\". "
+                             "`siloweave list` shows them all.")
+        _check_roster(self.study.roster, [party.name for party in self.parties])
+        self.terms()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties' names, in the file's order."""
+        return tuple(party.name for party in self.parties)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        return Path(self.base) / self.output.folder
+
+    @property
+    def run_name(self) -> str:
+        """The run's name: a file with the same public settings resumes, any other starts anew.
+
+        Public facts alone enter it: settings, budget, roster and schema, no path and no row.
+        """
+        facts = [self.study, self.budget, self.method, self.names, self.output.seed]
+        text = msgspec.json.encode([*facts, self.read_schema().digest()], order="sorted")
+        return f"{self.study.name}-{blake2b(text, digest_size=6).hexdigest()}"
+
+    def path(self, party: PartyTable) -> Path:
+        """The file that holds a party's rows."""
+        return Path(self.base) / party.data
+
+    def terms(self) -> Budget:
+        """The budget as the library takes it.
+
+        Raises:
+            BudgetError: epsilon or delta is out of bounds.
+        """
+        budget = self.budget
+        return Budget(budget.epsilon, budget.delta, budget.unit, budget.relation)
+
+    def read_schema(self) -> "Schema":
+        """The declared columns.
+
+        Raises:
+            InputError: The file is missing.
+            SchemaError: It is no schema.
+        """
+        from siloweave.tables.schema import Schema
+
+        path = Path(self.base) / self.schema.file
+        if not path.is_file():
+            raise InputError(
+                f"[schema] file = {self.schema.file!r}: there is no file {str(path)!r}. Give its "
+                "path relative to the study file; `siloweave init` proposes one from data."
+            )
+        text = path.read_bytes()
+        try:
+            if b'"siloweave-schema"' in text:
+                return Schema.from_json(text)
+            metadata = msgspec.json.decode(text)
+            if not isinstance(metadata, dict):
+                raise SchemaError("it holds no JSON object")
+            return Schema.from_sdv(metadata)
+        except (SchemaError, msgspec.DecodeError) as error:
+            raise SchemaError(f"{path}: {error}") from error
+
+    def synthesizer(self) -> Any:
+        """The synthesizer that ``[method]`` names, with its settings.
+
+        Raises:
+            InputError: The name or a setting is unknown, or a value is out of range.
+        """
+        from siloweave.algorithms.synthesizers import SYNTHESIZERS
+
+        name = self.method["name"]
+        kind = SYNTHESIZERS.get(name)
+        if kind is None:
+            near = close_match(name, SYNTHESIZERS)
+            raise InputError(f"[method] name = {name!r} is unknown{near} "
+                             f"Use one of {', '.join(SYNTHESIZERS)}.")
+        given = {key: value for key, value in self.method.items() if key != "name"}
+        _check_keys(given, [field.name for field in fields(kind)], "[method]")
+        try:
+            return msgspec.convert(given, kind)
+        except msgspec.ValidationError as error:
+            raise InputError(_placed(error, "[method]")) from error
+
+    @staticmethod
+    def load(path: str | Path) -> "Study":
+        """Read a study file.
+
+        Args:
+            path: Of a TOML file.
+
+        Returns:
+            The study.
+
+        Raises:
+            InputError: The file is missing, no TOML, or a field is unknown, missing or of the
+                wrong type; the message names it.
+        """
+        file = Path(path)
+        if not file.is_file():
+            raise InputError(f"there is no study file {str(file)!r}. "
+                             "`siloweave init` writes one from CSV or Parquet files.")
+        try:
+            text = file.read_text("utf-8")
+            return Study.parse(tomllib.loads(text), base=file.parent)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{file}: is not TOML: {error}") from error
+        except InputError as error:
+            raise type(error)(f"{file}: {error}") from error
+
+    @staticmethod
+    def parse(data: Mapping[str, Any], *, base: str | Path = ".") -> "Study":
+        """A study from the parsed file; see `load`.
+
+        Example:
+            >>> Study.parse({"study": {"nam": "a"}})
+            Traceback (most recent call last):
+            siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes name, roster.
+        """
+        sections = {field: None for field in Study.__struct_fields__ if field != "base"}
+        _check_keys(data, sections, "the study file")
+        kinds = {"study": About, "schema": SchemaFile, "budget": BudgetTable, "output": Output}
+        for name, kind in kinds.items():
+            if isinstance(data.get(name), dict):
+                _check_keys(data[name], kind.__struct_fields__, f"[{name}]")
+        parties = data.get("parties", [])
+        for party in parties if isinstance(parties, list) else []:
+            if isinstance(party, dict):
+                _check_keys(party, PartyTable.__struct_fields__, "[[parties]]")
+        try:
+            return msgspec.convert({**data, "base": str(base)}, Study)
+        except msgspec.ValidationError as error:
+            cause = error.__cause__
+            if isinstance(cause, InputError):
+                raise cause from None
+            raise InputError(_placed(error, "")) from error
+
+
+def _check_keys(given: Mapping[str, Any], known: Any, where: str) -> None:
+    for key in given:
+        if key not in known:
+            near = close_match(key, known)
+            raise InputError(f"{where} {key} is unknown{near} It takes {', '.join(known)}.")
+
+
+def close_match(word: str, known: Any) -> str:
+    """The end of a sentence about an unknown word: a full stop, or the word that was meant.
+
+    Example:
+        >>> close_match("epsilom", ["epsilon", "delta"])
+        "; did you mean 'epsilon'?"
+    """
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."
+
+
+def _placed(error: msgspec.ValidationError, where: str) -> str:
+    """Say where a wrong value is in the words of the file: ``$.budget.delta`` -> [budget] delta."""
+    text, _, path = str(error).partition(" - at `")
+    parts = re.findall(r"\[?\w+|\[\.\.\.\]", path.rstrip("`").removeprefix("$"))
+    place = " ".join([where, *parts] if where else _section(parts)).strip()
+    missing = re.search(r"missing required field `(\w+)`", text)
+    if missing:
+        field = missing[1]
+        name = f"{place} {field}" if place else f"[{field}]"
+        return f"{name} is missing. Add it; `siloweave init` writes a file with every field."
+    text = text.replace("Expected", "must be").replace(", got", ", not")
+    for word, plain in _TYPES.items():
+        text = text.replace(f"`{word}", f"`{plain}").replace(f"| {word}`", f"| {plain}`")
+    text = text.replace("`", "").replace(" | null", "")
+    if place == "[budget] relation":
+        text = f"{text}; use one of {', '.join(Relation)}"
+    return f"{place}: {text}."
+
+
+def _section(parts: Sequence[str]) -> list[str]:
+    if not parts:
+        return []
+    names = [part for part in parts if not part.startswith("[")]
+    return [f"[[{names[0]}]]" if len(names) < len(parts) else f"[{names[0]}]", *names[1:]]
+
+
+def _check_name(where: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{where} = {name!r} must be 1 to 64 letters, digits, spaces, '.', '_' or '-' and "
+            "start with a letter or digit. It names a folder and the ledger's lines."
+        )
+
+
+def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
+    if not names:
+        raise RosterError("there is no [[parties]]. Add one for every file of rows.")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise RosterError(f"[[parties]] name = {twice[0]!r} is there twice. "
+                          "Every party needs its own name.")
+    absent = [name for name in roster if name not in names]
+    if absent:
+        raise RosterError(
+            f"[study] roster names {len(roster)} parties, and {', '.join(absent)} "
+            "has no [[parties]] entry. Add it, or agree on a smaller roster with everyone."
+        )
+    extra = [name for name in names if roster and name not in roster]
+    if extra:
+        raise RosterError(f"[[parties]] name = {extra[0]!r} is not in [study] roster. "
+                          "Add it there, or leave the party out.")
