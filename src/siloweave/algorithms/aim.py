@@ -191,7 +191,7 @@ def aim(
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: AIMSettings = AIMSettings(),
+    settings: AIMSettings,
     *,
     unit: float = 1.0,
     progress: Callable[[str, float], None] = lambda text, done: None,

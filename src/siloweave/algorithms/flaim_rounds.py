@@ -2,14 +2,9 @@
 
 Maddock, Cormode & Maple 2024 (KDD 2024), Algorithm 1 and section 4.3 for the budget.
 
-**Guarantee**: see flaim.py, whose messages this sends. Everything here is computed from replies
-that were paid for; the coordinator draws no noise and reads no row. Budget, per row that takes
-part in all T rounds (rho after the share that the noisy party sizes take; r the Gaussian share):
-s selections a round at epsilon = sqrt(8 (1 - r) rho / (T s)), and
-
-* Naive, Oracle: sigma = sqrt((T (2 s - 1) + d) / (2 r rho)): d one-ways once, s central and s - 1
-  local measurements a round;
-* Private: sigma = sqrt(T (2 s - 1 + d) / (2 r rho)): d one-ways every round.
+**Guarantee**: see flaim.py, whose messages this sends, and flaim_settings.py for the budget.
+Everything here is computed from replies that were paid for; the coordinator draws no noise and
+reads no row.
 """
 
 from __future__ import annotations
@@ -17,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Literal
 
 import numpy as np
 
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.flaim import Baseline, Floats, Measure, Reveal, Select
+from siloweave.algorithms.flaim_settings import FLAIMSettings, Plan
 from siloweave.algorithms.secure_sum import (
     Count,
     ModelMessage,
@@ -40,55 +35,7 @@ from siloweave.models.mrf import MRF
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["FLAIMSettings", "flaim"]
-
-Variant = Literal["private", "naive", "oracle", "random", "naive_bayes"]
-
-
-@dataclass(frozen=True)
-class FLAIMSettings:
-    """Public settings of FLAIM.
-
-    Attributes:
-        variant: "private" is AugFLAIM (Private); "oracle" is without any guarantee.
-        rounds: T; None anneals as AIM does, starting from 8 d.
-        participation: Probability p with which a party joins a round.
-        local_steps: s, choices per party and round.
-        gaussian_share: r, share of the budget for measurements.
-        size_share: Share of the budget for a party's noisy number of rows.
-        tolerated: Parties of a cohort that may pool what they know with the coordinator.
-        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
-        sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
-    """
-
-    variant: Variant = "private"
-    rounds: int | None = 10
-    participation: float = 0.1
-    local_steps: int = 1
-    gaussian_share: float = 0.9
-    size_share: float = 0.02
-    tolerated: int = 1
-    max_model_mb: float = 80.0
-    sweeps: int = 10
-    final_sweeps: int = 60
-    shrinkage: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name in ("participation", "gaussian_share"):
-            value = getattr(self, name)
-            if not 0 < value <= 1:
-                raise InputError(f"{name}={value} must lie in (0, 1]")
-        for name in ("rounds", "local_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name}={value} must be at least 1")
-        if not 0 < self.size_share < 1:
-            raise InputError(f"size_share={self.size_share} must lie in (0, 1)")
-
-    @property
-    def chooses(self) -> bool:
-        """Whether parties choose queries by the exponential mechanism."""
-        return self.variant in ("private", "naive", "oracle")
+__all__ = ["flaim"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +61,16 @@ class _Run:
     rounds: list[Round] = field(default_factory=list)
     heard: float = 0.0
     heard_rows: float = 0.0
+
+    def scheduled(self, t: int) -> list[str]:
+        """Parties of round `t`: with a cap, spread evenly; else drawn by themselves."""
+        cap, rounds, roster = self.settings.cap, self.settings.rounds, self.parties.roster
+        if cap is None or rounds is None:
+            return self.cohort(t)
+        order = generator(fold_in(self.key, "schedule")).permutation(len(roster))
+        turns = {(i * rounds) // cap for i in range(cap)}
+        joins = {int(p) for i, p in enumerate(order) if (t - i) % rounds in turns}
+        return [name for p, name in enumerate(roster) if p in joins]
 
     def cohort(self, *path: int | str) -> list[str]:
         """Every party by itself with probability p; drawn again if nobody came."""
@@ -202,60 +159,12 @@ def _rows_behind(y: Floats, sigma: float, behind: int, cohort: int, rows: float)
     return max(mean, 0.1 * expected, 1.0)
 
 
-@dataclass
-class _Budget:
-    """Noise of the next round and what a row that joined every round has paid."""
-
-    settings: FLAIMSettings
-    columns: int
-    unit: float
-    rho: float
-    sigma: float = 0.0
-    epsilon: float = 0.0
-    spent: float = 0.0
-
-    def __post_init__(self) -> None:
-        rounds = self.settings.rounds or 8 * self.columns
-        first = 0 if self.every_round else self.columns
-        share = self.settings.gaussian_share if self.settings.chooses else 1.0
-        self.sigma = self.unit * sqrt((rounds * self.gaussians + first) / (2 * share * self.rho))
-        steps = self.settings.local_steps
-        self.epsilon = sqrt(8 * (1 - share) * self.rho / (rounds * steps))
-        self.spent = first * self.unit**2 / (2 * self.sigma**2)
-
-    @property
-    def every_round(self) -> bool:
-        return self.settings.variant in ("private", "naive_bayes")
-
-    @property
-    def gaussians(self) -> int:
-        s = self.settings.local_steps
-        per = {"private": 2 * s - 1 + self.columns, "naive_bayes": self.columns, "random": 1}
-        return per.get(self.settings.variant, 2 * s - 1)
-
-    @property
-    def round_cost(self) -> float:
-        selections = self.settings.local_steps * self.epsilon**2 / 8
-        return self.gaussians * self.unit**2 / (2 * self.sigma**2) + selections
-
-    def last(self, t: int) -> bool:
-        """Whether round `t` is the last; when annealing, it takes all that is left."""
-        if self.settings.rounds is not None:
-            return t + 1 >= self.settings.rounds
-        left = self.rho - self.spent
-        if left >= 2 * self.round_cost:
-            return False
-        grow = sqrt(left / self.round_cost)
-        self.sigma, self.epsilon = self.sigma / grow, self.epsilon * grow
-        return True
-
-
 def flaim(
     parties: Parties,
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
-    settings: FLAIMSettings = FLAIMSettings(),
+    settings: FLAIMSettings,
     *,
     key: Key,
     unit: float = 1.0,
@@ -281,7 +190,7 @@ def flaim(
     firsts = [r for r in weights if len(r) == 1]
     run = _Run(parties, domain, settings, meet(parties, domain), weights, unit, key)
     size_rho = settings.size_share * rho if settings.chooses else 0.0
-    budget = _Budget(settings, len(firsts), unit, rho - size_rho)
+    budget = Plan(settings, len(firsts), unit, rho - size_rho)
     truth = run.truth() if settings.variant == "oracle" else None
     if not budget.every_round:
         for r in firsts:
@@ -298,14 +207,16 @@ def flaim(
 
 def _round(
     run: _Run,
-    budget: _Budget,
+    budget: Plan,
     firsts: Sequence[Clique],
     model: MRF,
     truth: Baseline | None,
     size_rho: float,
     t: int,
 ) -> MRF:
-    cohort = run.cohort(t)
+    cohort = run.scheduled(t)
+    if not cohort:  # fewer parties than rounds
+        return model
     rows = run.per_party * len(cohort)
     if budget.every_round:
         rows = run.one_ways(cohort, firsts, budget.sigma)
@@ -314,32 +225,34 @@ def _round(
     if run.settings.variant == "naive_bayes":
         return model
     before = len(run.taken)
-    offered = {
-        q: w for q, w in run.weights.items() if len(q) > 1 or run.settings.variant != "private"
-    }
+    lone = run.settings.variant != "private"
+    offered = {q: w for q, w in run.weights.items() if lone or len(q) > 1}
     candidates = fitting(run.domain, offered, list(model.potentials), run.settings.max_model_mb)
     if run.settings.variant == "random":
         rng = generator(fold_in(run.key, "query", t))
         run.one_ways(cohort, [candidates[int(rng.integers(len(candidates)))]], budget.sigma)
     else:
-        baseline = run.averages() if run.settings.variant == "private" else truth
         request = Select(
             ModelMessage.of(model),
             tuple(candidates),
             tuple(offered[q] for q in candidates),
-            baseline,
+            run.averages() if run.settings.variant == "private" else truth,
             budget.sigma,
             budget.epsilon,
             run.unit / sqrt(2 * size_rho),
             run.settings.local_steps,
         )
-        replies = run.parties.ask(request, cohort)
-        chosen = [sorted({candidates[i.value] for i in r.indices}) for r in replies]
-        run.measure(cohort, chosen, budget.sigma, rows)
+        _choose_and_measure(run, request, cohort, rows)
     new = run.fit(model, run.settings.sweeps)
     if run.settings.rounds is None and _quiet(run, before, model, new):
         budget.sigma, budget.epsilon = budget.sigma / 2, budget.epsilon * 2
     return new
+
+
+def _choose_and_measure(run: _Run, request: Select, cohort: Sequence[str], rows: float) -> None:
+    replies = run.parties.ask(request, cohort)
+    chosen = [sorted({request.candidates[i.value] for i in r.indices}) for r in replies]
+    run.measure(cohort, chosen, request.sigma, rows)
 
 
 def _quiet(run: _Run, before: int, old: MRF, new: MRF) -> bool:

@@ -1,0 +1,183 @@
+"""What a fit leaves: a model that samples, its ledgers, and what it cost.
+
+**Guarantee**: everything here is derived from what parties released and paid for; sampling is
+post-processing and costs nothing, however many rows are drawn. Source of the rule: Dwork & Roth
+2014, "The algorithmic foundations of differential privacy", proposition 2.1. What a fit was
+protected by is in `Fitted.info`, and in `Fitted.ledgers`, from which epsilon is recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from siloweave.algorithms.aim import Round
+from siloweave.errors import DataError
+from siloweave.federation.parties import Traffic
+from siloweave.models.mrf import MRF
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.ledger import Entry
+from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.read import Table
+
+__all__ = ["Cost", "Fitted", "Info"]
+
+
+class Info(msgspec.Struct, frozen=True):
+    """What a synthesizer is: for `siloweave list` and the report."""
+
+    name: str
+    title: str
+    family: str
+    split: str
+    trust: str
+    guarantee: str
+    paper: str
+    statement: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run moved and how long it took.
+
+    Attributes:
+        parties: Bytes and messages of each party, counted on the wire.
+        rounds: Questions that the coordinator asked.
+        phases: Wall-clock seconds per stage.
+    """
+
+    parties: Mapping[str, Traffic]
+    rounds: int
+    phases: Mapping[str, float]
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    info: Info
+    budget: Budget
+    private: bool
+    settings: dict[str, Any]
+    ledgers: dict[str, tuple[Entry, ...]]
+    heads: dict[str, str]
+    traffic: dict[str, tuple[int, int, int]]
+    rounds: int
+    phases: dict[str, float]
+    measured: tuple[tuple[tuple[tuple[str, ...], ...], float], ...]
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted synthesizer.
+
+    Attributes:
+        model: The distribution over codes.
+        encoder: Codes to table and back.
+        info: What was run.
+        budget: What was allowed.
+        private: False if noise came from a seed: then nothing here is protected.
+        settings: The synthesizer's public settings.
+        ledgers: Every party's record of this and earlier runs.
+        heads: Hash at the end of every ledger.
+        cost: Bytes, rounds, seconds.
+        measured: What each round measured, and how noisily.
+        like: An empty table of the kind that was given, for sampling into the same kind.
+    """
+
+    model: MRF
+    encoder: Encoder
+    info: Info
+    budget: Budget
+    private: bool
+    settings: Mapping[str, Any]
+    ledgers: Mapping[str, tuple[Entry, ...]]
+    heads: Mapping[str, str]
+    cost: Cost
+    measured: Sequence[Round]
+    like: Table | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """Largest epsilon over the parties, recomputed from their ledgers."""
+        return max(self.epsilons.values(), default=0.0)
+
+    @property
+    def epsilons(self) -> dict[str, float]:
+        """Epsilon of every party at the budget's delta, recomputed from its ledger."""
+        delta = self.budget.delta
+        return {n: epsilon([e.event for e in es], delta) for n, es in self.ledgers.items()}
+
+    def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
+        """Synthetic rows as codes."""
+        return self.model.sample(num_rows, key=fold_in(seed, "rows"))
+
+    def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
+        """Synthetic rows as a `Table`."""
+        codes = self.sample_codes(num_rows, seed=seed)
+        return self.encoder.decode(codes, key=fold_in(seed, "values"), like=self.like)
+
+    def sample(self, num_rows: int | None = None, *, seed: Key = 0) -> Any:
+        """Synthetic rows as a frame of the kind that was fitted.
+
+        Args:
+            num_rows: How many; the estimated number of real rows if not given.
+            seed: The same seed gives the same rows.
+        """
+        return self.sample_table(num_rows, seed=seed).to_native()
+
+    def save(self, folder: Path | str) -> None:
+        """Write the fit into a folder, as data only: nothing in it runs when it is read."""
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        self.model.save(path / "model.safetensors")
+        (path / "encoder.json").write_text(self.encoder.to_json())
+        traffic = {
+            n: (t.messages, t.bytes_to_party, t.bytes_from_party)
+            for n, t in self.cost.parties.items()
+        }
+        saved = _Saved(
+            self.info,
+            self.budget,
+            self.private,
+            dict(self.settings),
+            dict(self.ledgers),
+            dict(self.heads),
+            traffic,
+            self.cost.rounds,
+            dict(self.cost.phases),
+            tuple((r.cliques, r.sigma) for r in self.measured),
+        )
+        (path / "fit.json").write_bytes(msgspec.json.encode(saved))
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Fitted:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: if a file is missing, cut or of another version.
+        """
+        path = Path(folder)
+        model = MRF.load(path / "model.safetensors")
+        try:
+            encoder = Encoder.from_json((path / "encoder.json").read_text())
+            saved = msgspec.json.decode((path / "fit.json").read_bytes(), type=_Saved)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} cannot be read as a saved fit: {error}") from error
+        traffic = {n: Traffic(*numbers) for n, numbers in saved.traffic.items()}
+        return cls(
+            model,
+            encoder,
+            saved.info,
+            saved.budget,
+            saved.private,
+            saved.settings,
+            saved.ledgers,
+            saved.heads,
+            Cost(traffic, saved.rounds, saved.phases),
+            tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
+        )
