@@ -10,7 +10,15 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy import Exponential, Gaussian, Laplace, Ledger, NonPrivate, SharedGaussian
+from siloweave.privacy import (
+    Exponential,
+    Gaussian,
+    Laplace,
+    Ledger,
+    NonPrivate,
+    SharedGaussian,
+    ThresholdGaussian,
+)
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
 
@@ -20,6 +28,7 @@ SINGLE = [
     Exponential(epsilon=0.1),
     Laplace(scale=9.1, sensitivity=1.0),
     Laplace(scale=9.1, sensitivity=1.5),
+    ThresholdGaussian(sigma=7.3, sensitivity=1.0, threshold=46),
     NonPrivate(reason="test"),
 ]
 READINGS = {
@@ -187,3 +196,23 @@ def test_an_unknown_event_is_refused_and_not_counted():
     with pytest.raises(LedgerError, match="unknown"):
         tally.add("gaussian")
     assert tally.rho == before
+
+
+def test_probabilities_of_escaping_add_up_and_come_out_of_delta():
+    event = ThresholdGaussian(sigma=7.3, sensitivity=1.0, threshold=36)
+    escape = ev.delta_once(event)
+    tally = ac.Tally([event] * 3)
+    assert 3 * escape <= tally.delta <= 3 * escape * (1 + 1e-12)
+    assert tally.copy().delta == tally.delta
+    assert tally.epsilon(1e-5) == ac.epsilon_of_rho(tally.rho, 1e-5 - tally.delta)
+    assert tally.epsilon(1e-5) > ac.Tally([Gaussian(sigma=7.3, sensitivity=1.0)] * 3).epsilon(1e-5)
+    assert ac.Tally([event, Exponential(epsilon=0.1)]).epsilon(tally.delta) < math.inf
+    assert tally.epsilon(tally.delta) == math.inf
+
+
+def test_an_escape_forbids_the_pure_reading():
+    """Pure epsilons would be far less than zCDP at a tiny delta."""
+    cheap = [Exponential(epsilon=1e-3)]
+    far = ThresholdGaussian(sigma=1e4, sensitivity=1.0, threshold=200_000)
+    assert ac.epsilon(cheap, 1e-12) <= 1e-3
+    assert ac.epsilon([*cheap, far], 1e-12) == ac.epsilon_of_rho(ac.rho([*cheap, far]), 1e-12)

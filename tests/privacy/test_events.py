@@ -4,7 +4,14 @@ import msgspec
 import pytest
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy import Exponential, Gaussian, Laplace, NonPrivate, SharedGaussian
+from siloweave.privacy import (
+    Exponential,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    SharedGaussian,
+    ThresholdGaussian,
+)
 from siloweave.privacy import events as ev
 
 EVERY = [
@@ -13,6 +20,7 @@ EVERY = [
     Exponential(epsilon=0.25, count=3),
     Laplace(scale=8.0, sensitivity=2.0, count=5),
     NonPrivate(reason="comparison only"),
+    ThresholdGaussian(sigma=6.0, sensitivity=1.0, threshold=40, count=2),
 ]
 
 
@@ -35,6 +43,7 @@ def test_the_bytes_of_events_never_change():
         b'{"type":"exponential","epsilon":0.25,"count":3}',
         b'{"type":"laplace","scale":8.0,"sensitivity":2.0,"count":5}',
         b'{"type":"non_private","reason":"comparison only"}',
+        b'{"type":"threshold_gaussian","sigma":6.0,"sensitivity":1.0,"threshold":40,"count":2}',
     ]
     assert [ev.encode(event) for event in EVERY] == written
 
@@ -62,7 +71,7 @@ class Invented(msgspec.Struct, frozen=True):
     count: int = 1
 
 
-@pytest.mark.parametrize("price", [ev.rho_once, ev.pure_once, ev.to_dp_event])
+@pytest.mark.parametrize("price", [ev.rho_once, ev.pure_once, ev.delta_once, ev.to_dp_event])
 def test_an_unknown_event_is_never_priced(price):
     with pytest.raises((LedgerError, AttributeError)):
         price(Invented())
@@ -110,3 +119,33 @@ def test_values_out_of_bounds_are_refused_by_name(bad):
         Laplace(scale=bad, sensitivity=1.0)
     with pytest.raises(InputError, match="reason"):
         NonPrivate(reason="")
+    with pytest.raises(InputError, match=f"sigma = {bad}"):
+        ThresholdGaussian(sigma=bad, sensitivity=1.0, threshold=9)
+
+
+def test_a_threshold_that_names_single_rows_is_refused():
+    with pytest.raises(InputError, match="threshold = 1 must be at least 2"):
+        ThresholdGaussian(sigma=3.0, sensitivity=1.0, threshold=1)
+
+
+def test_only_a_threshold_escapes_its_zcdp():
+    assert [ev.delta_once(event) > 0 for event in EVERY] == [False] * 5 + [True]
+    event = ThresholdGaussian(sigma=2.0, sensitivity=1.0, threshold=9)
+    assert ev.rho_once(event) == 1 / 8
+    assert ev.pure_once(event) == math.inf
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5, 7.0])
+@pytest.mark.parametrize("threshold", [2, 3, 8, 30])
+def test_the_escape_is_at_least_the_exact_tail_of_the_noise(sigma, threshold):
+    reach = range(-400, 401)
+    masses = {k: math.exp(-(k**2) / (2 * sigma**2)) for k in reach}
+    exact = math.fsum(masses[k] for k in reach if 1 + k >= threshold) / math.fsum(masses.values())
+    bound = ev.delta_once(ThresholdGaussian(sigma=sigma, sensitivity=1.0, threshold=threshold))
+    assert exact <= bound
+    tight = ThresholdGaussian(sigma=sigma, sensitivity=1.0, threshold=threshold + 1)
+    assert ev.delta_once(tight) <= exact or exact < 1e-300
+
+
+def test_a_threshold_far_away_still_has_an_escape():
+    assert ev.delta_once(ThresholdGaussian(sigma=1.0, sensitivity=1.0, threshold=10**6)) > 0

@@ -8,7 +8,15 @@ import threading
 import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError
-from siloweave.privacy import Budget, Exponential, Gaussian, Laplace, Ledger, NonPrivate
+from siloweave.privacy import (
+    Budget,
+    Exponential,
+    Gaussian,
+    Laplace,
+    Ledger,
+    NonPrivate,
+    ThresholdGaussian,
+)
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 
 LIMIT = Budget(epsilon=1.0, delta=1e-6)
@@ -113,6 +121,20 @@ def test_an_unlimited_budget_is_no_limit():
     ledger = Ledger("curator", limit=Budget(epsilon=math.inf, delta=1e-6))
     charge(ledger, NonPrivate(reason="baseline"), "0")
     assert ledger.epsilon() == math.inf
+
+
+def test_the_probability_of_an_escape_comes_out_of_the_limit():
+    """A list of values whose threshold is too low is refused although its zCDP would fit."""
+    ledger = Ledger("clinic", limit=LIMIT)
+    with pytest.raises(BudgetError, match="would have spent inf"):
+        charge(ledger, ThresholdGaussian(sigma=20.0, sensitivity=1.0, threshold=60), "low")
+    before = ledger.remaining()
+    charge(ledger, ThresholdGaussian(sigma=20.0, sensitivity=1.0, threshold=100), "enough")
+    left = ledger.remaining()
+    assert left < before - (1 / 20.0) ** 2 / 2
+    charge(ledger, Gaussian(sigma=gaussian_sigma(left, 1.0), sensitivity=1.0), "rest")
+    assert 0.999 < ledger.epsilon() <= 1.0
+    assert ledger.remaining() < 1e-6
 
 
 def test_a_retry_gets_the_entry_that_is_there(path):

@@ -18,6 +18,7 @@ from siloweave.privacy.events import (
     Laplace,
     NonPrivate,
     SharedGaussian,
+    ThresholdGaussian,
 )
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
@@ -36,6 +37,7 @@ __all__ = [
     "Relation",
     "SeededEntropy",
     "SharedGaussian",
+    "ThresholdGaussian",
     "accountants",
     "calibrate",
     "l1_score_sensitivity",

@@ -8,6 +8,9 @@ Three readings hold for every list, and the smallest of those that apply is the 
   that the loss against the exact conversion stays below 0.1 percent, or 0.00002 where that is
   more).
 
+An event that escapes its zCDP with a probability of its own (a threshold on unknown values) leaves
+only the third reading, at what remains of delta after all those probabilities.
+
 Totals are kept in exact integers, so a loop, a ``count`` and a replayed ledger agree to the last
 digit, in any order.
 """
@@ -17,7 +20,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from siloweave.errors import InputError
-from siloweave.privacy.events import Event, Laplace, NonPrivate, pure_once, rho_once, times
+from siloweave.privacy.events import (
+    Event,
+    Laplace,
+    NonPrivate,
+    delta_once,
+    pure_once,
+    rho_once,
+    times,
+)
 
 __all__ = ["DIGITS", "Tally", "epsilon", "epsilon_of_rho", "rho", "round_up"]
 
@@ -66,6 +77,7 @@ class Tally:
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._rho = 0
+        self._escapes = 0  # total probability of escaping the zCDP
         self._pure: int | None = 0  # None: at least one event has no pure epsilon
         self._laplace: dict[tuple[float, float], int] | None = {}  # None: not only Laplace
         self._private = True
@@ -76,6 +88,7 @@ class Tally:
         """An independent tally of the same events."""
         twin = Tally()
         twin._rho, twin._pure, twin._private = self._rho, self._pure, self._private
+        twin._escapes = self._escapes
         twin._laplace = None if self._laplace is None else dict(self._laplace)
         return twin
 
@@ -85,12 +98,13 @@ class Tally:
         Raises:
             LedgerError: the event is unknown; nothing is counted then.
         """
-        cost, pure = rho_once(event), pure_once(event)
+        cost, pure, escape = rho_once(event), pure_once(event), delta_once(event)
         if isinstance(event, NonPrivate) or not math.isfinite(cost):
             self._private = False
             return
         count = times(event)
         self._rho += _units(cost) * count
+        self._escapes += _units(escape) * count
         if self._pure is not None:
             self._pure = None if math.isinf(pure) else self._pure + _units(pure) * count
         if isinstance(event, Laplace) and event.sensitivity.is_integer():
@@ -105,6 +119,12 @@ class Tally:
         """Total zCDP; infinite when something was released without privacy."""
         return self._rho / _UNIT if self._private else math.inf
 
+    @property
+    def delta(self) -> float:
+        """Total probability with which the events may escape :attr:`rho`, rounded up; mostly 0."""
+        total = self._escapes / _UNIT
+        return total if self._escapes == 0 else math.nextafter(total, math.inf)
+
     def epsilon(self, delta: float) -> float:
         """Epsilon at ``delta``, rounded up to :data:`DIGITS` digits; see :func:`epsilon`."""
         if not 0 < delta < 1:
@@ -115,7 +135,10 @@ class Tally:
             return math.inf
         if self._rho == 0:
             return 0.0
-        readings = [_from_rho(self._rho / _UNIT, delta)]
+        left = delta if self._escapes == 0 else delta - self.delta
+        if left <= 0:
+            return math.inf
+        readings = [_from_rho(self._rho / _UNIT, left)]
         if self._pure is not None:
             readings.append(self._pure / _UNIT)
         if self._laplace is not None and len(self._laplace) <= _PLD_MOST:

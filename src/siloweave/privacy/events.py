@@ -32,8 +32,10 @@ __all__ = [
     "Laplace",
     "NonPrivate",
     "SharedGaussian",
+    "ThresholdGaussian",
     "compose",
     "decode",
+    "delta_once",
     "encode",
     "pure_once",
     "rho_once",
@@ -178,6 +180,43 @@ class Laplace(msgspec.Struct, frozen=True, tag="laplace", forbid_unknown_fields=
         return self.sensitivity / self.scale
 
 
+class ThresholdGaussian(
+    msgspec.Struct, frozen=True, tag="threshold_gaussian", forbid_unknown_fields=True
+):
+    """``count`` lists of those values that enough rows hold, out of values nobody knew before.
+
+    Every unit holds at most one value of a list. The rows of every value that occurs at all are
+    counted, discrete Gaussian noise of parameter ``sigma`` is added to each count, and a value is
+    named if its noisy count reaches ``threshold`` (Korolova, Kenthapadi, Mishra and Ntoulas 2009,
+    with the noise of Desfontaines, Voss, Gipson and Mandayam, "Differentially Private Partition
+    Selection", 2022, section 3). A value that neighbours both hold costs what a Gaussian does. A
+    value that only one of them holds has the count 1 there and is named with probability at most
+    :func:`delta_once`; as long as it is not, the two lists have the same distribution. So a list
+    is delta-approximately rho-zCDP (Bun and Steinke 2016, Definition 8.1), under replace-one with
+    the same delta, since each of the two neighbours holds at most one value that the other lacks.
+
+    Args:
+        sigma: parameter of the noise, in rows, > 0.
+        sensitivity: L2 distance of the counts of two neighbours, > 0.
+        threshold: least noisy count that is named, >= 2.
+        count: how many such lists, >= 1.
+    """
+
+    sigma: float
+    sensitivity: float
+    threshold: int
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("ThresholdGaussian", sigma=self.sigma, sensitivity=self.sensitivity)
+        _counting("ThresholdGaussian", count=self.count)
+        if self.threshold < 2:
+            raise InputError(
+                f"ThresholdGaussian: threshold = {self.threshold} must be at least 2. A lower one "
+                "names a value that a single row holds more often than not."
+            )
+
+
 class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_fields=True):
     """Something computed from rows was released without protection; costs infinity.
 
@@ -193,7 +232,7 @@ class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_
 
 
 #: Everything that can be charged; more kinds may be added, none ever changes.
-Event = Gaussian | SharedGaussian | Exponential | Laplace | NonPrivate
+Event = Gaussian | SharedGaussian | Exponential | Laplace | ThresholdGaussian | NonPrivate
 
 #: What decoding JSON that is damaged, or breaks a rule of a type, may raise. msgspec lets
 #: UnicodeDecodeError through where bytes are not UTF-8.
@@ -259,7 +298,8 @@ def rho_once(event: Event) -> float:
     """Concentrated privacy (zCDP) of a single release of the event; infinite without privacy.
 
     A pure epsilon counts epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4), a selection by the
-    exponential mechanism epsilon^2 / 8.
+    exponential mechanism epsilon^2 / 8. With what probability the bound may fail is in
+    :func:`delta_once`.
 
     Raises:
         LedgerError: the event is unknown.
@@ -267,7 +307,7 @@ def rho_once(event: Event) -> float:
     match event:
         case NonPrivate():
             return math.inf
-        case Gaussian():
+        case Gaussian() | ThresholdGaussian():
             return (event.sensitivity / event.sigma) ** 2 / 2
         case SharedGaussian():
             left = event.shares - event.tolerated
@@ -288,8 +328,34 @@ def pure_once(event: Event) -> float:
     match event:
         case Exponential() | Laplace():
             return event.epsilon
-        case Gaussian() | SharedGaussian() | NonPrivate():
+        case Gaussian() | SharedGaussian() | ThresholdGaussian() | NonPrivate():
             return math.inf
+    raise _unknown(event)
+
+
+def delta_once(event: Event) -> float:
+    """Probability with which a single release may escape the bound on its zCDP; mostly 0.
+
+    **Guarantee**: for a threshold, P(1 + Z >= threshold) with discrete Gaussian Z is at most
+    P(N(0, sigma^2) >= threshold - 2), which is returned: the mass of k >= 1 is at most that of the
+    continuous density over (k - 1, k), and the discrete normaliser is at least sigma sqrt(2 pi)
+    (Canonne, Kamath and Steinke 2020, Proposition 25).
+
+    Raises:
+        LedgerError: the event is unknown.
+
+    Example:
+        >>> delta_once(Gaussian(sigma=3.0, sensitivity=1.0))
+        0.0
+        >>> delta_once(ThresholdGaussian(sigma=3.0, sensitivity=1.0, threshold=20)) < 1e-8
+        True
+    """
+    match event:
+        case ThresholdGaussian():
+            tail = math.erfc((event.threshold - 2) / (event.sigma * math.sqrt(2))) / 2
+            return max(tail * (1 + 1e-12), 5e-324)
+        case Gaussian() | SharedGaussian() | Exponential() | Laplace() | NonPrivate():
+            return 0.0
     raise _unknown(event)
 
 
@@ -301,7 +367,9 @@ def times(event: Event) -> int:
 def to_dp_event(event: Event) -> "DpEvent":
     """The event in the vocabulary of ``dp_accounting``: only what is proven about it.
 
-    Discrete Laplace noise has an event of its own there; everything else becomes its zCDP.
+    Discrete Laplace noise has an event of its own there; everything else becomes its zCDP. There
+    is no word for zCDP that is escaped with some probability, so a threshold becomes an event that
+    every accountant there refuses; :mod:`siloweave.privacy.accountants` prices it.
 
     Raises:
         LedgerError: the event is unknown.
@@ -314,6 +382,8 @@ def to_dp_event(event: Event) -> "DpEvent":
         return dpa.NonPrivateDpEvent()
     if isinstance(event, Laplace) and event.sensitivity.is_integer():
         single = dp_event.DiscreteLaplaceDpEvent(1 / event.scale, int(event.sensitivity))
+    elif delta_once(event) > 0:
+        return dp_event.UnsupportedDpEvent()
     else:
         single = dpa.ZCDpEvent(rho_once(event))
     return single if event.count == 1 else dpa.SelfComposedDpEvent(single, event.count)

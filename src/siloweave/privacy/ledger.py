@@ -228,7 +228,9 @@ class Ledger:
     def _afford(self, event: Event) -> None:
         asked = self._tally.copy()
         asked.add(event)
-        if self.limit is None or asked.rho <= rho_for(self.limit):
+        if self.limit is None:
+            return
+        if asked.delta == 0 and asked.rho <= rho_for(self.limit):
             return  # the reading of zCDP is within the limit, and no reading is larger
         after = asked.epsilon(self.limit.delta)
         if after <= self.limit.epsilon:
@@ -282,7 +284,10 @@ class Ledger:
         """The zCDP that can still be spent before the limit; infinite without one."""
         if self.limit is None or not self.limit.private:
             return math.inf
-        return max(0.0, rho_for(self.limit) - self._tally.rho)
+        left = self.limit.delta - self._tally.delta
+        if left <= 0:
+            return 0.0
+        return max(0.0, rho_for(msgspec.structs.replace(self.limit, delta=left)) - self._tally.rho)
 
     def verify(self, hashes: Iterable[str] = ()) -> None:
         """Check the file once more, and that entries with these ``hashes`` are still in it.
