@@ -81,9 +81,10 @@ def masked(values: npt.NDArray[np.int64], parties: int, words: Words) -> Words:
         InputError: if a sum over `parties` such counts could leave 32 bits.
     """
     bound = 2**31 // max(1, parties)
-    if values.size and int(np.abs(values).max()) >= bound:
+    largest = max(int(values.max()), -int(values.min())) if values.size else 0
+    if largest >= bound:
         raise InputError(
-            f"a noisy count reaches {int(np.abs(values).max()):,}, and a masked sum over {parties} "
+            f"a noisy count reaches {largest:,}, and a masked sum over {parties} "
             f"parties holds counts below {bound:,} each; split the party, or spend more budget"
         )
     return values.astype(np.uint32) + words

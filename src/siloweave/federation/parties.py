@@ -82,13 +82,15 @@ class Parties:
             Their replies, in the order of `to`.
 
         Raises:
-            RosterError: if a party is unknown or does not answer.
+            RosterError: if a party is unknown, asked twice, or does not answer.
             WireError: if an answer is malformed.
         """
         names = self.roster if to is None else tuple(to)
         unknown = [n for n in names if n not in self.traffic]
         if unknown or not names:
             raise RosterError(f"asked {list(names)}; the roster is {list(self.roster)}")
+        if len(set(names)) < len(names):
+            raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
         step, body, kind = self.rounds, wire.encode(request), reply_type(type(request))
         self.rounds += 1
         return [self._ask_one(name, step, body, kind) for name in names]

@@ -42,6 +42,9 @@ Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 """A party's side of an algorithm: which function answers which request."""
 
 
+_DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body
+
+
 class Store(Protocol):
     """What a site keeps between messages. Conforming: MemoryStore, FolderStore."""
 
@@ -53,7 +56,11 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """Keeps things while the process lives, and of the replies only the last."""
+    """Keeps things while the process lives; of all replies but the last only the digest.
+
+    An older step that is asked again is known as answered, and refused: its bytes are gone, and
+    drawing again would be a second release.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
@@ -64,9 +71,10 @@ class MemoryStore:
         return self._kept.get(name)
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep `data`; a new reply replaces the one before."""
+        """Keep `data`; a new reply cuts the one before down to the digest of its request."""
         if name.startswith("reply/"):
-            self._kept.pop(self._reply, None)
+            if self._reply:
+                self._kept[self._reply] = self._kept[self._reply][:_DIGEST]
             self._reply = name
         self._kept[name] = data
 
@@ -130,16 +138,16 @@ class Site(Generic[Rows]):
         self.entropy = entropy
         self._store = store
         self._seal_key = os.urandom(32)
-        self._agreed: dict[bytes, bytes] = {}
+        self._agreed: dict[tuple[str, bytes], bytes] = {}
         self._at = Envelope("", 0, "", name, b"")
-        self._count = 0
+        self._count = self._masks = 0
         self.memo: dict[Any, Any] = {}
         """Results that can be computed again from rows; never sent, lost with the process."""
 
     def begin(self, envelope: Envelope) -> None:
         """Start answering a step; called by `serve`."""
         self._at = envelope
-        self._count = 0
+        self._count = self._masks = 0
 
     @property
     def context(self) -> str:
@@ -224,7 +232,9 @@ class Site(Generic[Rows]):
         entry = self.pay(event, what)
         noisy = mechanisms.add_gaussian(counts, event.share_sigma, entropy=self.entropy)
         shared = {p: self._agree(key) for p, key in cohort.items() if p != self.name}
-        words = masking.mask(self.name, shared, self.context.encode(), noisy.size)
+        self._masks += 1  # a stream masks one message only
+        context = f"{self.context}/{self._masks}".encode()
+        words = masking.mask(self.name, shared, context, noisy.size)
         array = Array.of(masking.masked(noisy, len(cohort), words), "<u4")
         return Masked(array, entry, self._sealed(entry, array))
 
@@ -241,10 +251,10 @@ class Site(Generic[Rows]):
         return secret
 
     def _agree(self, peer: bytes) -> bytes:
-        known = self._agreed.get(peer)
-        if known is None:
-            known = self._agreed[peer] = masking.agree(self._secret(), peer)
-        return known
+        pair = (self._at.run, peer)
+        if pair not in self._agreed:
+            self._agreed[pair] = masking.agree(self._secret(), peer)
+        return self._agreed[pair]
 
     def verify(self, item: Released[Any] | Masked) -> bool:
         """Whether this very object was sealed here."""
@@ -273,12 +283,18 @@ class Site(Generic[Rows]):
         digest = wire.body_digest(envelope.body)
         stored = self._store.get(name)
         if stored is not None:
-            if stored[:32] != digest:
+            if stored[:_DIGEST] != digest:
                 raise WireError(
                     f"step {envelope.step} of run {envelope.run} was answered before for another "
                     "request; a step is asked once. Start a new run."
                 )
-            return stored[32:]
+            if len(stored) == _DIGEST:
+                raise WireError(
+                    f"step {envelope.step} of run {envelope.run} was answered before, and the "
+                    "reply is not kept; a second draw would be a second release. Start a new run, "
+                    "or give the party a FolderStore."
+                )
+            return stored[_DIGEST:]
         request = wire.decode_request(envelope.body, handlers)
         self.begin(envelope)
         reply = handlers[type(request)](request, self)

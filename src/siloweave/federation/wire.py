@@ -53,7 +53,7 @@ def decode(data: bytes, kind: type[S]) -> S:
         raise WireError(f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread")
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
 
 
