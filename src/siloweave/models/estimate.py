@@ -198,15 +198,22 @@ class _Ascent:
 
 
 def solve_block(base: Array, s: float, total: float) -> Array:
-    """The table s * omega(base + log k) whose sum is `total`, by Newton steps on log k."""
-    log_k = 0.0
+    """The table s * omega(base + log k) whose sum is `total`, by Newton steps on log k.
+
+    The sum grows with log k and is convex, so that steps between the bounds cannot fail: one cell
+    alone would hold `total` at the upper bound, and at the lower all would share it equally.
+    """
+    low, high = (
+        share + np.log(share) - float(base.max()) for share in (total / s / base.size, total / s)
+    )
+    log_k = min(max(0.0, low), high)
     for _ in range(_NEWTON_STEPS):
         omega: Array = wrightomega(base + log_k)
         excess = s * float(omega.sum()) - total
         if abs(excess) <= 1e-6 * total:
             break
         slope = s * float((omega / (1.0 + omega)).sum())
-        log_k -= float(np.clip(excess / max(slope, 1e-300), -5.0, 5.0))
+        log_k = min(max(log_k - excess / max(slope, 1e-300), low), high)
     return s * omega
 
 
