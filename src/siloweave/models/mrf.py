@@ -9,7 +9,8 @@ Oracle: the tests hold `MRF.marginal` against brute force and against mbi 2.x.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from siloweave.errors import DataError
+from siloweave.errors import DataError, SchemaError
 from siloweave.models.junction_tree import JunctionTree
 from siloweave.models.propagation import Array, Calibrated, Propagation
 from siloweave.models.sampling import sample_given, sample_rows
@@ -156,7 +157,8 @@ class MRF:
             "cliques": json.dumps(list(self.potentials)),
         }
         tables = {
-            str(i): np.ascontiguousarray(table) for i, table in enumerate(self.potentials.values())
+            str(i): np.ascontiguousarray(table, np.float64)
+            for i, table in enumerate(self.potentials.values())
         }
         save_file(tables, str(path), metadata=header)
 
@@ -165,18 +167,32 @@ class MRF:
         """Read a model written by `save`.
 
         Raises:
-            DataError: if the file is missing, cut, or no model of this format.
+            DataError: if the file is missing, cut, no model of this format, or holds tables that
+                no model has.
         """
         try:
             with safe_open(str(path), framework="numpy") as file:
                 header: dict[str, str] = file.metadata() or {}
                 if header.get("format") != _FORMAT:
                     raise DataError(f"{path} is no model file of format {_FORMAT}")
-                domain = Domain(
-                    tuple(json.loads(header["names"])), tuple(json.loads(header["sizes"]))
-                )
-                cliques: Sequence[Clique] = [tuple(c) for c in json.loads(header["cliques"])]
+                cliques = [tuple(c) for c in json.loads(header["cliques"])]
                 tables = {c: file.get_tensor(str(i)) for i, c in enumerate(cliques)}
-                return cls(domain, tables, float(header["total"]))
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            return cls._checked(header, tables)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, SchemaError) as error:
             raise DataError(f"{path} cannot be read as a model: {error}") from error
+
+    @classmethod
+    def _checked(cls, header: Mapping[str, str], tables: Mapping[Clique, Array]) -> MRF:
+        """A model from a file's contents; ValueError where they make none."""
+        names, sizes = (tuple(json.loads(header[part])) for part in ("names", "sizes"))
+        domain, total = Domain(names, sizes), float(header["total"])
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("a column's name is not text")
+        if not 0.0 <= total < math.inf:
+            raise ValueError(f"it stands for {total} rows")
+        for clique, table in tables.items():
+            if clique != domain.canonical(clique):
+                raise ValueError(f"{clique} is not in the order of the columns")
+            if table.dtype != np.float64 or np.isnan(table).any() or np.isposinf(table).any():
+                raise ValueError(f"the table of {clique} is not of numbers")
+        return cls(domain, tables, total)

@@ -2,7 +2,8 @@
 
 Going down the tree, the rows that share a separator value form a stratum; each draws the clique's
 other attributes by systematic sampling (one uniform offset per stratum, evenly spaced points), so
-that every clique's counts are within one of their expectation instead of multinomially spread.
+that a clique's counts are within one of what the separator's counts let expect, instead of
+multinomially spread.
 Each row by itself still has exactly the model's distribution.
 """
 
