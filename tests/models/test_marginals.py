@@ -1,0 +1,105 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from siloweave.models import MRF, JunctionTree
+from siloweave.models.propagation import Propagation
+from tests.models import oracle
+from tests.models.small import all_rows, domain_of, joint, models, random_model, summed
+
+
+def all_cliques(domain):
+    return [c for r in range(1, len(domain.names) + 1) for c in combinations(domain.names, r)]
+
+
+@given(models())
+def test_every_marginal_is_that_of_the_joint_table(model):
+    p = joint(model)
+    for clique in all_cliques(model.domain):
+        expected = model.total * summed(p, model.domain, clique)
+        found = model.marginal(clique)
+        assert found.shape == model.domain.shape(clique)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@given(models())
+def test_log_density_is_that_of_the_joint_table(model):
+    p = joint(model).reshape(-1)
+    found = model.log_density(all_rows(model.domain))
+    np.testing.assert_allclose(np.exp(found), p, rtol=1e-8, atol=1e-290)
+    seen = p > 1e-250
+    np.testing.assert_allclose(found[seen], np.log(p[seen]), rtol=1e-9, atol=1e-9)
+
+
+@given(models())
+def test_the_normaliser_and_the_scopes_of_a_propagation(model):
+    cliques = tuple(model.potentials)
+    plan = Propagation(JunctionTree.build(model.domain, cliques), cliques)
+    run = plan.run([plan.inner(i, model.potentials[c]) for i, c in enumerate(cliques)])
+    log_p = np.zeros(model.domain.sizes)
+    for clique, table in model.potentials.items():
+        axes = [model.domain.size_of(a) if a in clique else 1 for a in model.domain.names]
+        log_p = log_p + table.reshape(axes)
+    top = log_p.max()
+    assert run.log_z == pytest.approx(top + np.log(np.exp(log_p - top).sum()), abs=1e-8)
+    for clique, flat in zip(cliques, run.scopes, strict=True):
+        expected = summed(joint(model), model.domain, clique)
+        np.testing.assert_allclose(plan.table(clique, flat), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_marginals_far_apart_in_a_long_chain():
+    domain = domain_of(3, 2, 4, 2, 3, 2, 3)
+    chain = list(zip(domain.names[:-1], domain.names[1:], strict=True))
+    model = random_model(domain, chain, 5, spread=2.0)
+    for clique in [("a", "g"), ("a", "d", "g"), ("b", "f"), domain.names]:
+        expected = model.total * summed(joint(model), domain, clique)
+        np.testing.assert_allclose(model.marginal(clique), expected, rtol=1e-10)
+    assert model.tree.home(("a", "g")) is None
+
+
+def test_attributes_that_share_no_clique_are_independent():
+    domain = domain_of(2, 3, 2)
+    model = random_model(domain, [("a",), ("b",)], 1, total=10.0)
+    outer = np.multiply.outer(model.marginal(("a",)), model.marginal(("b",))) / 10.0
+    np.testing.assert_allclose(model.marginal(("a", "b")), outer)
+    np.testing.assert_allclose(model.marginal(("c",)), [5.0, 5.0])
+
+
+def test_impossible_cells_stay_impossible():
+    domain = domain_of(2, 2, 2)
+    table = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
+    model = MRF(domain, {("a", "b"): table, ("b", "c"): table}, 4.0)
+    np.testing.assert_array_equal(model.marginal(("a", "c")), [[2.0, 0.0], [0.0, 2.0]])
+    found = model.log_density(all_rows(domain))
+    np.testing.assert_allclose(np.exp(found), joint(model).reshape(-1))
+    assert np.isneginf(found).sum() == 6
+
+
+def test_a_model_in_which_nothing_is_possible_is_an_error():
+    model = MRF(domain_of(2), {("a",): np.full(2, -800.0)}, 1.0)
+    np.testing.assert_allclose(model.marginal(("a",)), [0.5, 0.5])
+    split = {("a", "b"): np.array([[0.0], [-np.inf]]), ("a", "c"): np.array([[-np.inf], [0.0]])}
+    with np.errstate(invalid="ignore"), pytest.raises(FloatingPointError, match="underflow"):
+        MRF(domain_of(2, 1, 1), split, 1.0).marginal(("a",))
+
+
+def test_a_marginal_cannot_be_changed_from_outside():
+    model = random_model(domain_of(2, 2), [("a", "b")], 3)
+    with pytest.raises(ValueError, match="read-only"):
+        model.marginal(("a",))[0] = 0.0
+    with pytest.raises(ValueError, match="shape"):
+        MRF(domain_of(2, 3), {("a", "b"): np.zeros((3, 2))}, 1.0)
+
+
+def test_marginals_are_those_of_mbi():
+    domain = domain_of(3, 2, 4, 3, 2)
+    circle = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("e",)]
+    model = random_model(domain, circle, 7, total=1234.5)
+    wanted = [("a", "b"), ("c", "d"), ("a", "c"), ("b", "d", "e"), ("e",)]
+    potentials = list(model.potentials.items())
+    (answer,) = oracle.ask([oracle.case(domain, model.total, wanted, potentials=potentials)])
+    for clique, table in zip(wanted, answer, strict=True):
+        np.testing.assert_allclose(model.marginal(clique), table, rtol=1e-9)
