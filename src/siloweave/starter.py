@@ -75,8 +75,10 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
     texts = {"study.toml": proposal.study, "schema.json": proposal.schema.to_json() + "\n"}
     there = [name for name in texts if (target / name).exists()]
     if there and not force:
-        raise InputError(f"{' and '.join(str(target / name) for name in there)} already there. "
-                         "Give --force to replace, or --folder for another place.")
+        raise InputError(
+            f"{' and '.join(str(target / name) for name in there)} already there. "
+            "Give --force to replace, or --folder for another place."
+        )
     target.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(target / name, text)
@@ -110,8 +112,10 @@ def _names(paths: Sequence[Path]) -> list[str]:
     names = [path.stem for path in paths]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise RosterError(f"two files are called {twice[0]!r}, and parties are named after their "
-                          "files. Rename one.")
+        raise RosterError(
+            f"two files are called {twice[0]!r}, and parties are named after their "
+            "files. Rename one."
+        )
     return names
 
 
@@ -141,8 +145,12 @@ def _column(tables: Sequence[Table], name: str, kinds: set[str]) -> tuple[Any, A
     parts = [(table.kind(name), table.values(name), table.missing(name)) for table in tables]
     if len(kinds - {"nothing"}) > 1 and not kinds <= {"numbers", "whole numbers", "nothing"}:
         return np.array(
-            [None if gone else str(v) for _, values, missing in parts
-             for v, gone in zip(values.tolist(), missing, strict=True)], dtype=object
+            [
+                None if gone else str(v)
+                for _, values, missing in parts
+                for v, gone in zip(values.tolist(), missing, strict=True)
+            ],
+            dtype=object,
         ), mask
     known = [values for kind, values, _ in parts if kind != "nothing"]
     if not known:

@@ -35,7 +35,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
@@ -47,8 +47,14 @@ if TYPE_CHECKING:
 
 __all__ = ["About", "BudgetTable", "Output", "PartyTable", "SchemaFile", "Study", "close_match"]
 
-_TYPES = {"str": "text", "float": "a number", "int": "a whole number", "array": "a list",
-          "object": "a table", "bool": "true or false"}
+_TYPES = {
+    "str": "text",
+    "float": "a number",
+    "int": "a whole number",
+    "array": "a list",
+    "object": "a table",
+    "bool": "true or false",
+}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
@@ -125,13 +131,17 @@ class Study(_Section, frozen=True):
             _check_name("[[parties]] name", party.name)
         rows = self.output.rows
         if rows is not None and rows < 1:
-            raise InputError(f"[output] rows = {rows} must be 1 or more. Leave it out to get as "
-                             "many rows as the model stands for.")
+            raise InputError(
+                f"[output] rows = {rows} must be 1 or more. Leave it out to get as "
+                "many rows as the model stands for."
+            )
         if self.output.seed < 0:
             raise InputError(f"[output] seed = {self.output.seed} must be 0 or more.")
         if not isinstance(self.method.get("name"), str):
-            raise InputError("[method] needs a name, for example name = \"flaim\". "
-                             "`siloweave list` shows them all.")
+            raise InputError(
+                '[method] needs a name, for example name = "flaim". '
+                "`siloweave list` shows them all."
+            )
         _check_roster(self.study.roster, [party.name for party in self.parties])
         self.terms()
 
@@ -206,14 +216,16 @@ class Study(_Section, frozen=True):
         kind = SYNTHESIZERS.get(name)
         if kind is None:
             near = close_match(name, SYNTHESIZERS)
-            raise InputError(f"[method] name = {name!r} is unknown{near} "
-                             f"Use one of {', '.join(SYNTHESIZERS)}.")
+            raise InputError(
+                f"[method] name = {name!r} is unknown{near} Use one of {', '.join(SYNTHESIZERS)}."
+            )
         given = {key: value for key, value in self.method.items() if key != "name"}
-        _check_keys(given, [field.name for field in fields(kind)], "[method]")
         try:
-            return msgspec.convert(given, kind)
+            return msgspec.convert(_nested(given, kind), kind)
         except msgspec.ValidationError as error:
             raise InputError(_placed(error, "[method]")) from error
+        except InputError as error:
+            raise type(error)(f"[method] {error}") from error
 
     @staticmethod
     def load(path: str | Path) -> "Study":
@@ -231,8 +243,10 @@ class Study(_Section, frozen=True):
         """
         file = Path(path)
         if not file.is_file():
-            raise InputError(f"there is no study file {str(file)!r}. "
-                             "`siloweave init` writes one from CSV or Parquet files.")
+            raise InputError(
+                f"there is no study file {str(file)!r}. "
+                "`siloweave init` writes one from CSV or Parquet files."
+            )
         try:
             text = file.read_text("utf-8")
             return Study.parse(tomllib.loads(text), base=file.parent)
@@ -248,7 +262,8 @@ class Study(_Section, frozen=True):
         Example:
             >>> Study.parse({"study": {"nam": "a"}})
             Traceback (most recent call last):
-            siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes name, roster.
+                ...
+            siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes ...
         """
         sections = {field: None for field in Study.__struct_fields__ if field != "base"}
         _check_keys(data, sections, "the study file")
@@ -263,9 +278,6 @@ class Study(_Section, frozen=True):
         try:
             return msgspec.convert({**data, "base": str(base)}, Study)
         except msgspec.ValidationError as error:
-            cause = error.__cause__
-            if isinstance(cause, InputError):
-                raise cause from None
             raise InputError(_placed(error, "")) from error
 
 
@@ -274,6 +286,21 @@ def _check_keys(given: Mapping[str, Any], known: Any, where: str) -> None:
         if key not in known:
             near = close_match(key, known)
             raise InputError(f"{where} {key} is unknown{near} It takes {', '.join(known)}.")
+
+
+def _nested(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Put the keys of a synthesizer's inner settings where they belong; in the file all lie flat.
+
+    Raises:
+        InputError: A key is unknown.
+    """
+    outer = [field.name for field in fields(kind) if field.name != "settings"]
+    inner = get_type_hints(kind).get("settings")
+    below = [field.name for field in fields(inner)] if inner else []
+    _check_keys(given, [*outer, *below], "[method]")
+    flat = {key: value for key, value in given.items() if key in outer}
+    rest = {key: value for key, value in given.items() if key not in outer}
+    return {**flat, "settings": rest} if rest else flat
 
 
 def close_match(word: str, known: Any) -> str:
@@ -326,8 +353,9 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
         raise RosterError("there is no [[parties]]. Add one for every file of rows.")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise RosterError(f"[[parties]] name = {twice[0]!r} is there twice. "
-                          "Every party needs its own name.")
+        raise RosterError(
+            f"[[parties]] name = {twice[0]!r} is there twice. Every party needs its own name."
+        )
     absent = [name for name in roster if name not in names]
     if absent:
         raise RosterError(
@@ -336,5 +364,7 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
         )
     extra = [name for name in names if roster and name not in roster]
     if extra:
-        raise RosterError(f"[[parties]] name = {extra[0]!r} is not in [study] roster. "
-                          "Add it there, or leave the party out.")
+        raise RosterError(
+            f"[[parties]] name = {extra[0]!r} is not in [study] roster. "
+            "Add it there, or leave the party out."
+        )

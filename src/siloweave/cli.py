@@ -1,0 +1,239 @@
+"""The command line.
+
+Exit codes: 0 done; 2 bad input; 3 a ledger or message was tampered with; 130 interrupted; 1 a bug
+of ours. Results go to standard output, everything else to standard error.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from siloweave import __version__
+from siloweave.errors import InputError, LedgerError, SiloweaveError, WireError
+
+__all__ = ["app", "main"]
+
+#: The command line as Typer sees it.
+app = typer.Typer(
+    name="siloweave",
+    help="One synthetic table from parties that hold parts of it, every release paid for.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+StudyFile = Annotated[Path, typer.Argument(help="The study file.", show_default=True)]
+RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Words after the program's name; those of the process if None.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="siloweave")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+    except KeyboardInterrupt:
+        return _stopped()
+    return 0
+
+
+def _stopped() -> int:
+    sys.stderr.write(
+        "\ninterrupted; what was released is in the ledgers, and the same command goes on\n"
+    )
+    return 130
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn errors a user can cause into one message and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(_stopped()) from None
+    except (SiloweaveError, OSError) as error:
+        from siloweave.cli_output import complain
+
+        complain(str(error))
+        tampered = isinstance(error, LedgerError | WireError)
+        usual = isinstance(error, InputError | OSError)
+        raise typer.Exit(3 if tampered else 2 if usual else 1) from None
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"siloweave {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """One synthetic table from parties that hold parts of it, every release paid for."""
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where to put everything.")] = Path("siloweave-demo"),
+    split: Annotated[
+        Literal["clusters", "iid"],
+        typer.Option(help="Rows over parties: like rows together, or at random."),
+    ] = "clusters",
+    json: AsJson = False,
+) -> None:
+    """Weave the embedded census table from four parties: table, ledgers and report."""
+    with _reported():
+        from siloweave.cli_output import Progress, print_summary
+        from siloweave.demo import prepare
+        from siloweave.runs import execute
+        from siloweave.study import Study
+
+        with Progress(quiet=json) as progress:
+            path = prepare(folder, split=split, progress=progress)
+            summary, before = execute(Study.load(path), progress=progress)
+        print_summary(summary, json=json, before=before, study=path)
+
+
+@app.command()
+def init(
+    files: Annotated[list[Path], typer.Argument(help="CSV or Parquet, one file for each party.")],
+    folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
+    name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Write a first study.toml and schema.json for files that you may see."""
+    with _reported():
+        from siloweave.cli_output import print_proposal
+        from siloweave.starter import propose, write_proposal
+
+        proposal = propose(files, folder=folder, name=name)
+        print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
+
+
+@app.command()
+def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
+    """Foretell memory, time, bytes and epsilon for each party, before a row is read."""
+    with _reported():
+        from siloweave.checks import foretell
+        from siloweave.cli_output import print_forecast
+        from siloweave.study import Study
+
+        print_forecast(foretell(Study.load(study)), json=json)
+
+
+@app.command()
+def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
+    """Run a study; the same command goes on with a run that was cut short."""
+    with _reported():
+        from siloweave.cli_output import Progress, print_summary
+        from siloweave.runs import execute
+        from siloweave.study import Study
+
+        plan = Study.load(study)
+        with Progress(quiet=json) as progress:
+            summary, before = execute(plan, progress=progress)
+        print_summary(summary, json=json, before=before, study=study)
+
+
+@app.command()
+def sample(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(help="column=value, to fix a column; may be given several times."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same one gives the same rows.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Draw rows from a finished run's model; costs no privacy."""
+    with _reported():
+        from siloweave.algorithms.fitted import Fitted
+        from siloweave.cli_output import print_result
+        from siloweave.conditions import parse_given, sample_given
+        from siloweave.runs import open_run
+        from siloweave.tables.read import write
+
+        open_run(run)
+        fitted = Fitted.load(run / "model")
+        fixed = parse_given(given or [], fitted.encoder.schema)
+        if fixed:
+            table = sample_given(fitted, fixed, rows, key=seed)
+        else:
+            table = fitted.sample_table(rows, seed=seed)
+        write(table, out)
+        print_result(
+            {"file": str(out), "rows": table.num_rows, "private": fitted.private},
+            f"{table.num_rows:,} rows in {out}",
+            json=json,
+        )
+
+
+@app.command()
+def report(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")],
+    audience: Annotated[
+        Literal["public", "owner"],
+        typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
+    ] = "public",
+    json: AsJson = False,
+) -> None:
+    """Make a finished run's report again."""
+    with _reported():
+        from siloweave.cli_output import print_result
+        from siloweave.runs import make_report
+
+        make_report(run, out, audience)
+        print_result(
+            {"file": str(out), "audience": audience}, f"the {audience}'s report is {out}", json=json
+        )
+
+
+@app.command()
+def ledger(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or one ledger file.")],
+    party: Annotated[str | None, typer.Option(help="Only this party, with every entry.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Recompute epsilon at this delta; the run's if not given.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Verify ledgers, show what was released, and recompute epsilon from it."""
+    with _reported():
+        from siloweave.audit_trail import read_ledgers
+        from siloweave.cli_output import print_ledgers
+
+        print_ledgers(
+            read_ledgers(run, party=party, delta=delta), json=json, entries=party is not None
+        )
+
+
+@app.command("list")
+def list_all(json: AsJson = False) -> None:
+    """Show every synthesizer: split, family, guarantee, trust, paper."""
+    with _reported():
+        from siloweave.algorithms.synthesizers import SYNTHESIZERS
+        from siloweave.cli_output import print_methods
+
+        print_methods({name: kind.info for name, kind in SYNTHESIZERS.items()}, json=json)

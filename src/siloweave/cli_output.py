@@ -1,0 +1,287 @@
+"""What the command line shows: tables for people, JSON for programs, progress for the patient."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table as Grid
+
+from siloweave.audit_trail import Reading, Trail
+from siloweave.checks import Forecast
+from siloweave.runs import Summary, spelled
+from siloweave.starter import Proposal
+
+__all__ = [
+    "Progress",
+    "complain",
+    "print_forecast",
+    "print_ledgers",
+    "print_methods",
+    "print_proposal",
+    "print_result",
+    "print_summary",
+]
+
+_PARTIES = 12  # shown one by one; of more, the most expensive
+
+
+def _out() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def complain(message: str) -> None:
+    """Say on standard error what went wrong."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(message)}")
+
+
+def _json(value: Any) -> None:
+    data = msgspec.json.format(msgspec.json.encode(spelled(value)), indent=2)
+    _out().print(data.decode(), markup=False)
+
+
+class Progress:
+    """A progress bar on standard error; one line a stage where that is no terminal.
+
+    Args:
+        quiet: Show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._bars = Bars(
+            TextColumn("{task.description:<24}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=quiet or not self._console.is_terminal,
+        )
+        self._task = self._bars.add_task("starting", total=1.0)
+        self._stage = ""
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def __call__(self, text: str, done: float) -> None:
+        """Show a stage and the share that is done, from 0 to 1."""
+        if not self._console.is_terminal and text != self._stage:
+            self._console.print(text)
+        self._stage = text
+        self._bars.update(self._task, description=text, completed=min(max(done, 0.0), 1.0))
+
+
+def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
+    """One small result."""
+    if json:
+        _json(data)
+    else:
+        _out().print(escape(text))
+
+
+def print_summary(summary: Summary, *, json: bool, before: bool, study: Path) -> None:
+    """What a run cost and where its files are."""
+    if json:
+        _json({**msgspec.to_builtins(summary), "finished_before": before})
+        return
+    console = _out()
+    if before:
+        console.print(f"This run had finished ({summary.finished}); nothing was released again.")
+    protection = f"ε = {summary.epsilon:.4g} of {summary.epsilon_allowed:g}"
+    if not summary.private:
+        console.print("[bold red]NOT PRIVATE[/]: see the report for why.")
+    console.print(
+        f"[bold]{escape(summary.study)}[/]: {summary.rows:,} synthetic rows from "
+        f"{_count(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
+    )
+    console.print(
+        f"It cost {protection} at δ = {summary.delta:g} for each {escape(summary.unit)} "
+        f"({summary.relation.replace('_', '/')}, guarantee: {summary.guarantee}), "
+        f"in {summary.rounds} questions to the parties and {sum(summary.seconds.values()):.0f} s."
+    )
+    grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
+    for party in _dearest(summary):
+        grid.add_row(
+            escape(party.name),
+            f"{party.epsilon:.4g}",
+            str(party.releases),
+            _bytes(party.bytes_sent),
+            _bytes(party.bytes_received),
+        )
+    console.print(grid)
+    if len(summary.parties) > _PARTIES:
+        console.print(f"(the {_PARTIES} that spent most of {len(summary.parties)})")
+    files = Grid.grid(padding=(0, 2))
+    for what, path in summary.files.items():
+        files.add_row(what, escape(path))
+    console.print(files)
+    run = Path(summary.files["report"]).parent
+    console.print(
+        f"Next: [bold]siloweave ledger {_quoted(run)}[/], or change "
+        f"{escape(str(study))} and choose another folder in it."
+    )
+
+
+def print_forecast(found: Forecast, *, json: bool) -> None:
+    """What a run would take."""
+    if json:
+        _json(found)
+        return
+    console = _out()
+    console.print(
+        f"[bold]{escape(found.study)}[/]: {escape(found.method)}, "
+        f"{_count(len(found.parties), 'party', 'parties')}, {found.rounds} rounds"
+    )
+    grid = _grid("what", ">at most")
+    grid.add_row(f"ε of each party, at δ = {found.delta:g}", f"{found.epsilon_per_party:g}")
+    grid.add_row("memory, all parties in one process", f"{found.memory_mb:,.0f} MB")
+    grid.add_row("time, on two cores, roughly", _time(found.seconds))
+    grid.add_row("bytes to and from each party", _bytes(found.bytes_per_party))
+    grid.add_row("queries in the workload", f"{found.workload_queries:,}")
+    grid.add_row("cells of the workload's closure", f"{found.workload_cells:,}")
+    grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
+    grid.add_row("largest query", escape(", ".join(found.largest_query)))
+    console.print(grid)
+    console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
+    if found.resumes:
+        console.print(
+            f"This run began before: {found.resumes} releases are paid for, and it goes "
+            "on from there."
+        )
+    for warning in found.warnings:
+        console.print(f"[yellow]look at this first:[/] {escape(warning)}")
+    console.print("No row was counted and nothing was written.")
+
+
+def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
+    """What `init` wrote, and which facts must be reviewed."""
+    study, schema = (str(path) for path in paths)
+    if json:
+        _json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
+        return
+    console = _out()
+    grid = _grid("column", "taken from the rows")
+    for column, facts in proposal.review:
+        grid.add_row(escape(column), escape(facts))
+    console.print(grid)
+    console.print(f"Wrote {escape(study)} and {escape(schema)}.")
+    console.print(
+        "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "
+        "Correct each to what was known beforehand, and delete its from_data."
+    )
+    console.print(f"Then: [bold]siloweave check {_quoted(paths[0])}[/]")
+
+
+def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
+    """Verified ledgers; with their entries if asked, or if there is only one."""
+    if json:
+        _json(trail)
+        return
+    console = _out()
+    grid = _grid("party", ">entries", f">ε at δ = {trail.delta:g}", "chain", "file")
+    for ledger in trail.ledgers:
+        state = f"whole ({ledger.note})" if ledger.note else "whole"
+        grid.add_row(
+            escape(ledger.party),
+            str(len(ledger.entries)),
+            f"{ledger.epsilon:g}",
+            escape(state),
+            escape(ledger.file),
+        )
+    console.print(grid)
+    if entries or len(trail.ledgers) == 1:
+        for ledger in trail.ledgers:
+            _print_entries(console, ledger)
+    else:
+        console.print("--party NAME shows every entry.")
+    console.print("Every line's hash was checked, and ε recomputed from the events.")
+
+
+def _print_entries(console: Console, ledger: Reading) -> None:
+    grid = _grid(">#", "step", "what", "to", "mechanism", ">ρ")
+    for line in ledger.entries:
+        cost = "∞" if line.rho is None else f"{line.rho:.3g}"
+        grid.add_row(
+            str(line.index),
+            escape(line.step),
+            escape(line.what),
+            escape(line.to),
+            escape(_event(line.event)),
+            cost,
+        )
+    console.print(grid)
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    facts = (
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in event.items()
+        if name != "type" and (name, value) != ("count", 1)
+    )
+    return f"{str(event['type']).replace('_', ' ')}: {', '.join(facts)}".replace("_", " ")
+
+
+def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
+    """Every synthesizer."""
+    if json:
+        _json({name: msgspec.to_builtins(info) for name, info in methods.items()})
+        return
+    console = Console(highlight=False)
+    grid = _grid("name", "split", "family", "guarantee", "trust", "paper")
+    for name, info in methods.items():
+        grid.add_row(name, info.split, info.family, info.guarantee, info.trust, escape(info.paper))
+    console.print(grid)
+
+
+def _grid(*heads: str) -> Grid:
+    """A table with these heads; ``>`` in front aligns a column to the right."""
+    grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads:
+        right = head.startswith(">")
+        grid.add_column(
+            head.removeprefix(">"), justify="right" if right else "left", overflow="fold"
+        )
+    return grid
+
+
+def _dearest(summary: Summary) -> Sequence[Any]:
+    if len(summary.parties) <= _PARTIES:
+        return summary.parties
+    return sorted(summary.parties, key=lambda party: -party.epsilon)[:_PARTIES]
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _quoted(path: Path) -> str:
+    text = str(path)
+    return escape(f"'{text}'" if " " in text else text)

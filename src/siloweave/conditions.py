@@ -1,0 +1,132 @@
+"""Rows drawn from a fitted model with some columns fixed to given values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from siloweave.errors import InputError
+from siloweave.study import close_match
+from siloweave.tables.codes import Encoder
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
+
+__all__ = ["parse_given", "sample_given"]
+
+
+def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
+    """Read ``column=value`` texts by the schema.
+
+    Args:
+        items: For example ``["age=40", "sex=Female"]``; an empty value means missing.
+        schema: What the columns hold.
+
+    Returns:
+        Column to value; None for missing.
+
+    Raises:
+        InputError: A column is unknown or given twice, or its value does not fit.
+
+    Example:
+        >>> parse_given(["age=40"], Schema((Column("age", "integer", low=0, high=99),)))
+        {'age': 40}
+    """
+    given: dict[str, Any] = {}
+    for item in items:
+        name, sign, text = item.partition("=")
+        if not sign:
+            raise InputError(f"--given {item!r} must read column=value.")
+        if name not in schema.names:
+            raise InputError(
+                f"--given {item!r}: there is no column {name!r}{close_match(name, schema.names)}"
+            )
+        if name in given:
+            raise InputError(f"--given names column {name!r} twice; give one value.")
+        given[name] = _value(schema[name], text, item)
+    return given
+
+
+def _value(column: Column, text: str, item: str) -> Any:
+    if column.kind == "id":
+        raise InputError(f"--given {item!r}: ids are made up anew; leave this column out.")
+    if text == "" and "" not in column.categories:
+        if not column.missing:
+            raise InputError(f"--given {item!r}: this column has no missing values; give one.")
+        return None
+    if column.kind == "categorical":
+        known = {str(category): category for category in column.categories}
+        if text not in known:
+            end = close_match(text, known)
+            raise InputError(
+                f"--given {item!r}: not a category of {column.name!r}{end} "
+                f"It has {', '.join(known)}."
+            )
+        return known[text]
+    try:
+        if column.kind == "boolean":
+            return {"true": True, "false": False}[text.lower()]
+        if column.kind == "datetime":
+            return np.datetime64(text, "us")
+        return int(text) if column.kind == "integer" else float(text)
+    except (ValueError, KeyError):
+        kind = {
+            "boolean": "true or false",
+            "datetime": "an ISO-8601 time",
+            "integer": "a whole number",
+            "continuous": "a number",
+        }[column.kind]
+        raise InputError(f"--given {item!r}: the value must be {kind}.") from None
+
+
+def sample_given(fitted: Any, given: Mapping[str, Any], num_rows: int, *, key: Key) -> Table:
+    """Draw rows in which some columns have given values.
+
+    A number stands for its bin when the other columns are drawn, and comes back as given.
+
+    Args:
+        fitted: What `siloweave.load` returned.
+        given: Column to value, from `parse_given`.
+        num_rows: How many.
+        key: Seed or key.
+
+    Returns:
+        The rows, columns in schema order.
+
+    Raises:
+        SchemaError: A value is out of bounds.
+        DataError: The model gives the values probability 0.
+    """
+    encoder: Encoder = fitted.encoder
+    known = {
+        name: np.full(num_rows, _code(encoder, name, value), dtype=np.int64)
+        for name, value in given.items()
+    }
+    codes = fitted.model.sample_given(known, key=fold_in(key, "given"))
+    drawn = encoder.decode(codes, key=fold_in(key, "decode"))
+    columns: dict[str, tuple[Any, Any]] = {}
+    for name in drawn.names:
+        values, mask = drawn.values(name), drawn.missing(name)
+        if given.get(name) is not None:
+            values = np.array(values)
+            values[:] = _as(values, given[name], encoder.schema[name])
+        columns[name] = (values, mask)
+    return Table.from_columns(columns, drawn)
+
+
+def _as(values: np.ndarray, value: Any, column: Column) -> Any:
+    if column.kind == "datetime" and values.dtype == object:
+        moment = value.astype("datetime64[us]").item()
+        return moment.strftime(column.format) if column.format else moment.isoformat()
+    return value
+
+
+def _code(encoder: Encoder, name: str, value: Any) -> int:
+    """The code of one value, by an encoder of that column alone."""
+    column = encoder.schema[name]
+    per = {k: v for k, v in (encoder.bins_per_column or {}).items() if k == name}
+    alone = Encoder(Schema((column,)), bins=encoder.bins, bins_per_column=per)
+    if value is None:
+        return alone.domain.size_of(name) - 1
+    array = np.array([value], dtype=object if isinstance(value, str) else None)
+    return int(alone.encode(Table.from_columns({name: (array, None)})).column(name)[0])
