@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -115,14 +116,14 @@ def hello(request: Hello, site: Site[Codes]) -> Greeting:
     return Greeting(site.mask_key(), Public(domain.names, why), Public(domain.sizes, why))
 
 
-def relation_of(site: Site[Codes]) -> Relation:
+def relation_of(site: Site[Any]) -> Relation:
     """The neighbouring relation that this party's budget is stated in."""
     return site.ledger.limit.relation if site.ledger.limit else Relation.ADD_REMOVE
 
 
 def masked_reply(
     request: Cohort,
-    site: Site[Codes],
+    site: Site[Any],
     tables: Sequence[npt.NDArray[np.int64]],
     what: str,
     *,

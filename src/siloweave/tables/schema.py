@@ -42,6 +42,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         other: The category that stands for every unseen one; it must be in ``categories``.
         format: How a datetime column is written as text (``strptime`` codes).
         from_data: Which facts were taken from data and not yet reviewed.
+        learned: Which facts were learned privately, and are in the parties' ledgers. All others
+            are declared.
 
     Raises:
         SchemaError: When the facts contradict each other.
@@ -60,6 +62,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     other: Category | None = None
     format: str | None = None
     from_data: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -69,11 +72,12 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"column {self.name!r}: kind={self.kind!r} is unknown; "
                 f"use one of {', '.join(_KINDS)}"
             )
-        unknown = set(self.from_data) - set(_FACTS)
-        if unknown:
-            raise SchemaError(
-                f"column {self.name!r}: from_data names {sorted(unknown)}; facts are {_FACTS}"
-            )
+        for origin in ("from_data", "learned"):
+            unknown = set(getattr(self, origin)) - set(_FACTS)
+            if unknown:
+                raise SchemaError(
+                    f"column {self.name!r}: {origin} names {sorted(unknown)}; facts are {_FACTS}"
+                )
         if self.format is not None and self.kind != "datetime":
             raise SchemaError(f"column {self.name!r}: only a datetime column has a format")
         self._check_categories()
@@ -294,7 +298,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def differences(self, other: "Schema") -> list[str]:
         """Say in words where two schemas differ, one line per fact; empty when they agree.
 
-        Where a fact came from (``from_data``) is not a difference.
+        Where a fact came from (``from_data``, ``learned``) is not a difference.
         """
         lines = []
         mine, theirs = set(self.names), set(other.names)
@@ -324,8 +328,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return Schema(tuple(self[name] for name in names))
 
     def digest(self) -> str:
-        """Return 32 hex digits that agree exactly when the facts do (``from_data`` aside)."""
-        facts = msgspec.json.encode(self.declared().columns)
+        """Return 32 hex digits that agree exactly when the facts do, wherever they came from."""
+        bare = [msgspec.structs.replace(c, from_data=(), learned=()) for c in self.columns]
+        facts = msgspec.json.encode(bare)
         return blake2b(facts, digest_size=16).hexdigest()
 
 

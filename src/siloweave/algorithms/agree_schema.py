@@ -1,0 +1,377 @@
+"""Agreeing on one schema: declared facts are compared, facts left open are learned and paid for.
+
+Categories: Korolova, Kenthapadi, Mishra & Ntoulas 2009, "Releasing search queries and clicks
+privately" (a value is named if its noisy count passes a threshold), with the Gaussian noise of
+Desfontaines, Voss, Gipson & Mandayam 2022, "Differentially private partition selection", section 3.
+Bounds: Wilson, Zhang, Lam, Desfontaines, Simmons-Marengo & Gipson 2020, "Differentially private
+SQL with bounded user contribution", section 5.1.1 (ApproxBounds).
+
+The study's schema leaves open the categories of a categorical column whose only category is its
+`other`, and the bounds of an integer or continuous column that has neither.
+
+**Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
+coordinator, the other parties and everyone who sees the schema. A row holds one value of a column.
+Each party names the values of its own rows whose noisy count reaches a threshold: its ledger pays
+zCDP for the noise, and the probability with which a single row's value is named comes out of its
+delta. Bounds come from a masked, noisy histogram of magnitudes over public bins, whose edges are
+powers of two; a row is in one bin of every open column. Parties may pool what they know up to
+`tolerated` of them. Assumed public: the roster, the declared facts, types of columns (a table that
+does not fit them is refused), which facts are open. Departures: the histogram's threshold is
+post-processing, chosen so that no empty bin of any column passes but once in a thousand runs; the
+values that do not reach the threshold at any single party become `other`, though all parties
+together may hold enough of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log, sqrt
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from siloweave.algorithms.secure_sum import (
+    Cohort,
+    Counts,
+    masked_reply,
+    noisy_sums,
+    relation_of,
+)
+from siloweave.errors import InputError, SchemaError
+from siloweave.federation.messages import Public, Released, Reply, Request
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import marginal_sensitivity
+from siloweave.privacy.calibrate import share_sigma
+from siloweave.privacy.events import ThresholdGaussian
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Category, Column, Schema
+
+__all__ = [
+    "PARTY",
+    "Holding",
+    "Learning",
+    "agree_schema",
+    "clipped",
+    "magnitudes",
+    "open_facts",
+]
+
+_LONGEST = 256  # characters of a value that may be named
+_LOWEST = -64  # continuous: below 2^-64 in size counts as 0
+_HIGHEST = 62  # 2^62 and above falls into the last bin
+_FALSE = 1e-3  # probability with which any empty bin passes for one that holds rows
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a party brings: its rows, and the facts that it declares about them.
+
+    Attributes:
+        table: The rows.
+        schema: Declared facts; open ones are left open, see `open_facts`.
+    """
+
+    table: Table
+    schema: Schema
+
+
+# Messages
+
+
+class Declaration(Reply, frozen=True):
+    """A party's key for masks and its declared schema as JSON."""
+
+    key: Public[bytes]
+    schema: Public[str]
+
+
+class Declare(Request[Declaration], frozen=True):
+    """What do you declare?"""
+
+
+class Named(Reply, frozen=True):
+    """Per column, the values that enough of a party's rows hold; sorted."""
+
+    values: tuple[Released[tuple[Category, ...]], ...]
+
+
+class Name(Request[Named], frozen=True):
+    """Name the values of these columns whose noisy count reaches the threshold."""
+
+    columns: tuple[Column, ...]
+    sigma: float
+    threshold: int
+
+
+class Magnitudes(Cohort, frozen=True):
+    """Count how large the numbers in these columns are."""
+
+    columns: tuple[Column, ...]
+
+
+# Party
+
+
+def declare(request: Declare, site: Site[Holding]) -> Declaration:
+    """The party's own facts; one that came from its rows and was not reviewed stays here."""
+    unreviewed = [c.name for c in site.rows.schema.columns if c.from_data]
+    if unreviewed:
+        raise SchemaError(
+            f"party {site.name!r}: facts about {', '.join(unreviewed)} were taken from data; "
+            "review them and call Schema.declared, or leave them open to be learned privately"
+        )
+    return Declaration(site.mask_key(), Public(site.rows.schema.to_json(), "declared by its owner"))
+
+
+def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[np.int64]]:
+    """Values of a column in order, and how many rows hold each; `other` and long texts left out."""
+    found, counts = table.counts(column.name)
+    if found and type(found[0]) is not type(column.other):
+        raise SchemaError(
+            f"column {column.name!r} holds {table.kind(column.name)}, and its other="
+            f"{column.other!r} is of another type; declare an `other` of the column's type"
+        )
+    pairs = sorted(
+        (v, n)
+        for v, n in zip(found, counts, strict=True)
+        if v != column.other and not (isinstance(v, str) and len(v) > _LONGEST)
+    )
+    return [v for v, _ in pairs], np.array([n for _, n in pairs], dtype=np.int64)
+
+
+def name(request: Name, site: Site[Holding]) -> Named:
+    """Values whose count plus discrete Gaussian noise reaches the threshold, column by column."""
+    event = ThresholdGaussian(
+        sigma=request.sigma,
+        sensitivity=marginal_sensitivity(relation_of(site), norm="l2"),
+        threshold=request.threshold,
+    )
+
+    def draw(column: Column) -> tuple[Category, ...]:
+        values, counts = _values(site.rows.table, column)
+        noisy = mechanisms.add_gaussian(counts, request.sigma, entropy=site.entropy)
+        return tuple(v for v, y in zip(values, noisy, strict=True) if y >= request.threshold)
+
+    return Named(
+        tuple(
+            site.release(event, f"frequent values of {c.name}", lambda c=c: draw(c))  # type: ignore[misc]
+            for c in request.columns
+        )
+    )
+
+
+def magnitudes(column: Column) -> npt.NDArray[np.float64]:
+    """Public bin edges: 0 in the middle, powers of two on both sides; lower edges inclusive.
+
+    Returns:
+        Positive edges 2^k, ascending. Bin 0 holds |x| < first edge; bin ±i the numbers of that
+        sign with edge[i - 1] <= |x| < edge[i]; the last ones all that are larger.
+    """
+    lowest = 0 if column.kind == "integer" else _LOWEST
+    return np.ldexp(1.0, np.arange(lowest, _HIGHEST + 1))
+
+
+def _histogram(table: Table, column: Column) -> npt.NDArray[np.int64]:
+    """Rows per bin, the most negative first; missing ones are in none."""
+    edges = magnitudes(column)
+    read = table.integers if column.kind == "integer" else table.floats
+    numbers, missing = read(column.name)
+    x = np.asarray(numbers, dtype=np.float64)[~missing]
+    x = x[~np.isnan(x)]
+    place = np.searchsorted(edges, np.abs(x), side="right") * np.sign(x).astype(np.int64)
+    return np.bincount(place + edges.size, minlength=2 * edges.size + 1)
+
+
+def measure(request: Magnitudes, site: Site[Holding]) -> Counts:
+    """The party's part of the histograms, with its share of the noise."""
+    tables = [_histogram(site.rows.table, c) for c in request.columns]
+    what = "how large numbers are: " + ", ".join(c.name for c in request.columns)
+    return masked_reply(request, site, tables, what, contributes=len(tables))
+
+
+PARTY: Handlers = {Declare: declare, Name: name, Magnitudes: measure}
+"""A party's side of agreeing on a schema; its rows are a `Holding`."""
+
+
+# Coordinator
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What a row pays at most for facts that are left open.
+
+    Attributes:
+        rho: zCDP, shared evenly by the open columns.
+        delta: Probability with which some value of a single row is named, shared evenly by the
+            columns with open categories; it comes out of the party's delta.
+        tolerated: Parties that may pool what they know with the coordinator.
+        unit: L2 sensitivity of a count table under the budget's relation.
+    """
+
+    rho: float
+    delta: float
+    tolerated: int = 1
+    unit: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.rho > 0:
+            raise InputError(f"Learning: rho={self.rho} must be greater than 0")
+        if not 0 < self.delta < 1:
+            raise InputError(f"Learning: delta={self.delta} must lie strictly between 0 and 1")
+
+    def threshold(self, sigma: float, columns: int) -> int:
+        """Least noisy count at which a value is named, for this many columns."""
+        return ceil(2 + 1e-6 - sigma * NormalDist().inv_cdf(self.delta / columns))
+
+
+def open_facts(schema: Schema) -> dict[str, tuple[str, ...]]:
+    """Which facts a study's schema leaves open, by column.
+
+    Example:
+        >>> town = Column("town", "categorical", categories=("?",), other="?")
+        >>> open_facts(Schema((town, Column("age", "integer"))))
+        {'town': ('categories',), 'age': ('low', 'high')}
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for c in schema.columns:
+        if c.kind == "categorical" and c.categories == (c.other,):
+            found[c.name] = ("categories",)
+        elif c.kind in ("integer", "continuous") and c.low is None and c.high is None:
+            found[c.name] = ("low", "high")
+    return found
+
+
+def agree_schema(parties: Parties, schema: Schema, learning: Learning | None = None) -> Schema:
+    """Agree on one schema.
+
+    Args:
+        parties: Who holds the rows, as `Holding`.
+        schema: The study's facts; see `open_facts` for those that it leaves open.
+        learning: What open facts may cost; every party's ledger has the last word.
+
+    Returns:
+        The schema, with ``learned`` naming the facts that were paid for; all others are declared.
+
+    Raises:
+        SchemaError: a party declares something else, nothing may be spent on open facts, or too
+            few rows hold a number in a column.
+    """
+    keys = _compare(parties, schema)
+    facts = open_facts(schema)
+    if facts and learning is None:
+        raise SchemaError(
+            f"the schema leaves facts open: {', '.join(facts)}; declare them, or give "
+            "Learning(rho, delta) to learn them privately"
+        )
+    if not facts or learning is None:
+        return schema
+    share = learning.rho / len(facts)
+    wide = [schema[a] for a, f in facts.items() if f == ("categories",)]
+    numeric = [schema[a] for a, f in facts.items() if f != ("categories",)]
+    known: dict[str, Column] = {}
+    if wide:
+        known |= _categories(parties, wide, learning, share)
+    if numeric:
+        known |= _bounds(parties, keys, numeric, learning, share)
+    return Schema(tuple(known.get(c.name, c) for c in schema.columns))
+
+
+def _compare(parties: Parties, schema: Schema) -> dict[str, bytes]:
+    """Every party's key; raises SchemaError with all differences, party by party."""
+    keys, problems = {}, []
+    for party, reply in zip(parties.roster, parties.ask(Declare()), strict=True):
+        keys[party] = reply.key.value
+        theirs = Schema.from_json(reply.schema.value)
+        problems += [f"party {party!r}, {line}" for line in schema.differences(theirs)]
+    if problems:
+        raise SchemaError(
+            "parties declare other facts than the study (the study is the first, the party the "
+            f"second): {'; '.join(problems)}. Give all parties one schema"
+        )
+    return keys
+
+
+def _categories(
+    parties: Parties, columns: Sequence[Column], learning: Learning, rho: float
+) -> dict[str, Column]:
+    """The union of what the parties named, and `other`; `rho` for each column."""
+    sigma = max(1.0, learning.unit / sqrt(2 * rho))
+    threshold = learning.threshold(sigma, len(columns))
+    replies = parties.ask(Name(tuple(columns), sigma, threshold))
+    known = {}
+    for i, column in enumerate(columns):
+        named = {v for r in replies for v in r.values[i].value} - {column.other}
+        wrong = [v for v in named if type(v) is not type(column.other)]
+        if wrong or column.other is None:
+            raise SchemaError(f"column {column.name!r}: a party named values of another type")
+        values = (*sorted(named), column.other)
+        known[column.name] = replace(column, categories=values, learned=("categories",))
+    return known
+
+
+def _bounds(
+    parties: Parties,
+    keys: dict[str, bytes],
+    columns: Sequence[Column],
+    learning: Learning,
+    rho: float,
+) -> dict[str, Column]:
+    """Edges of the outermost bins that hold rows beyond what noise explains; `rho` for each."""
+    shapes = [(2 * magnitudes(c).size + 1,) for c in columns]
+    bins, tolerated = sum(size for (size,) in shapes), min(learning.tolerated, len(keys) - 1)
+    share = share_sigma(
+        rho * len(columns),
+        sensitivity=learning.unit * sqrt(len(columns)),
+        shares=len(keys),
+        tolerated=tolerated,
+        dimension=bins,
+    )
+    tables = noisy_sums(parties, Magnitudes(keys, share, tolerated, tuple(columns)), shapes)
+    least = share * sqrt(len(keys)) * sqrt(2 * log(bins / _FALSE))
+    known = {}
+    for column, table in zip(columns, tables, strict=True):
+        (there,) = np.nonzero(table > least)
+        if not there.size:
+            raise SchemaError(
+                f"column {column.name!r}: no size of number is held by more than {least:.0f} rows, "
+                "the noise at this budget; declare its bounds, or spend more on learning them"
+            )
+        first, last = (int(i) - magnitudes(column).size for i in there[[0, -1]])
+        low, high = -_edge(column, -first), _edge(column, last)
+        known[column.name] = replace(column, low=low, high=high, learned=("low", "high"))
+    return known
+
+
+def _edge(column: Column, place: int) -> int | float:
+    """Largest number of a signed bin: its outer edge, or its inner one when it is negative."""
+    edges = magnitudes(column)
+    if place == 0:
+        return 0
+    edge = float(-edges[-place - 1] if place < 0 else edges[min(place, edges.size - 1)])
+    if column.kind == "continuous":
+        return edge
+    return int(edge) - 1 if place > 0 else max(int(edge), 1 - 2**_HIGHEST)
+
+
+def clipped(table: Table, schema: Schema) -> Table:
+    """Rows with numbers moved inside bounds that were learned; declared bounds are left alone.
+
+    Example:
+        >>> age = Column("age", "integer", low=0, high=63, learned=("low", "high"))
+        >>> table = Table.from_columns({"age": (np.array([40, 99]), None)})
+        >>> clipped(table, Schema((age,))).values("age").tolist()
+        [40, 63]
+    """
+    columns = {a: (table.values(a), table.missing(a)) for a in table.names}
+    for c in schema.columns:
+        if {"low", "high"} <= set(c.learned):
+            numbers, missing = (
+                table.integers(c.name) if c.kind == "integer" else table.floats(c.name)
+            )
+            columns[c.name] = (np.clip(numbers, c.low, c.high), missing)
+    return Table.from_columns(columns, like=table)
