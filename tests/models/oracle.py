@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-ITERATIONS = 2000
+ITERATIONS = 1000
 
 
 def ask(cases):
