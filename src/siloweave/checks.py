@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.runs import check_roster, spent
+from siloweave.runs import check_roster, has_finished, spent
 from siloweave.starter import same_columns
 from siloweave.study import PartyTable, Study
 from siloweave.tables.files import csv_header, table_file
@@ -38,6 +38,7 @@ class Forecast(msgspec.Struct, frozen=True):
         largest_query: Columns of the largest query.
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
+        finished: Whether it has finished, so that running it does nothing.
     """
 
     study: str
@@ -57,6 +58,7 @@ class Forecast(msgspec.Struct, frozen=True):
     largest_query: tuple[str, ...]
     warnings: tuple[str, ...]
     resumes: int
+    finished: bool
 
 
 def foretell(study: Study) -> Forecast:
@@ -84,7 +86,7 @@ def foretell(study: Study) -> Forecast:
     found = predict(synth, schema, len(study.parties), budget)
     return Forecast(
         study.study.name,
-        synth.info.name,
+        synth.info.title,
         synth.info.guarantee,
         synth.info.trust,
         study.names,
@@ -100,6 +102,7 @@ def foretell(study: Study) -> Forecast:
         tuple(found.largest_query),
         tuple(_warnings(study, schema, synth)),
         resumes,
+        has_finished(study),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from siloweave import __version__
+import siloweave
 from siloweave.errors import InputError, LedgerError, SiloweaveError, WireError
 
 __all__ = ["app", "main"]
@@ -76,7 +76,7 @@ def _reported() -> Iterator[None]:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"siloweave {__version__}")
+        typer.echo(f"siloweave {siloweave.__version__}")
         raise typer.Exit
 
 

@@ -32,7 +32,8 @@ _PARTIES = 12  # shown one by one; of more, the most expensive
 
 
 def _out() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)
 
 
 def complain(message: str) -> None:
@@ -103,7 +104,7 @@ def print_summary(summary: Summary, *, json: bool, before: bool, study: Path) ->
     console = _out()
     if before:
         console.print(f"This run had finished ({summary.finished}); nothing was released again.")
-    protection = f"ε = {summary.epsilon:.4g} of {summary.epsilon_allowed:g}"
+    protection = f"ε = {summary.epsilon:.7g} of {summary.epsilon_allowed:g}"
     if not summary.private:
         console.print("[bold red]NOT PRIVATE[/]: see the report for why.")
     console.print(
@@ -119,7 +120,7 @@ def print_summary(summary: Summary, *, json: bool, before: bool, study: Path) ->
     for party in _dearest(summary):
         grid.add_row(
             escape(party.name),
-            f"{party.epsilon:.4g}",
+            f"{party.epsilon:.7g}",
             str(party.releases),
             _bytes(party.bytes_sent),
             _bytes(party.bytes_received),
@@ -159,7 +160,9 @@ def print_forecast(found: Forecast, *, json: bool) -> None:
     grid.add_row("largest query", escape(", ".join(found.largest_query)))
     console.print(grid)
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
-    if found.resumes:
+    if found.finished:
+        console.print("This run has finished; running it again releases nothing.")
+    elif found.resumes:
         console.print(
             f"This run began before: {found.resumes} releases are paid for, and it goes "
             "on from there."
@@ -200,7 +203,7 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         grid.add_row(
             escape(ledger.party),
             str(len(ledger.entries)),
-            f"{ledger.epsilon:g}",
+            f"{ledger.epsilon:.7g}",
             escape(state),
             escape(ledger.file),
         )
@@ -242,7 +245,7 @@ def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
     if json:
         _json({name: msgspec.to_builtins(info) for name, info in methods.items()})
         return
-    console = Console(highlight=False)
+    console = _out()
     grid = _grid("name", "split", "family", "guarantee", "trust", "paper")
     for name, info in methods.items():
         grid.add_row(name, info.split, info.family, info.guarantee, info.trust, escape(info.paper))

@@ -16,7 +16,7 @@ _STUDY = """\
 # Change it, choose another folder below, and: siloweave run study.toml
 
 [study]
-name = "census demo"
+name = "census demo {split}"
 roster = ["north", "east", "south", "west"]
 
 [schema]
@@ -60,7 +60,7 @@ def prepare(
         The study file. If it is there already, nothing is written.
 
     Raises:
-        InputError: The folder holds something else.
+        InputError: The folder holds something else, or another split.
     """
     from siloweave.datasets import adult, adult_schema
     from siloweave.tables.read import write
@@ -69,6 +69,11 @@ def prepare(
     target = Path(folder)
     study = target / "study.toml"
     if study.is_file():
+        if f'name = "census demo {split}"' not in study.read_text("utf-8"):
+            raise InputError(
+                f"{study} is there already, and is no demo with --split {split}. Name another "
+                "folder with --folder."
+            )
         return study
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
@@ -82,5 +87,5 @@ def prepare(
         write(part, target / "data" / f"{name}.parquet")
     write_text(target / "schema.json", adult_schema().to_json() + "\n")
     parties = "\n".join(_PARTY.format(name=name) for name in NAMES)
-    write_text(study, _STUDY.format(parties=parties))
+    write_text(study, _STUDY.format(parties=parties, split=split))
     return study

@@ -38,6 +38,7 @@ __all__ = [
     "Summary",
     "check_roster",
     "execute",
+    "has_finished",
     "ledger_files",
     "load_rows",
     "make_report",
@@ -96,10 +97,9 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
         LedgerError: A ledger was edited.
     """
     schema, synth, folder = study.read_schema(), study.synthesizer(), study.folder
-    done = _finished(folder)
-    if done is not None and done.run == study.run_name:
+    if has_finished(study):
         spent(study)
-        return done, True
+        return open_run(folder), True
     from siloweave.algorithms.prediction import predict
 
     check_roster(study, synth)
@@ -343,6 +343,12 @@ def _summary(study: Study, fitted: Any, rows: int) -> Summary:
         files={what: str(folder / name) for what, name in files.items()},
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def has_finished(study: Study) -> bool:
+    """Whether the study's folder holds this very run, finished."""
+    found = _finished(study.folder)
+    return found is not None and found.run == study.run_name
 
 
 def _finished(folder: Path) -> Summary | None:

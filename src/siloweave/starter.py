@@ -1,6 +1,6 @@
 """A first study file and schema, proposed from the files that hold the rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
     return [target / name for name in texts]
 
 
-def same_columns(columns: dict[str, Sequence[str]]) -> None:
+def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
     """Check that all parties hold the same columns.
 
     Raises:
