@@ -1,0 +1,102 @@
+"""A small algorithm over small sites."""
+
+import numpy as np
+
+from siloweave.federation import (
+    InProcess,
+    Masked,
+    MemoryStore,
+    Parties,
+    Public,
+    Released,
+    Reply,
+    Request,
+    Site,
+    masking,
+    wire,
+)
+from siloweave.federation.messages import Envelope
+from siloweave.privacy import Budget, Gaussian, Ledger, SharedGaussian, mechanisms
+
+LIMIT = Budget(epsilon=5.0, delta=1e-6)
+WHY = "the same for any rows"
+
+
+class Size(Reply, frozen=True):
+    value: Released[int]
+    note: Public[str]
+
+
+class Ask(Request[Size], frozen=True):
+    sigma: float
+
+
+class Key(Reply, frozen=True):
+    key: Public[bytes]
+
+
+class Hello(Request[Key], frozen=True):
+    pass
+
+
+class Part(Reply, frozen=True):
+    sums: Masked
+
+
+class Sum(Request[Part], frozen=True):
+    keys: dict[str, bytes]
+    share_sigma: float
+
+
+def size(request, site):
+    event = Gaussian(sigma=request.sigma, sensitivity=1.0)
+
+    def draw():
+        n = np.array([len(site.rows)])
+        return int(mechanisms.add_gaussian(n, request.sigma, entropy=site.entropy)[0])
+
+    return Size(site.release(event, "number of rows", draw), Public("hello", WHY))
+
+
+def hello(request, site):
+    return Key(site.mask_key())
+
+
+def part(request, site):
+    rows = np.asarray(site.rows, dtype=np.int64)
+    event = SharedGaussian(
+        share_sigma=request.share_sigma,
+        shares=len(request.keys),
+        tolerated=0,
+        sensitivity=1.0,
+        dimension=rows.size,
+    )
+    return Part(site.release_masked(event, "counts", rows, request.keys))
+
+
+HANDLERS = {Ask: size, Hello: hello, Sum: part}
+
+
+def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, store=None):
+    return Site(
+        name,
+        rows,
+        ledger=ledger or Ledger(name, limit=LIMIT),
+        entropy=mechanisms.OSEntropy(),
+        store=store or MemoryStore(),
+    )
+
+
+def frame(request, *, step=0, run="r1", to="clinic", sender="coordinator"):
+    return wire.encode(Envelope(run, step, sender, to, wire.encode(request)))
+
+
+def parties_of(sites, **settings):
+    by_name = {site.name: site for site in sites}
+    return Parties(list(by_name), InProcess(by_name, HANDLERS), **({"run": "r1"} | settings))
+
+
+def masked_sum(parties, share_sigma=20.0):
+    keys = {n: r.key.value for n, r in zip(parties.roster, parties.ask(Hello()), strict=True)}
+    words = [r.sums.words.numpy() for r in parties.ask(Sum(keys, share_sigma))]
+    return words, masking.unmask_sum(words)

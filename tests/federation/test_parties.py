@@ -1,0 +1,98 @@
+import pytest
+
+from siloweave.errors import RosterError, WireError
+from siloweave.federation import InProcess, Parties, wire
+from tests.federation.small import HANDLERS, Ask, Hello, Size, frame, parties_of, site_of
+
+
+class Recorder:
+    """A transport that keeps every frame, and may change the answers."""
+
+    def __init__(self, inner, change=lambda name, answer: answer):
+        self.inner, self.change, self.frames = inner, change, []
+
+    def send(self, name, frame):
+        answer = self.change(name, self.inner.send(name, frame))
+        self.frames.append((name, frame, answer))
+        return answer
+
+
+def recorded(names=("a", "b", "c"), **settings):
+    recorder = Recorder(InProcess({n: site_of(n) for n in names}, HANDLERS), **settings)
+    return Parties(names, recorder, run="r1"), recorder
+
+
+def test_a_roster_needs_parties_with_names_of_their_own():
+    transport = InProcess({}, HANDLERS)
+    with pytest.raises(RosterError, match="roster is empty"):
+        Parties([], transport, run="r1")
+    with pytest.raises(RosterError, match="names a twice"):
+        Parties(["a", "b", "a"], transport, run="r1")
+
+
+@pytest.mark.parametrize("to", [[], ["z"], ["a", "z"]], ids=str)
+def test_asking_nobody_or_a_stranger_is_an_error(to):
+    parties, recorder = recorded()
+    with pytest.raises(RosterError, match="the roster is"):
+        parties.ask(Hello(), to)
+    assert not recorder.frames
+
+
+def test_a_party_is_asked_once():
+    parties, recorder = recorded()
+    with pytest.raises(RosterError, match="a party counts once"):
+        parties.ask(Hello(), ["a", "b", "a"])
+    assert not recorder.frames
+
+
+def test_a_missing_party_is_an_error_not_a_smaller_answer():
+    transport = InProcess({"a": site_of("a")}, HANDLERS)
+    with pytest.raises(RosterError, match=r"party 'b' is not there; present are \['a'\]"):
+        Parties(["a", "b"], transport, run="r1").ask(Hello())
+
+
+def test_replies_come_in_the_order_asked():
+    parties, _ = recorded()
+    keys = [r.key.value for r in parties.ask(Hello())]
+    backwards = [r.key.value for r in parties.ask(Hello(), ["c", "a"])]
+    assert backwards == [keys[2], keys[0]]
+    assert len(set(keys)) == 3
+
+
+def test_traffic_is_counted_on_the_bytes():
+    parties, recorder = recorded()
+    parties.ask(Hello())
+    parties.ask(Ask(50.0), ["b"])
+    assert parties.rounds == 2
+    for name, seen in parties.traffic.items():
+        mine = [(f, a) for n, f, a in recorder.frames if n == name]
+        assert seen.messages == len(mine) == (2 if name == "b" else 1)
+        assert seen.bytes_to_party == sum(len(f) for f, _ in mine) > 0
+        assert seen.bytes_from_party == sum(len(a) for _, a in mine) > 0
+
+
+def test_frames_are_those_of_the_wire():
+    parties, recorder = recorded(["a"])
+    (reply,) = parties.ask(Ask(50.0))
+    ((_, sent, answer),) = recorder.frames
+    assert sent == frame(Ask(50.0), to="a")
+    assert wire.decode(answer, Size) == reply
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda _, answer: answer[:-1], lambda _, answer: b"", lambda _, answer: answer + b"\0"],
+    ids=["cut", "empty", "longer"],
+)
+def test_a_broken_answer_names_the_party_and_the_step(change):
+    parties, _ = recorded(change=change)
+    with pytest.raises(WireError, match="party 'a', step 0: not a Key"):
+        parties.ask(Hello())
+
+
+def test_a_run_that_is_started_again_gets_the_same_replies():
+    sites = [site_of("a"), site_of("b")]
+    first = parties_of(sites).ask(Ask(50.0))
+    assert parties_of(sites).ask(Ask(50.0)) == first
+    assert parties_of(sites, run="r2").ask(Ask(50.0)) != first
+    assert [len(s.ledger.entries) for s in sites] == [2, 2]

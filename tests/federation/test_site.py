@@ -1,0 +1,253 @@
+"""The order of a release: charge, draw, persist, send; and what a crash between any two leaves."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from siloweave.errors import BudgetError, LedgerError, WireError
+from siloweave.federation import FolderStore, MemoryStore, wire
+from siloweave.federation.messages import Envelope
+from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
+from tests.federation.small import HANDLERS, LIMIT, Ask, Hello, Key, Size, Sum, frame, site_of
+
+POINTS = [
+    "before charge",
+    "after charge",
+    "before draw",
+    "after draw",
+    "before persist",
+    "in persist",
+    "after persist",
+]
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Party:
+    """A party on disk. It notes what it does, may crash at a point, and can be started again."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.done, self.draws, self.crash_at = folder, [], [], None
+        self._patch(monkeypatch)
+        self.start()
+
+    def start(self):
+        self.ledger = Ledger("clinic", path=self.folder / "ledger.jsonl", limit=LIMIT)
+        self.store = FolderStore(self.folder / "site")
+        self.site = site_of(ledger=self.ledger, store=self.store)
+
+    def restart(self):
+        self.ledger.close()
+        self.crash_at = None
+        self.start()
+
+    def at(self, point):
+        self.done.append(point)
+        if point == self.crash_at:
+            raise Crash(point)
+
+    def _patch(self, monkeypatch):
+        charge, noise = Ledger.charge, mechanisms.add_gaussian
+        put, replace = FolderStore.put, Path.replace
+
+        def charged(ledger, *args, **kwargs):
+            self.at("before charge")
+            entry = charge(ledger, *args, **kwargs)
+            self.at("after charge")
+            return entry
+
+        def drawn(*args, **kwargs):
+            self.at("before draw")
+            self.draws.append(noise(*args, **kwargs))
+            self.at("after draw")
+            return self.draws[-1]
+
+        def stored(store, name, data):
+            self.at("before persist")
+            put(store, name, data)
+            self.at("after persist")
+
+        def replaced(path, target):
+            self.at("in persist")
+            return replace(path, target)
+
+        monkeypatch.setattr(Ledger, "charge", charged)
+        monkeypatch.setattr(mechanisms, "add_gaussian", drawn)
+        monkeypatch.setattr(FolderStore, "put", stored)
+        monkeypatch.setattr(Path, "replace", replaced)
+
+
+@pytest.fixture
+def party(tmp_path, monkeypatch):
+    party = Party(tmp_path, monkeypatch)
+    yield party
+    party.ledger.close()
+
+
+def value_in(reply):
+    return wire.decode(reply, Size).value.value
+
+
+def test_the_order_of_a_release(party):
+    party.site.answer(frame(Ask(50.0)), HANDLERS)
+    assert party.done == POINTS
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_anywhere_costs_one_entry_and_sends_one_draw(party, point):
+    question = frame(Ask(50.0))
+    party.crash_at = point
+    with pytest.raises(Crash):
+        party.site.answer(question, HANDLERS)
+    party.restart()
+    paid_before = len(party.ledger.entries)
+    assert paid_before == (point != "before charge")
+    drawn_before = len(party.draws)
+    first = party.site.answer(question, HANDLERS)
+    party.restart()
+    again = party.site.answer(question, HANDLERS)
+    assert first == again, "a second draw was sent"
+    assert len(party.ledger.entries) == 1
+    assert value_in(first) == int(party.draws[-1][0])
+    kept = point == "after persist"
+    assert len(party.draws) == drawn_before + (not kept)
+
+
+def test_a_draw_is_paid_for_on_disk_before_it_is_made(party):
+    party.crash_at = "before draw"
+    with pytest.raises(Crash):
+        party.site.answer(frame(Ask(50.0)), HANDLERS)
+    on_disk = Ledger.read(party.folder / "ledger.jsonl")
+    assert on_disk.events == (Gaussian(sigma=50.0, sensitivity=1.0),)
+    assert not party.draws
+
+
+def test_a_reply_is_on_disk_before_it_is_sent(party):
+    reply = party.site.answer(frame(Ask(50.0)), HANDLERS)
+    stored = FolderStore(party.folder / "site").get("reply/r1/0")
+    assert stored is not None
+    assert stored.endswith(reply)
+
+
+def test_the_entry_in_a_reply_is_in_the_ledger(party):
+    reply = wire.decode(party.site.answer(frame(Ask(50.0)), HANDLERS), Size)
+    party.ledger.verify([reply.value.entry])
+    (entry,) = party.ledger.entries
+    assert (entry.run, entry.step, entry.to) == ("r1", "0.1", "coordinator")
+
+
+def test_a_changed_repetition_is_refused(party):
+    party.site.answer(frame(Ask(50.0)), HANDLERS)
+    for other in (Ask(51.0), Hello()):
+        with pytest.raises(WireError, match="answered before for another request"):
+            party.site.answer(frame(other), HANDLERS)
+    assert len(party.draws) == len(party.ledger.entries) == 1
+
+
+def test_after_a_crash_a_changed_request_cannot_use_what_was_paid_for_another(party):
+    party.crash_at = "after charge"
+    with pytest.raises(Crash):
+        party.site.answer(frame(Ask(50.0)), HANDLERS)
+    party.restart()
+    with pytest.raises(LedgerError, match="was charged as"):
+        party.site.answer(frame(Ask(40.0)), HANDLERS)
+    with pytest.raises(LedgerError, match="was charged as"):
+        party.site.answer(frame(Ask(50.0), sender="stranger"), HANDLERS)
+    assert not party.draws
+
+
+def test_another_step_or_run_is_another_release(party):
+    replies = [
+        party.site.answer(frame(Ask(50.0), step=step, run=run), HANDLERS)
+        for step, run in [(0, "r1"), (1, "r1"), (0, "r2"), (-1, "r1"), (0, "r1/0")]
+    ]
+    assert len(party.ledger.entries) == len(party.draws) == len(replies)
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_an_old_step_is_never_drawn_again(kind, tmp_path):
+    store = MemoryStore() if kind == "memory" else FolderStore(tmp_path)
+    site = site_of(store=store)
+    old = site.answer(frame(Ask(1000.0), step=0), HANDLERS)
+    last = site.answer(frame(Ask(1000.0), step=1), HANDLERS)
+    assert site.answer(frame(Ask(1000.0), step=1), HANDLERS) == last
+    if kind == "folder":
+        assert site.answer(frame(Ask(1000.0), step=0), HANDLERS) == old
+    else:
+        with pytest.raises(WireError, match="a second draw would be a second release"):
+            site.answer(frame(Ask(1000.0), step=0), HANDLERS)
+    with pytest.raises(WireError, match="for another request"):
+        site.answer(frame(Ask(999.0), step=0), HANDLERS)
+    assert len(site.ledger.entries) == 2
+
+
+def test_over_budget_nothing_is_drawn_or_stored(monkeypatch):
+    site = site_of(ledger=Ledger("clinic", limit=Budget(epsilon=0.1, delta=1e-6)))
+    monkeypatch.setattr(mechanisms, "add_gaussian", None)
+    with pytest.raises(BudgetError, match="Nothing was released"):
+        site.answer(frame(Ask(1.0)), HANDLERS)
+    assert not site.ledger.entries
+
+
+def test_a_message_for_someone_else_is_refused():
+    with pytest.raises(WireError, match=r"for 'other' came to 'clinic'"):
+        site_of().answer(frame(Ask(50.0), to="other"), HANDLERS)
+    with pytest.raises(WireError, match="not a Envelope"):
+        site_of().answer(b"\xc1", HANDLERS)
+    with pytest.raises(WireError, match="not a"):
+        site_of().answer(wire.encode(Envelope("r", 0, "c", "clinic", b"\x80")), HANDLERS)
+
+
+def test_a_number_kept_private_is_drawn_once_a_run_and_survives_a_crash(party):
+    event = Gaussian(sigma=50.0, sensitivity=1.0)
+    drawn = []
+
+    def keep(request, site):
+        site.keep_private(event, "size", lambda: drawn.append(7) or 7)
+        return Key(site.mask_key())
+
+    party.crash_at = "before persist"
+    with pytest.raises(Crash):
+        party.site.answer(frame(Hello()), {Hello: keep})
+    party.restart()
+    for step in range(3):
+        party.site.answer(frame(Hello(), step=step), {Hello: keep})
+        party.restart()
+    assert drawn == [7, 7]  # the first was lost before anyone could have seen what it steers
+    assert len(party.ledger.entries) == 1
+    party.site.answer(frame(Hello(), run="r2"), {Hello: keep})
+    assert len(party.ledger.entries) == 2
+
+
+def test_memory_belongs_to_a_run(tmp_path):
+    site = site_of(store=FolderStore(tmp_path))
+    site.begin(Envelope("r1", 0, "c", "clinic", b""))
+    site.remember("chosen", b"x")
+    again = site_of(store=FolderStore(tmp_path))
+    again.begin(Envelope("r1", 5, "c", "clinic", b""))
+    assert again.recall("chosen") == b"x"
+    again.begin(Envelope("r2", 0, "c", "clinic", b""))
+    assert again.recall("chosen") is None
+
+
+def test_names_from_peers_stay_inside_the_folder(tmp_path):
+    folder = tmp_path / "site"
+    store = FolderStore(folder)
+    for name in ("../../escape", "/etc/x", "a\0b", "x" * 5000, ""):
+        store.put(name, name.encode())
+        assert store.get(name) == name.encode()
+    assert {p.parent for p in tmp_path.rglob("*") if p.is_file()} == {folder}
+    assert len(list(folder.iterdir())) == 5
+    assert all(stat.S_IMODE(p.stat().st_mode) == 0o600 for p in folder.iterdir())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_sum_for_another_cohort_is_refused():
+    site = site_of(rows=[1, 2])
+    key = wire.decode(site.answer(frame(Hello()), HANDLERS), Key).key.value
+    with pytest.raises(WireError, match="parties was asked for"):
+        site.answer(frame(Sum({"other": key}, 20.0), step=1), HANDLERS)
+    assert not site.ledger.entries

@@ -1,0 +1,207 @@
+import struct
+import tracemalloc
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siloweave.errors import WireError
+from siloweave.federation import Array, Masked, Public, Released, Reply, Request, wire
+from siloweave.federation.messages import Envelope, reply_type
+from siloweave.privacy import Gaussian
+from tests.federation.small import HANDLERS, WHY, Ask, Hello, Key, Part, Size, Sum, frame, site_of
+
+EVENT = Gaussian(sigma=50.0, sensitivity=1.0)
+ARRAY = Array.of(np.arange(6.0).reshape(2, 3), "<f8")
+MESSAGES = [
+    (Envelope("r1", 3, "coordinator", "clinic", wire.encode(Ask(2.0))), Envelope),
+    (Size(Released(7, "ab" * 32, bytes(32)), Public("é", WHY)), Size),
+    (Part(Masked(Array.of(np.arange(5), "<u4"), "ab" * 32, bytes(32))), Part),
+    (ARRAY, Array),
+]
+IDS = ["envelope", "released", "masked", "array"]
+
+
+@pytest.mark.parametrize(("message", "kind"), MESSAGES, ids=IDS)
+def test_what_is_sent_comes_back(message, kind):
+    assert wire.decode(wire.encode(message), kind) == message
+
+
+@pytest.mark.parametrize(("message", "kind"), MESSAGES, ids=IDS)
+def test_a_message_cut_at_any_byte_is_refused(message, kind):
+    data = wire.encode(message)
+    for length in range(len(data)):
+        with pytest.raises(WireError, match=f"not a {kind.__name__}"):
+            wire.decode(data[:length], kind)
+    with pytest.raises(WireError, match="not a"):
+        wire.decode(data + b"\0", kind)
+
+
+@pytest.mark.parametrize(("message", "kind"), MESSAGES, ids=IDS)
+def test_any_other_byte_anywhere_is_refused_or_still_a_message(message, kind):
+    data = wire.encode(message)
+    refused = 0
+    for i in range(len(data)):
+        for byte in range(256):
+            try:
+                assert isinstance(wire.decode(data[:i] + bytes([byte]) + data[i + 1 :], kind), kind)
+            except WireError:
+                refused += 1
+    assert refused > len(data)
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused(data):
+    for _, kind in MESSAGES:
+        with pytest.raises(WireError):
+            wire.decode(data, kind)
+    with pytest.raises(WireError):
+        wire.decode_request(data, HANDLERS)
+
+
+HUGE = 2**32 - 1
+FORGED = {
+    "array of four billion": b"\xdd" + struct.pack(">I", HUGE),
+    "map of four billion": b"\xdf" + struct.pack(">I", HUGE),
+    "text of four billion bytes": b"\xdb" + struct.pack(">I", HUGE),
+    "bytes of four billion": b"\xc6" + struct.pack(">I", HUGE),
+}
+OPENINGS = {
+    "at the start": (b"", Array),
+    "as the shape": (b"\x83\xa5dtype\xa3<f8\xa5shape", Array),
+    "as the data": (b"\x83\xa5dtype\xa3<f8\xa5shape\x90\xa4data", Array),
+    "as a dictionary": (b"\x83\xa4type\xa3Sum\xa4keys", Sum),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize(("opening", "kind"), OPENINGS.values(), ids=OPENINGS)
+def test_a_forged_length_allocates_nothing(opening, kind, forged):
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            wire.decode(opening + forged + b"\x01" * 20, kind)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(2**40,), (2**32, 2**32), (7,), (-1, -6), (1,) * 33, (3, 3)])
+def test_a_forged_shape_is_refused_before_it_is_used(shape):
+    forged = msgspec.to_builtins(ARRAY, builtin_types=(bytes,)) | {"shape": shape}
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="an array"):
+            wire.decode(msgspec.msgpack.encode(forged), Array)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_deep_nesting_is_refused():
+    for opening in (b"\x91", b"\x81\xa1a"):
+        with pytest.raises(WireError):
+            wire.decode(opening * 100_000, Array)
+
+
+def test_arrays_keep_shape_and_type_and_refuse_what_is_not_finite():
+    np.testing.assert_array_equal(ARRAY.numpy(), np.arange(6.0).reshape(2, 3))
+    assert Array.of(np.zeros((0, 3)), "<i8").numpy().shape == (0, 3)
+    assert Array.of(np.array(5), "<u4").numpy() == 5
+    with pytest.raises(ValueError, match="read-only"):
+        ARRAY.numpy()[0, 0] = 1.0
+    for value in (np.nan, np.inf):
+        with pytest.raises(WireError, match="not finite"):
+            Array.of(np.array([value]), "<f8").numpy()
+    strange = msgspec.to_builtins(ARRAY, builtin_types=(bytes,)) | {"dtype": "|O"}
+    with pytest.raises(WireError, match="not a Array"):
+        wire.decode(msgspec.msgpack.encode(strange), Array)
+
+
+def test_what_is_too_large_is_refused_both_ways(monkeypatch):
+    data = wire.encode(ARRAY)
+    monkeypatch.setattr(wire, "MAX_BYTES", len(data))
+    assert wire.decode(wire.encode(ARRAY), Array) == ARRAY
+    monkeypatch.setattr(wire, "MAX_BYTES", len(data) - 1)
+    with pytest.raises(WireError, match="exceeds"):
+        wire.encode(ARRAY)
+    with pytest.raises(WireError, match="refused unread"):
+        wire.decode(data, Array)
+
+
+def test_a_message_of_another_type_is_refused():
+    for message, _ in MESSAGES:
+        for _, kind in MESSAGES:
+            if not isinstance(message, kind):
+                with pytest.raises(WireError, match=f"not a {kind.__name__}"):
+                    wire.decode(wire.encode(message), kind)
+    with pytest.raises(WireError, match="not a"):
+        wire.decode_request(wire.encode(Ask(1.0)), {Hello: HANDLERS[Hello]})
+    assert wire.decode_request(wire.encode(Ask(1.0)), HANDLERS) == Ask(1.0)
+
+
+def test_a_request_names_its_reply():
+    assert reply_type(Ask) is Size
+    with pytest.raises(TypeError, match="must derive from Request"):
+        reply_type(Request)
+
+
+class Loose(Reply, frozen=True):
+    value: object
+
+
+def seal_error(value):
+    site = site_of()
+    with pytest.raises(WireError, match=r"Loose\.value is not sealed"):
+        wire.check_sealed(Loose(value), site.verify)
+
+
+@pytest.mark.parametrize("value", [3, b"rows", None, [], {"a": 1}, (1,)], ids=repr)
+def test_a_field_without_a_seal_is_refused(value):
+    seal_error(value)
+
+
+def test_lists_and_nested_values_do_not_hide_what_is_not_sealed():
+    site = site_of()
+    paid = site.release(EVENT, "x", lambda: 3)
+    wire.check_sealed(Loose(paid), site.verify)
+    wire.check_sealed(Loose((paid, Public(1, WHY))), site.verify)
+    for hidden in ([paid], {"a": paid}, (paid, 3), ((paid,),)):
+        with pytest.raises(WireError, match="not sealed"):
+            wire.check_sealed(Loose(hidden), site.verify)
+
+
+def test_a_release_of_another_site_is_refused():
+    seal_error(site_of().release(EVENT, "x", lambda: 3))
+    seal_error(site_of("other").release(EVENT, "x", lambda: 3))
+
+
+def test_a_forged_release_is_refused():
+    site = site_of()
+    paid = site.release(EVENT, "x", lambda: 3)
+    words = Array.of(np.arange(3), "<u4")
+    forgeries = [
+        msgspec.structs.replace(paid, value=4),
+        msgspec.structs.replace(paid, entry="0" * 64),
+        msgspec.structs.replace(paid, seal=bytes(32)),
+        Released(3, paid.entry, b""),
+        Masked(words, paid.entry, paid.seal),
+    ]
+    for forged in forgeries:
+        assert not site.verify(forged)
+        with pytest.raises(WireError, match="not sealed"):
+            wire.check_sealed(Loose(forged), site.verify)
+
+
+def test_a_handler_that_sends_rows_gets_nothing_out():
+    leaks = {
+        "raw": lambda request, site: Key(site.rows),
+        "own seal": lambda request, site: Size(Released(3, "0" * 64, bytes(32)), Public("", WHY)),
+    }
+    for leak in leaks.values():
+        site = site_of()
+        with pytest.raises(WireError, match="not sealed"):
+            site.answer(frame(Ask(9.0)), {Ask: leak})
+        assert site.answer(frame(Ask(50.0)), HANDLERS)  # nothing was stored for this step
