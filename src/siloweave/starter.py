@@ -134,15 +134,19 @@ def _pooled(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]
     names = tables[0].names
-    kinds = {name: {table.kind(name) for table in tables} for name in names}
+    kinds = {name: {_kind(table, name) for table in tables} for name in names}
     return Table.from_columns({name: _column(tables, name, kinds[name]) for name in names})
+
+
+def _kind(table: Table, name: str) -> str:
+    return "nothing" if table.missing(name).all() else table.kind(name)
 
 
 def _column(tables: Sequence[Table], name: str, kinds: set[str]) -> tuple[Any, Any]:
     import numpy as np
 
     mask = np.concatenate([table.missing(name) for table in tables])
-    parts = [(table.kind(name), table.values(name), table.missing(name)) for table in tables]
+    parts = [(_kind(table, name), table.values(name), table.missing(name)) for table in tables]
     if len(kinds - {"nothing"}) > 1 and not kinds <= {"numbers", "whole numbers", "nothing"}:
         return np.array(
             [

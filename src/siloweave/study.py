@@ -221,7 +221,10 @@ class Study(_Section, frozen=True):
             )
         given = {key: value for key, value in self.method.items() if key != "name"}
         try:
-            return msgspec.convert(_nested(given, kind), kind)
+            synth = msgspec.convert(_nested(given, kind), kind)
+            if hasattr(synth, "algorithm"):
+                synth.algorithm()  # checks the values together
+            return synth
         except msgspec.ValidationError as error:
             raise InputError(_placed(error, "[method]")) from error
         except InputError as error:

@@ -48,6 +48,8 @@ from siloweave.tables.codes import Clique, Codes, Domain
 
 __all__ = ["PARTY", "AIMSettings", "Choice", "Round", "Select", "aim", "select"]
 
+_LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
+
 
 # Messages
 
@@ -145,7 +147,7 @@ class _Budget:
     spent: float = 0.0
 
     def start(self, rounds: int) -> None:
-        self.sigma = self.unit * sqrt(rounds / (2 * self.share * self.rho))
+        self.sigma = max(_LEAST, self.unit * sqrt(rounds / (2 * self.share * self.rho)))
         self.epsilon = sqrt(8 * (1 - self.share) * self.rho / rounds)
 
     @property
@@ -156,7 +158,7 @@ class _Budget:
         left = self.rho - self.spent
         if left >= 2 * self.round_cost:
             return False
-        self.sigma = self.unit * sqrt(1 / (2 * self.share * left))
+        self.sigma = max(_LEAST, self.unit * sqrt(1 / (2 * self.share * left)))
         self.epsilon = sqrt(8 * (1 - self.share) * left)
         return True
 
@@ -249,6 +251,6 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     new = run.fit(model, run.settings.sweeps)
     moved = float(np.abs(new.marginal(r) - model.marginal(r)).sum())
     if moved <= expected_l1(budget.sigma, run.domain.size(r)):
-        budget.sigma /= 2
+        budget.sigma = max(_LEAST, budget.sigma / 2)
         budget.epsilon *= 2
     return new

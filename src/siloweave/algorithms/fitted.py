@@ -68,6 +68,7 @@ class _Saved(msgspec.Struct, frozen=True):
     rounds: int
     phases: dict[str, float]
     measured: tuple[tuple[tuple[tuple[str, ...], ...], float], ...]
+    workload: tuple[tuple[str, ...], ...]
     version: int = 1
 
 
@@ -86,6 +87,7 @@ class Fitted:
         heads: Hash at the end of every ledger.
         cost: Bytes, rounds, seconds.
         measured: What each round measured, and how noisily.
+        workload: The queries that the run was to get right.
         like: An empty table of the kind that was given, for sampling into the same kind.
     """
 
@@ -99,6 +101,7 @@ class Fitted:
     heads: Mapping[str, str]
     cost: Cost
     measured: Sequence[Round]
+    workload: Sequence[tuple[str, ...]] = ()
     like: Table | None = None
 
     @property
@@ -151,6 +154,7 @@ class Fitted:
             self.cost.rounds,
             dict(self.cost.phases),
             tuple((r.cliques, r.sigma) for r in self.measured),
+            tuple(self.workload),
         )
         (path / "fit.json").write_bytes(msgspec.json.encode(saved))
 
@@ -180,4 +184,5 @@ class Fitted:
             saved.heads,
             Cost(traffic, saved.rounds, saved.phases),
             tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
+            saved.workload,
         )

@@ -82,6 +82,12 @@ class _Run:
         raise InputError(f"participation={self.settings.participation} leaves every round empty")
 
     @property
+    def offered(self) -> dict[Clique, float]:
+        """Candidates and their weights; AugFLAIM (Private) has the one-ways anyway."""
+        lone = self.settings.variant != "private"
+        return {q: w for q, w in self.weights.items() if lone or len(q) > 1}
+
+    @property
     def per_party(self) -> float:
         return max(1.0, self.heard_rows / max(self.heard, 1.0))
 
@@ -214,8 +220,7 @@ def _round(
     size_rho: float,
     t: int,
 ) -> MRF:
-    cohort = run.scheduled(t)
-    if not cohort:  # fewer parties than rounds
+    if not (cohort := run.scheduled(t)):  # fewer parties than rounds
         return model
     rows = run.per_party * len(cohort)
     if budget.every_round:
@@ -225,8 +230,7 @@ def _round(
     if run.settings.variant == "naive_bayes":
         return model
     before = len(run.taken)
-    lone = run.settings.variant != "private"
-    offered = {q: w for q, w in run.weights.items() if lone or len(q) > 1}
+    offered = run.offered
     candidates = fitting(run.domain, offered, list(model.potentials), run.settings.max_model_mb)
     if run.settings.variant == "random":
         rng = generator(fold_in(run.key, "query", t))

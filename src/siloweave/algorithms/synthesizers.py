@@ -15,6 +15,8 @@ from math import comb
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
+
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms.aim import AIMSettings, Round, aim
@@ -57,6 +59,7 @@ class Job:
         run: Name of the run.
         noise: "os" for the operating system's entropy; "seeded" protects nothing and is marked.
         progress: Called with a text and the share that is done.
+        limited: Whether ledgers enforce the budget; only a method without guarantee runs without.
     """
 
     budget: Budget
@@ -65,6 +68,7 @@ class Job:
     run: str = "run"
     noise: str = "os"
     progress: Progress = _silent
+    limited: bool = True
 
 
 def workload_for(
@@ -85,7 +89,12 @@ def workload_for(
     return random_workload(domain, degree, count, seed=_WORKLOAD_SEED)
 
 
-def _named(data: Any) -> dict[str, Any]:
+def _named(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    if names is not None and not isinstance(data, Mapping):
+        parts = list(data)
+        if len(parts) != len(names):
+            raise RosterError(f"names has {len(names)} entries for {len(parts)} tables")
+        return dict(zip(names, parts, strict=True))
     if isinstance(data, Mapping):
         return {str(name): part for name, part in data.items()}
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
@@ -116,7 +125,7 @@ def _site(name: str, rows: Codes, job: Job, index: int) -> Site[Codes]:
     if job.folder is not None:
         home = job.folder / "parties" / f"{index:04d}"
         store, path = FolderStore(home / "store"), home / "ledger.jsonl"
-    ledger = Ledger(name, path=path, limit=job.budget)
+    ledger = Ledger(name, path=path, limit=job.budget if job.limited else None)
     return Site(name, rows, ledger=ledger, entropy=entropy, store=store)
 
 
@@ -138,6 +147,7 @@ def _run(
     encoder: Encoder,
     job: Job,
     handlers: Handlers,
+    queries: Sequence[Clique],
     coordinate: Callable[[Parties], Result],
 ) -> Fitted:
     """Code the rows, open the sites, let the coordinator run, and collect what it left."""
@@ -167,6 +177,7 @@ def _run(
         heads,
         Cost(parties.traffic, parties.rounds, clock.phases),
         measured,
+        tuple(queries),
         like,
     )
 
@@ -220,6 +231,7 @@ class AIM:
         *,
         budget: Budget,
         seed: int = 0,
+        names: Sequence[str] | None = None,
         folder: Path | None = None,
         run: str = "run",
         noise: str = "os",
@@ -236,9 +248,10 @@ class AIM:
             rho = rho_for(budget)
             return aim(parties, domain, queries, rho, self.settings, unit=unit, progress=progress)
 
-        named = {"curator": data} if not isinstance(data, Mapping) else _named(data)
+        alone = names[0] if names else "curator"
+        named = _named(data, None) if isinstance(data, Mapping) else {alone: data}
         settings = {"bins": self.bins, "queries": len(queries), **asdict(self.settings)}
-        return _run(self.info, settings, named, encoder, job, aim_file.PARTY, coordinate)
+        return _run(self.info, settings, named, encoder, job, aim_file.PARTY, queries, coordinate)
 
 
 @dataclass(frozen=True)
@@ -302,6 +315,7 @@ class FLAIM:
         *,
         budget: Budget,
         seed: int = 0,
+        names: Sequence[str] | None = None,
         folder: Path | None = None,
         run: str = "run",
         noise: str = "os",
@@ -309,7 +323,9 @@ class FLAIM:
     ) -> Fitted:
         """Fit to one table per party; see `Job` for the other arguments."""
         settings = self.algorithm()
-        job = Job(budget, seed, folder, run, noise, progress)
+        oracle = self.variant == "oracle"
+        job = Job(budget, seed, folder, run, noise, progress, limited=not oracle)
+        info = msgspec.structs.replace(self.info, **_ORACLE) if oracle else self.info
         encoder = _encoder(schema, self.bins)
         domain = encoder.domain
         queries = workload_for(domain, self.degree, self.queries, self.workload)
@@ -322,8 +338,16 @@ class FLAIM:
             )
 
         public = {"bins": self.bins, "queries": len(queries), **asdict(settings)}
-        return _run(self.info, public, _named(data), encoder, job, flaim_file.PARTY, coordinate)
+        return _run(
+            info, public, _named(data, names), encoder, job, flaim_file.PARTY, queries, coordinate
+        )
 
+
+_ORACLE = {
+    "title": "AugFLAIM (Oracle)",
+    "guarantee": "none",
+    "statement": "Nothing is protected: true heterogeneity is used. A baseline only.",
+}
 
 # Every synthesizer by the name that studies use.
 SYNTHESIZERS: dict[str, type[AIM] | type[FLAIM]] = {"aim": AIM, "flaim": FLAIM}

@@ -1,0 +1,213 @@
+"""study.toml: what it takes, what it refuses, and in which words."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.privacy import Budget, Relation
+from siloweave.starter import propose, write_proposal
+from siloweave.study import Study
+from siloweave.tables import Column, Schema
+
+SCHEMA = Schema((Column("age", "integer", low=0, high=99), Column("ill", "boolean")))
+TEXT = """\
+[study]
+name = "admissions"
+
+[schema]
+file = "schema.json"
+
+[budget]
+epsilon = 1
+delta = 1e-5
+
+[method]
+name = "flaim"
+rounds = 3
+
+[[parties]]
+name = "north"
+data = "north.csv"
+
+[[parties]]
+name = "south"
+data = "south.csv"
+columns = ["age", "ill"]
+
+[output]
+rows = 10
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "schema.json").write_text(SCHEMA.to_json())
+    (tmp_path / "study.toml").write_text(TEXT)
+    return tmp_path / "study.toml"
+
+
+def test_a_study_says_what_its_file_says(file: Path):
+    study = Study.load(file)
+    assert study.names == ("north", "south")
+    assert study.terms() == Budget(1.0, 1e-5, "row", Relation.ADD_REMOVE)
+    assert study.read_schema() == SCHEMA
+    assert study.synthesizer().rounds == 3
+    assert study.folder == file.parent / "run"
+    assert study.path(study.parties[0]) == file.parent / "north.csv"
+    assert study.parties[1].columns == ("age", "ill")
+    assert (study.output.rows, study.output.seed) == (10, 0)
+
+
+def test_the_schema_may_be_sdv_metadata(file: Path):
+    import json
+
+    (file.parent / "schema.json").write_text(json.dumps(SCHEMA.to_sdv()))
+    assert Study.load(file).read_schema() == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "words"),
+    [
+        ("epsilon = 1\n", "epsilom = 1\n", InputError, "[budget] epsilom is unknown; did you mean"),
+        ("epsilon = 1\n", "", InputError, "[budget] epsilon is missing"),
+        ("epsilon = 1\n", "epsilon = 0\n", BudgetError, "epsilon = 0.0 must be greater than 0"),
+        ("epsilon = 1\n", "epsilon = -1\n", BudgetError, "epsilon = -1.0"),
+        ("epsilon = 1\n", "epsilon = nan\n", BudgetError, "epsilon = nan"),
+        ("epsilon = 1\n", 'epsilon = "1"\n', InputError, "[budget] epsilon: must be a number, not"),
+        ("delta = 1e-5", "delta = 1", BudgetError, "delta = 1.0 must lie strictly between"),
+        ("delta = 1e-5", "delta = 1e-5\nrelation = 'add'", InputError, "one of add_remove, replac"),
+        ("[output]", "[outputs]", InputError, "did you mean 'output'?"),
+        ("rows = 10", "row = 10", InputError, "[output] row is unknown; did you mean 'rows'?"),
+        ("rows = 10", "rows = 0", InputError, "[output] rows = 0 must be 1 or more"),
+        ("rows = 10", "seed = -1", InputError, "[output] seed = -1"),
+        ('name = "north"', "", InputError, "[[parties]] name is missing"),
+        ('name = "north"', 'naem = "north"', InputError, "[[parties]] naem is unknown"),
+        ('name = "north"', 'name = "south"', RosterError, "'south' is there twice"),
+        ('name = "north"', 'name = "../x"', InputError, "[[parties]] name = '../x'"),
+        ('"north.csv"', "3", InputError, "[[parties]] data: must be text, not a whole number"),
+        ('name = "flaim"', "", InputError, "[method] needs a name"),
+        ('name = "admissions"', 'name = ""', InputError, "[study] name = ''"),
+        ("[study]", 'base = "x"\n[study]', InputError, "base is unknown"),
+        ("[study]", "[study", InputError, "is not TOML"),
+    ],
+)
+def test_a_wrong_field_is_named(file: Path, old: str, new: str, kind: type, words: str):
+    file.write_text(TEXT.replace(old, new, 1))
+    with pytest.raises(kind) as caught:
+        Study.load(file)
+    assert words in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"flaim"', '"flame"', "'flame' is unknown; did you mean 'flaim'?"),
+        ("rounds = 3", "round = 3", "[method] round is unknown; did you mean 'rounds'?"),
+        ("rounds = 3", 'rounds = "3"', "[method] rounds: must be a whole number, not text"),
+        ("rounds = 3", "rounds = 0", "rounds=0"),
+        ("rounds = 3", 'variant = "best"', "[method] variant"),
+        ("rounds = 3", "participation = 0", "participation=0"),
+    ],
+)
+def test_a_wrong_setting_is_named(file: Path, old: str, new: str, words: str):
+    file.write_text(TEXT.replace(old, new, 1))
+    with pytest.raises(InputError) as caught:
+        Study.load(file).synthesizer()
+    assert words in str(caught.value)
+
+
+def test_the_inner_settings_of_a_method_lie_flat(file: Path):
+    file.write_text(TEXT.replace('"flaim"\nrounds = 3', '"aim"\nmax_model_mb = 5\nbins = 8'))
+    synth = Study.load(file).synthesizer()
+    assert synth.bins == 8
+    assert getattr(synth, "settings", synth).max_model_mb == 5
+
+
+def test_everyone_on_the_roster_must_be_there(file: Path):
+    with_roster = TEXT.replace("[schema]", 'roster = ["north", "south", "east"]\n[schema]')
+    file.write_text(with_roster)
+    with pytest.raises(RosterError, match=r"names 3 parties, and east has no \[\[parties\]\]"):
+        Study.load(file)
+    file.write_text(TEXT.replace("[schema]", 'roster = ["north"]\n[schema]'))
+    with pytest.raises(RosterError, match="'south' is not in"):
+        Study.load(file)
+
+
+def test_a_study_without_privacy_is_possible_but_has_to_say_so(file: Path):
+    file.write_text(TEXT.replace("epsilon = 1\n", "epsilon = inf\n"))
+    assert Study.load(file).terms().epsilon == math.inf
+
+
+def test_the_run_is_named_by_public_facts_alone(file: Path):
+    name = Study.load(file).run_name
+    for old, new in (
+        ("epsilon = 1\n", "epsilon = 2\n"),
+        ("rounds = 3", "rounds = 4"),
+        ('"south"', '"east"'),
+        ("rows = 10", "seed = 1"),
+    ):
+        file.write_text(TEXT.replace(old, new, 1))
+        assert Study.load(file).run_name != name
+    for old, new in (("rows = 10", "rows = 11"), ("north.csv", "n.csv")):
+        file.write_text(TEXT.replace(old, new, 1))
+        assert Study.load(file).run_name == name
+
+
+def test_a_schema_that_is_none_is_named(file: Path):
+    (file.parent / "schema.json").write_text("[1]")
+    with pytest.raises(SchemaError, match=r"schema\.json"):
+        Study.load(file).read_schema()
+    (file.parent / "schema.json").unlink()
+    with pytest.raises(InputError, match="there is no file"):
+        Study.load(file).read_schema()
+
+
+# A first study from data.
+
+
+def test_a_proposed_study_loads_and_its_schema_says_what_came_from_rows(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("age,ill\n30,true\n41,false\n41,true\n")
+    (tmp_path / "b.csv").write_text("age,ill\n55,false\n,true\n41,true\n")
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    proposal = propose(files, folder=tmp_path, name="first")
+    write_proposal(proposal, tmp_path)
+    study = Study.load(tmp_path / "study.toml")
+    assert study.names == ("a", "b")
+    assert study.method["name"] == "flaim"
+    assert study.synthesizer().participation == 1.0
+    schema = study.read_schema()
+    assert (schema["age"].low, schema["age"].high, schema["age"].missing) == (30, 55, True)
+    assert all(column.from_data for column in schema.columns)
+    assert dict(proposal.review)["age"] == "integer, low 30, high 55, missing values"
+
+
+def test_one_file_proposes_a_central_method(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("age,ill\n30,true\n41,false\n")
+    write_proposal(propose([tmp_path / "a.csv"], folder=tmp_path), tmp_path)
+    assert Study.load(tmp_path / "study.toml").method["name"] == "aim"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kinds"),
+    [
+        ("x\n1\n2\n", "x\n1.5\n2\n", "continuous"),
+        ("x\n1\n2\n", "x\none\ntwo\none\n", "categorical"),
+        ("x,y\n,1\n,1\n", "x,y\n3,1\n4,2\n", "integer"),
+        ("x\n2020-01-01\n2020-01-02\n", "x\n2021-01-01\n2021-01-02\n", "datetime"),
+    ],
+)
+def test_files_of_different_types_are_pooled(tmp_path: Path, a: str, b: str, kinds: str):
+    (tmp_path / "a.csv").write_text(a)
+    (tmp_path / "b.csv").write_text(b)
+    proposal = propose([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert proposal.schema["x"].kind == kinds
+
+
+def test_a_proposal_needs_the_same_columns_everywhere(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("age,ill\n30,true\n")
+    (tmp_path / "b.csv").write_text("age,sick\n30,true\n")
+    with pytest.raises(RosterError, match="only 'a' has 'ill'; only 'b' has 'sick'"):
+        propose([tmp_path / "a.csv", tmp_path / "b.csv"])
