@@ -34,12 +34,16 @@ def misplaced(names: list[str]) -> list[str]:
     return [] if names == right else [f"{names} should read {right}"]
 
 
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
 def private_imports(source: Source) -> list[str]:
     """Name what a module takes from another module of ours though it starts with `_`."""
     return [
         f"{source.path}:{line}: imports {name}, which is private to its module"
         for line, name in source.imports
-        if name.startswith("siloweave.") and name.split(".")[-1].startswith("_")
+        if name.startswith("siloweave.") and private(name.split(".")[-1])
     ]
 
 

@@ -1,6 +1,75 @@
-"""Organisations that hold parts of one table weave one synthetic table together."""
+"""Organisations that hold parts of one table weave one synthetic table together.
 
-__all__ = ["__version__"]
+Everything that a user needs is here; what lies behind a name is loaded when it is first used.
+
+Example:
+    >>> import siloweave as sw
+    >>> sw.Budget(epsilon=1.0, delta=1e-5).epsilon
+    1.0
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from siloweave.algorithms.fitted import Fitted, load
+    from siloweave.algorithms.synthesizers import AIM, FLAIM
+    from siloweave.errors import SiloweaveError
+    from siloweave.evaluate.workload import tvd, workload_error
+    from siloweave.privacy.budget import Budget, Relation
+    from siloweave.tables.codes import Encoder
+    from siloweave.tables.read import Table, read
+    from siloweave.tables.schema import Column, Schema
+    from siloweave.tables.split import split_rows
+
+__all__ = [
+    "AIM",
+    "FLAIM",
+    "Budget",
+    "Column",
+    "Encoder",
+    "Fitted",
+    "Relation",
+    "Schema",
+    "SiloweaveError",
+    "Table",
+    "__version__",
+    "load",
+    "read",
+    "split_rows",
+    "tvd",
+    "workload_error",
+]
 
 # The version of this package, as in its metadata.
 __version__ = "0.1.0"
+
+_HOME = {
+    "AIM": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "FLAIM": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "Budget": lambda: import_module("siloweave.privacy.budget"),
+    "Column": lambda: import_module("siloweave.tables.schema"),
+    "Encoder": lambda: import_module("siloweave.tables.codes"),
+    "Fitted": lambda: import_module("siloweave.algorithms.fitted"),
+    "Relation": lambda: import_module("siloweave.privacy.budget"),
+    "Schema": lambda: import_module("siloweave.tables.schema"),
+    "SiloweaveError": lambda: import_module("siloweave.errors"),
+    "Table": lambda: import_module("siloweave.tables.read"),
+    "load": lambda: import_module("siloweave.algorithms.fitted"),
+    "read": lambda: import_module("siloweave.tables.read"),
+    "split_rows": lambda: import_module("siloweave.tables.split"),
+    "tvd": lambda: import_module("siloweave.evaluate.workload"),
+    "workload_error": lambda: import_module("siloweave.evaluate.workload"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'siloweave' has no attribute {name!r}")
+    value = getattr(_HOME[name](), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

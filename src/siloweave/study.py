@@ -195,11 +195,11 @@ class Study(_Section, frozen=True):
             )
         text = path.read_bytes()
         try:
-            if b'"siloweave-schema"' in text:
-                return Schema.from_json(text)
             metadata = msgspec.json.decode(text)
             if not isinstance(metadata, dict):
                 raise SchemaError("it holds no JSON object")
+            if metadata.get("format") == "siloweave-schema":
+                return Schema.from_json(text)
             return Schema.from_sdv(metadata)
         except (SchemaError, msgspec.DecodeError) as error:
             raise SchemaError(f"{path}: {error}") from error

@@ -26,7 +26,7 @@ from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Table
 
-__all__ = ["Cost", "Fitted", "Info"]
+__all__ = ["Cost", "Fitted", "Info", "Ledgers", "load"]
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -73,6 +73,31 @@ class _Saved(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
+class Ledgers:
+    """Every party's record, and what it adds up to; prints as one line per party.
+
+    Attributes:
+        entries: What every party released, in order.
+        delta: At which epsilon is told.
+    """
+
+    entries: Mapping[str, tuple[Entry, ...]]
+    delta: float
+
+    @property
+    def epsilons(self) -> dict[str, float]:
+        """Epsilon of every party, recomputed from its ledger."""
+        return {n: epsilon([e.event for e in es], self.delta) for n, es in self.entries.items()}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name}: {len(self.entries[name])} releases, epsilon {cost:.3f} at delta {self.delta:g}"
+            for name, cost in self.epsilons.items()
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
 class Fitted:
     """A fitted synthesizer.
 
@@ -112,8 +137,12 @@ class Fitted:
     @property
     def epsilons(self) -> dict[str, float]:
         """Epsilon of every party at the budget's delta, recomputed from its ledger."""
-        delta = self.budget.delta
-        return {n: epsilon([e.event for e in es], delta) for n, es in self.ledgers.items()}
+        return self.ledger.epsilons
+
+    @property
+    def ledger(self) -> Ledgers:
+        """What every party released and what that cost, for people to read."""
+        return Ledgers(self.ledgers, self.budget.delta)
 
     def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
         """Synthetic rows as codes."""
@@ -186,3 +215,12 @@ class Fitted:
             tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
         )
+
+
+def load(folder: Path | str) -> Fitted:
+    """Read a fit that `Fitted.save` wrote.
+
+    Raises:
+        DataError: if a file is missing, cut or of another version.
+    """
+    return Fitted.load(folder)
