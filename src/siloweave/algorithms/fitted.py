@@ -91,7 +91,7 @@ class Ledgers:
 
     def __str__(self) -> str:
         lines = [
-            f"{name}: {len(self.entries[name])} releases, epsilon {cost:.3f} at delta {self.delta:g}"
+            f"{name}: {len(self.entries[name])} releases, epsilon {cost:.3f}, delta {self.delta:g}"
             for name, cost in self.epsilons.items()
         ]
         return "\n".join(lines)
