@@ -82,9 +82,14 @@ class Cohort(Request[Counts], frozen=True):
 
 
 class Count(Cohort, frozen=True):
-    """Count these cliques."""
+    """Count these cliques, each as often as its `times` says (all once if empty).
+
+    Noise is the same on every number of a sum, so a table that is counted k times over and then
+    divided by k has a k-th of it, and its rows pay for it k^2 times over.
+    """
 
     cliques: tuple[Clique, ...]
+    times: tuple[int, ...] = ()
 
 
 class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,7 +141,7 @@ def masked_reply(
         site: The party.
         tables: Exact counts, zeros where this party has nothing to say.
         what: The release in words.
-        contributes: To how many of the tables a row of this party is added.
+        contributes: To how many of the tables a row of this party is added (once each).
     """
     flat = np.concatenate([t.reshape(-1) for t in tables])
     event = SharedGaussian(
@@ -151,10 +156,13 @@ def masked_reply(
 
 def count(request: Count, site: Site[Codes]) -> Counts:
     """Count the cliques over all rows of the party."""
-    tables = [marginal(site.rows, clique) for clique in request.cliques]
+    times = request.times or (1,) * len(request.cliques)
+    if len(times) != len(request.cliques) or min(times) < 1:
+        raise WireError(f"times={times} must be one number >= 1 per clique")
+    tables = [k * marginal(site.rows, c) for c, k in zip(request.cliques, times, strict=True)]
     what = f"{len(tables)} marginals: " + ", ".join("×".join(c) for c in request.cliques[:8])
     what += ", …" if len(tables) > 8 else ""
-    return masked_reply(request, site, tables, what, contributes=len(tables))
+    return masked_reply(request, site, tables, what, contributes=sum(k * k for k in times))
 
 
 # A party's side: which function answers which request.

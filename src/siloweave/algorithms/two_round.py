@@ -1,0 +1,248 @@
+"""TwoRound: everyone is heard twice; a noisy look at all pairs plans what is then measured well.
+
+Ours. It takes from FLAIM (Maddock, Cormode & Maple 2024) the setting and the masked sums, from
+AIM (McKenna, Mullins, Sheldon & Miklau 2022, section 4) the weights and the score of a marginal,
+and from PrivMRF (Cai, Lei, Wei & Xiao 2021) that the shape of the model can be found from one noisy
+look at all pairs. What it leaves out is what makes FLAIM weak: no party chooses by its own skewed
+rows, and no budget goes to selections or to counting the one-ways again every round.
+
+1. All parties together measure every one- and two-way marginal of the workload's closure, with
+   `look_share` of the budget.
+2. The coordinator plans: from what it was told it adds, one by one, the pair that would mend the
+   workload most beyond the noise it would be measured with, while the model stays small.
+3. All parties measure the planned marginals, once, with the rest of the budget: noise is lower
+   where weight and cells are many, sigma_q proportional to (w_q n_q)^(-1/3), which minimises
+   sum_q w_q n_q sigma_q under sum_q 1 / sigma_q^2 = 2 rho. The fit uses both measurements.
+
+**Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
+coordinator together with at most `tolerated` parties, and everyone who sees the model. A row pays
+for two masked sums (secure_sum.py); the plan is computed from the first (post-processing). Assumed
+public: domain, workload, roster. All parties must answer both times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from siloweave.algorithms.aim import Round
+from siloweave.algorithms.secure_sum import PARTY as SUMS
+from siloweave.algorithms.secure_sum import Count, Noise, meet, noisy_sums
+from siloweave.algorithms.workload import check_capacity, expected_l1, weights_of
+from siloweave.errors import InputError
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers
+from siloweave.models.estimate import Measurement, fit
+from siloweave.models.junction_tree import tree_cells
+from siloweave.models.local import block_step
+from siloweave.models.mrf import MRF
+from siloweave.tables.codes import Clique, Domain
+
+__all__ = ["PARTY", "TwoRoundSettings", "plan", "two_round"]
+
+_FINEST = 32  # most often that a table is counted in the second sum
+_CELL_BYTES = 8
+
+
+@dataclass(frozen=True)
+class TwoRoundSettings:
+    """Public settings of TwoRound.
+
+    Attributes:
+        look_share: Share of the budget for the look at all pairs.
+        tolerated: Parties that may pool what they know with the coordinator.
+        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
+        plan_sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
+    """
+
+    look_share: float = 0.2
+    tolerated: int = 1
+    max_model_mb: float = 80.0
+    plan_sweeps: int = 3
+    final_sweeps: int = 60
+    shrinkage: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.look_share < 1:
+            raise InputError(f"look_share={self.look_share} must lie in (0, 1)")
+        if self.tolerated < 0:
+            raise InputError(f"tolerated={self.tolerated} must be at least 0")
+
+
+# Party: it answers masked sums, and that is all
+PARTY: Handlers = SUMS
+
+
+# Coordinator
+
+
+@dataclass
+class _Run:
+    parties: Parties
+    domain: Domain
+    settings: TwoRoundSettings
+    unit: float
+    keys: dict[str, bytes]
+    rounds: list[Round]
+
+    def measure(
+        self, cliques: Sequence[Clique], times: Sequence[int], rho: float
+    ) -> list[Measurement]:
+        """Count cliques over everyone, so that a row pays `rho` for all of them."""
+        size = len(self.parties.roster)
+        noise = Noise(
+            self.unit * sqrt(sum(k * k for k in times) / (2 * rho)), self.settings.tolerated
+        )
+        share, tolerated = noise.share(size)
+        request = Count(self.keys, share, tolerated, tuple(cliques), tuple(times))
+        sums = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
+        sigma = noise.total(size)
+        self.rounds.append(Round(tuple(cliques), sigma / max(times)))
+        return [
+            Measurement(c, y / k, sigma / k) for c, y, k in zip(cliques, sums, times, strict=True)
+        ]
+
+
+def two_round(
+    parties: Parties,
+    domain: Domain,
+    workload: Sequence[Clique],
+    rho: float,
+    settings: TwoRoundSettings,
+    *,
+    unit: float = 1.0,
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> tuple[MRF, list[Round]]:
+    """Run both rounds over a roster.
+
+    Args:
+        parties: Who holds the rows; one party alone is the central case.
+        domain: Attributes and sizes.
+        workload: Cliques whose marginals shall be right.
+        rho: zCDP that a row pays; every party's ledger has the last word.
+        settings: Public settings.
+        unit: L2 sensitivity of a marginal under the budget's relation.
+        progress: Called with a text and the share of the work that is done.
+
+    Returns:
+        The model and what each round measured.
+    """
+    check_capacity(domain, workload, settings.max_model_mb)
+    weights = weights_of(domain, workload)
+    run = _Run(parties, domain, settings, unit, meet(parties, domain), [])
+    progress("looking at all pairs", 0.0)
+    pairs = [q for q in weights if len(q) <= 2]
+    look = run.measure(pairs, [1] * len(pairs), settings.look_share * rho)
+    rest = (1 - settings.look_share) * rho
+    chosen = plan(domain, weights, look, rest / unit**2, settings, progress=progress)
+    times = _times(domain, weights, chosen)
+    progress("measuring what was planned", 0.8)
+    seen = set(chosen)
+    measured = run.measure(chosen, times, rest)
+    measured += [m for m in look if len(m.clique) == 1 or m.clique in seen]
+    progress("fitting", 0.9)
+    model = fit(domain, measured, sweeps=settings.final_sweeps, shrinkage=settings.shrinkage)
+    return model, run.rounds
+
+
+def _times(domain: Domain, weights: Mapping[Clique, float], chosen: Sequence[Clique]) -> list[int]:
+    """How often each table is counted, so that its noise goes with (w n)^(-1/3)."""
+    shares = np.array([(weights[q] * domain.size(q)) ** (1 / 3) for q in chosen])
+    return [max(1, round(_FINEST * s)) for s in shares / shares.max()]
+
+
+def plan(
+    domain: Domain,
+    weights: Mapping[Clique, float],
+    look: Sequence[Measurement],
+    rho: float,
+    settings: TwoRoundSettings,
+    *,
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> list[Clique]:
+    """Choose what to measure in the second round, by rehearsing it with the first one's answers.
+
+    **Guarantee**: reads noisy counts only, so it costs nothing (post-processing).
+
+    Args:
+        domain: Attributes and sizes.
+        weights: Of every clique of the closure.
+        look: All one- and two-way marginals of the closure.
+        rho: zCDP of the second round, in units of a marginal's sensitivity.
+        settings: Public settings.
+        progress: Called with a text and the share of the work that is done.
+
+    Returns:
+        Pairs, the most useful first, then every one-way that no pair contains.
+    """
+    rehearsal = _Rehearsal(domain, weights, look, rho, settings)
+    while rehearsal.step():
+        progress("planning", 0.1 + 0.7 * rehearsal.done)
+    covered = {a for q in rehearsal.chosen for a in q}
+    lone = [m.clique for m in look if len(m.clique) == 1 and m.clique[0] not in covered]
+    return [*rehearsal.chosen, *lone]
+
+
+class _Rehearsal:
+    def __init__(
+        self,
+        domain: Domain,
+        weights: Mapping[Clique, float],
+        look: Sequence[Measurement],
+        rho: float,
+        settings: TwoRoundSettings,
+    ) -> None:
+        self.domain, self.weights, self.rho, self.settings = domain, weights, rho, settings
+        self.limit = settings.max_model_mb * 1e6 / _CELL_BYTES
+        self.answers = [m for m in look if len(m.clique) == 1]
+        self.open = {m.clique: m for m in look if len(m.clique) == 2}
+        self.chosen: list[Clique] = []
+        self.model = self._fit(None)
+        self.scores = {q: self._score(q) for q in self.open}
+
+    @property
+    def done(self) -> float:
+        """Share of the pairs that are settled."""
+        return 1 - len(self.open) / max(1, len(self.open) + len(self.chosen))
+
+    def step(self) -> bool:
+        """Add the pair that mends most; False when none does."""
+        best = self._best()
+        if best is None:
+            return False
+        self.chosen.append(best)
+        self.answers.append(self.open.pop(best))
+        self.model = self._fit(self.model)
+        del self.scores[best]
+        return True
+
+    def _fit(self, start: MRF | None) -> MRF:
+        sweeps, shrinkage = self.settings.plan_sweeps, self.settings.shrinkage
+        return fit(self.domain, self.answers, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
+
+    def _score(self, q: Clique) -> float:
+        """w_q times (how far the answer moves the marginal, minus the noise it would bring)."""
+        now = self.model.marginal(q)
+        moved = block_step(self.model, self.open[q], shrinkage=self.settings.shrinkage)
+        sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
+        noise = float(np.minimum(expected_l1(sigma, 1), now).sum())
+        return self.weights[q] * (float(np.abs(moved - now).sum()) - noise)
+
+    def _best(self) -> Clique | None:
+        """The best pair that fits; scores mostly fall, so only those on top are computed anew."""
+        fresh: set[Clique] = set()
+        while self.scores:
+            top = max(self.scores, key=self.scores.__getitem__)
+            if self.scores[top] <= 0:
+                return None
+            if tree_cells(self.domain, [*self.chosen, top]) > self.limit:
+                del self.scores[top], self.open[top]
+            elif top in fresh:
+                return top
+            else:
+                self.scores[top] = self._score(top)
+                fresh.add(top)
+        return None
