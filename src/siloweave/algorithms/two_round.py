@@ -198,10 +198,10 @@ class _Rehearsal:
         self.domain, self.weights, self.rho, self.settings = domain, weights, rho, settings
         self.limit = settings.max_model_mb * 1e6 / _CELL_BYTES
         self.answers = [m for m in look if len(m.clique) == 1]
-        self.open = {m.clique: m for m in look if len(m.clique) == 2}
+        self.open: dict[Clique, Measurement] = {m.clique: m for m in look if len(m.clique) == 2}
         self.chosen: list[Clique] = []
         self.model = self._fit(None)
-        self.scores = {q: self._score(q) for q in self.open}
+        self.scores: dict[Clique, float] = {q: self._score(q) for q in self.open}
 
     @property
     def done(self) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,12 +62,17 @@ def _maximal(masks: Iterable[int]) -> list[int]:
     return kept
 
 
-def _maximal_masks(domain: Domain, cliques: Iterable[Clique]) -> list[int]:
+def _maximal_masks(domain: Domain, cliques: Iterable[Clique]) -> tuple[int, ...]:
+    return _triangulated(domain, frozenset(cliques))
+
+
+@lru_cache(maxsize=256)
+def _triangulated(domain: Domain, cliques: frozenset[Clique]) -> tuple[int, ...]:
     neighbours = [0] * len(domain.names)
     for mask in _masks(domain, cliques):
         for v in _bits(mask):
             neighbours[v] |= mask & ~(1 << v)
-    return _maximal(_eliminate(neighbours, np.log(domain.sizes).tolist()))
+    return tuple(_maximal(_eliminate(neighbours, np.log(domain.sizes).tolist())))
 
 
 def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from siloweave.tables.codes import Clique, Domain
 __all__ = ["Calibrated", "Link", "Propagation", "inner_order"]
 
 Array = npt.NDArray[np.float64]
+_SMALL = 1024  # cells
 
 
 def inner_order(domain: Domain, clique: Clique) -> Clique:
@@ -85,10 +87,21 @@ class Link:
         self.reduce = _reducer(shape, kept)
         """Sum the clique's table down to the subset's."""
 
+    @classmethod
+    def between(cls, domain: Domain, clique: Clique, subset: Clique) -> Link:
+        """The link, laid out once for small cliques: they come back round after round."""
+        make = _small_link if domain.size(clique) <= _SMALL else cls
+        return make(domain, clique, subset)
+
     def multiply(self, table: Array, factor: Array) -> None:
         """table *= factor, in place; both flat."""
         view = table.reshape(self._full)
         np.multiply(view, factor.reshape(self._thin), out=view)
+
+
+@lru_cache(maxsize=4096)
+def _small_link(domain: Domain, clique: Clique, subset: Clique) -> Link:
+    return Link(domain, clique, subset)
 
 
 @dataclass(frozen=True)
@@ -120,9 +133,9 @@ class Propagation:
         self.scopes = tuple(scopes)
         self.cliques = [inner_order(domain, c) for c in tree.cliques]
         self._buffers = [np.empty(domain.size(c)) for c in tree.cliques]
-        self.up = [Link(domain, c, s) for c, s in zip(self.cliques, tree.separators, strict=True)]
+        self.up = [Link.between(domain, c, s) for c, s in zip(self.cliques, tree.separators, strict=True)]
         self.down = [
-            Link(domain, self.cliques[max(p, 0)], s)
+            Link.between(domain, self.cliques[max(p, 0)], s)
             for p, s in zip(tree.parents, tree.separators, strict=True)
         ]
         self._homes = [_home(tree, s) for s in scopes]
@@ -130,7 +143,7 @@ class Propagation:
         for q, home in enumerate(self._homes):
             self.homed[home].append(q)
         self.links = [
-            Link(domain, self.cliques[h], s) for h, s in zip(self._homes, scopes, strict=True)
+            Link.between(domain, self.cliques[h], s) for h, s in zip(self._homes, scopes, strict=True)
         ]
 
     def inner(self, i: int, table: Array) -> Array:
