@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siloweave.algorithms.fitted import Fitted, load
-    from siloweave.algorithms.synthesizers import AIM, FLAIM
+    from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.workload import tvd, workload_error
     from siloweave.privacy.budget import Budget, Relation
@@ -33,6 +33,7 @@ __all__ = [
     "Schema",
     "SiloweaveError",
     "Table",
+    "TwoRound",
     "__version__",
     "load",
     "read",
@@ -55,6 +56,7 @@ _HOME = {
     "Schema": lambda: import_module("siloweave.tables.schema"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),
     "Table": lambda: import_module("siloweave.tables.read"),
+    "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
     "load": lambda: import_module("siloweave.algorithms.fitted"),
     "read": lambda: import_module("siloweave.tables.read"),
     "split_rows": lambda: import_module("siloweave.tables.split"),

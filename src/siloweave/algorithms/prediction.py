@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from siloweave.algorithms.synthesizers import AIM, FLAIM, workload_for
+from siloweave.algorithms.synthesizers import AIM, FLAIM, Synthesizer, TwoRound, workload_for
 from siloweave.algorithms.workload import check_capacity
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
@@ -50,7 +50,7 @@ class Prediction:
 
 
 def predict(
-    synthesizer: AIM | FLAIM, schema: Schema | Encoder, parties: int, budget: Budget
+    synthesizer: Synthesizer, schema: Schema | Encoder, parties: int, budget: Budget
 ) -> Prediction:
     """Predict a run before a row is read.
 
@@ -66,8 +66,7 @@ def predict(
     encoder = schema if isinstance(schema, Encoder) else Encoder(schema, synthesizer.bins)
     domain = encoder.domain
     queries = workload_for(domain, synthesizer.degree, synthesizer.queries, synthesizer.workload)
-    settings = synthesizer.settings if isinstance(synthesizer, AIM) else synthesizer.algorithm()
-    limit = settings.max_model_mb
+    limit = float(synthesizer.algorithm().max_model_mb)
     check_capacity(domain, queries, limit)
     below = closure(queries, domain)
     cells = sum(domain.size(q) for q in below)
@@ -76,9 +75,13 @@ def predict(
     one_ways = sum(domain.sizes)
     heard = max(1.0, joined * parties / rounds)
     typical = min(domain.size(largest), cells // len(below) + 1)
-    sent = 4 * (joined * (one_ways + typical * min(heard, 4)) + one_ways)
-    received = joined * (4 * typical * 4 + 8 * one_ways + 64 * parties)
-    draws = rounds * heard * (one_ways + 4 * typical)
+    chosen = typical * min(heard, 4)
+    shipped = 4 * typical * 4 + 8 * one_ways  # the model and what it is compared with
+    if isinstance(synthesizer, TwoRound):  # a look at all pairs, then most of them again
+        chosen, shipped = sum(domain.size(q) for q in below if len(q) == 2), 0
+    sent = 4 * (joined * (one_ways + chosen) + one_ways)
+    received = joined * (shipped + 64 * parties)
+    draws = rounds * heard * (one_ways + chosen)
     return Prediction(
         domain.size(),
         len(queries),
@@ -92,10 +95,12 @@ def predict(
     )
 
 
-def _rounds(synthesizer: AIM | FLAIM, columns: int) -> tuple[int, float]:
+def _rounds(synthesizer: Synthesizer, columns: int) -> tuple[int, float]:
     """Rounds at most, and in how many of them a party is expected to join."""
     if isinstance(synthesizer, AIM):
         return 3 * columns, 3.0 * columns
+    if not isinstance(synthesizer, FLAIM):
+        return 2, 2.0
     rounds = synthesizer.rounds or 8 * columns
     joined = float(synthesizer.cap or synthesizer.participation * rounds)
     return rounds, joined
