@@ -133,7 +133,9 @@ class Propagation:
         self.scopes = tuple(scopes)
         self.cliques = [inner_order(domain, c) for c in tree.cliques]
         self._buffers = [np.empty(domain.size(c)) for c in tree.cliques]
-        self.up = [Link.between(domain, c, s) for c, s in zip(self.cliques, tree.separators, strict=True)]
+        self.up = [
+            Link.between(domain, c, s) for c, s in zip(self.cliques, tree.separators, strict=True)
+        ]
         self.down = [
             Link.between(domain, self.cliques[max(p, 0)], s)
             for p, s in zip(tree.parents, tree.separators, strict=True)
@@ -143,7 +145,8 @@ class Propagation:
         for q, home in enumerate(self._homes):
             self.homed[home].append(q)
         self.links = [
-            Link.between(domain, self.cliques[h], s) for h, s in zip(self._homes, scopes, strict=True)
+            Link.between(domain, self.cliques[h], s)
+            for h, s in zip(self._homes, scopes, strict=True)
         ]
 
     def inner(self, i: int, table: Array) -> Array:
