@@ -251,3 +251,28 @@ def test_a_sum_for_another_cohort_is_refused():
     with pytest.raises(WireError, match="parties was asked for"):
         site.answer(frame(Sum({"other": key}, 20.0), step=1), HANDLERS)
     assert not site.ledger.entries
+
+
+@pytest.mark.parametrize("change", ["flip", "cut", "empty"])
+def test_a_damaged_memory_is_refused(party, change):
+    question = frame(Ask(50.0))
+    party.site.answer(question, HANDLERS)
+    (file,) = (party.folder / "site").iterdir()
+    data = bytearray(file.read_bytes())
+    data[-40] ^= 4  # in the reply, so a number would only be another number
+    file.write_bytes({"flip": bytes(data), "cut": bytes(data[:-1]), "empty": b""}[change])
+    party.restart()
+    with pytest.raises(WireError, match="is damaged or cut off"):
+        party.site.answer(question, HANDLERS)
+    assert len(party.draws) == len(party.ledger.entries) == 1
+
+
+def test_a_stored_reply_is_not_sent_when_what_paid_for_it_was_cut_from_the_ledger(party):
+    question = frame(Ask(50.0))
+    party.site.answer(question, HANDLERS)
+    path = party.folder / "ledger.jsonl"
+    party.ledger.close()
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    party.start()
+    with pytest.raises(LedgerError, match="is gone"):
+        party.site.answer(question, HANDLERS)

@@ -42,7 +42,8 @@ Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 """A party's side of an algorithm: which function answers which request."""
 
 
-_DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body
+_DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
+_ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
 
 
 class Store(Protocol):
@@ -82,7 +83,8 @@ class MemoryStore:
 class FolderStore:
     """Keeps things as files in a folder, written whole and forced to disk.
 
-    Names come from peers and never become part of a path; files are called by their digest.
+    Names come from peers and never become part of a path; files are called by their digest. Each
+    ends with a checksum, since a flipped bit in a masked sum would look like any other number.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,18 +95,30 @@ class FolderStore:
         return self._folder / blake2b(name.encode(), digest_size=20).hexdigest()
 
     def get(self, name: str) -> bytes | None:
-        """The bytes kept under `name`, or None."""
+        """The bytes kept under `name`, or None.
+
+        Raises:
+            WireError: if the file was damaged or cut.
+        """
+        path = self._path(name)
         try:
-            return self._path(name).read_bytes()
+            stored = path.read_bytes()
         except FileNotFoundError:
             return None
+        data = stored[:-_DIGEST]
+        if len(stored) < _DIGEST or _checksum(name, data) != stored[-_DIGEST:]:
+            raise WireError(
+                f"{path}: what the party kept of {name!r} is damaged or cut off. Nothing more was "
+                "released. Put the file back from a backup, or agree on a new budget and folder."
+            )
+        return data
 
     def put(self, name: str, data: bytes) -> None:
         """Write `data` to a temporary file, force it to disk, and rename."""
         target = self._path(name)
         temporary = target.with_suffix(".new")
         with open(temporary, "wb", opener=_private) as file:
-            file.write(data)
+            file.write(data + _checksum(name, data))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -112,6 +126,10 @@ class FolderStore:
             handle = os.open(self._folder, os.O_RDONLY)
             os.fsync(handle)
             os.close(handle)
+
+
+def _checksum(name: str, data: bytes) -> bytes:
+    return blake2b(name.encode() + b"\0" + data, digest_size=_DIGEST).digest()
 
 
 def _private(path: str, flags: int) -> int:
@@ -275,6 +293,7 @@ class Site(Generic[Rows]):
             WireError: if the message is malformed, for someone else, a changed repetition, or
                 the reply is not sealed.
             BudgetError: if the ledger does not allow a release.
+            LedgerError: if the ledger no longer holds what paid for a stored reply.
         """
         envelope = wire.decode(frame, Envelope)
         if envelope.to != self.name:
@@ -285,8 +304,8 @@ class Site(Generic[Rows]):
         if stored is not None:
             if stored[:_DIGEST] != digest:
                 raise WireError(
-                    f"step {envelope.step} of run {envelope.run} was answered before for another "
-                    "request; a step is asked once. Start a new run."
+                    f"party {self.name!r}: step {envelope.step} of run {envelope.run} was answered "
+                    "before for another request; a step is asked once. Start a new run."
                 )
             if len(stored) == _DIGEST:
                 raise WireError(
@@ -294,11 +313,19 @@ class Site(Generic[Rows]):
                     "reply is not kept; a second draw would be a second release. Start a new run, "
                     "or give the party a FolderStore."
                 )
-            return stored[_DIGEST:]
+            self.ledger.verify([paid] if (paid := _paid_by(stored)) else [])
+            return stored[_DIGEST + _ENTRY :]
         request = wire.decode_request(envelope.body, handlers)
         self.begin(envelope)
         reply = handlers[type(request)](request, self)
         wire.check_sealed(reply, self.verify)
         data = wire.encode(reply)
-        self._store.put(name, digest + data)
+        entries = self.ledger.entries
+        paid = entries[-1].hash if entries else ""
+        self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
         return data
+
+
+def _paid_by(stored: bytes) -> str:
+    """The hash of the ledger's last entry when a reply was stored; empty if there was none."""
+    return stored[_DIGEST : _DIGEST + _ENTRY].decode().strip()
