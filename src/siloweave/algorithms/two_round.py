@@ -58,10 +58,10 @@ class TwoRoundSettings:
         plan_sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
     """
 
-    look_share: float = 0.2
+    look_share: float = 0.3
     tolerated: int = 1
     max_model_mb: float = 80.0
-    plan_sweeps: int = 3
+    plan_sweeps: int = 1
     final_sweeps: int = 60
     shrinkage: float = 1.0
 
