@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from siloweave.errors import InputError, LedgerError
+from siloweave.errors import InputError
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.events import Event
 from siloweave.privacy.ledger import Ledger
-from siloweave.runs import Summary, ledger_files, open_run
 from siloweave.study import close_match
+from siloweave.summaries import find_run, ledger_files, verify_ledgers
 
 __all__ = ["Line", "Reading", "Trail", "read_ledgers"]
 
@@ -80,21 +80,17 @@ def read_ledgers(
             f"--party {party!r} has no ledger here{close_match(party, files)} "
             f"There is {', '.join(files)}."
         )
-    summary = open_run(folder) if (folder / "run.json").is_file() else None
+    summary = find_run(folder)
     at = delta or (summary.delta if summary else _DELTA)
     wanted = files if party is None else {party: files[party]}
-    ledgers = tuple(_reading(name, file, at, summary) for name, file in wanted.items())
+    if summary is not None:
+        verify_ledgers(summary, files, None if folder == path and party is None else wanted)
+    ledgers = tuple(_reading(name, file, at) for name, file in wanted.items())
     return Trail(at, ledgers)
 
 
-def _reading(name: str, file: Path, delta: float, summary: Summary | None) -> Reading:
+def _reading(name: str, file: Path, delta: float) -> Reading:
     ledger = Ledger.read(file)
-    for known in summary.parties if summary else ():
-        if known.name == name and len(ledger.entries) < known.releases:
-            raise LedgerError(
-                f"{file}: has {len(ledger.entries)} entries, and the run ended with "
-                f"{known.releases}. Its end was cut off, or an old copy was put back."
-            )
     lines = tuple(
         Line(
             e.index + 1,

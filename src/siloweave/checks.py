@@ -3,19 +3,17 @@
 import csv
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.runs import check_roster, has_finished, spent
+from siloweave.errors import DataError, InputError
+from siloweave.runs import check_columns, check_roster, finished, spent
 from siloweave.starter import same_columns
 from siloweave.study import PartyTable, Study
-from siloweave.tables.files import csv_header, table_file
+from siloweave.tables.files import csv_header, table_file, unreadable
 from siloweave.tables.read import read_batches
-from siloweave.tables.schema import Schema
 
-__all__ = ["Forecast", "foretell"]
+__all__ = ["Forecast", "cautions", "foretell"]
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -81,7 +79,7 @@ def foretell(study: Study) -> Forecast:
     columns = {party.name: _columns(study, party) for party in study.parties}
     same_columns(columns)
     for party, names in columns.items():
-        _fit(party, names, schema)
+        check_columns(party, names, schema)
     resumes = sum(spent(study).values())
     found = predict(synth, schema, len(study.parties), budget)
     return Forecast(
@@ -100,9 +98,9 @@ def foretell(study: Study) -> Forecast:
         found.workload_queries,
         found.workload_cells,
         tuple(found.largest_query),
-        tuple(_warnings(study, schema, synth)),
+        cautions(study),
         resumes,
-        has_finished(study),
+        finished(study) is not None,
     )
 
 
@@ -110,7 +108,10 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     """A file's column names, from its head."""
     try:
         file = table_file(study.path(party))
-        names = _head(file)
+        try:
+            names = _head(file)
+        except UnicodeDecodeError as error:
+            raise unreadable(file, error) from error
     except InputError as error:
         raise type(error)(f"party {party.name!r}: {error}") from error
     absent = [name for name in party.columns if name not in names]
@@ -133,29 +134,15 @@ def _head(file: Path) -> tuple[str, ...]:
     return first.names
 
 
-def _fit(party: str, names: tuple[str, ...], schema: Schema) -> None:
-    extra = [name for name in names if name not in schema.names]
-    if extra:
-        raise SchemaError(
-            f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. "
-            "Declare them in the schema, or choose others with columns = [...]."
-        )
-    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in names]
-    if absent:
-        raise SchemaError(
-            f"party {party!r} lacks the schema's columns {', '.join(map(repr, absent))}. "
-            "Add them to its file, or take them out of the schema."
-        )
-
-
-def _warnings(study: Study, schema: Schema, synth: Any) -> list[str]:
-    found = []
+def cautions(study: Study) -> tuple[str, ...]:
+    """What a reviewer should look at before a study runs."""
+    schema, synth, found = study.read_schema(), study.synthesizer(), []
     learned = [column.name for column in schema.columns if column.from_data]
     if learned:
         found.append(
-            f"the schema has facts that were taken from rows and are paid for by nobody, in "
-            f"{len(learned)} columns ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}"
-            "): review them and delete their from_data"
+            f"facts about {len(learned)} columns in the schema were taken from rows, and nobody "
+            f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
+            "epsilon does not cover them: review them, and delete their from_data"
         )
     if study.budget.delta > 1e-4:
         found.append(f"delta = {study.budget.delta} is large: keep it far below 1 / number of rows")
@@ -163,4 +150,4 @@ def _warnings(study: Study, schema: Schema, synth: Any) -> list[str]:
         found.append(f"epsilon = {study.budget.epsilon} promises little: 1 is a usual choice")
     if synth.info.guarantee != "dp":
         found.append(f"{synth.info.title} has the guarantee {synth.info.guarantee!r}, not 'dp'")
-    return found
+    return tuple(found)

@@ -1,7 +1,8 @@
 """The command line.
 
-Exit codes: 0 done; 2 bad input; 3 a ledger or message was tampered with; 130 interrupted; 1 a bug
-of ours. Results go to standard output, everything else to standard error.
+Exit codes: 0 done; 2 what was given cannot be used, an edited ledger and a damaged message among
+it; 130 interrupted; 1 a bug of ours. Results go to standard output, everything else to standard
+error.
 """
 
 import sys
@@ -13,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 import siloweave
-from siloweave.errors import InputError, LedgerError, SiloweaveError, WireError
+from siloweave.errors import SiloweaveError
 
 __all__ = ["app", "main"]
 
@@ -29,7 +30,7 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-StudyFile = Annotated[Path, typer.Argument(help="The study file.", show_default=True)]
+StudyFile = Annotated[Path, typer.Argument(help="A study file, or the folder of a study.toml.")]
 RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
 
 
@@ -69,9 +70,7 @@ def _reported() -> Iterator[None]:
         from siloweave.cli_output import complain
 
         complain(str(error))
-        tampered = isinstance(error, LedgerError | WireError)
-        usual = isinstance(error, InputError | OSError)
-        raise typer.Exit(3 if tampered else 2 if usual else 1) from None
+        raise typer.Exit(2) from None
 
 
 def _show_version(wanted: bool) -> None:
@@ -108,8 +107,9 @@ def demo(
 
         with Progress(quiet=json) as progress:
             path = prepare(folder, split=split, progress=progress)
-            summary, before = execute(Study.load(path), progress=progress)
-        print_summary(summary, json=json, before=before, study=path)
+            plan = Study.load(path)
+            summary, before = execute(plan, progress=progress)
+        print_summary(summary, plan.folder, json=json, before=before)
 
 
 @app.command()
@@ -131,7 +131,7 @@ def init(
 
 @app.command()
 def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
-    """Foretell memory, time, bytes and epsilon for each party, before a row is read."""
+    """Predict memory, time, bytes and epsilon for each party, before a row is read."""
     with _reported():
         from siloweave.checks import foretell
         from siloweave.cli_output import print_forecast
@@ -144,14 +144,17 @@ def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
 def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Run a study; the same command goes on with a run that was cut short."""
     with _reported():
-        from siloweave.cli_output import Progress, print_summary
+        from siloweave.checks import cautions
+        from siloweave.cli_output import Progress, print_summary, warn
         from siloweave.runs import execute
         from siloweave.study import Study
 
         plan = Study.load(study)
+        for caution in cautions(plan):
+            warn(caution)
         with Progress(quiet=json) as progress:
             summary, before = execute(plan, progress=progress)
-        print_summary(summary, json=json, before=before, study=study)
+        print_summary(summary, plan.folder, json=json, before=before)
 
 
 @app.command()
@@ -171,7 +174,7 @@ def sample(
         from siloweave.algorithms.fitted import Fitted
         from siloweave.cli_output import print_result
         from siloweave.conditions import parse_given, sample_given
-        from siloweave.runs import open_run
+        from siloweave.summaries import open_run
         from siloweave.tables.read import write
 
         open_run(run)
@@ -192,7 +195,10 @@ def sample(
 @app.command()
 def report(
     run: RunFolder,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The HTML file to write; in the run's folder if absent."),
+    ] = None,
     audience: Annotated[
         Literal["public", "owner"],
         typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
@@ -204,10 +210,9 @@ def report(
         from siloweave.cli_output import print_result
         from siloweave.runs import make_report
 
-        make_report(run, out, audience)
-        print_result(
-            {"file": str(out), "audience": audience}, f"the {audience}'s report is {out}", json=json
-        )
+        file = make_report(run, out, audience)
+        text = f"The {audience} report is {file}"
+        print_result({"file": str(file), "audience": audience}, text, json=json)
 
 
 @app.command()

@@ -14,8 +14,9 @@ from rich.table import Table as Grid
 
 from siloweave.audit_trail import Reading, Trail
 from siloweave.checks import Forecast
-from siloweave.runs import Summary, spelled
+from siloweave.report import words
 from siloweave.starter import Proposal
+from siloweave.summaries import Summary, spelled
 
 __all__ = [
     "Progress",
@@ -26,6 +27,7 @@ __all__ = [
     "print_proposal",
     "print_result",
     "print_summary",
+    "warn",
 ]
 
 _PARTIES = 12  # shown one by one; of more, the most expensive
@@ -40,6 +42,12 @@ def complain(message: str) -> None:
     """Say on standard error what went wrong."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"[bold red]error:[/] {escape(message)}")
+
+
+def warn(message: str) -> None:
+    """Say on standard error what to look at."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[yellow]look at this first:[/] {escape(message)}")
 
 
 def _json(value: Any) -> None:
@@ -96,15 +104,15 @@ def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
         _out().print(escape(text))
 
 
-def print_summary(summary: Summary, *, json: bool, before: bool, study: Path) -> None:
+def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -> None:
     """What a run cost and where its files are."""
+    files = {what: str(folder / name) for what, name in summary.files.items()}
     if json:
-        _json({**msgspec.to_builtins(summary), "finished_before": before})
+        _json({**msgspec.to_builtins(summary), "files": files, "finished_before": before})
         return
     console = _out()
     if before:
         console.print(f"This run had finished ({summary.finished}); nothing was released again.")
-    protection = f"ε = {summary.epsilon:.7g} of {summary.epsilon_allowed:g}"
     if not summary.private:
         console.print("[bold red]NOT PRIVATE[/]: see the report for why.")
     console.print(
@@ -112,30 +120,33 @@ def print_summary(summary: Summary, *, json: bool, before: bool, study: Path) ->
         f"{_count(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
     )
     console.print(
-        f"It cost {protection} at δ = {summary.delta:g} for each {escape(summary.unit)} "
-        f"({summary.relation.replace('_', '/')}, guarantee: {summary.guarantee}), "
-        f"in {summary.rounds} questions to the parties and {sum(summary.seconds.values()):.0f} s."
+        f"Privacy: ε = {words.epsilon(summary.epsilon)} of {words.epsilon(summary.epsilon_allowed)}"
+        f" at δ = {words.small(summary.delta)} for each {escape(summary.unit)} "
+        f"({summary.relation.replace('_', '/')} neighbours, guarantee: {summary.guarantee})"
+    )
+    console.print(
+        f"Took {summary.rounds} questions to the parties and "
+        f"{words.duration(sum(summary.seconds.values()))}"
     )
     grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
     for party in _dearest(summary):
         grid.add_row(
             escape(party.name),
-            f"{party.epsilon:.7g}",
+            words.epsilon(party.epsilon),
             str(party.releases),
-            _bytes(party.bytes_sent),
-            _bytes(party.bytes_received),
+            words.size(party.bytes_sent),
+            words.size(party.bytes_received),
         )
     console.print(grid)
     if len(summary.parties) > _PARTIES:
         console.print(f"(the {_PARTIES} that spent most of {len(summary.parties)})")
-    files = Grid.grid(padding=(0, 2))
-    for what, path in summary.files.items():
-        files.add_row(what, escape(path))
-    console.print(files)
-    run = Path(summary.files["report"]).parent
+    places = Grid.grid(padding=(0, 2))
+    for what, path in files.items():
+        places.add_row(what, escape(path))
+    console.print(places)
+    console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
     console.print(
-        f"Next: [bold]siloweave ledger {_quoted(run)}[/], or change "
-        f"{escape(str(study))} and choose another folder in it."
+        f"More rows, at no cost: [bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
     )
 
 
@@ -150,10 +161,11 @@ def print_forecast(found: Forecast, *, json: bool) -> None:
         f"{_count(len(found.parties), 'party', 'parties')}, {found.rounds} rounds"
     )
     grid = _grid("what", ">at most")
-    grid.add_row(f"ε of each party, at δ = {found.delta:g}", f"{found.epsilon_per_party:g}")
+    epsilon = words.epsilon(found.epsilon_per_party)
+    grid.add_row(f"ε of each party, at δ = {words.small(found.delta)}", epsilon)
     grid.add_row("memory, all parties in one process", f"{found.memory_mb:,.0f} MB")
-    grid.add_row("time, on two cores, roughly", _time(found.seconds))
-    grid.add_row("bytes to and from each party", _bytes(found.bytes_per_party))
+    grid.add_row("time, on two cores, roughly", words.duration(found.seconds))
+    grid.add_row("bytes to and from each party", words.size(found.bytes_per_party))
     grid.add_row("queries in the workload", f"{found.workload_queries:,}")
     grid.add_row("cells of the workload's closure", f"{found.workload_cells:,}")
     grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
@@ -197,13 +209,13 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         _json(trail)
         return
     console = _out()
-    grid = _grid("party", ">entries", f">ε at δ = {trail.delta:g}", "chain", "file")
+    grid = _grid("party", ">entries", f">ε at δ = {words.small(trail.delta)}", "chain", "file")
     for ledger in trail.ledgers:
         state = f"whole ({ledger.note})" if ledger.note else "whole"
         grid.add_row(
             escape(ledger.party),
             str(len(ledger.entries)),
-            f"{ledger.epsilon:.7g}",
+            words.epsilon(ledger.epsilon),
             escape(state),
             escape(ledger.file),
         )
@@ -267,18 +279,6 @@ def _dearest(summary: Summary) -> Sequence[Any]:
     if len(summary.parties) <= _PARTIES:
         return summary.parties
     return sorted(summary.parties, key=lambda party: -party.epsilon)[:_PARTIES]
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -68,7 +68,7 @@ def _value(column: Column, text: str, item: str) -> Any:
             return {"true": True, "false": False}[text.lower()]
         if column.kind == "datetime":
             return np.datetime64(text, "us")
-        return int(text) if column.kind == "integer" else float(text)
+        number = int(text) if column.kind == "integer" else float(text)
     except (ValueError, KeyError):
         kind = {
             "boolean": "true or false",
@@ -77,6 +77,10 @@ def _value(column: Column, text: str, item: str) -> Any:
             "continuous": "a number",
         }[column.kind]
         raise InputError(f"--given {item!r}: the value must be {kind}.") from None
+    low, high = column.low, column.high
+    if low is not None and high is not None and not float(low) <= number <= float(high):
+        raise InputError(f"--given {item!r}: the value must lie between {low} and {high}.")
+    return number
 
 
 def sample_given(fitted: Any, given: Mapping[str, Any], num_rows: int, *, key: Key) -> Table:

@@ -16,7 +16,9 @@ run that was cut short still counts what it released, and goes on from there.
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -24,62 +26,37 @@ from typing import Any, Literal
 
 import msgspec
 
-from siloweave.errors import BudgetError, DataError, InputError, RosterError
+from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.files import put, write_text
 from siloweave.privacy.ledger import Ledger
 from siloweave.starter import same_columns
 from siloweave.study import PartyTable, Study
+from siloweave.summaries import (
+    PartySummary,
+    Summary,
+    find_run,
+    ledger_files,
+    open_run,
+    spelled,
+    verify_ledgers,
+)
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, read, write
 from siloweave.tables.schema import Schema
 
 __all__ = [
-    "PartySummary",
-    "Summary",
+    "check_columns",
     "check_roster",
     "execute",
-    "has_finished",
-    "ledger_files",
+    "finished",
     "load_rows",
     "make_report",
-    "open_run",
     "spent",
 ]
 
 #: Called with a text and the share that is done.
 Progress = Callable[[str, float], None]
-
-
-class PartySummary(msgspec.Struct, frozen=True):
-    """What one party spent and moved."""
-
-    name: str
-    epsilon: float
-    releases: int
-    bytes_sent: int
-    bytes_received: int
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """A finished run: what it was, what it cost, where it is. Holds nothing of real rows."""
-
-    run: str
-    study: str
-    method: str
-    guarantee: str
-    private: bool
-    epsilon: float
-    epsilon_allowed: float
-    delta: float
-    unit: str
-    relation: str
-    rounds: int
-    rows: int
-    seconds: dict[str, float]
-    parties: tuple[PartySummary, ...]
-    files: dict[str, str]
-    finished: str
-    version: int = 1
+_READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
 
 
 def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tuple[Summary, bool]:
@@ -96,36 +73,76 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
         InputError: Something that was given cannot be used; nothing is written.
         LedgerError: A ledger was edited.
     """
-    schema, synth, folder = study.read_schema(), study.synthesizer(), study.folder
-    if has_finished(study):
-        spent(study)
-        return open_run(folder), True
+    schema, synth = study.read_schema(), study.synthesizer()
+    if (before := finished(study)) is not None:
+        return before, True
     from siloweave.algorithms.prediction import predict
 
     check_roster(study, synth)
     predict(synth, schema, len(study.parties), study.terms())
     spent(study)
     progress("reading", 0.0)
+    start = time.perf_counter()
     tables = load_rows(study, schema, synth.bins)
-    existed, finished = folder.exists(), False
-    try:
+    seconds = {"reading rows": time.perf_counter() - start}
+    with _claimed(study):
         _same_rows(study)
         fitted = synth.fit(
             tables,
             schema,
             budget=study.terms(),
             seed=study.output.seed,
-            folder=folder,
+            folder=study.folder,
             run=study.run_name,
-            progress=progress,
+            progress=lambda text, done: progress(text, _READ + (_FITTED - _READ) * done),
         )
-        summary = _write_outputs(study, fitted, tables, progress)
-        finished = True
-    finally:
-        if not existed and not finished and not any(spent(study).values()):
-            shutil.rmtree(folder, ignore_errors=True)
+        seconds.update(fitted.cost.phases)
+        summary = _write_outputs(study, fitted, tables, seconds, progress)
     progress("done", 1.0)
     return summary, False
+
+
+@contextmanager
+def _claimed(study: Study) -> Iterator[None]:
+    """Make the run's folder, and take it away again if the run fails before its first release.
+
+    Raises:
+        InputError: The folder is a file.
+    """
+    folder = study.folder
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        if not folder.is_dir():
+            raise InputError(
+                f"[output] folder = {study.output.folder!r} cannot be made: {error.strerror}. "
+                "Name another."
+            ) from error
+        made = []  # someone else's: never taken away
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if made and not done and not any(spent(study).values()):
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                for path in made[1:]:
+                    path.rmdir()
+
+
+def finished(study: Study) -> Summary | None:
+    """The summary of this very run, if it has finished; its ledgers are verified.
+
+    Raises:
+        LedgerError: A ledger was edited, cut or taken away since.
+    """
+    found = find_run(study.folder)
+    if found is None or found.run != study.run_name:
+        return None
+    verify_ledgers(found, ledger_files(study.folder))
+    return found
 
 
 def check_roster(study: Study, synth: Any) -> None:
@@ -154,6 +171,8 @@ def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
         with _blaming(party.name):
             tables[party.name] = read(study.path(party), columns=party.columns or None)
     same_columns({name: table.names for name, table in tables.items()})
+    for name, table in tables.items():
+        check_columns(name, table.names, schema)
     encoder = Encoder(schema, bins=bins)
     for name, table in tables.items():
         if table.num_rows < 2:
@@ -173,6 +192,26 @@ def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
     return tables
 
 
+def check_columns(party: str, names: tuple[str, ...], schema: Schema) -> None:
+    """Check that a party's columns are those of the schema.
+
+    Raises:
+        SchemaError: Naming those that only one of both has.
+    """
+    extra = [name for name in names if name not in schema.names]
+    if extra:
+        raise SchemaError(
+            f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. "
+            "Declare them in the schema, or choose others with columns = [...]."
+        )
+    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in names]
+    if absent:
+        raise SchemaError(
+            f"party {party!r} lacks the schema's columns {', '.join(map(repr, absent))}. "
+            "Add them to its file, or take them out of the schema."
+        )
+
+
 class _blaming:  # noqa: N801  reads as a word in a with statement
     """Says which party an error is about."""
 
@@ -185,16 +224,6 @@ class _blaming:  # noqa: N801  reads as a word in a with statement
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, InputError):
             raise type(error)(f"party {self._party!r}: {error}") from error
-
-
-def ledger_files(folder: str | Path) -> dict[str, Path]:
-    """Every ledger in a run's folder, by its owner.
-
-    Raises:
-        LedgerError: A ledger was edited.
-    """
-    files = sorted(Path(folder).glob("parties/*/ledger.jsonl"))
-    return {Ledger.read(file).owner: file for file in files if file.stat().st_size}
 
 
 def spent(study: Study) -> dict[str, int]:
@@ -257,7 +286,11 @@ def _digest(study: Study, party: PartyTable) -> str:
 
 
 def _write_outputs(
-    study: Study, fitted: Any, tables: dict[str, Table], progress: Progress
+    study: Study,
+    fitted: Any,
+    tables: dict[str, Table],
+    seconds: dict[str, float],
+    progress: Progress,
 ) -> Summary:
     """Make everything in a folder beside, then move it to its place; run.json goes last."""
     from siloweave.recording import record_of
@@ -266,19 +299,22 @@ def _write_outputs(
     folder, stage = study.folder, study.folder / f".new-{os.getpid()}"
     stage.mkdir(parents=True)
     try:
-        progress("sampling", 0.0)
+        progress("sampling", _FITTED)
+        start = time.perf_counter()
         synthetic = fitted.sample_table(study.output.rows, seed=study.output.seed)
         write(synthetic, stage / "synthetic.csv")
         fitted.save(stage / "model")
-        progress("report", 0.0)
+        sampled = time.perf_counter()
+        progress("report", _SAMPLED)
         record = record_of(fitted, study.study.name, owner=list(tables.values()))
         public = record.public()
         write_text(stage / "record.json", public.to_json())
         write_text(stage / "record-owner.json", record.to_json(), private=True)
         write_text(stage / "report.html", render(public))
         write_text(stage / "report-owner.html", render(record, audience="owner"), private=True)
+        seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
         names = sorted(path.name for path in stage.iterdir())
-        summary = _summary(study, fitted, synthetic.num_rows)
+        summary = _summary(study, fitted, synthetic.num_rows, seconds)
         (folder / "run.json").unlink(missing_ok=True)
         for name in names:
             put(stage / name, folder / name)
@@ -291,22 +327,9 @@ def _write_outputs(
     return summary
 
 
-def spelled(result: Any) -> Any:
-    """JSON has no infinity; it is written as a word."""
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, float) and value in (float("inf"), float("-inf")):
-            return repr(value)
-        if isinstance(value, Mapping):
-            return {key: walk(item) for key, item in value.items()}
-        return [walk(item) for item in value] if isinstance(value, list | tuple) else value
-
-    return walk(msgspec.to_builtins(result))
-
-
-def _summary(study: Study, fitted: Any, rows: int) -> Summary:
-    budget, folder = study.terms(), study.folder
-    parties, ledgers = [], ledger_files(folder)
+def _summary(study: Study, fitted: Any, rows: int, seconds: dict[str, float]) -> Summary:
+    budget = study.terms()
+    parties, ledgers = [], ledger_files(study.folder)
     for name in study.names:
         ledger, traffic = Ledger.read(ledgers[name]), fitted.cost.parties[name]
         parties.append(
@@ -316,15 +339,9 @@ def _summary(study: Study, fitted: Any, rows: int) -> Summary:
                 len(ledger.entries),
                 traffic.bytes_from_party,
                 traffic.bytes_to_party,
+                ledger.head,
             )
         )
-    files = {
-        "synthetic table": "synthetic.csv",
-        "report": "report.html",
-        "owner's report": "report-owner.html",
-        "model": "model",
-        "ledgers": "parties",
-    }
     return Summary(
         run=study.run_name,
         study=study.study.name,
@@ -338,51 +355,32 @@ def _summary(study: Study, fitted: Any, rows: int) -> Summary:
         relation=str(budget.relation),
         rounds=fitted.cost.rounds,
         rows=rows,
-        seconds=dict(fitted.cost.phases),
+        seconds=seconds,
         parties=tuple(parties),
-        files={what: str(folder / name) for what, name in files.items()},
+        files=_FILES,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def has_finished(study: Study) -> bool:
-    """Whether the study's folder holds this very run, finished."""
-    found = _finished(study.folder)
-    return found is not None and found.run == study.run_name
+_FILES = {
+    "synthetic table": "synthetic.csv",
+    "report": "report.html",
+    "owner's report": "report-owner.html",
+    "model": "model",
+    "ledgers": "parties",
+}
 
 
-def _finished(folder: Path) -> Summary | None:
-    path = folder / "run.json"
-    if not path.is_file():
-        return None
-    try:
-        return msgspec.convert(msgspec.json.decode(path.read_bytes()), Summary, strict=False)
-    except msgspec.MsgspecError as error:
-        raise InputError(
-            f"{path}: is no run's summary ({error}). Put back the file, or choose another folder."
-        ) from error
-
-
-def open_run(folder: str | Path) -> Summary:
-    """A finished run's summary.
+def make_report(folder: str | Path, out: Path | None, audience: Literal["public", "owner"]) -> Path:
+    """Write a finished run's report again, whole or not at all.
 
     Args:
         folder: The run's folder.
+        out: The file to write; in the run's folder if None.
+        audience: For whom.
 
-    Raises:
-        InputError: There is no finished run.
-    """
-    found = _finished(Path(folder))
-    if found is None:
-        raise InputError(
-            f"{folder}: holds no finished run (no run.json). Give the folder that "
-            "`siloweave run` named, or run the study again to go on with it."
-        )
-    return found
-
-
-def make_report(folder: str | Path, out: Path, audience: Literal["public", "owner"]) -> None:
-    """Write a finished run's report again, whole or not at all.
+    Returns:
+        The file.
 
     Raises:
         InputError: There is no finished run, or its record for this audience is not here.
@@ -397,7 +395,16 @@ def make_report(folder: str | Path, out: Path, audience: Literal["public", "owne
             f"{path}: is not there, so the {audience}'s report cannot be made here. "
             "Make it where the run was made."
         )
+    if out is None:
+        out = Path(folder) / ("report.html" if audience == "public" else "report-owner.html")
     if not out.parent.is_dir():
         raise InputError(f"cannot write {out}: its folder does not exist; create it first.")
-    page = render(Record.from_json(path.read_bytes()), audience=audience)
-    write_text(out, page, private=audience == "owner")
+    try:
+        record = Record.from_json(path.read_bytes())
+    except InputError as error:
+        raise InputError(
+            f"{path}: {error}. Put the file back from a backup; the run's other files are "
+            "not concerned."
+        ) from error
+    write_text(out, render(record, audience=audience), private=audience == "owner")
+    return out

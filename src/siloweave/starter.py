@@ -8,6 +8,7 @@ import msgspec
 
 from siloweave.errors import InputError, RosterError
 from siloweave.files import inside, write_text
+from siloweave.study import plain_name
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
 
@@ -31,7 +32,7 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     Args:
         files: CSV or Parquet files, one for each party.
         folder: Where the study file will lie; paths in it are relative to this.
-        name: Of the study; that of the folder if empty.
+        name: Of the study; that of the folder if empty. Letters, digits, spaces, '.', '_', '-'.
 
     Returns:
         The proposal; nothing is written.
@@ -52,7 +53,7 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     schema = Schema.detect(_pooled(tables))
     target = Path(folder)
     where = {p: inside(path, target) for p, path in zip(parties, paths, strict=True)}
-    study = _study(name or target.resolve().name or "study", where)
+    study = _study(_title(name, target), where)
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
     return Proposal(study, schema, review)
 
@@ -108,12 +109,23 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
             )
 
 
+def _title(name: str, folder: Path) -> str:
+    if not name:
+        return plain_name(folder.resolve().name, "study")
+    if plain_name(name, "") != name:
+        raise InputError(
+            f"--name {name!r} may hold 1 to 64 letters a to z, digits, spaces, '.', '_' and '-' "
+            f"only; for example {plain_name(name, 'study')!r}."
+        )
+    return name
+
+
 def _names(paths: Sequence[Path]) -> list[str]:
-    names = [path.stem for path in paths]
+    names = [plain_name(path.stem, "party") for path in paths]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise RosterError(
-            f"two files are called {twice[0]!r}, and parties are named after their "
+            f"two files would make a party {twice[0]!r}: parties are named after their "
             "files. Rename one."
         )
     return names

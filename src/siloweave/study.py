@@ -36,6 +36,7 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
+from unicodedata import normalize
 
 import msgspec
 
@@ -45,7 +46,16 @@ from siloweave.privacy.budget import Budget, Relation
 if TYPE_CHECKING:
     from siloweave.tables.schema import Schema
 
-__all__ = ["About", "BudgetTable", "Output", "PartyTable", "SchemaFile", "Study", "close_match"]
+__all__ = [
+    "About",
+    "BudgetTable",
+    "Output",
+    "PartyTable",
+    "SchemaFile",
+    "Study",
+    "close_match",
+    "plain_name",
+]
 
 _TYPES = {
     "str": "text",
@@ -201,8 +211,13 @@ class Study(_Section, frozen=True):
             if metadata.get("format") == "siloweave-schema":
                 return Schema.from_json(text)
             return Schema.from_sdv(metadata)
-        except (SchemaError, msgspec.DecodeError) as error:
+        except SchemaError as error:
             raise SchemaError(f"{path}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise SchemaError(
+                f"{path}: is not JSON ({error}). Give a schema that `siloweave init` or "
+                "Schema.to_json wrote."
+            ) from error
 
     def synthesizer(self) -> Any:
         """The synthesizer that ``[method]`` names, with its settings.
@@ -235,7 +250,7 @@ class Study(_Section, frozen=True):
         """Read a study file.
 
         Args:
-            path: Of a TOML file.
+            path: Of a TOML file, or of a folder that holds a study.toml.
 
         Returns:
             The study.
@@ -245,6 +260,8 @@ class Study(_Section, frozen=True):
                 wrong type; the message names it.
         """
         file = Path(path)
+        if file.is_dir():
+            file = file / "study.toml"
         if not file.is_file():
             raise InputError(
                 f"there is no study file {str(file)!r}. "
@@ -341,6 +358,18 @@ def _section(parts: Sequence[str]) -> list[str]:
         return []
     names = [part for part in parts if not part.startswith("[")]
     return [f"[[{names[0]}]]" if len(names) < len(parts) else f"[{names[0]}]", *names[1:]]
+
+
+def plain_name(text: str, otherwise: str) -> str:
+    """A text made into a name for a study or a party, with '-' for what a name may not hold.
+
+    Example:
+        >>> plain_name("Spital Zürich/Ost", "party")
+        'Spital Zurich-Ost'
+    """
+    ascii_ = normalize("NFKD", text).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9 ._-]+", "-", ascii_).strip(" ._-")[:64]
+    return name or otherwise
 
 
 def _check_name(where: str, name: str) -> None:

@@ -1,0 +1,146 @@
+"""run.json: what a finished run was, what it cost, and how its ledgers ended.
+
+**Guarantee**: holds nothing of real rows. It names the head of every ledger, so a ledger whose end
+was cut off, or that was put back from an old copy, is noticed as long as run.json is there.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from siloweave.errors import InputError, LedgerError
+from siloweave.privacy.ledger import Ledger
+
+__all__ = [
+    "PartySummary",
+    "Summary",
+    "find_run",
+    "ledger_files",
+    "open_run",
+    "spelled",
+    "verify_ledgers",
+]
+
+
+class PartySummary(msgspec.Struct, frozen=True):
+    """What one party spent and moved, and the hash of its ledger's last line."""
+
+    name: str
+    epsilon: float
+    releases: int
+    bytes_sent: int
+    bytes_received: int
+    ledger_head: str
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A finished run; `files` are relative to its folder."""
+
+    run: str
+    study: str
+    method: str
+    guarantee: str
+    private: bool
+    epsilon: float
+    epsilon_allowed: float
+    delta: float
+    unit: str
+    relation: str
+    rounds: int
+    rows: int
+    seconds: dict[str, float]
+    parties: tuple[PartySummary, ...]
+    files: dict[str, str]
+    finished: str
+    version: int = 1
+
+
+def find_run(folder: str | Path) -> Summary | None:
+    """The summary of a finished run, or None if there is none.
+
+    Raises:
+        InputError: There is one, and it cannot be read.
+    """
+    path = Path(folder) / "run.json"
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.convert(msgspec.json.decode(path.read_bytes()), Summary, strict=False)
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"{path}: is no run's summary ({error}). Put back the file, or choose another folder."
+        ) from error
+
+
+def open_run(folder: str | Path) -> Summary:
+    """A finished run's summary.
+
+    Args:
+        folder: The run's folder.
+
+    Raises:
+        InputError: There is no finished run.
+    """
+    found = find_run(folder)
+    if found is None:
+        raise InputError(
+            f"{folder}: holds no finished run (no run.json). Give the folder that "
+            "`siloweave run` named, or run the study again to go on with it."
+        )
+    return found
+
+
+def spelled(result: Any) -> Any:
+    """JSON has no infinity; it is written as a word."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+            return repr(value)
+        if isinstance(value, Mapping):
+            return {key: walk(item) for key, item in value.items()}
+        return [walk(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return walk(msgspec.to_builtins(result))
+
+
+def ledger_files(folder: str | Path) -> dict[str, Path]:
+    """Every ledger in a run's folder, by its owner.
+
+    Raises:
+        LedgerError: A ledger was edited.
+    """
+    files = sorted(Path(folder).glob("parties/*/ledger.jsonl"))
+    return {Ledger.read(file).owner: file for file in files if file.stat().st_size}
+
+
+def verify_ledgers(
+    summary: Summary, files: Mapping[str, Path], names: Iterable[str] | None = None
+) -> None:
+    """Check that ledgers still hold all that a finished run put into them.
+
+    Args:
+        summary: The run.
+        files: From `ledger_files`.
+        names: Only these parties.
+
+    Raises:
+        LedgerError: A ledger is gone, was cut, or is an old copy.
+    """
+    wanted = None if names is None else set(names)
+    for party in summary.parties:
+        if wanted is not None and party.name not in wanted:
+            continue
+        if party.name not in files:
+            raise LedgerError(
+                f"the ledger of party {party.name!r} is gone or empty; the run ended with "
+                f"{party.releases} releases in it. Put back the file from the last backup."
+            )
+        ledger = Ledger.read(files[party.name])
+        if party.ledger_head not in {ledger.head, *(e.previous for e in ledger.entries)}:
+            raise LedgerError(
+                f"{files[party.name]}: has {len(ledger.entries)} entries, and not those with "
+                f"which the run ended ({party.releases} releases). Its end was cut off, or another "
+                "copy was put in its place. Put back the file from the last backup."
+            )
