@@ -1,0 +1,248 @@
+"""AIM here and AIM's reference script, turn about in one run: seconds, memory, error.
+
+The reference is mechanisms/aim.py of private-pgm (https://github.com/ryan112358/private-pgm). It
+runs in an environment of its own; nothing of it is imported here. Both sides get that repository's
+own table and domain (data/adult.csv, 14 columns), the same workload (every pair of columns with up
+to 10,000 cells), epsilon = 1, delta = 1e-5 and 80 MB for the model; the error is the reference's:
+mean over the workload of half the L1 distance between shares, on synthetic rows.
+
+    git clone https://github.com/ryan112358/private-pgm && git -C private-pgm checkout 4d2b3c5
+    python3.11 -m venv peer && peer/bin/pip install "jax==0.6.2" "jaxlib==0.6.2" "pandas<3" \
+        "chex<0.1.91" optax attrs scipy networkx matplotlib
+    python benchmarks/reference_aim.py --reference private-pgm --python peer/bin/python
+
+Runs go into the JSON file as they end, so a run that is stopped loses only the one in progress.
+`--from-scratch` forgets the runs of an earlier call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import combinations
+from pathlib import Path
+from statistics import mean
+
+EPSILON, DELTA, MODEL_MB, MOST_CELLS = 1.0, 1e-5, 80.0, 10_000
+RESULTS = Path(__file__).parent / "results" / "reference_aim.json"
+
+
+def measured(command: list[str], log: Path, limit: float, **more: object) -> dict[str, float]:
+    """Run a command; wall and processor seconds, and the peak memory of the whole process."""
+    before = os.getloadavg()[0]
+    start = time.perf_counter()
+    with log.open("wb") as out:
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, **more)
+        _, status, used = _wait(child.pid, start + limit)
+    seconds = time.perf_counter() - start
+    code = os.waitstatus_to_exitcode(status)
+    if code:
+        tail = log.read_text(errors="replace")[-2000:]
+        raise SystemExit(f"{command[0]} ended with {code} after {seconds:.0f} s:\n{tail}")
+    return {
+        "seconds": seconds,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "peak_mb": used.ru_maxrss * 1024 / 1e6,
+        "load_before": before,
+        "load_after": os.getloadavg()[0],
+    }
+
+
+def _wait(pid: int, deadline: float):
+    while True:
+        found, status, used = os.wait4(pid, os.WNOHANG)
+        if found:
+            return found, status, used
+        if time.perf_counter() > deadline:
+            os.kill(pid, 9)
+        time.sleep(0.05)
+
+
+def table_of(data: Path, domain):
+    """Coded rows, as the reference's files have them."""
+    import polars as pl
+
+    from siloweave.tables import Codes
+
+    frame = pl.read_csv(data)
+    return Codes(domain, tuple(frame[n].cast(pl.Int64).to_numpy() for n in domain.names))
+
+
+def domain_of(folder: Path):
+    from siloweave.tables import Domain
+
+    sizes = json.loads((folder / "adult-domain.json").read_text())
+    return Domain(tuple(sizes), tuple(sizes.values()))
+
+
+def workload_of(domain) -> list[tuple[str, ...]]:
+    return [pair for pair in combinations(domain.names, 2) if domain.size(pair) <= MOST_CELLS]
+
+
+def error(real, synthetic, workload) -> float:
+    """The reference's "Average Error"."""
+    from siloweave.statistics import marginal
+
+    gaps = [
+        abs(marginal(real, q) / real.num_rows - marginal(synthetic, q) / synthetic.num_rows).sum()
+        for q in workload
+    ]
+    return 0.5 * mean(gaps)
+
+
+def ours(folder: Path) -> None:
+    """Fit, sample and score in this process; the last line is the result."""
+    start = time.perf_counter()
+    from siloweave.algorithms.aim import PARTY, AIMSettings, aim
+    from siloweave.federation.inprocess import InProcess
+    from siloweave.federation.parties import Parties
+    from siloweave.federation.site import MemoryStore, Site
+    from siloweave.privacy.budget import Budget
+    from siloweave.privacy.calibrate import rho_for
+    from siloweave.privacy.ledger import Ledger
+    from siloweave.privacy.mechanisms import OSEntropy
+    from siloweave.statistics import marginal
+
+    domain = domain_of(folder)
+    real, workload = table_of(folder / "adult.csv", domain), workload_of(domain)
+    budget = Budget(EPSILON, DELTA)
+    ledger = Ledger("curator", limit=budget)
+    site = Site("curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore())
+    parties = Parties(["curator"], InProcess({"curator": site}, PARTY), run="benchmark")
+    ready = time.perf_counter()
+    settings = AIMSettings(max_model_mb=MODEL_MB)
+    model, rounds = aim(parties, domain, workload, rho_for(budget), settings)
+    fitted = time.perf_counter()
+    synthetic = model.sample(key=0)
+    sampled = time.perf_counter()
+    shares = [
+        0.5 * abs(marginal(real, q) / real.num_rows - model.marginal(q) / model.total).sum()
+        for q in workload
+    ]
+    result = {
+        "error": float(error(real, synthetic, workload)),
+        "error_of_model": float(mean(shares)),
+        "rounds": len(rounds) - 1,
+        "rho": rho_for(budget),
+        "epsilon": ledger.epsilon(),
+        "rows": synthetic.num_rows,
+        "model_mb": model.tree.cells * 8 / 1e6,
+        "phases": {"start": ready - start, "fit": fitted - ready, "sample": sampled - fitted},
+    }
+    print(json.dumps(result))
+
+
+def run_ours(folder: Path, limit: float) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "log"
+        command = [sys.executable, __file__, "--one", str(folder)]
+        used = measured(command, log, limit)
+        return {**used, **json.loads(log.read_text().strip().splitlines()[-1])}
+
+
+def run_reference(checkout: Path, python: str, limit: float) -> dict[str, object]:
+    folder = checkout / "data"
+    with tempfile.TemporaryDirectory() as scratch:
+        log, saved = Path(scratch) / "log", Path(scratch) / "synthetic.csv"
+        command = [python, "-u", "aim.py", "--dataset", str(folder / "adult.csv")]
+        command += ["--domain", str(folder / "adult-domain.json"), "--save", str(saved)]
+        command += ["--epsilon", str(EPSILON), "--delta", str(DELTA), "--degree", "2"]
+        command += ["--max_model_size", str(MODEL_MB), "--max_cells", str(MOST_CELLS)]
+        paths = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+        used = measured(command, log, limit, cwd=checkout / "mechanisms", env=paths)
+        text = log.read_text(errors="replace")
+        domain = domain_of(folder)
+        real, synthetic = (table_of(p, domain) for p in (folder / "adult.csv", saved))
+        budgets = re.findall(r"Budget Used \S+ / (\S+)", text)
+        return {
+            **used,
+            "error": float(error(real, synthetic, workload_of(domain))),
+            "error_printed": float(re.findall(r"Average Error:\s+(\S+)", text)[-1]),
+            "rounds": text.count("Measuring Clique"),
+            "rho": float(budgets[-1]),
+            "rows": synthetic.num_rows,
+        }
+
+
+def versions(checkout: Path, python: str) -> dict[str, str]:
+    ask = "import jax,numpy,sys;print(jax.__version__,numpy.__version__,sys.version.split()[0])"
+    jax, numpy, at = subprocess.check_output([python, "-c", ask], text=True).split()
+    head = checkout / ".git"
+    commit = ""
+    if head.exists():
+        found = subprocess.run(
+            ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        commit = found.stdout.strip()
+    return {"commit": commit or "4d2b3c5", "jax": jax, "numpy": numpy, "python": at}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--reference", type=Path, help="a checkout of private-pgm")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the reference")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of ours")
+    parser.add_argument("--reference-repeats", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=4 * 3600.0, help="seconds for one run")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--from-scratch", action="store_true")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        ours(arguments.one)
+        return
+    if arguments.reference is None:
+        parser.error("--reference PATH is needed")
+    checkout, python = arguments.reference.resolve(), str(Path(arguments.python).absolute())
+    record = {"ours": [], "reference": []}
+    if arguments.output.exists() and not arguments.from_scratch:
+        record = json.loads(arguments.output.read_text())
+    record["machine"] = {"cores": os.cpu_count(), "system": platform.system()}
+    record["versions"] = versions(checkout, python)
+    for side in turns(arguments.repeats, arguments.reference_repeats):
+        if side == "ours":
+            run = run_ours(checkout / "data", arguments.limit)
+        else:
+            run = run_reference(checkout, python, arguments.limit)
+        record[side].append(run)
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"{side}: {run['seconds']:.1f} s, {run['peak_mb']:.0f} MB, error {run['error']:.4f}")
+    summary(record)
+
+
+def turns(ours_runs: int, reference_runs: int) -> list[str]:
+    """Ours spread evenly before, between and after the reference's runs."""
+    gaps = reference_runs + 1
+    share = [ours_runs // gaps + (i < ours_runs % gaps) for i in range(gaps)]
+    order = []
+    for i, count in enumerate(share):
+        order += ["ours"] * count + ["reference"] * (i < reference_runs)
+    return order
+
+
+def summary(record: dict[str, list[dict[str, float]]]) -> None:
+    for side in ("ours", "reference"):
+        for name in ("seconds", "cpu_seconds", "peak_mb", "error"):
+            values = [run[name] for run in record[side]]
+            if values:
+                spread = f"{min(values):.4g} to {max(values):.4g}"
+                print(f"{side:10}{name:12} mean {mean(values):.4g}  ({spread}, {len(values)} runs)")
+    if record["ours"] and record["reference"]:
+        for name in ("seconds", "cpu_seconds", "peak_mb"):
+            theirs, mine = (mean(r[name] for r in record[s]) for s in ("reference", "ours"))
+            print(f"reference / ours, {name}: {theirs / mine:.1f}")
+
+
+if __name__ == "__main__":
+    main()

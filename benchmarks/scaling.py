@@ -1,0 +1,429 @@
+"""How time, bytes and memory grow with parties, rows, columns, domain size; and a stream of rows.
+
+Every point runs in a process of its own, so its peak memory is its own (libraries included, about
+80 MB). Points go into the JSON file as they end; a second call runs only the missing ones.
+
+    python benchmarks/scaling.py              run what is missing, then draw
+    python benchmarks/scaling.py --draw       draw the pictures and print the tables only
+
+Pictures go to docs/reference/images/, the page that explains them is docs/reference/scaling.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results" / "scaling.json"
+IMAGES = ROOT / "docs" / "reference" / "images"
+EPSILON, DELTA, SEED = 1.0, 1e-5, 571
+ROWS = 48_842
+
+Point = dict[str, object]
+
+
+# Points
+
+
+def points() -> Iterator[Point]:
+    """Every sweep moves one number and holds the others."""
+    for k in (1, 3, 10, 30, 100, 300, 1000):
+        yield {"sweep": "parties", "series": "p = 0.1", "at": k, "parties": k}
+    for k in (1, 3, 10, 30, 100):
+        every = {"parties": k, "participation": 1.0}
+        yield {"sweep": "parties", "series": "everyone", "at": k, **every}
+    for n in (1_000, 10_000, 100_000, 1_000_000):
+        for method in ("flaim", "aim"):
+            yield {"sweep": "rows", "series": method, "at": n, "rows": n, "method": method}
+    for d in (5, 10, 20, 40):
+        for method in ("flaim", "aim"):
+            made = {"columns": d, "bins": 8, "method": method}
+            yield {"sweep": "columns", "series": method, "at": d, **made}
+    for b in (2, 4, 8, 16, 32, 64):
+        for method in ("flaim", "aim"):
+            made = {"columns": 10, "bins": b, "method": method}
+            yield {"sweep": "bins", "series": method, "at": b, **made}
+    for n in (100_000, 1_000_000, 10_000_000):
+        for kind in ("parquet", "csv"):
+            yield {"sweep": "stream", "series": kind, "at": n}
+
+
+def name_of(point: Point) -> str:
+    return f"{point['sweep']}/{point['series']}/{point['at']}"
+
+
+def made_codes(columns: int, bins: int, rows: int):
+    """A table whose neighbouring columns depend on each other, with uneven codes."""
+    import numpy as np
+
+    from siloweave.tables import Codes, Column, Encoder, Schema, generator
+
+    rng = generator(SEED)
+    weights = 1.0 / np.arange(1, bins + 1)
+    draws = rng.choice(bins, size=(columns, rows), p=weights / weights.sum())
+    for j in range(1, columns):
+        same = rng.random(rows) < 0.5
+        draws[j][same] = (draws[j - 1][same] + 1) % bins
+    names = [f"c{j:02d}" for j in range(columns)]
+    encoder = Encoder(
+        Schema(tuple(Column(n, "integer", low=0, high=bins - 1) for n in names)), bins
+    )
+    return Codes(encoder.domain, tuple(draws)), encoder
+
+
+def adult_codes(rows: int):
+    """Adult in 32 bins, drawn again and again where more rows are asked for than it has."""
+    from siloweave.datasets import adult, adult_schema
+    from siloweave.tables import Encoder, generator
+
+    encoder = Encoder(adult_schema())
+    codes = encoder.encode(adult())
+    if rows != codes.num_rows:
+        codes = codes.take(generator(SEED).integers(codes.num_rows, size=rows))
+    return codes, encoder
+
+
+def fit(point: Point) -> Point:
+    import numpy as np
+
+    from siloweave.algorithms.synthesizers import AIM, FLAIM
+    from siloweave.privacy.budget import Budget
+    from siloweave.tables import generator
+
+    rows, parties = int(point.get("rows", ROWS)), int(point.get("parties", 100))
+    if "columns" in point:
+        codes, encoder = made_codes(int(point["columns"]), int(point["bins"]), rows)
+    else:
+        codes, encoder = adult_codes(rows)
+    budget = Budget(EPSILON, DELTA)
+    start = time.perf_counter()
+    if point.get("method") == "aim":
+        parties = 1
+        fitted = AIM().fit(codes, encoder, budget=budget)
+    else:
+        order = generator(SEED).permutation(codes.num_rows)
+        parts = [codes.take(p) for p in np.array_split(order, parties)]
+        flaim = FLAIM(participation=float(point.get("participation", 0.1)))
+        fitted = flaim.fit(parts, encoder, budget=budget)
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    fitted.sample_codes(ROWS)
+    return {
+        "seconds": seconds,
+        "sample_seconds": time.perf_counter() - start,
+        "epsilon": fitted.epsilon,
+        **traffic_of(fitted, parties),
+    }
+
+
+def traffic_of(fitted, parties: int) -> Point:
+    """Bytes on the wire, and what the formula says for those that parties send."""
+    traffic = list(fitted.cost.parties.values())
+    sent = [t.bytes_from_party for t in traffic]
+    got = [t.bytes_to_party for t in traffic]
+    messages = [t.messages for t in traffic]
+    domain = fitted.model.domain
+    cells = [sum(domain.size(c) for c in r.cliques) for r in fitted.measured]
+    masked = fitted.info.name == "flaim"
+    per_round = 3 if masked else 2
+    rounds = len(fitted.measured) // 2 if masked else len(fitted.measured) - 1
+    joined = (sum(messages) / parties - (1 if masked else 2)) / per_round
+    return {
+        "parties": parties,
+        "rounds": rounds,
+        "joined": joined,
+        "sent": sum(sent) / parties,
+        "sent_most": max(sent),
+        "received": sum(got) / parties,
+        "received_most": max(got),
+        "messages": sum(messages) / parties,
+        "cells": sum(cells),
+        "sent_formula": 4 * sum(cells) * (joined / rounds if masked else 1.0),
+        "model_cells": fitted.model.tree.cells,
+        "potentials": sum(t.size for t in fitted.model.potentials.values()),
+        "queries": len(fitted.workload),
+        "closure_cells": closure_cells(fitted),
+    }
+
+
+def closure_cells(fitted) -> int:
+    from siloweave.statistics import closure
+
+    domain = fitted.model.domain
+    return sum(domain.size(q) for q in closure(fitted.workload, domain))
+
+
+def make_stream(folder: Path, rows: int) -> None:
+    """The embedded table over and over, as CSV and as Parquet."""
+    import polars as pl
+
+    from siloweave.datasets import adult
+    from siloweave.tables import write
+
+    once = folder / "once.csv"
+    write(adult(), once)
+    header, *lines = once.read_bytes().splitlines(keepends=True)
+    with (folder / f"{rows}.csv").open("wb") as out:
+        out.write(header)
+        for _ in range(rows // len(lines)):
+            out.writelines(lines)
+        out.writelines(lines[: rows % len(lines)])
+    pl.scan_csv(folder / f"{rows}.csv").sink_parquet(folder / f"{rows}.parquet")
+
+
+def stream(point: Point, file: Path) -> Point:
+    """Count 64 random 3-way marginals of a file, 200,000 rows at a time."""
+    from siloweave.datasets import adult_schema
+    from siloweave.statistics import count_batches, random_workload
+    from siloweave.tables import Encoder, read_batches
+
+    encoder = Encoder(adult_schema())
+    workload = random_workload(encoder.domain, 3, 64, seed=123)
+    start = time.perf_counter()
+    pieces = (encoder.encode(piece) for piece in read_batches(file, 200_000))
+    counts = count_batches(pieces, workload)
+    seconds = time.perf_counter() - start
+    if int(counts[0].sum()) != point["at"]:
+        raise SystemExit(f"{int(counts[0].sum())} rows were counted instead of {point['at']}")
+    return {"seconds": seconds, "file_mb": file.stat().st_size / 1e6}
+
+
+# Running
+
+
+def one(point: Point, folder: Path | None) -> None:
+    if point["sweep"] == "stream" and folder is not None:
+        result = stream(point, folder / f"{point['at']}.{point['series']}")
+    else:
+        result = fit(point)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    result["cpu_seconds"] = used.ru_utime + used.ru_stime
+    result["peak_mb"] = used.ru_maxrss * 1024 / 1e6
+    print(json.dumps(result))
+
+
+def run(point: Point, folder: Path, limit: float) -> Point:
+    if point["sweep"] == "stream" and not (folder / f"{point['at']}.csv").exists():
+        make = [sys.executable, __file__, "--make", str(point["at"]), "--folder", str(folder)]
+        subprocess.run(make, check=True, timeout=limit)
+    command = [sys.executable, __file__, "--one", json.dumps(point), "--folder", str(folder)]
+    load = os.getloadavg()[0]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name_of(point)}: {done.stderr[-2000:]}")
+    return {**point, **json.loads(done.stdout.splitlines()[-1]), "load": load}
+
+
+def run_missing(output: Path, limit: float, only: str | None) -> dict[str, Point]:
+    found: dict[str, Point] = json.loads(output.read_text()) if output.exists() else {}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for point in points():
+            name = name_of(point)
+            if name in found or (only and not name.startswith(only)):
+                continue
+            found[name] = made = run(point, Path(scratch), limit)
+            output.write_text(json.dumps(found, indent=1) + "\n")
+            print(f"{name}: {made['seconds']:.1f} s, {made['peak_mb']:.0f} MB", flush=True)
+    return found
+
+
+# Pictures
+
+STYLE = (
+    "text{font:12px system-ui,sans-serif;fill:#1b1f27}.ax{fill:#5f6673;font-size:11px}"
+    ".title{font-size:13px;font-weight:600}.grid{stroke:#dfdfd9}.paper{fill:#fff}"
+    ".curve{fill:none;stroke-width:2;stroke-linejoin:round}"
+    ".s0{stroke:#3f63d6}.s1{stroke:#d9822b}.f0{fill:#3f63d6}.f1{fill:#d9822b}"
+    ".guide{stroke:#8a8f9a;stroke-dasharray:5 4;fill:none;stroke-width:1.3}"
+    "@media(prefers-color-scheme:dark){text{fill:#e9ebf0}.ax{fill:#959dac}.paper{fill:#12151b}"
+    ".grid{stroke:#313743}.s0{stroke:#7d97f7}.s1{stroke:#f0a350}.f0{fill:#7d97f7}.f1{fill:#f0a350}}"
+)
+PANEL, HEIGHT, LEFT, TOP, BOTTOM = 308.0, 268.0, 58.0, 58.0, 214.0
+LABELS = {"flaim": "FLAIM, 100 parties", "aim": "AIM", "parquet": "Parquet", "csv": "CSV"}
+
+
+def short(value: float) -> str:
+    """1000 as 1k, 0.01 as it is."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+class Scale:
+    """A logarithmic axis that holds all values, with marks at powers of ten (or of two)."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float, base: int) -> None:
+        low, high = min(values), max(values)
+        first = math.floor(math.log(low, base) + 1e-9)
+        last = max(math.ceil(math.log(high, base) - 1e-9), first + 1)
+        self.marks = [float(base) ** e for e in range(first, last + 1)]
+        self.first, self.last, self.base = first, last, base
+        self.start, self.end = start, end
+
+    def __call__(self, value: float) -> float:
+        share = (math.log(value, self.base) - self.first) / (self.last - self.first)
+        return self.start + (self.end - self.start) * share
+
+
+def panel(
+    offset: float,
+    title: str,
+    series: dict[str, list[tuple[float, float]]],
+    guides: list[list[tuple[float, float]]],
+    base: int,
+) -> str:
+    from siloweave.report import svg
+
+    seen = [*chain(*series.values()), *chain(*guides)]
+    x = Scale([a for a, _ in seen], offset + LEFT, offset + PANEL - 14, base)
+    y = Scale([b for _, b in seen], BOTTOM, TOP, 10)
+    body = svg.text(offset + LEFT, TOP - 14, title, "title")
+    for mark in y.marks:
+        body += svg.line(x.start, y(mark), x.end, y(mark), "grid")
+        body += svg.text(x.start - 6, y(mark) + 4, short(mark), "ax", "end")
+    for mark in x.marks:
+        body += svg.text(x(mark), BOTTOM + 16, short(mark), "ax", "middle")
+    for guide in guides:
+        body += svg.path([(x(a), y(b)) for a, b in guide], "guide")
+    for i, line in enumerate(series.values()):
+        body += svg.path([(x(a), y(b)) for a, b in line], f"curve s{i}")
+        for a, b in line:
+            body += f'<circle cx="{svg.num(x(a))}" cy="{svg.num(y(b))}" r="3" class="f{i}"/>'
+    return body
+
+
+def picture(file: Path, label: str, panels: list[tuple], base: int, guide: str) -> None:
+    from siloweave.report import svg
+
+    width = PANEL * len(panels)
+    body = f"<style>{STYLE}</style>" + svg.rect(0, 0, width, HEIGHT, "paper")
+    x = LEFT
+    for i, name in enumerate(panels[0][1]):
+        text = LABELS.get(name, name)
+        body += f'<circle cx="{svg.num(x)}" cy="16" r="4" class="f{i}"/>'
+        body += svg.text(x + 10, 20, text)
+        x += 26 + 7 * len(text)
+    body += svg.path([(x, 16), (x + 26, 16)], "guide") + svg.text(x + 32, 20, guide)
+    for i, (title, series, guides) in enumerate(panels):
+        body += panel(PANEL * i, title, series, guides, base)
+    body += svg.text(width / 2, HEIGHT - 12, label, "ax", "middle")
+    drawn = svg.figure(width, HEIGHT, body, title=f"Cost against {label}", desc=guide)
+    file.write_text(drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n")
+
+
+def curves(found: dict[str, Point], sweep: str, value) -> dict[str, list[tuple[float, float]]]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for point in points():
+        made = found.get(name_of(point))
+        if made and point["sweep"] == sweep:
+            lines.setdefault(str(point["series"]), []).append((float(point["at"]), value(made)))
+    return lines
+
+
+def sloped(line: list[tuple[float, float]], power: float) -> list[tuple[float, float]]:
+    """From the last point back, with the given power."""
+    (first, _), (last, end) = line[0], line[-1]
+    return [(a, end * (a / last) ** power) for a in (first, last)]
+
+
+def expected(found: dict[str, Point], sweep: str) -> list[list[tuple[float, float]]]:
+    """What parties send, by the formula."""
+    return list(curves(found, sweep, lambda m: m["sent_formula"]).values())
+
+
+def both(made: Point) -> float:
+    return float(made["sent"]) + float(made["received"])
+
+
+def draw(found: dict[str, Point]) -> None:
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    labels = {
+        "parties": ("number of parties", 10),
+        "rows": ("rows of all parties together", 10),
+        "columns": ("columns, of 8 bins each", 2),
+        "bins": ("bins of each of 10 columns", 2),
+    }
+    for sweep, (label, base) in labels.items():
+        time_lines = curves(found, sweep, lambda m: m["cpu_seconds"])
+        sent = curves(found, sweep, lambda m: m["sent"])
+        memory = curves(found, sweep, lambda m: m["peak_mb"])
+        if not time_lines:
+            continue
+        panels = [
+            ("processor seconds", time_lines, []),
+            ("bytes that a party sends", sent, expected(found, sweep)),
+            ("peak memory, MB", memory, []),
+        ]
+        guide = "4 bytes × cells asked × rounds joined"
+        picture(IMAGES / f"scaling-{sweep}.svg", label, panels, base, guide)
+    seconds = curves(found, "stream", lambda m: m["seconds"])
+    if seconds:
+        memory = curves(found, "stream", lambda m: m["peak_mb"])
+        panels = [
+            ("seconds", seconds, [sloped(line, 1.0) for line in seconds.values()]),
+            ("peak memory, MB", memory, []),
+        ]
+        picture(IMAGES / "scaling-stream.svg", "rows of one file", panels, 10, "linear")
+
+
+def tables(found: dict[str, Point]) -> None:
+    """The page's tables, as Markdown."""
+    for sweep in dict.fromkeys(str(p["sweep"]) for p in points()):
+        streaming = sweep == "stream"
+        more = ["file MB"] if streaming else ["rounds", "kB sent", "kB by formula", "kB received"]
+        head = [sweep, "", "seconds", "processor s", "peak MB", *more]
+        print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        for point in points():
+            made = found.get(name_of(point))
+            if not made or point["sweep"] != sweep:
+                continue
+            row = [f"{point['at']:,}", LABELS.get(str(point["series"]), str(point["series"]))]
+            row += [f"{made[k]:.1f}" for k in ("seconds", "cpu_seconds")]
+            row.append(f"{made['peak_mb']:.0f}")
+            if streaming:
+                row.append(f"{made['file_mb']:.0f}")
+            else:
+                row.append(str(made["rounds"]))
+                row += [f"{made[k] / 1e3:,.1f}" for k in ("sent", "sent_formula", "received")]
+            print("| " + " | ".join(row) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draw", action="store_true", help="run nothing")
+    parser.add_argument("--only", help="points whose name starts so, such as parties/")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one point")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--make", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.make:
+        make_stream(arguments.folder, arguments.make)
+        return
+    if arguments.one:
+        one(json.loads(arguments.one), arguments.folder)
+        return
+    if arguments.draw:
+        found = json.loads(arguments.output.read_text())
+    else:
+        found = run_missing(arguments.output, arguments.limit, arguments.only)
+    draw(found)
+    tables(found)
+
+
+if __name__ == "__main__":
+    main()
