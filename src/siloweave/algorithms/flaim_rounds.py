@@ -94,13 +94,14 @@ class _Run:
     def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
         """Measure marginals over all rows of a cohort; returns its estimated number of rows."""
         noise = Noise(sigma, self.settings.tolerated)
-        share, tolerated = noise.share(len(cohort))
+        cells = sum(self.domain.size(c) for c in cliques)
+        share, tolerated = noise.share(len(cohort), cells)
         request = Count(cohort_keys(self.keys, cohort), share, tolerated, tuple(cliques))
         tables = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
         weights = [1.0 / t.size for t in tables]
         rows = max(1.0, float(np.average([t.sum() for t in tables], weights=weights)))
         self.heard, self.heard_rows = self.heard + len(cohort), self.heard_rows + rows
-        total = noise.total(len(cohort))
+        total = noise.total(len(cohort), cells)
         self.taken += [_Taken(c, y, total, rows) for c, y in zip(cliques, tables, strict=True)]
         self.rounds.append(Round(tuple(cliques), total))
         return rows
@@ -112,10 +113,11 @@ class _Run:
         behind = {q: sum(q in mine for mine in chosen) for mine in chosen for q in mine}
         queries = tuple(behind)
         noise = Noise(sigma, self.settings.tolerated)
-        share, tolerated = noise.share(len(cohort))
+        cells = sum(self.domain.size(q) for q in queries)
+        share, tolerated = noise.share(len(cohort), cells)
         request = Measure(cohort_keys(self.keys, cohort), share, tolerated, queries)
         tables = noisy_sums(self.parties, request, [self.domain.shape(q) for q in queries])
-        total = noise.total(len(cohort))
+        total = noise.total(len(cohort), cells)
         for q, y in zip(queries, tables, strict=True):
             n = _rows_behind(y, total, behind[q], len(cohort), rows)
             self.taken.append(_Taken(q, y, total, n))

@@ -29,6 +29,7 @@ from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, marginal_sensitivity
+from siloweave.privacy.calibrate import share_sigma
 from siloweave.privacy.events import SharedGaussian
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
@@ -174,19 +175,30 @@ PARTY: Handlers = {Hello: hello, Count: count}
 
 @dataclass(frozen=True)
 class Noise:
-    """How noise is shared in a cohort: total sigma is met with `tolerated` shares missing."""
+    """How noise is shared in a cohort: total sigma is met with `tolerated` shares missing.
+
+    Shares are a little wider than sigma / sqrt(shares), because a sum of discrete Gaussians is not
+    quite one: a table of sensitivity 1 or more costs no more than it would with one draw of sigma.
+    """
 
     sigma: float
     tolerated: int
 
-    def share(self, size: int) -> tuple[float, int]:
-        """Each party's sigma, and the shares a cohort of `size` can do without."""
-        tolerated = min(self.tolerated, size - 1)
-        return max(1.0, self.sigma / sqrt(size - tolerated)), tolerated
+    def share(self, size: int, cells: int = 2**20) -> tuple[float, int]:
+        """Each party's sigma, and the shares a cohort of `size` can do without.
 
-    def total(self, size: int) -> float:
+        Args:
+            size: Parties in the cohort.
+            cells: Numbers in the sum, or more.
+        """
+        tolerated = min(self.tolerated, size - 1)
+        rho = 1 / (2 * self.sigma**2)
+        sigma = share_sigma(rho, sensitivity=1.0, shares=size, tolerated=tolerated, dimension=cells)
+        return sigma, tolerated
+
+    def total(self, size: int, cells: int = 2**20) -> float:
         """Standard deviation of the sum when all `size` parties add their share."""
-        return self.share(size)[0] * sqrt(size)
+        return self.share(size, cells)[0] * sqrt(size)
 
 
 def meet(parties: Parties, domain: Domain) -> dict[str, bytes]:
