@@ -54,8 +54,10 @@ def sparse_marginal(
     cells = np.sort(codes.flat(clique))
     if not len(cells):
         return cells, cells.copy()
-    starts = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
-    return cells[starts], np.diff(starts, append=len(cells))
+    ends = np.append(np.flatnonzero(cells[1:] != cells[:-1]), len(cells) - 1)
+    counts = ends + 1
+    counts[1:] -= ends[:-1] + 1
+    return cells[ends], counts
 
 
 def closure(workload: Iterable[Sequence[str]], domain: Domain | None = None) -> list[Clique]:
