@@ -43,7 +43,7 @@ from siloweave.tables.codes import Clique, Domain
 
 __all__ = ["PARTY", "TwoRoundSettings", "plan", "two_round"]
 
-_FINEST = 32  # most often that a table is counted in the second sum
+_FINEST = 16  # most often that a table is counted in the second sum
 _CELL_BYTES = 8
 
 

@@ -1,0 +1,139 @@
+"""Write docs/reference/results.md from the figures that the benchmarks left in results/.
+
+    python benchmarks/results_page.py
+
+Published figures: Maddock, Cormode & Maple 2024, "FLAIM" (KDD 2024), tables 1 and 2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "reference" / "results.md"
+
+# (workload error, NLL) as published, at the setting of the module's docstring.
+PUBLISHED = {
+    "adult": {
+        "AIM": (0.20, 19.3),
+        "AugFLAIM (Private)": (0.43, 21.74),
+        "AugFLAIM (Oracle)": (0.62, 23.91),
+        "NaiveFLAIM": (0.80, 29.28),
+        "FLAIM (Random)": (None, 83.9),
+        "FedNaiveBayes": (None, 25.33),
+    },
+    "covertype": {"AIM": (0.06, 41.06), "AugFLAIM (Private)": (0.17, 42.61)},
+    "credit": {"AIM": (0.07, 15.62), "AugFLAIM (Private)": (0.14, 16.33)},
+    "intrusion": {"AIM": (0.12, 9.96), "AugFLAIM (Private)": (0.32, 15.05)},
+    "marketing": {"AIM": (0.24, 20.87), "AugFLAIM (Private)": (0.64, 30.17)},
+    "census": {"AIM": (0.28, 34.26), "AugFLAIM (Private)": (0.48, 41.87)},
+}
+
+HEAD = """# Results: rows split
+
+Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; do not edit by hand.
+
+Setting: that of Maddock, Cormode & Maple 2024, "FLAIM" (KDD 2024), tables 1 and 2. 100 parties by
+clusters of a UMAP plane, participation 0.1, 10 rounds, 1 local step, ε = 1, δ = 1e-5 (add/remove
+one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to train on (seed 571).
+Bounds and categories are taken as public, as in the paper.
+
+- **closure**: mean L1 distance of normalised marginals over every non-empty subset of every query.
+  It is what the paper's code reports, and what the published column is to be read against.
+- **queries**: the same over the 64 queries alone, what the paper's text says.
+- **NLL**: nats per held-out row.
+- Figures are mean ± standard deviation over the runs named; **MB** is what the busiest party sent
+  and received; **s** is wall time on two cores that other work shared, so it bounds and does
+  not rank.
+
+## What differs from the published protocol
+
+- Scores are in counts with the exponential mechanism's full sensitivity; the party sizes they are
+  scaled with are noisy and paid for; every local measurement is charged; and each party adds its
+  share of the noise before it masks, with enough left over for one colluding party. The published
+  code accounts for half of the selection's sensitivity and trusts the server with exact sums.
+- AugFLAIM (Oracle) uses the true heterogeneity and protects nothing; it is a baseline.
+- `cap=c`: a party joins at most c of the 10 rounds, parties are spread evenly, and a row pays for
+  those rounds alone (parallel composition over disjoint rows), which is less noise at the same ε.
+  Guarantee in `algorithms/flaim_settings.py`.
+- TwoRound: all parties answer twice, see `algorithms/two_round.py`. Its settings were chosen on
+  california_housing, which is not among these tables.
+- The fit is ours (decision 0002), and that alone moves central AIM far below the published error.
+"""
+
+NOTES = {
+    "adult": "15 columns (the paper names 14); missing values are a code of their own.",
+    "credit": "The full table of 284,807 rows was not to be had: 25,130 rows with all 492 frauds, "
+    "a twelfth of the paper's. Less data at the same ε means more noise per row: the figures do not "
+    "compare with the published ones.",
+    "covertype": "A sample of 20 % of the rows, as in the paper.",
+    "intrusion": "KDD99 10 %, a sample of 40 % of its rows, as in the paper.",
+    "census": "A sample of 30 % of the rows, as in the paper.",
+}
+
+
+def figure(values: list[float], digits: int) -> str:
+    """Mean and standard deviation."""
+    spread = stdev(values) if len(values) > 1 else float("nan")
+    return f"{mean(values):.{digits}f} ± {spread:.{digits}f}"
+
+
+def published(table: str, method: str) -> str:
+    """The paper's figures for a row, or a dash."""
+    error, nll = PUBLISHED.get(table, {}).get(method, (None, None))
+    return " / ".join("–" if value is None else f"{value:g}" for value in (error, nll))
+
+
+def section(table: str, rows: list[dict[str, Any]]) -> str:
+    """One table's heading, note and figures."""
+    methods: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        methods[row["method"]].append(row)
+    lines = [
+        f"## {table}: {rows[0]['rows']:,} training rows, {rows[0]['split']} clusters",
+        "",
+        *([NOTES[table], ""] if table in NOTES else []),
+        "| method | runs | closure | queries | NLL | published error / NLL | ε | MB | s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for method, runs in sorted(methods.items(), key=lambda m: mean(r["closure"] for r in m[1])):
+        cells = [
+            method,
+            str(len(runs)),
+            figure([r["closure"] for r in runs], 3),
+            figure([r["queries"] for r in runs], 3),
+            figure([r["nll"] for r in runs], 2),
+            published(table, method),
+            f"{max(r['epsilon'] for r in runs):.3f}".replace("inf", "∞"),
+            f"{mean(r['megabytes'] for r in runs):.2f}",
+            f"{mean(r['seconds'] for r in runs):.0f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    central = [r["closure"] for r in methods.get("AIM", [])]
+    for method in ("TwoRound", "AugFLAIM (Private), cap=1", "AugFLAIM (Private)"):
+        if central and method in methods:
+            ratio = mean(r["closure"] for r in methods[method]) / mean(central)
+            lines += ["", f"{method}: {ratio:.2f} times central AIM's error (closure)."]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Gather and write."""
+    text = HEAD
+    tail = HERE / "results" / "notes.md"
+    for table in PUBLISHED:
+        path = HERE / "results" / f"flaim_{table}.jsonl"
+        if path.is_file():
+            text += "\n" + section(table, [json.loads(x) for x in path.read_text().splitlines()])
+    if tail.is_file():
+        text += "\n" + tail.read_text()
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
