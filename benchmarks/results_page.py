@@ -39,8 +39,8 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 
 Setting: that of Maddock, Cormode & Maple 2024, "FLAIM" (KDD 2024), tables 1 and 2. 100 parties by
 clusters of a UMAP plane, participation 0.1, 10 rounds, 1 local step, ε = 1, δ = 1e-5 (add/remove
-one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to train on (seed 571).
-Bounds and categories are taken as public, as in the paper.
+one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to train on (seed
+571). Bounds and categories are taken as public, as in the paper.
 
 - **closure**: mean L1 distance of normalised marginals over every non-empty subset of every query.
   It is what the paper's code reports, and what the published column is to be read against.
@@ -68,8 +68,8 @@ Bounds and categories are taken as public, as in the paper.
 NOTES = {
     "adult": "15 columns (the paper names 14); missing values are a code of their own.",
     "credit": "The full table of 284,807 rows was not to be had: 25,130 rows with all 492 frauds, "
-    "a twelfth of the paper's. Less data at the same ε means more noise per row: the figures do not "
-    "compare with the published ones.",
+    "a twelfth of the paper's. Less data at the same ε means more noise per row: the figures do "
+    "not compare with the published ones.",
     "covertype": "A sample of 20 % of the rows, as in the paper.",
     "intrusion": "KDD99 10 %, a sample of 40 % of its rows, as in the paper.",
     "census": "A sample of 30 % of the rows, as in the paper.",

@@ -100,7 +100,9 @@ class _Run:
         request = Count(self.keys, share, tolerated, tuple(cliques), tuple(times))
         sums = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
         sigma = noise.total(size)
-        self.rounds.append(Round(tuple(cliques), sigma / max(times)))
+        for k in sorted(set(times)):
+            same = tuple(c for c, n in zip(cliques, times, strict=True) if n == k)
+            self.rounds.append(Round(same, sigma / k))
         return [
             Measurement(c, y / k, sigma / k) for c, y, k in zip(cliques, sums, times, strict=True)
         ]
@@ -128,7 +130,7 @@ def two_round(
         progress: Called with a text and the share of the work that is done.
 
     Returns:
-        The model and what each round measured.
+        The model, and what was measured at which noise.
     """
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
