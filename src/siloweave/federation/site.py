@@ -143,7 +143,7 @@ class Site(Generic[Rows]):
         name: The party's name in the roster.
         rows: Its real data. Party functions read them here; nothing else does.
         ledger: Its record of releases, with the most it will ever spend.
-        entropy: Where its noise comes from. Never from a message.
+        entropy: Where its noise comes from, see `Entropy.at`. Never from a message.
         store: What it remembers between messages.
     """
 
@@ -153,7 +153,7 @@ class Site(Generic[Rows]):
         self.name = name
         self.rows = rows
         self.ledger = ledger
-        self.entropy = entropy
+        self.entropy = self._source = entropy
         self._store = store
         self._seal_key = os.urandom(32)
         self._agreed: dict[tuple[str, bytes], bytes] = {}
@@ -166,6 +166,7 @@ class Site(Generic[Rows]):
         """Start answering a step; called by `serve`."""
         self._at = envelope
         self._count = self._masks = 0
+        self.entropy = self._source.at(f"{envelope.run}/{envelope.step}")
 
     @property
     def context(self) -> str:
@@ -212,7 +213,9 @@ class Site(Generic[Rows]):
             self.ledger.charge(
                 event, run=self._at.run, step=f"kept {what}", what=what, to="stays at the party"
             )
+            here, self.entropy = self.entropy, self._source.at(name)
             kept = str(draw()).encode()
+            self.entropy = here
             self._store.put(name, kept)
         return int(kept)
 

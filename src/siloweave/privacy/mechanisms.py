@@ -55,6 +55,9 @@ class Entropy(Protocol):
     def bytes(self, n: int) -> bytes:
         """``n`` fresh, independent, uniform bytes."""
 
+    def at(self, step: str) -> "Entropy":
+        """The source for one step: a seed's own stream of it, whatever was drawn before."""
+
 
 def _stream(key: bytes, nonce: bytes, n: int) -> bytes:
     cipher = Cipher(algorithms.ChaCha20(key, nonce), mode=None)
@@ -74,6 +77,10 @@ class OSEntropy:
     def bytes(self, n: int) -> bytes:
         """``n`` fresh, independent, uniform bytes."""
         return os.urandom(n) if n <= 64 else _stream(os.urandom(32), os.urandom(16), n)
+
+    def at(self, step: str) -> "OSEntropy":
+        """This source: every call is fresh."""
+        return self
 
     def uint64(self, n: int) -> NDArray[np.uint64]:
         """``n`` fresh, independent, uniform 64-bit words."""
@@ -98,12 +105,16 @@ class SeededEntropy:
 
     def __init__(self, seed: int | bytes) -> None:
         data = seed if isinstance(seed, bytes) else str(seed).encode()
-        key = hashlib.blake2b(data, digest_size=32, person=b"siloweave seed").digest()
-        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._key = hashlib.blake2b(data, digest_size=32, person=b"siloweave seed").digest()
+        self._cipher = Cipher(algorithms.ChaCha20(self._key, bytes(16)), mode=None).encryptor()
 
     def bytes(self, n: int) -> bytes:
         """The next ``n`` bytes of the stream."""
         return self._cipher.update(bytes(n))
+
+    def at(self, step: str) -> "SeededEntropy":
+        """A stream of its own for a step, so that a run that was interrupted goes on alike."""
+        return SeededEntropy(self._key + step.encode())
 
     def uint64(self, n: int) -> NDArray[np.uint64]:
         """The next ``n`` 64-bit words of the stream."""
