@@ -15,22 +15,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from siloweave.algorithms.agree_schema import PARTY as AGREEING
+from siloweave.algorithms.agree_schema import Holding, Learning, agree_schema, clipped
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.fitted import Cost, Fitted, Info
-from siloweave.errors import DataError, RosterError
+from siloweave.errors import DataError, InputError, RosterError
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
 from siloweave.models.mrf import MRF
-from siloweave.privacy.budget import Budget
+from siloweave.privacy.budget import Budget, marginal_sensitivity
+from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.tables.codes import Clique, Codes, Encoder
-from siloweave.tables.read import read
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Schema
 
-__all__ = ["Job", "Progress", "Result", "named_parties", "run_job", "silent"]
+__all__ = ["Job", "Progress", "Result", "learn_schema", "named_parties", "run_job", "silent"]
+
+Rows = TypeVar("Rows")
 
 Progress = Callable[[str, float], None]
 """Called with a text and the share that is done."""
@@ -55,6 +63,7 @@ class Job:
         noise: "os" for the operating system's entropy; "seeded" protects nothing and is marked.
         progress: Called with a text and the share that is done.
         limited: Whether ledgers enforce the budget; only a method without guarantee runs without.
+        learn: Share of the budget for facts that the schema leaves open.
     """
 
     budget: Budget
@@ -64,6 +73,20 @@ class Job:
     noise: str = "os"
     progress: Progress = silent
     limited: bool = True
+    learn: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.learn < 1:
+            raise InputError(
+                f"learn={self.learn} must lie in [0, 1): it is the share of the budget for facts "
+                "that the schema leaves open"
+            )
+
+    @property
+    def rho(self) -> float:
+        """zCDP of the whole run; with `learn`, a tenth of delta is left for naming categories."""
+        delta = self.budget.delta * (0.9 if self.learn else 1.0)
+        return rho_for(msgspec.structs.replace(self.budget, delta=delta))
 
 
 def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
@@ -100,9 +123,7 @@ def _coded(name: str, part: Any, encoder: Encoder) -> Codes:
         raise DataError(f"party {name!r}: {error}") from error
 
 
-def _site(name: str, rows: Codes, job: Job, index: int) -> Site[Codes]:
-    if rows.num_rows == 0:
-        raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
+def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
     entropy: Entropy = OSEntropy()
     if job.noise == "seeded":
         entropy = SeededEntropy(f"{job.seed}/{index}".encode())
@@ -113,6 +134,53 @@ def _site(name: str, rows: Codes, job: Job, index: int) -> Site[Codes]:
         store, path = FolderStore(home / "store"), home / "ledger.jsonl"
     ledger = Ledger(name, path=path, limit=job.budget if job.limited else None)
     return Site(name, rows, ledger=ledger, entropy=entropy, store=store)
+
+
+@contextmanager
+def _sites(held: Mapping[str, Rows], job: Job) -> Iterator[dict[str, Site[Rows]]]:
+    sites: dict[str, Site[Rows]] = {}
+    try:
+        for i, (name, rows) in enumerate(held.items()):
+            sites[name] = _site(name, rows, job, i)
+        yield sites
+    finally:
+        for site in sites.values():
+            site.ledger.close()
+
+
+def _required_rows(name: str, number: int) -> None:
+    if number == 0:
+        raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
+
+
+def learn_schema(
+    data: Mapping[str, Any], schema: Schema, job: Job
+) -> tuple[Schema, dict[str, Table]]:
+    """Learn what the schema leaves open, in `job.folder`, before the run itself.
+
+    Args:
+        data: One table per party, by name.
+        schema: The study's facts.
+        job: The run, with a folder; a share `job.learn` of its zCDP and a tenth of its delta go
+            here.
+
+    Returns:
+        The schema that all agreed on, and the tables with numbers moved inside learned bounds.
+
+    Raises:
+        SchemaError: Facts are open and `job.learn` is 0, or too few rows hold a number.
+        RosterError: A party has no rows.
+    """
+    tables = {name: read(part) for name, part in data.items()}
+    for name, table in tables.items():
+        _required_rows(name, table.num_rows)
+    unit = marginal_sensitivity(job.budget.relation, norm="l2")
+    learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, unit=unit)
+    held = {name: Holding(table, schema) for name, table in tables.items()}
+    with _sites(held, job) as sites:
+        parties = Parties(tuple(sites), InProcess(sites, AGREEING), run=f"{job.run}-schema")
+        agreed = agree_schema(parties, schema, learning)
+    return agreed, {name: clipped(table, agreed) for name, table in tables.items()}
 
 
 @dataclass
@@ -156,16 +224,14 @@ def run_job(
     clock = _Clock()
     with clock.phase("coding rows"):
         coded = {name: _coded(name, part, encoder) for name, part in data.items()}
-    sites = {n: _site(n, rows, job, i) for i, (n, rows) in enumerate(coded.items())}
-    try:
+    for name, rows in coded.items():
+        _required_rows(name, rows.num_rows)
+    with _sites(coded, job) as sites:
         parties = Parties(tuple(sites), InProcess(sites, handlers), run=job.run)
         with clock.phase("rounds with the parties"):
             model, measured = coordinate(parties)
         ledgers = {n: tuple(s.ledger.entries) for n, s in sites.items()}
         heads = {n: s.ledger.head for n, s in sites.items()}
-    finally:
-        for site in sites.values():
-            site.ledger.close()
     first = next(iter(data.values()))
     like = None if isinstance(first, Codes) else read(first).take([])
     return Fitted(

@@ -8,9 +8,10 @@ McKenna et al. 2022 (AIM); Maddock, Cormode & Maple 2024 (FLAIM).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import comb
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import msgspec
@@ -22,12 +23,19 @@ from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.fitted import Fitted, Info
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
-from siloweave.algorithms.running import Job, Progress, Result, named_parties, run_job, silent
+from siloweave.algorithms.running import (
+    Job,
+    Progress,
+    Result,
+    learn_schema,
+    named_parties,
+    run_job,
+    silent,
+)
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
-from siloweave.privacy.calibrate import rho_for
 from siloweave.statistics.marginals import random_workload
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.schema import Schema
@@ -122,6 +130,7 @@ class Synthesizer:
         folder: Path | None = None,
         run: str = "run",
         noise: str = "os",
+        learn: float = 0.0,
         progress: Progress = silent,
     ) -> Fitted:
         """Fit to the parties' tables.
@@ -135,6 +144,8 @@ class Synthesizer:
             folder: Keeps ledgers and replies; the same folder and run resume. Memory if None.
             run: Name of the run.
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
+            learn: Share of the budget for facts that the schema leaves open: the categories of a
+                column that names its `other` alone, and bounds that are not there.
             progress: Called with a text and the share that is done.
 
         Raises:
@@ -142,16 +153,28 @@ class Synthesizer:
             CapacityError: A query does not fit into the model's memory.
             BudgetError: A party's ledger refuses a release.
         """
-        stated, settings = self.stated, self.algorithm()
-        job = Job(budget, seed, folder, run, noise, progress, limited=stated.guarantee == "dp")
-        encoder = schema if isinstance(schema, Encoder) else Encoder(schema, self.bins)
+        limited = self.stated.guarantee == "dp"
+        job = Job(budget, seed, folder, run, noise, progress, limited, learn)
+        parts = self.roster(data, names)
+        if not learn:
+            encoder = schema if isinstance(schema, Encoder) else Encoder(schema, self.bins)
+            return self._run(parts, encoder, job)
+        facts = schema.schema if isinstance(schema, Encoder) else schema
+        with TemporaryDirectory() as scratch:  # two runs on one ledger, which is a file
+            job = replace(job, folder=folder or Path(scratch))
+            agreed, tables = learn_schema(parts, facts, job)
+            return self._run(tables, Encoder(agreed, self.bins), job)
+
+    def _run(self, parts: Mapping[str, Any], encoder: Encoder, job: Job) -> Fitted:
+        settings, relation = self.algorithm(), job.budget.relation
         queries = workload_for(encoder.domain, self.degree, self.queries, self.workload)
-        unit = marginal_sensitivity(budget.relation, norm="l2")
-        task = Task(encoder.domain, queries, rho_for(budget), unit, seed, progress)
+        unit = marginal_sensitivity(relation, norm="l2")
+        rho = job.rho * (1 - job.learn)
+        task = Task(encoder.domain, queries, rho, unit, job.seed, job.progress)
         return run_job(
-            stated,
+            self.stated,
             {"bins": self.bins, "queries": len(queries), **asdict(settings)},
-            self.roster(data, names),
+            parts,
             encoder,
             job,
             self.handlers,
