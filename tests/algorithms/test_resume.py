@@ -41,7 +41,7 @@ def tables(seed=0):
     ]
 
 
-class Killed(Exception):
+class KilledError(RuntimeError):
     """The process is gone."""
 
 
@@ -55,17 +55,17 @@ class Tap:
         def sent(transport, name, frame):
             self.count += 1
             if self.count == self.at and where == WHERE[0]:
-                raise Killed
+                raise KilledError
             answer = send(transport, name, frame)
             envelope = wire.decode(frame, Envelope)
             if self.count == self.at and where == WHERE[2]:
-                raise Killed
+                raise KilledError
             self.answers[name, envelope.step] = answer
             return answer
 
         def kept(store, name, data):
             if self.count == self.at and where == WHERE[1] and name.startswith("reply/"):
-                raise Killed
+                raise KilledError
             put(store, name, data)
 
         patch.setattr(InProcess, "send", sent)
@@ -117,7 +117,7 @@ def test_a_killed_run_goes_on_to_the_same_end(whole, tmp_path, share, where):
     at = 1 + round(share * (messages - 1))
     with pytest.MonkeyPatch.context() as patch:
         first = Tap(patch, at, where)
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             fit(tmp_path)
     before = keys(tmp_path)
     paid = [ledger.rho for ledger in ledgers(tmp_path)]
@@ -142,7 +142,7 @@ def test_what_was_released_before_the_crash_is_in_the_ledger(whole, tmp_path):
     _, messages, _ = whole
     with pytest.MonkeyPatch.context() as patch:
         tap = Tap(patch, messages // 2, WHERE[2])
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             fit(tmp_path)
     paid = {
         (f"party-{k + 1}", entry.step.split(".")[0])
@@ -160,7 +160,7 @@ def test_killed_again_and_again(whole, tmp_path):
         for at in range(2, messages, 5):
             patch.undo()
             Tap(patch, at, WHERE[at % 3])
-            with pytest.raises(Killed):
+            with pytest.raises(KilledError):
                 fit(tmp_path)
     same_model(fit(tmp_path), fitted)
     assert [ledger.events for ledger in ledgers(tmp_path)] == events
@@ -171,7 +171,7 @@ def test_with_real_noise_nothing_is_drawn_twice(whole, tmp_path, where):
     _, messages, _ = whole
     with pytest.MonkeyPatch.context() as patch:
         first = Tap(patch, 2 * messages // 3, where)
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             fit(tmp_path, noise="os")
     before = keys(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
@@ -198,7 +198,7 @@ def test_aim_goes_on_too(tmp_path):
         folder = tmp_path / str(at)
         with pytest.MonkeyPatch.context() as patch:
             Tap(patch, at, WHERE[1])
-            with pytest.raises(Killed):
+            with pytest.raises(KilledError):
                 fit(folder, synthesizer=aim)
         same_model(fit(folder, synthesizer=aim), fitted)
         assert ledgers(folder)[0].events == ledgers(tmp_path / "whole")[0].events
