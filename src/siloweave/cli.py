@@ -171,14 +171,11 @@ def sample(
 ) -> None:
     """Draw rows from a finished run's model; costs no privacy."""
     with _reported():
-        from siloweave.algorithms.fitted import Fitted
         from siloweave.cli_output import print_result
-        from siloweave.conditions import parse_given, sample_given
-        from siloweave.summaries import open_run
+        from siloweave.conditions import open_model, parse_given, sample_given
         from siloweave.tables.read import write
 
-        open_run(run)
-        fitted = Fitted.load(run / "model")
+        fitted = open_model(run)
         fixed = parse_given(given or [], fitted.encoder.schema)
         if fixed:
             table = sample_given(fitted, fixed, rows, key=seed)

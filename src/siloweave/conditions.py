@@ -1,18 +1,41 @@
 """Rows drawn from a fitted model with some columns fixed to given values."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.study import close_match
+from siloweave.summaries import open_run
 from siloweave.tables.codes import Encoder
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-__all__ = ["parse_given", "sample_given"]
+__all__ = ["open_model", "parse_given", "sample_given"]
+
+
+def open_model(run: Path) -> Any:
+    """The model of a finished run.
+
+    Args:
+        run: The run's folder.
+
+    Raises:
+        InputError: There is no finished run, or a file of its model is gone or damaged.
+    """
+    from siloweave.algorithms.fitted import Fitted
+
+    open_run(run)
+    try:
+        return Fitted.load(run / "model")
+    except InputError as error:
+        raise type(error)(
+            f"{run / 'model'}: {error}. Put its files back from a backup; a model can be copied "
+            "from wherever it was sent."
+        ) from error
 
 
 def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:

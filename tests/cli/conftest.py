@@ -1,0 +1,120 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from siloweave.cli import main
+
+SCHEMA = {
+    "format": "siloweave-schema",
+    "version": 1,
+    "columns": [
+        {"name": "age", "kind": "integer", "low": 0, "high": 99},
+        {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
+        {"name": "job", "kind": "categorical", "categories": ["x", "y"], "missing": True},
+    ],
+}
+STUDY = """\
+[study]
+name = "small"
+
+[schema]
+file = "schema.json"
+
+[budget]
+epsilon = 1
+delta = 1e-5
+
+[method]
+name = "flaim"
+rounds = 2
+participation = 1.0
+bins = 4
+
+[[parties]]
+name = "north"
+data = "north.csv"
+
+[[parties]]
+name = "south"
+data = "south.csv"
+"""
+
+
+class Folder:
+    """A study of two parties in a folder, and the command line run on it."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path = path
+        self._capsys = capsys
+        rng = np.random.default_rng(0)
+        for name in ("north", "south"):
+            values = (
+                rng.integers(18, 90, 40),
+                rng.choice(list("fm"), 40),
+                rng.choice(list("xy"), 40),
+            )
+            rows = [",".join(map(str, row)) for row in zip(*values, strict=True)]
+            self.write(f"{name}.csv", "\n".join(["age,sex,job", *rows, ""]))
+        self.write("schema.json", json.dumps(SCHEMA))
+        self.write("study.toml", STUDY)
+
+    def write(self, name: str, text: str) -> None:
+        (self.path / name).write_text(text)
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        text = (self.path / name).read_text()
+        assert old in text
+        self.write(name, text.replace(old, new, 1))
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            str(p.relative_to(self.path)): p.read_bytes()
+            for p in sorted(self.path.rglob("*"))
+            if p.is_file()
+        }
+
+    def call(self, *words: object) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of one command."""
+        self._capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+    def json(self, *words: object) -> dict:
+        code, out, err = self.call(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Folder(tmp_path, capsys)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """Files of a study that was run; copy it, never change it."""
+    path = tmp_path_factory.mktemp("finished")
+    patch = pytest.MonkeyPatch()
+    patch.chdir(path)
+    try:
+        Folder(path, None)  # type: ignore[arg-type]
+        assert main(["run", "study.toml"]) == 0
+    finally:
+        patch.undo()
+    return path
+
+
+@pytest.fixture
+def done(finished, tmp_path, capsys, monkeypatch):
+    """A folder with the same study, finished."""
+    import shutil
+
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    folder = Folder.__new__(Folder)
+    folder.path, folder._capsys = tmp_path, capsys
+    return folder

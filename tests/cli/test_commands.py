@@ -1,0 +1,194 @@
+"""Every command on a small study, as its user meets it."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+from siloweave.cli import main
+
+
+def test_help_needs_nothing_heavy():
+    code = (
+        "import sys; from siloweave.cli import main; main(['--help']);"
+        "heavy = {'numpy', 'scipy', 'polars', 'opendp', 'dp_accounting', 'jinja2', 'sklearn'};"
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("demo", "init", "check", "run", "sample", "report", "ledger", "list"):
+        assert f" {command} " in done.stdout
+
+
+def test_version(capsys):
+    from siloweave import __version__
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"siloweave {__version__}\n"
+
+
+def test_list_names_what_a_study_can_use(folder):
+    code, out, _ = folder.call("list")
+    assert code == 0
+    methods = folder.json("list")
+    assert {"aim", "flaim"} <= set(methods)
+    for name, info in methods.items():
+        assert name in out
+        assert {"split", "family", "guarantee", "trust", "paper"} <= set(info)
+
+
+def test_from_files_to_a_report(folder):
+    code, out, _ = folder.call("init", "north.csv", "south.csv", "--folder", "new")
+    assert code == 0
+    assert "siloweave check new/study.toml" in out
+    assert "integer, low" in out
+    folder.replace("new/study.toml", "rounds = 10", "rounds = 2")
+    code, out, _ = folder.call("check", "new")
+    assert code == 0
+    assert "look at this first: facts about 3 columns" in out
+    assert "nothing was written" in out
+    assert not (folder.path / "new/run").exists()
+    code, out, err = folder.call("run", "new")
+    assert code == 0
+    assert "look at this first: facts about 3 columns" in err
+    assert "siloweave ledger new/run" in out
+    assert {"round 1", "sampling", "report"} <= set(err.splitlines())
+    for name in ("synthetic.csv", "report.html", "report-owner.html", "run.json"):
+        assert (folder.path / "new/run" / name).is_file()
+    page = (folder.path / "new/run/report.html").read_text()
+    assert "Facts of 3 columns were taken from the rows" in page
+
+
+def test_check_predicts_without_rows_or_writing(folder):
+    for name in ("north.csv", "south.csv"):
+        folder.write(name, "age,sex,job\n")  # no row is there to read
+    before = folder.files()
+    found = folder.json("check")
+    assert found["parties"] == ["north", "south"]
+    assert found["epsilon_per_party"] == 1.0
+    assert found["warnings"] == []
+    assert (found["finished"], found["resumes"]) == (False, 0)
+    assert min(found["memory_mb"], found["seconds"], found["bytes_per_party"]) > 0
+    assert folder.files() == before
+
+
+def test_run_tells_what_it_cost_and_the_same_command_does_nothing_more(done):
+    before = done.files()
+    summary = done.json("run")
+    assert done.files() == before
+    assert summary["finished_before"] is True
+    assert summary["epsilon"] <= summary["epsilon_allowed"] == 1.0
+    assert [p["name"] for p in summary["parties"]] == ["north", "south"]
+    assert all(p["releases"] == 7 and p["bytes_sent"] > 0 for p in summary["parties"])
+    assert summary["files"]["report"] == "run/report.html"
+    assert {"reading rows", "sampling", "report"} <= set(summary["seconds"])
+    code, out, _ = done.call("run")
+    assert code == 0
+    assert "nothing was released again" in out
+    assert "ε = 1 of 1 at δ = 1e-5 for each row" in out
+    code, out, _ = done.call("check")
+    assert "This run has finished" in out
+
+
+def test_results_go_to_standard_output_alone(done):
+    code, out, err = done.call("run", "--json")
+    assert (code, err) == (0, "")
+    json.loads(out)
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_sample_draws_rows_that_can_be_fixed_and_repeated(done):
+    words = ["sample", "run", "-n", 30, "-o"]
+    assert done.json(*words, "a.csv") == {"file": "a.csv", "rows": 30, "private": True}
+    done.call(*words, "b.csv")
+    done.call(*words, "c.csv", "--seed", 1)
+    a, b, c = (rows_of(done.path / f"{name}.csv") for name in "abc")
+    assert len(a) == 30
+    assert a == b != c
+    assert {row["sex"] for row in a} <= {"f", "m"}
+    done.call(*words, "d.csv", "--given", "age=40", "--given", "sex=f", "--given", "job=")
+    fixed = {(row["age"], row["sex"], row["job"]) for row in rows_of(done.path / "d.csv")}
+    assert fixed == {("40", "f", "")}
+    done.call(*words, "e.parquet")
+    assert (done.path / "e.parquet").read_bytes()[:4] == b"PAR1"
+
+
+@pytest.mark.parametrize("audience", ["public", "owner"])
+def test_report_makes_the_same_page_again(done, audience):
+    made = done.path / "run" / ("report.html" if audience == "public" else "report-owner.html")
+    before = made.read_text()
+    done.call("report", "run", "--audience", audience, "-o", "again.html")
+    assert (done.path / "again.html").read_text() == before
+    made.unlink()
+    assert done.json("report", "run", "--audience", audience)["file"] == str(
+        made.relative_to(done.path)
+    )
+    assert made.read_text() == before
+
+
+def test_ledger_shows_every_release_and_recomputes_epsilon(done):
+    code, out, _ = done.call("ledger", "run")
+    assert code == 0
+    assert "north" in out
+    assert "south" in out
+    trail = done.json("ledger", "run", "--party", "south")
+    (ledger,) = trail["ledgers"]
+    assert (ledger["party"], len(ledger["entries"]), trail["delta"]) == ("south", 7, 1e-5)
+    assert ledger["epsilon"] == done.json("run")["epsilon"]
+    smaller = done.json("ledger", "run", "--delta", "1e-9")
+    assert smaller["ledgers"][0]["epsilon"] > ledger["epsilon"]
+    code, out, _ = done.call("ledger", "run/parties/0000/ledger.jsonl")
+    assert code == 0
+    assert "choice among" in out
+
+
+def test_a_run_folder_can_be_moved(done):
+    (done.path / "run").rename(done.path / "moved")
+    assert done.call("sample", "moved", "-o", "x.csv", "-n", 3)[0] == 0
+    assert done.call("ledger", "moved")[0] == 0
+    assert done.call("report", "moved")[0] == 0
+
+
+def test_names_of_files_become_names_that_a_study_may_have(folder):
+    (folder.path / "north.csv").rename(folder.path / "Zürich Nord.csv")
+    folder.call("init", "Zürich Nord.csv", "south.csv", "--folder", "neu/ä")
+    found = folder.json("check", "neu/ä/study.toml")
+    assert found["parties"] == ["Zurich Nord", "south"]
+
+
+def test_the_demo_runs_once(folder, monkeypatch):
+    from siloweave import datasets
+
+    small = datasets.adult().take(range(400))
+    monkeypatch.setattr(datasets, "adult", lambda: small)
+    from siloweave import demo
+
+    monkeypatch.setattr(demo, "_STUDY", demo._STUDY.replace("rounds = 10", "rounds = 1\nbins = 4"))
+    summary = folder.json("demo")
+    assert [p["name"] for p in summary["parties"]] == list(demo.NAMES)
+    assert summary["rows"] == 48842
+    assert summary["guarantee"] == "dp"
+    code, out, _ = folder.call("demo")
+    assert code == 0
+    assert "nothing was released again" in out
+    code, _, err = folder.call("demo", "--split", "iid")
+    assert code == 2
+    assert "--folder" in err
+
+
+@pytest.mark.parametrize("split", ["clusters", "iid"])
+def test_the_demo_needs_no_extra(split, tmp_path, monkeypatch):
+    from siloweave import datasets
+    from siloweave.demo import prepare
+
+    small = datasets.adult().take(range(200))
+    monkeypatch.setattr(datasets, "adult", lambda: small)
+    monkeypatch.setitem(sys.modules, "umap", None)
+    prepare(tmp_path / "d", split=split)
+    assert len(list((tmp_path / "d/data").iterdir())) == 4
