@@ -1,0 +1,1 @@
+"""What every synthesizer must do, whatever its family."""
