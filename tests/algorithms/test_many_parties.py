@@ -33,12 +33,12 @@ def truth(tables):
 
 def test_a_thousand_parties_by_chance():
     tables = parties()
-    flaim = FLAIM(rounds=4, participation=0.05, workload=[("a", "b")])
+    flaim = FLAIM(rounds=4, participation=0.03, workload=[("a", "b")])
     fitted = flaim.fit(tables, SCHEMA, budget=BUDGET, seed=1, noise="seeded")
     assert len(fitted.ledgers) == PARTIES
     assert fitted.epsilon <= BUDGET.epsilon
     idle = [name for name, entries in fitted.ledgers.items() if not entries]
-    assert 0.7 * PARTIES < len(idle) < 0.9 * PARTIES  # (1 - 0.05)^4 = 0.81
+    assert 0.8 * PARTIES < len(idle) < 0.95 * PARTIES  # (1 - 0.03)^4 = 0.89
     assert all(fitted.epsilons[name] == 0 for name in idle)
     assert all(fitted.cost.parties[name].messages == 1 for name in idle)  # the greeting
 
@@ -46,7 +46,7 @@ def test_a_thousand_parties_by_chance():
 def test_a_thousand_parties_once_each():
     """With a cap of one everyone is heard, in cohorts that share no party."""
     tables = parties()
-    flaim = FLAIM(rounds=10, cap=1, workload=[("a", "b")])
+    flaim = FLAIM(rounds=20, cap=1, workload=[("a", "b")])
     fitted = flaim.fit(tables, SCHEMA, budget=BUDGET, seed=1, noise="seeded")
     assert fitted.epsilon <= BUDGET.epsilon
     rounds = {name: len(entries) for name, entries in fitted.ledgers.items()}

@@ -252,7 +252,7 @@ class Site(Generic[Rows]):
             )
         entry = self.pay(event, what)
         noisy = mechanisms.add_gaussian(counts, event.share_sigma, entropy=self.entropy)
-        shared = {p: self._agree(key) for p, key in cohort.items() if p != self.name}
+        shared = self._agree({p: key for p, key in cohort.items() if p != self.name})
         self._masks += 1  # a stream masks one message only
         context = f"{self.context}/{self._masks}".encode()
         words = masking.mask(self.name, shared, context, noisy.size)
@@ -271,11 +271,14 @@ class Site(Generic[Rows]):
             self._store.put(name, secret)
         return secret
 
-    def _agree(self, peer: bytes) -> bytes:
-        pair = (self._at.run, peer)
-        if pair not in self._agreed:
-            self._agreed[pair] = masking.agree(self._secret(), peer)
-        return self._agreed[pair]
+    def _agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The secret shared with every peer, computed once a run."""
+        run = self._at.run
+        new = [key for key in peers.values() if (run, key) not in self._agreed]
+        if new:
+            secrets = masking.agree_with(self._secret(), new)
+            self._agreed |= {(run, key): s for key, s in zip(new, secrets, strict=True)}
+        return {name: self._agreed[run, key] for name, key in peers.items()}
 
     def verify(self, item: Released[Any] | Masked) -> bool:
         """Whether this very object was sealed here."""
