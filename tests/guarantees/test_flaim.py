@@ -15,6 +15,7 @@ from siloweave.algorithms import flaim_rounds, secure_sum
 from siloweave.algorithms.flaim import Measure, Select
 from siloweave.algorithms.flaim_settings import FLAIMSettings
 from siloweave.algorithms.secure_sum import Greeting, Hello
+from siloweave.algorithms.synthesizers import FLAIM
 from siloweave.errors import BudgetError
 from siloweave.federation import Public, Released, Site, masking
 from siloweave.federation import site as site_file
@@ -30,6 +31,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
+from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Domain
 from tests.guarantees.replay import DivergenceError, record
 from tests.guarantees.whole import (
@@ -305,6 +307,28 @@ def test_no_two_draws_and_no_two_masks_are_the_same(steps):
     require_fresh_masks(runs[0])
 
 
+@pytest.mark.parametrize("noise", ["os", "seeded"])
+def test_parties_of_a_fit_draw_noise_of_their_own(noise):
+    """As users start it: also a seed gives every party, step and run its own stream."""
+    rng = np.random.default_rng(9)
+    tables = [codes(random_rows(rng, 6, LONE), LONE) for _ in range(3)]
+    columns = [
+        Column(a, "categorical", categories=tuple("wxyz"[:n]))
+        for a, n in zip(LONE.names, LONE.sizes, strict=True)
+    ]
+    synthesizer = FLAIM(rounds=2, participation=1.0, workload=[("a", "b")])
+    budget = budget_of(Relation.ADD_REMOVE, 0.2)
+
+    def fit():
+        for seed, run in ((1, "r1"), (1, "r2"), (2, "r1")):
+            synthesizer.fit(
+                tables, Schema(tuple(columns)), budget=budget, noise=noise, seed=seed, run=run,
+                names=[f"{seed}{run}{k}" for k in range(3)],
+            )  # fmt: skip
+
+    require_fresh_noise(record(fit))
+
+
 # Mutants of the implementation; every one must be caught by the checks above.
 
 
@@ -342,6 +366,12 @@ def replayed(settings, relation=Relation.ADD_REMOVE):
     rng = np.random.default_rng(0)
     for i in range(12):
         twins(study, *rosters(rng, relation, parties=2), seed=i).check()
+
+
+def redrawn(self, event, what, draw):
+    """Paid once, drawn whenever it is needed."""
+    self.ledger.charge(event, run=self._at.run, step=f"kept {what}", what=what, to="stays")
+    return draw()
 
 
 RELEASE, MASKED, PAY = Site.release, secure_sum.masked_reply, Site.pay
@@ -430,6 +460,9 @@ MUTANTS = {
     "selection not charged": (names(Site, release=free_choice), {}, "without a charge"),
     "local steps not charged": (
         names(Site, pay=free_steps), {"local_steps": 2}, "without a charge",
+    ),
+    "a size that is drawn again": (
+        names(Site, keep_private=redrawn), {"rounds": 2}, "drew twice for what it paid",
     ),
     "a public reply that tells the number of rows": (
         handler(Hello, loud_hello), {}, "unpaid depends on the rows",

@@ -199,6 +199,7 @@ class Paid:
 def paid_calls(tape: Tape) -> list[Paid]:
     """Every mechanism with its own charge; fails if one has none, or another's noise."""
     found, charge = [], None
+    seen: set[tuple[str, str]] = set()
     for call in tape.calls:
         if call.name == "charge":
             charge = call
@@ -206,7 +207,10 @@ def paid_calls(tape: Tape) -> list[Paid]:
         assert charge is not None, f"{call.name} was called without a charge of its own"
         event = charge.settings["event"]
         _same_noise(event, call)
-        found.append(Paid(charge.settings["owner"], event, charge.settings["step"], call))
+        owner, step = charge.settings["owner"], charge.settings["step"]
+        assert (owner, step) not in seen, f"{owner} drew twice for what it paid in step {step}"
+        seen.add((owner, step))
+        found.append(Paid(owner, event, step, call))
         charge = None
     return found
 
