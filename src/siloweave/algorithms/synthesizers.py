@@ -33,6 +33,7 @@ from siloweave.algorithms.running import (
     silent,
 )
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
+from siloweave.algorithms.workload import check_capacity
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
@@ -168,6 +169,7 @@ class Synthesizer:
     def _run(self, parts: Mapping[str, Any], encoder: Encoder, job: Job) -> Fitted:
         settings, relation = self.algorithm(), job.budget.relation
         queries = workload_for(encoder.domain, self.degree, self.queries, self.workload)
+        check_capacity(encoder.domain, queries, settings.max_model_mb)
         unit = marginal_sensitivity(relation, norm="l2")
         rho = job.rho * (1 - job.learn)
         task = Task(encoder.domain, queries, rho, unit, job.seed, job.progress)

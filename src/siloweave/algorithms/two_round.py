@@ -226,7 +226,11 @@ class _Rehearsal:
         return fit(self.domain, self.answers, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
 
     def _score(self, q: Clique) -> float:
-        """w_q times (how far the answer moves the marginal, minus the noise it would bring)."""
+        """w_q times (how far the answer moves the marginal, minus the noise it would bring).
+
+        What the first answer's own noise moves is left in: taking it out plans fewer pairs, and
+        the pairs that are then missing cost more than the noise that they would have brought.
+        """
         now = self.model.marginal(q)
         moved = block_step(self.model, self.open[q], shrinkage=self.settings.shrinkage)
         sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))

@@ -1,0 +1,103 @@
+"""TwoRound: what it plans, how it shares out noise, and how close it comes."""
+
+import numpy as np
+import pytest
+
+from siloweave.algorithms.synthesizers import TwoRound
+from siloweave.algorithms.two_round import TwoRoundSettings, plan
+from siloweave.errors import CapacityError, InputError
+from siloweave.evaluate import workload_errors
+from siloweave.models.estimate import Measurement
+from siloweave.privacy import Budget
+from siloweave.statistics.marginals import marginal
+from siloweave.tables import Codes, Column, Encoder, Schema
+from siloweave.tables.codes import Domain
+
+DOMAIN = Domain(("a", "b", "c", "d"), (4, 4, 3, 2))
+PAIRS = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
+
+
+def chained(number, seed=0):
+    """Rows in which b follows a, d follows c, and nothing else is related."""
+    rng = np.random.default_rng(seed)
+    a, c = rng.integers(4, size=number), rng.integers(3, size=number)
+    b = np.where(rng.random(number) < 0.9, a, rng.integers(4, size=number))
+    d = np.where(rng.random(number) < 0.9, c % 2, rng.integers(2, size=number))
+    return Codes(DOMAIN, tuple(x.astype(np.uint8) for x in (a, b, c, d)))
+
+
+def look(rows, sigma, seed=0):
+    rng = np.random.default_rng(seed)
+    cliques = [(x,) for x in DOMAIN.names] + PAIRS
+    return [
+        Measurement(c, marginal(rows, c) + rng.normal(size=DOMAIN.shape(c)) * sigma, sigma)
+        for c in cliques
+    ]
+
+
+def weights():
+    return {(x,): 1.0 for x in DOMAIN.names} | dict.fromkeys(PAIRS, 2.0)
+
+
+def test_the_plan_takes_what_is_related_first():
+    chosen = plan(DOMAIN, weights(), look(chained(20_000), 60.0), 0.001, TwoRoundSettings())
+    assert set(chosen[:2]) == {("a", "b"), ("c", "d")}
+
+
+def test_the_plan_leaves_what_is_not_related():
+    settings = TwoRoundSettings()
+    chosen = plan(DOMAIN, weights(), look(chained(20_000), 5.0), 1e-4, settings)
+    assert sorted(c for c in chosen if len(c) == 2) == [("a", "b"), ("c", "d")]
+
+
+def test_the_plan_falls_back_to_one_ways_where_noise_hides_all():
+    chosen = plan(DOMAIN, weights(), look(chained(50), 500.0), 1e-6, TwoRoundSettings())
+    assert chosen == [(x,) for x in DOMAIN.names]
+
+
+def test_the_plan_keeps_to_the_size_of_the_model():
+    small = TwoRoundSettings(max_model_mb=8e-6 * 21)  # 21 cells: one pair of a and b, not two
+    chosen = plan(DOMAIN, weights(), look(chained(20_000), 10.0), 0.1, small)
+    assert sum(len(c) == 2 for c in chosen) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [({"look_share": 0.0}, "look_share=0.0"), ({"look_share": 1.0}, "look_share=1.0"),
+     ({"tolerated": -1}, "tolerated=-1")],
+)  # fmt: skip
+def test_settings_out_of_range_are_named(named, words):
+    with pytest.raises(InputError, match=words):
+        TwoRound(**named).algorithm()
+
+
+def encoder():
+    columns = [
+        Column(n, "categorical", categories=tuple(str(v) for v in range(s)))
+        for n, s in zip(DOMAIN.names, DOMAIN.sizes, strict=True)
+    ]
+    return Encoder(Schema(tuple(columns)))
+
+
+def test_more_parties_cost_little_at_the_same_budget():
+    rows = chained(20_000)
+    errors = []
+    for parties in (1, 10):
+        parts = [rows.take(np.arange(k, 20_000, parties)) for k in range(parties)]
+        fit = TwoRound(workload=PAIRS).fit(
+            parts, encoder(), budget=Budget(1.0, 1e-6), noise="seeded", seed=3
+        )
+        assert fit.epsilon <= 1.0
+        errors.append(workload_errors(rows, fit.model, PAIRS).queries)
+    assert max(errors) < 0.05
+
+
+def test_a_query_that_is_too_large_is_refused_before_anything_is_paid(tmp_path):
+    columns = tuple(Column(n, "integer", low=0, high=9999) for n in ("x", "y"))
+    rows = Encoder(Schema(columns), 5000)
+    table = Codes(rows.domain, (np.zeros(3, np.int16), np.zeros(3, np.int16)))
+    with pytest.raises(CapacityError, match=r"x \(5000\), y \(5000\) has 25,000,000 cells"):
+        TwoRound(workload=[("x", "y")]).fit(
+            [table, table], rows, budget=Budget(1.0, 1e-6), folder=tmp_path
+        )
+    assert not list(tmp_path.iterdir())
