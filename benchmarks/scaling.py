@@ -1,7 +1,7 @@
 """How time, bytes and memory grow with parties, rows, columns, domain size; and a stream of rows.
 
 Every point runs in a process of its own, so its peak memory is its own (libraries included, about
-80 MB). Points go into the JSON file as they end; a second call runs only the missing ones.
+150 MB). Points go into the JSON file as they end; a second call runs only the missing ones.
 
     python benchmarks/scaling.py              run what is missing, then draw
     python benchmarks/scaling.py --draw       draw the pictures and print the tables only
@@ -29,6 +29,12 @@ RESULTS = Path(__file__).parent / "results" / "scaling.json"
 IMAGES = ROOT / "docs" / "reference" / "images"
 EPSILON, DELTA, SEED = 1.0, 1e-5, 571
 ROWS = 48_842
+MODEL_MB = (
+    8.0  # AIM grows its model into whatever it may take; held, so that a sweep moves one thing
+)
+CLOSURE_BYTES = 24  # three tables of 8 bytes a cell: the model's answers, the counts, their gap
+REPLY_BYTES = 150  # names, kinds and lengths around what a reply says
+LARGE = {"method": "aim", "model_mb": 80.0}
 
 Point = dict[str, object]
 
@@ -44,19 +50,23 @@ def points() -> Iterator[Point]:
         every = {"parties": k, "participation": 1.0}
         yield {"sweep": "parties", "series": "everyone", "at": k, **every}
     for n in (1_000, 10_000, 100_000, 1_000_000):
-        for method in ("flaim", "aim"):
-            yield {"sweep": "rows", "series": method, "at": n, "rows": n, "method": method}
+        yield {"sweep": "rows", "series": "flaim", "at": n, "rows": n}
+    for n in (1_000, 10_000, 100_000):
+        yield {"sweep": "rows", "series": "aim", "at": n, "rows": n, "method": "aim"}
+    yield {"sweep": "rows", "series": "aim-80", "at": 10_000, "rows": 10_000, **LARGE}
     for d in (5, 10, 20, 40):
         for method in ("flaim", "aim"):
-            made = {"columns": d, "bins": 8, "method": method}
+            made = {"columns": d, "bins": 8, "rows": 10_000, "method": method}
             yield {"sweep": "columns", "series": method, "at": d, **made}
     for b in (2, 4, 8, 16, 32, 64):
         for method in ("flaim", "aim"):
-            made = {"columns": 10, "bins": b, "method": method}
+            made = {"columns": 10, "bins": b, "rows": 10_000, "method": method}
             yield {"sweep": "bins", "series": method, "at": b, **made}
     for n in (100_000, 1_000_000, 10_000_000):
         for kind in ("parquet", "csv"):
             yield {"sweep": "stream", "series": kind, "at": n}
+    yield {"sweep": "rows", "series": "aim-80", "at": 100_000, "rows": 100_000, **LARGE}
+    yield {"sweep": "rows", "series": "aim", "at": 1_000_000, "rows": 1_000_000, "method": "aim"}
 
 
 def name_of(point: Point) -> str:
@@ -97,6 +107,7 @@ def adult_codes(rows: int):
 def fit(point: Point) -> Point:
     import numpy as np
 
+    from siloweave.algorithms.aim import AIMSettings
     from siloweave.algorithms.synthesizers import AIM, FLAIM
     from siloweave.privacy.budget import Budget
     from siloweave.tables import generator
@@ -110,7 +121,8 @@ def fit(point: Point) -> Point:
     start = time.perf_counter()
     if point.get("method") == "aim":
         parties = 1
-        fitted = AIM().fit(codes, encoder, budget=budget)
+        settings = AIMSettings(max_model_mb=float(point.get("model_mb", MODEL_MB)))
+        fitted = AIM(settings=settings).fit(codes, encoder, budget=budget)
     else:
         order = generator(SEED).permutation(codes.num_rows)
         parts = [codes.take(p) for p in np.array_split(order, parties)]
@@ -245,13 +257,20 @@ STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#1b1f27}.ax{fill:#5f6673;font-size:11px}"
     ".title{font-size:13px;font-weight:600}.grid{stroke:#dfdfd9}.paper{fill:#fff}"
     ".curve{fill:none;stroke-width:2;stroke-linejoin:round}"
-    ".s0{stroke:#3f63d6}.s1{stroke:#d9822b}.f0{fill:#3f63d6}.f1{fill:#d9822b}"
+    ".s0{stroke:#3f63d6}.s1{stroke:#d9822b}.f0{fill:#3f63d6}.f1{fill:#d9822b}.s2{stroke:#12806a}.f2{fill:#12806a}"
     ".guide{stroke:#8a8f9a;stroke-dasharray:5 4;fill:none;stroke-width:1.3}"
     "@media(prefers-color-scheme:dark){text{fill:#e9ebf0}.ax{fill:#959dac}.paper{fill:#12151b}"
-    ".grid{stroke:#313743}.s0{stroke:#7d97f7}.s1{stroke:#f0a350}.f0{fill:#7d97f7}.f1{fill:#f0a350}}"
+    ".grid{stroke:#313743}.s0{stroke:#7d97f7}.s1{stroke:#f0a350}.f0{fill:#7d97f7}.f1{fill:#f0a350}"
+    ".s2{stroke:#4cc3a6}.f2{fill:#4cc3a6}}"
 )
 PANEL, HEIGHT, LEFT, TOP, BOTTOM = 308.0, 268.0, 58.0, 58.0, 214.0
-LABELS = {"flaim": "FLAIM, 100 parties", "aim": "AIM", "parquet": "Parquet", "csv": "CSV"}
+LABELS = {
+    "flaim": "FLAIM, 100 parties",
+    "aim": "AIM, 8 MB",
+    "aim-80": "AIM, 80 MB",
+    "parquet": "Parquet",
+    "csv": "CSV",
+}
 
 
 def short(value: float) -> str:
@@ -333,19 +352,32 @@ def curves(found: dict[str, Point], sweep: str, value) -> dict[str, list[tuple[f
     return lines
 
 
-def sloped(line: list[tuple[float, float]], power: float) -> list[tuple[float, float]]:
-    """From the last point back, with the given power."""
-    (first, _), (last, end) = line[0], line[-1]
-    return [(a, end * (a / last) ** power) for a in (first, last)]
+def sent_formula(made: Point) -> float:
+    """Bytes that a party sends: numbers of 32 bits, and a frame around every reply."""
+    return float(made["sent_formula"]) + REPLY_BYTES * float(made["messages"])
 
 
-def expected(found: dict[str, Point], sweep: str) -> list[list[tuple[float, float]]]:
-    """What parties send, by the formula."""
-    return list(curves(found, sweep, lambda m: m["sent_formula"]).values())
+def rising(line: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A constant and a share that grows with what is swept, through the first and last point."""
+    (first, low), (last, high) = line[0], line[-1]
+    steps = [first * (last / first) ** (i / 24) for i in range(25)]
+    return [(a, low + (high - low) * (a - first) / (last - first)) for a in steps]
 
 
-def both(made: Point) -> float:
-    return float(made["sent"]) + float(made["received"])
+def expected(found: dict[str, Point], sweep: str) -> tuple[list, list, list]:
+    """What seconds, bytes and megabytes should be; docs/reference/scaling.md says why."""
+    seconds = curves(found, sweep, lambda m: m["cpu_seconds"])
+    memory = curves(found, sweep, lambda m: m["peak_mb"])
+    sent = list(curves(found, sweep, sent_formula).values())
+    if sweep == "parties":
+        return [rising(v) for v in seconds.values()], sent, [rising(v) for v in memory.values()]
+    if sweep == "rows":
+        return [rising(seconds["flaim"])], sent, [rising(memory["flaim"])]
+    if sweep == "bins":
+        least = {name: line[0][1] for name, line in memory.items()}
+        tables = curves(found, sweep, lambda m: CLOSURE_BYTES * m["closure_cells"] / 1e6)
+        return [], sent, [[(a, least[n] + mb) for a, mb in tables[n]] for n in least]
+    return [], sent, []
 
 
 def draw(found: dict[str, Point]) -> None:
@@ -362,21 +394,21 @@ def draw(found: dict[str, Point]) -> None:
         memory = curves(found, sweep, lambda m: m["peak_mb"])
         if not time_lines:
             continue
+        time_guides, sent_guides, memory_guides = expected(found, sweep)
         panels = [
-            ("processor seconds", time_lines, []),
-            ("bytes that a party sends", sent, expected(found, sweep)),
-            ("peak memory, MB", memory, []),
+            ("processor seconds", time_lines, time_guides),
+            ("bytes that a party sends", sent, sent_guides),
+            ("peak memory, MB", memory, memory_guides),
         ]
-        guide = "4 bytes × cells asked × rounds joined"
-        picture(IMAGES / f"scaling-{sweep}.svg", label, panels, base, guide)
+        picture(IMAGES / f"scaling-{sweep}.svg", label, panels, base, "expected")
     seconds = curves(found, "stream", lambda m: m["seconds"])
     if seconds:
         memory = curves(found, "stream", lambda m: m["peak_mb"])
         panels = [
-            ("seconds", seconds, [sloped(line, 1.0) for line in seconds.values()]),
+            ("seconds", seconds, [rising(line) for line in seconds.values()]),
             ("peak memory, MB", memory, []),
         ]
-        picture(IMAGES / "scaling-stream.svg", "rows of one file", panels, 10, "linear")
+        picture(IMAGES / "scaling-stream.svg", "rows of one file", panels, 10, "constant + linear")
 
 
 def tables(found: dict[str, Point]) -> None:
@@ -397,7 +429,8 @@ def tables(found: dict[str, Point]) -> None:
                 row.append(f"{made['file_mb']:.0f}")
             else:
                 row.append(str(made["rounds"]))
-                row += [f"{made[k] / 1e3:,.1f}" for k in ("sent", "sent_formula", "received")]
+                sizes = (made["sent"], sent_formula(made), made["received"])
+                row += [f"{size / 1e3:,.1f}" for size in sizes]
             print("| " + " | ".join(row) + " |")
 
 
