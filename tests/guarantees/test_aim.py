@@ -192,7 +192,7 @@ def epsilon_of_mu(mu, delta):
 
 
 def test_an_attack_learns_less_than_claimed_and_not_much_less():
-    mu, epsilon = bounds(800)
+    mu, epsilon = bounds(600)
     assert epsilon <= BUDGET.epsilon
     assert mu <= CLAIMED_MU
     assert epsilon_of_mu(mu, BUDGET.delta) <= BUDGET.epsilon
@@ -208,7 +208,7 @@ HALF = SimpleNamespace(add_gaussian=half)
 
 def test_the_attack_refutes_half_the_noise(monkeypatch):
     monkeypatch.setattr(site_file, "mechanisms", HALF)
-    mu, _ = bounds(300)
+    mu, _ = bounds(250)
     assert mu > CLAIMED_MU
 
 
