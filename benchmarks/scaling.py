@@ -4,7 +4,7 @@ Every point runs in a process of its own, so its peak memory is its own (librari
 150 MB). Points go into the JSON file as they end; a second call runs only the missing ones.
 
     python benchmarks/scaling.py              run what is missing, then draw
-    python benchmarks/scaling.py --draw       draw the pictures and print the tables only
+    python benchmarks/scaling.py --draw       draw the pictures and fill the page's tables
 
 Pictures go to docs/reference/images/, the page that explains them is docs/reference/scaling.md.
 """
@@ -26,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
+PAGE = ROOT / "docs" / "reference" / "scaling.md"
 IMAGES = ROOT / "docs" / "reference" / "images"
 EPSILON, DELTA, SEED = 1.0, 1e-5, 571
 ROWS = 48_842
@@ -411,27 +412,41 @@ def draw(found: dict[str, Point]) -> None:
         picture(IMAGES / "scaling-stream.svg", "rows of one file", panels, 10, "constant + linear")
 
 
-def tables(found: dict[str, Point]) -> None:
-    """The page's tables, as Markdown."""
+def table(found: dict[str, Point], sweep: str) -> str:
+    """One sweep as Markdown."""
+    streaming = sweep == "stream"
+    more = (
+        ["file MB"] if streaming else ["rounds", "model MB", "kB sent", "expected", "kB received"]
+    )
+    head = [sweep, "", "seconds", "processor s", "peak MB", *more]
+    lines = ["| " + " | ".join(head) + " |", "|---:|---|" + "---:|" * (len(head) - 2)]
+    for point in points():
+        made = found.get(name_of(point))
+        if not made or point["sweep"] != sweep:
+            continue
+        row = [f"{point['at']:,}", LABELS.get(str(point["series"]), str(point["series"]))]
+        row += [f"{made[k]:.1f}" for k in ("seconds", "cpu_seconds")]
+        row.append(f"{made['peak_mb']:,.0f}")
+        if streaming:
+            row.append(f"{made['file_mb']:,.0f}")
+        else:
+            row += [str(made["rounds"]), f"{8e-6 * made['model_cells']:,.3f}"]
+            sizes = (made["sent"], sent_formula(made), made["received"])
+            row += [f"{size / 1e3:,.1f}" for size in sizes]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def fill(page: Path, found: dict[str, Point]) -> None:
+    """Put the tables between the page's marks."""
+    text = page.read_text()
     for sweep in dict.fromkeys(str(p["sweep"]) for p in points()):
-        streaming = sweep == "stream"
-        more = ["file MB"] if streaming else ["rounds", "kB sent", "kB by formula", "kB received"]
-        head = [sweep, "", "seconds", "processor s", "peak MB", *more]
-        print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-        for point in points():
-            made = found.get(name_of(point))
-            if not made or point["sweep"] != sweep:
-                continue
-            row = [f"{point['at']:,}", LABELS.get(str(point["series"]), str(point["series"]))]
-            row += [f"{made[k]:.1f}" for k in ("seconds", "cpu_seconds")]
-            row.append(f"{made['peak_mb']:.0f}")
-            if streaming:
-                row.append(f"{made['file_mb']:.0f}")
-            else:
-                row.append(str(made["rounds"]))
-                sizes = (made["sent"], sent_formula(made), made["received"])
-                row += [f"{size / 1e3:,.1f}" for size in sizes]
-            print("| " + " | ".join(row) + " |")
+        start, end = f"<!-- {sweep} -->", f"<!-- /{sweep} -->"
+        if start in text and end in text:
+            before, rest = text.split(start, 1)
+            after = rest.split(end, 1)[1]
+            text = f"{before}{start}\n\n{table(found, sweep)}\n\n{end}{after}"
+    page.write_text(text)
 
 
 def main() -> None:
@@ -455,7 +470,7 @@ def main() -> None:
     else:
         found = run_missing(arguments.output, arguments.limit, arguments.only)
     draw(found)
-    tables(found)
+    fill(PAGE, found)
 
 
 if __name__ == "__main__":
