@@ -158,16 +158,19 @@ def print_forecast(found: Forecast, *, json: bool) -> None:
     console = _out()
     console.print(
         f"[bold]{escape(found.study)}[/]: {escape(found.method)}, "
-        f"{_count(len(found.parties), 'party', 'parties')}, {found.rounds} rounds"
+        f"{_count(len(found.parties), 'party', 'parties')}"
     )
-    grid = _grid("what", ">at most")
-    epsilon = words.epsilon(found.epsilon_per_party)
-    grid.add_row(f"ε of each party, at δ = {words.small(found.delta)}", epsilon)
-    grid.add_row("memory, all parties in one process", f"{found.memory_mb:,.0f} MB")
-    grid.add_row("time, on two cores, roughly", words.duration(found.seconds))
-    grid.add_row("bytes to and from each party", words.size(found.bytes_per_party))
+    grid = _grid("of each party" if len(found.parties) > 1 else "of the party", ">")
+    delta, epsilon = words.small(found.delta), words.epsilon(found.epsilon_per_party)
+    grid.add_row(f"ε at δ = {delta}", f"at most {epsilon}")
+    grid.add_row("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
+    console.print(grid)
+    grid = _grid("of the whole run, all parties in one process", ">")
+    grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
+    grid.add_row("time", f"about {words.duration(found.seconds)}")
+    grid.add_row("rounds", f"at most {found.rounds}")
     grid.add_row("queries in the workload", f"{found.workload_queries:,}")
-    grid.add_row("cells of the workload's closure", f"{found.workload_cells:,}")
+    grid.add_row("cells of these and all queries inside them", f"{found.workload_cells:,}")
     grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
     grid.add_row("largest query", escape(", ".join(found.largest_query)))
     console.print(grid)

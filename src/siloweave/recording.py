@@ -18,7 +18,7 @@ from siloweave.algorithms.fitted import Fitted
 from siloweave.evaluate.likelihood import negative_log_likelihood
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally
-from siloweave.privacy.events import Event, NonPrivate, rho_once, times
+from siloweave.privacy.events import Event, Exponential, NonPrivate, rho_once, times
 from siloweave.privacy.ledger import Entry
 from siloweave.report.record import (
     Association,
@@ -36,17 +36,19 @@ from siloweave.report.record import (
 )
 from siloweave.statistics.association import cramers_v
 from siloweave.statistics.marginals import marginal
-from siloweave.tables.bins import BINNED, edges_of
+from siloweave.tables.bins import BINNED, as_moments, edges_of
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
 __all__ = ["labels_of", "record_of"]
 
-_ROWS = 20_000  # of a synthetic table that statistics are taken from
+_ROWS = 20_000  # of a synthetic table that pictures are made of
+_MANY = 200_000  # of one that errors are measured on; exact marginals can need gigabytes
 _MECHANISMS = {
     "gaussian": "discrete Gaussian",
     "shared_gaussian": "shares of discrete Gaussian",
+    "threshold_gaussian": "discrete Gaussian over a threshold",
     "exponential": "exponential mechanism",
     "laplace": "discrete Laplace",
     "non_private": "none",
@@ -58,14 +60,29 @@ def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
     column = encoder.schema[name]
     if column.kind in BINNED:
         width = (encoder.bins_per_column or {}).get(name, encoder.bins)
-        edges = edges_of(column, width).tolist()
-        whole = column.kind == "integer" and all(b - a == 1 for a, b in pairwise(edges))
-        labels = [f"{a:g}" if whole else f"{a:g} to {b:g}" for a, b in pairwise(edges)]
+        labels = [_span(column, a, b) for a, b in pairwise(edges_of(column, width).tolist())]
     elif column.kind == "boolean":
         labels = ["False", "True"]
     else:
         labels = [str(c) for c in column.categories]
     return tuple(labels + (["missing"] if column.missing else []))
+
+
+def _span(column: Column, start: float, end: float) -> str:
+    """A bin, from its first to its last value."""
+    if column.kind == "continuous":
+        return f"{_number(start)} to {_number(end)}"
+    first, last = int(start), int(end) - 1
+    if column.kind == "datetime":
+        moments = as_moments(column, np.array([first, last]), None).tolist()
+        texts = [str(moment).removesuffix(" 00:00:00") for moment in moments]
+    else:
+        texts = [str(first), str(last)]
+    return texts[0] if first == last else " to ".join(texts)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def record_of(
@@ -99,7 +116,6 @@ def record_of(
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(c) for c in fitted.encoder.schema.columns),
         assumed_public=_ASSUMED,
-        warnings=_warnings(fitted),
         settings={n: _plain(v) for n, v in fitted.settings.items()},
         synthetic=_synthetic(fitted),
         owner=_owner(fitted, owner, test, fitted.workload) if owner else None,
@@ -198,25 +214,28 @@ def _parameters(event: Event) -> str:
     return ", ".join(f"{n.replace('_', ' ')} {v:.6g}" for n, v in parts)
 
 
+_NOISE = "noise, paid for in the ledger"
+
+
 def _visibility(fitted: Fitted) -> tuple[Sight, ...]:
+    readers = Sight(who="readers", sees="the model and the synthetic table", protected_by=_NOISE)
     if fitted.info.trust == "curator":
-        return (
-            Sight(who="the curator", sees="all rows", protected_by="nothing; it is trusted"),
-            Sight(who="readers", sees="model and synthetic table", protected_by="the ledger"),
-        )
+        curator = Sight(who="the curator", sees="all rows", protected_by="nothing; it is trusted")
+        return (curator, readers)
+    events = {type(entry.event) for entries in fitted.ledgers.values() for entry in entries}
+    sees = "sums over many parties, with noise"
+    sees += "; which queries each party chose, by a noisy choice" if Exponential in events else ""
+    tolerated = fitted.settings.get("tolerated", 0)
+    shares = f"; enough noise even if {tolerated} of them tell it their share" if tolerated else ""
+    kept = f"masks between every pair of parties{shares}"
+    told = f"{_NOISE}, also when they take away their own share of it"
+    exact = Sight(who="the coordinator", sees="exact counts of each party", protected_by="nothing")
     return (
         Sight(who="each party", sees="its own rows", protected_by="they never leave it"),
-        Sight(
-            who="the coordinator",
-            sees="sums over a cohort, with noise; which queries a party chose",
-            protected_by="masks between every pair of parties; each party's share of the noise",
-        ),
-        Sight(
-            who="the other parties",
-            sees="the model of each round",
-            protected_by="the ledger, also when they subtract their own share of the noise",
-        ),
-        Sight(who="readers", sees="model and synthetic table", protected_by="the ledger"),
+        Sight(who="the coordinator", sees=sees, protected_by=kept),
+        *([exact] if NonPrivate in events else []),
+        Sight(who="the other parties", sees="what the coordinator sends them", protected_by=told),
+        readers,
     )
 
 
@@ -224,14 +243,6 @@ def _fact(column: Column) -> SchemaFact:
     facts = ", ".join(column.from_data) or "kind and domain"
     how = "free" if column.from_data else "declared"
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
-
-
-def _warnings(fitted: Fitted) -> tuple[str, ...]:
-    free = [c.name for c in fitted.encoder.schema.columns if c.from_data]
-    if not free:
-        return ()
-    text = f"Facts about {len(free)} columns were taken from the rows and paid by nobody: "
-    return (f"{text}{', '.join(free)}. Declare them, or learn them privately.",)
 
 
 def _marginals(encoder: Encoder, codes: Codes) -> tuple[Marginal, ...]:
@@ -262,10 +273,10 @@ def _owner(
 ) -> OwnerView:
     real = Codes.concat([fitted.encoder.encode(t) for t in tables])
     errors: dict[str, float] = {}
+    synthetic = fitted.sample_codes(_MANY)
     if workload:
-        found = workload_errors(real, fitted.model, workload)
+        found = workload_errors(real, synthetic, workload)
         errors = {"over the queries": found.queries, "over their closure": found.closure}
-    synthetic = fitted.sample_codes(min(real.num_rows, _ROWS))
     ways = [w for w in (1, 2, 3) if w <= len(real.domain.names)]
     scores = {}
     if test is not None:

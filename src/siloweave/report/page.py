@@ -76,6 +76,7 @@ def _template(source: str) -> Any:
     )
     filters: dict[str, Callable[..., Any]] = {
         "epsilon": words.epsilon,
+        "relation": words.relation,
         "small": words.small,
         "count": words.count,
         "size": words.size,
@@ -129,7 +130,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
     moved = sum(party.bytes_sent + party.bytes_received for party in parties)
     return [
         ("parties", words.count(len(parties))),
-        ("rounds", words.count(max((party.rounds for party in parties), default=0))),
+        ("questions asked", words.count(max((party.rounds for party in parties), default=0))),
         ("releases", words.count(len(record.ledgers))),
         ("on the wire", words.size(moved)),
         ("time", words.duration(sum(phase.seconds for phase in record.phases))),

@@ -40,6 +40,7 @@ def power_curve(epsilon: float, delta: float) -> str:
         body += svg.text(left + side * value, top + side + 14, at, "ax", "middle")
         body += svg.text(left - 5, top + side * (1 - value) + 4, at, "ax", "end")
     body += svg.text(left + side / 2, top + side + 28, "false alarms", "ax", "middle")
+    body += svg.text(left + 8, top + 16, "found", "ax")
     body += svg.text(left + side - 8, top + side - 10, "guessing", "ax", "end")
     best = words.attacker_power(0.01, epsilon, delta)
     return svg.figure(
@@ -158,7 +159,7 @@ def _curves(
     floor = axes.top - 4
     for y, who, value in ends:
         floor = max(y + 4, floor + 14)
-        label = f"{words.epsilon(value)}  {words.shorten(who, 18)}"
+        label = f"ε = {words.epsilon(value)}: {words.shorten(who, 16)}"
         body += svg.text(axes.right + 8, floor, label, "lab")
     return body
 

@@ -64,6 +64,16 @@ def epsilon(value: float) -> str:
     return f"{float(up):g}"
 
 
+def relation(name: str) -> str:
+    """A neighbouring relation in words.
+
+    >>> relation("add_remove")
+    'one added or removed'
+    """
+    known = {"add_remove": "one added or removed", "replace_one": "one replaced"}
+    return known.get(name, name)
+
+
 def small(value: float) -> str:
     """A small number such as δ.
 

@@ -1,0 +1,108 @@
+"""From a fit to its record: what it shows, to whom, and in which words."""
+
+import numpy as np
+import pytest
+
+from siloweave.algorithms.synthesizers import AIM, FLAIM
+from siloweave.privacy import Budget
+from siloweave.recording import labels_of, record_of
+from siloweave.report import render
+from siloweave.tables import Column, Schema
+from siloweave.tables.codes import Encoder
+from siloweave.tables.read import Table
+
+SCHEMA = Schema(
+    (
+        Column("year", "integer", low=1999, high=2003),
+        Column("pay", "integer", low=0, high=1_499_999),
+        Column("score", "continuous", low=0.0, high=1.0),
+        Column("seen", "datetime", low="2020-01-01", high="2020-12-31", missing=True),
+        Column("ill", "boolean", from_data=("kind",)),
+    )
+)
+
+
+def rows(count, seed):
+    rng = np.random.default_rng(seed)
+    days = np.datetime64("2020-01-01", "us") + rng.integers(0, 366, count) * np.timedelta64(1, "D")
+    return Table.from_columns(
+        {
+            "year": (rng.integers(1999, 2004, count), None),
+            "pay": (rng.integers(0, 1_500_000, count), None),
+            "score": (rng.random(count), None),
+            "seen": (days, np.zeros(count, dtype=bool)),
+            "ill": (rng.random(count) < 0.5, None),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("year", "1999", "2003"),
+        ("pay", "0 to 187499", "1312500 to 1499999"),
+        ("score", "0 to 0.125", "0.875 to 1"),
+        ("seen", "2020-01-01 to 2020-02-15", "missing"),
+        ("ill", "False", "True"),
+    ],
+)
+def test_labels_are_what_a_reader_would_write(name, first, last):
+    labels = labels_of(Encoder(SCHEMA, 8), name)
+    assert (labels[0], labels[-1]) == (first, last)
+    assert not any("e+" in label for label in labels)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return [rows(60, 0), rows(50, 1)]
+
+
+@pytest.fixture(scope="module")
+def flaim(tables):
+    method = FLAIM(rounds=1, participation=1.0, bins=4, workload=[("year", "ill"), ("pay", "ill")])
+    return method.fit(tables, SCHEMA, budget=Budget(1.0, 1e-5))
+
+
+def test_who_saw_what_is_told_from_the_ledger(flaim, tables):
+    sights = {sight.who: sight for sight in record_of(flaim, "a").visibility}
+    assert "a noisy choice" in sights["the coordinator"].sees
+    assert "even if 1 of them" in sights["the coordinator"].protected_by
+    method = FLAIM(
+        variant="oracle", rounds=1, participation=1.0, bins=4, workload=[("year", "ill")]
+    )
+    oracle = method.fit(tables, SCHEMA, budget=Budget(1.0, 1e-5))
+    told = [(sight.sees, sight.protected_by) for sight in record_of(oracle, "a").visibility]
+    assert ("exact counts of each party", "nothing") in told
+    central = AIM(bins=4, workload=[("year", "ill")]).fit(
+        tables[0], SCHEMA, budget=Budget(1.0, 1e-5)
+    )
+    assert record_of(central, "a").visibility[0].protected_by == "nothing; it is trusted"
+
+
+def test_the_public_record_is_the_same_whatever_the_rows_are(flaim, tables):
+    """All that the rows add to a record is in the part that the public copy drops."""
+    with_rows = record_of(flaim, "a", owner=tables).public()
+    others = record_of(flaim, "a", owner=[rows(500, 2)]).public()
+    without = record_of(flaim, "a")
+    assert with_rows.owner is None
+    fields = [name for name in without.__struct_fields__ if name != "created"]
+    for name in fields:
+        assert getattr(with_rows, name) == getattr(others, name) == getattr(without, name), name
+
+
+def test_the_owner_sees_how_far_the_synthetic_table_is(flaim, tables):
+    owner = record_of(flaim, "a", owner=tables, test=tables[1]).owner
+    assert set(owner.workload_errors) == {"over the queries", "over their closure"}
+    assert all(0 < error < 2 for error in owner.workload_errors.values())
+    assert set(owner.tvd) == {"1-way", "2-way", "3-way"}
+    assert "held-out NLL, nats a row" in owner.scores
+    counts = {m.column: m.proportions for m in owner.marginals}
+    assert counts["ill"][1] == pytest.approx(
+        np.mean([*tables[0].values("ill"), *tables[1].values("ill")])
+    )
+
+
+def test_a_fact_that_came_from_rows_is_named_once(flaim):
+    page = render(record_of(flaim, "a"))
+    assert page.count("taken from the rows") == 1
+    assert "one added or removed" in page
