@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
+from sklearn.model_selection import train_test_split
 
 import siloweave as sw
 from siloweave.tables.codes import Codes
@@ -81,9 +83,8 @@ def prepare(name: str, data: Path, bins: int = 32) -> Prepared:
     columns = tuple(_column(table, column, column in numeric) for column in table.names)
     encoder = sw.Encoder(sw.Schema(columns), bins)
     codes = encoder.encode(table)
-    rows = np.random.RandomState(SPLIT_SEED).permutation(codes.num_rows)
-    held = -(-codes.num_rows // 10)
-    return Prepared(encoder, codes.take(rows[held:]), codes.take(rows[:held]))
+    kept, held = train_test_split(np.arange(codes.num_rows), test_size=0.1, random_state=SPLIT_SEED)
+    return Prepared(encoder, codes.take(kept), codes.take(held))
 
 
 def parties(
@@ -100,12 +101,12 @@ def parties(
         seed: Of the clustering.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    path = cache / f"{name}-{train.num_rows}-{method}-{count}-{seed}.npz"
+    path = cache / f"{name}-{train.num_rows}-{method}-{count}-{seed}.safetensors"
     if not path.is_file():
         parts = clusters(train, count, key=seed, method=method)
         owner = np.zeros(train.num_rows, dtype=np.int16)
         for k, rows in enumerate(parts):
             owner[rows] = k
-        np.savez_compressed(path, owner=owner)
-    owner = np.load(path)["owner"]
+        save_file({"owner": owner}, path)
+    owner = load_file(path)["owner"]
     return {f"party-{k:03d}": train.take(np.flatnonzero(owner == k)) for k in range(count)}

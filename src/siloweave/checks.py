@@ -28,9 +28,10 @@ class Forecast(msgspec.Struct, frozen=True):
         epsilon_per_party: What each party will have spent at the end.
         delta: At which.
         rounds: How often parties are asked.
-        memory_mb: Peak, of one process that simulates all parties.
-        seconds: On two cores.
-        bytes_per_party: Sent and received.
+        memory_mb: Peak, of one process that simulates all parties, roughly; for the rows it goes
+            by the sizes of the files.
+        seconds: Of one core, roughly.
+        bytes_per_party: Sent and received, roughly.
         domain_cells: Of the whole table; the product of all columns' codes.
         workload_queries, workload_cells: Queries, and cells of all of them.
         largest_query: Columns of the largest query.
@@ -81,7 +82,7 @@ def foretell(study: Study) -> Forecast:
     for party, names in columns.items():
         check_columns(party, names, schema)
     resumes = sum(spent(study).values())
-    found = predict(synth, schema, len(study.parties), budget)
+    found = predict(synth, schema, len(study.parties), budget, study.schema.learn)
     return Forecast(
         study.study.name,
         synth.info.title,
@@ -91,7 +92,7 @@ def foretell(study: Study) -> Forecast:
         found.epsilon_per_party,
         budget.delta,
         found.rounds,
-        found.memory_mb,
+        found.memory_mb + _rows_mb(study),
         found.seconds,
         found.bytes_per_party,
         float(found.domain_cells),
@@ -102,6 +103,13 @@ def foretell(study: Study) -> Forecast:
         resumes,
         finished(study) is not None,
     )
+
+
+def _rows_mb(study: Study) -> float:
+    """What the rows may need: a number of 8 bytes for each value."""
+    files = [study.path(party) for party in study.parties]
+    grows = {".csv": 10.0, ".parquet": 60.0}
+    return sum(grows[file.suffix.lower()] * file.stat().st_size / 1e6 for file in files)
 
 
 def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
@@ -136,6 +144,8 @@ def _head(file: Path) -> tuple[str, ...]:
 
 def cautions(study: Study) -> tuple[str, ...]:
     """What a reviewer should look at before a study runs."""
+    from siloweave.algorithms.agree_schema import open_facts
+
     schema, synth, found = study.read_schema(), study.synthesizer(), []
     learned = [column.name for column in schema.columns if column.from_data]
     if learned:
@@ -143,6 +153,12 @@ def cautions(study: Study) -> tuple[str, ...]:
             f"facts about {len(learned)} columns in the schema were taken from rows, and nobody "
             f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
             "epsilon does not cover them: review them, and delete their from_data"
+        )
+    if study.schema.learn:
+        open_ones = ", ".join(open_facts(schema)) or "nothing"
+        found.append(
+            f"{study.schema.learn:.0%} of the budget goes to facts that the schema leaves open "
+            f"({open_ones}); the forecast takes each such column to have {synth.bins} codes"
         )
     if study.budget.delta > 1e-4:
         found.append(f"delta = {study.budget.delta} is large: keep it far below 1 / number of rows")

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
+from siloweave.errors import DataError, InputError, RosterError, SchemaError
 from siloweave.files import put, write_text
 from siloweave.privacy.ledger import Ledger
 from siloweave.starter import same_columns
@@ -79,7 +79,7 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
     from siloweave.algorithms.prediction import predict
 
     check_roster(study, synth)
-    predict(synth, schema, len(study.parties), study.terms())
+    predict(synth, schema, len(study.parties), study.terms(), study.schema.learn)
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
@@ -94,6 +94,7 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
             seed=study.output.seed,
             folder=study.folder,
             run=study.run_name,
+            learn=study.schema.learn,
             progress=lambda text, done: progress(text, _READ + (_FITTED - _READ) * done),
         )
         seconds.update(fitted.cost.phases)
@@ -173,7 +174,7 @@ def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
     same_columns({name: table.names for name, table in tables.items()})
     for name, table in tables.items():
         check_columns(name, table.names, schema)
-    encoder = Encoder(schema, bins=bins)
+    encoder = Encoder(_declared(schema, study.schema.learn), bins=bins)
     for name, table in tables.items():
         if table.num_rows < 2:
             count = "no rows" if table.num_rows == 0 else "one row"
@@ -182,7 +183,7 @@ def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
                 "the study, or give its rows."
             )
         with _blaming(name):
-            encoder.encode(table)
+            encoder.encode(table.select([n for n in table.names if n in encoder.schema.names]))
     for column in encoder.domain.names:
         if all(table.missing(column).all() for table in tables.values()):
             raise DataError(
@@ -190,6 +191,14 @@ def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
                 "the schema and the files."
             )
     return tables
+
+
+def _declared(schema: Schema, learn: float) -> Schema:
+    """The columns about which nothing is left to be learned."""
+    from siloweave.algorithms.agree_schema import open_facts
+
+    still_open = open_facts(schema) if learn else {}
+    return Schema(tuple(c for c in schema.columns if c.name not in still_open))
 
 
 def check_columns(party: str, names: tuple[str, ...], schema: Schema) -> None:
@@ -236,24 +245,17 @@ def spent(study: Study) -> dict[str, int]:
         BudgetError: Other runs have spent what this one needs.
         LedgerError: A ledger was edited.
     """
-    from siloweave.privacy.accountants import epsilon
+    from siloweave.algorithms.running import Job, require_unspent
 
     budget, files = study.terms(), ledger_files(study.folder)
+    job = Job(budget, run=study.run_name)
     found = dict.fromkeys(study.names, 0)
     for name in (name for name in study.names if name in files):
         path = files[name]
         entries = Ledger.read(path).entries
-        others = [entry for entry in entries if entry.run != study.run_name]
-        found[name] = len(entries) - len(others)
-        if others and budget.private:
-            before = epsilon([entry.event for entry in others], budget.delta)
-            runs = ", ".join(sorted({entry.run for entry in others}))
-            raise BudgetError(
-                f"party {name!r} has already spent epsilon = {before} of {budget.epsilon} at delta "
-                f"= {budget.delta} (ledger {path}, run {runs}), and this run asks for all of it. "
-                "Nothing was released. Go on with the study as it was, or agree on a new budget "
-                "and keep it in a folder of its own: what both release adds up."
-            )
+        found[name] = sum(entry.run in job.runs for entry in entries)
+        if budget.private:
+            require_unspent(name, entries, job.runs, budget)
     return found
 
 

@@ -80,9 +80,14 @@ class About(_Section, frozen=True):
 
 
 class SchemaFile(_Section, frozen=True):
-    """``[schema]``: the JSON file that declares the columns."""
+    """``[schema]``: the JSON file that declares the columns, and what may be spent on the rest.
+
+    ``learn`` is the share of the budget for facts that the file leaves open: the categories of a
+    column that names its ``other`` alone, and bounds that are not there.
+    """
 
     file: str
+    learn: float = 0.0
 
 
 class BudgetTable(_Section, frozen=True):
@@ -137,6 +142,11 @@ class Study(_Section, frozen=True):
 
     def __post_init__(self) -> None:
         _check_name("[study] name", self.study.name)
+        if not 0 <= self.schema.learn < 1:
+            raise InputError(
+                f"[schema] learn = {self.schema.learn} must lie in [0, 1): it is the share of the "
+                "budget for facts that the schema leaves open."
+            )
         for party in self.parties:
             _check_name("[[parties]] name", party.name)
         rows = self.output.rows

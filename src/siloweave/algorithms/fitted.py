@@ -24,7 +24,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.read import Table
+from siloweave.tables.read import Frame, Table, read, write
 
 __all__ = ["Cost", "Fitted", "Info", "Ledgers", "load"]
 
@@ -69,6 +69,7 @@ class _Saved(msgspec.Struct, frozen=True):
     phases: dict[str, float]
     measured: tuple[tuple[tuple[tuple[str, ...], ...], float], ...]
     workload: tuple[tuple[str, ...], ...]
+    frame: Frame | None = None
     version: int = 1
 
 
@@ -184,7 +185,10 @@ class Fitted:
             dict(self.cost.phases),
             tuple((r.cliques, r.sigma) for r in self.measured),
             tuple(self.workload),
+            self.like.frame if self.like else None,
         )
+        if self.like:
+            write(self.like, path / "like.parquet")
         (path / "fit.json").write_bytes(msgspec.json.encode(saved))
 
     @classmethod
@@ -199,6 +203,7 @@ class Fitted:
         try:
             encoder = Encoder.from_json((path / "encoder.json").read_text())
             saved = msgspec.json.decode((path / "fit.json").read_bytes(), type=_Saved)
+            like = read(path / "like.parquet") if saved.frame else None
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as a saved fit: {error}") from error
         traffic = {n: Traffic(*numbers) for n, numbers in saved.traffic.items()}
@@ -214,6 +219,7 @@ class Fitted:
             Cost(traffic, saved.rounds, saved.phases),
             tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
+            like.framed(saved.frame) if like and saved.frame else None,
         )
 
 

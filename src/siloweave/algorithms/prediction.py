@@ -1,25 +1,32 @@
 """What a run will take, from the schema alone.
 
 **Guarantee**: reads no row. Sizes follow the algorithms' own formulas (McKenna et al. 2022, section
-5; Maddock, Cormode & Maple 2024, section 4.3); seconds are a rough figure for two cores.
+5; Maddock, Cormode & Maple 2024, section 4.3); the other figures are rough.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
+from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.synthesizers import AIM, FLAIM, Synthesizer, TwoRound, workload_for
 from siloweave.algorithms.workload import check_capacity
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Encoder
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Prediction", "predict"]
 
-_BASE_MB = 250.0  # interpreter and libraries
-_SECONDS_PER_CELL = 1.2e-5  # of a round: fit and candidate marginals
-_SECONDS_PER_DRAW = 1e-7
+# Fitted to runs on Adult with 1, 4 and 100 parties, 32 bins and 64 queries of 3 columns, on one
+# core that had nothing else to do; docs/concepts/predictions.md compares them.
+_BASE_MB, _TREE_COPIES = 230.0, 5.0  # interpreter and libraries; arrays as large as the model
+_START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
+_ROUND_S_PER_CELL = 2e-6  # of a round's fit, up to 200,000 cells
+_TREE_S_PER_CELL = 2.5e-6  # of one fit of a large model
+_CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 5e-3, 1e-4, 2.5e-8  # of a party in a round
+_NAME_BYTES, _KEY_BYTES = 45, 48  # of a query by name; of a key in a cohort
 
 
 @dataclass(frozen=True)
@@ -32,9 +39,9 @@ class Prediction:
         workload_cells: Cells over the closure of the queries.
         largest_query: The query with the most cells.
         rounds: Rounds of selection and measurement, at most.
-        memory_mb: Peak, with all parties in one process.
-        bytes_per_party: Sent and received, an upper bound.
-        seconds: On two cores, roughly.
+        memory_mb: Peak, with all parties in one process, without their rows.
+        bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand.
+        seconds: Of one core, roughly.
         epsilon_per_party: Most that a party will have spent.
     """
 
@@ -50,7 +57,11 @@ class Prediction:
 
 
 def predict(
-    synthesizer: Synthesizer, schema: Schema | Encoder, parties: int, budget: Budget
+    synthesizer: Synthesizer,
+    schema: Schema | Encoder,
+    parties: int,
+    budget: Budget,
+    learn: float = 0.0,
 ) -> Prediction:
     """Predict a run before a row is read.
 
@@ -59,10 +70,13 @@ def predict(
         schema: Public facts about the columns.
         parties: Size of the roster.
         budget: What a row may cost.
+        learn: Share of it for facts that the schema leaves open.
 
     Raises:
         CapacityError: if a query does not fit, naming its columns and cells.
     """
+    if learn and isinstance(schema, Schema):
+        schema = _guessed(schema, synthesizer.bins)
     encoder = schema if isinstance(schema, Encoder) else Encoder(schema, synthesizer.bins)
     domain = encoder.domain
     queries = workload_for(domain, synthesizer.degree, synthesizer.queries, synthesizer.workload)
@@ -70,29 +84,48 @@ def predict(
     check_capacity(domain, queries, limit)
     below = closure(queries, domain)
     cells = sum(domain.size(q) for q in below)
-    largest = max(queries, key=domain.size)
+    pairs = [domain.size(q) for q in below if len(q) == 2] or [0]
     rounds, joined = _rounds(synthesizer, len(domain.names))
-    one_ways = sum(domain.sizes)
+    looks = isinstance(synthesizer, TwoRound)  # at all pairs, then measures some of them again
     heard = max(1.0, joined * parties / rounds)
-    typical = min(domain.size(largest), cells // len(below) + 1)
-    chosen = typical * min(heard, 4)
-    shipped = 4 * typical * 4 + 8 * one_ways  # the model and what it is compared with
-    if isinstance(synthesizer, TwoRound):  # a look at all pairs, then most of them again
-        chosen, shipped = sum(domain.size(q) for q in below if len(q) == 2), 0
-    sent = 4 * (joined * (one_ways + chosen) + one_ways)
-    received = joined * (shipped + 64 * parties)
-    draws = rounds * heard * (one_ways + chosen)
+    one_ways = sum(domain.sizes)
+    chosen = sum(pairs) if looks else median(pairs) * min(heard, 3.0)
+    shipped = 0.0 if looks else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
+    shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * heard
+    tree = min(limit * 1e6 / 8, domain.size(), (20 if looks else 1) * cells)
     return Prediction(
         domain.size(),
         len(queries),
         cells,
-        largest,
+        max(queries, key=domain.size),
         rounds,
-        _BASE_MB + 3 * min(limit, 8e-6 * cells) + 16e-6 * cells + 0.05 * parties,
-        int(sent + received) + 400,
-        5.0 + rounds * _SECONDS_PER_CELL * min(cells, 2e5) + draws * _SECONDS_PER_DRAW,
+        _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
+        int(joined * (4 * (one_ways + chosen) + shipped)),
+        _START_S
+        + _PARTY_S * parties
+        + _work(looks, rounds, joined * parties, len(below), cells, tree),
         budget.epsilon,
     )
+
+
+def _work(looks: bool, rounds: int, answers: float, queries: int, cells: int, tree: float) -> float:
+    """Seconds that the rounds take."""
+    if looks:
+        return _TREE_S_PER_CELL * tree + answers * 2e-8 * cells
+    choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
+    return rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + answers * choice
+
+
+def _guessed(schema: Schema, bins: int) -> Schema:
+    """A column of which facts are open is taken to fill its bins."""
+    still_open = open_facts(schema)
+    columns = [
+        Column(c.name, "integer", low=0, high=bins - 1, missing=c.missing)
+        if c.name in still_open
+        else c
+        for c in schema.columns
+    ]
+    return Schema(tuple(columns))
 
 
 def _rounds(synthesizer: Synthesizer, columns: int) -> tuple[int, float]:

@@ -23,20 +23,30 @@ from siloweave.algorithms.agree_schema import PARTY as AGREEING
 from siloweave.algorithms.agree_schema import Holding, Learning, agree_schema, clipped
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.fitted import Cost, Fitted, Info
-from siloweave.errors import DataError, InputError, RosterError
+from siloweave.errors import BudgetError, DataError, InputError, RosterError
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
 from siloweave.models.mrf import MRF
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.ledger import Ledger
+from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["Job", "Progress", "Result", "learn_schema", "named_parties", "run_job", "silent"]
+__all__ = [
+    "Job",
+    "Progress",
+    "Result",
+    "learn_schema",
+    "named_parties",
+    "require_unspent",
+    "run_job",
+    "silent",
+]
 
 Rows = TypeVar("Rows")
 
@@ -81,6 +91,11 @@ class Job:
                 f"learn={self.learn} must lie in [0, 1): it is the share of the budget for facts "
                 "that the schema leaves open"
             )
+
+    @property
+    def runs(self) -> tuple[str, str]:
+        """Names under which it releases: for its schema, and for the rest."""
+        return f"{self.run}-schema", self.run
 
     @property
     def rho(self) -> float:
@@ -136,12 +151,40 @@ def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
     return Site(name, rows, ledger=ledger, entropy=entropy, store=store)
 
 
+def require_unspent(
+    party: str, entries: Sequence[Entry], runs: Sequence[str], budget: Budget
+) -> None:
+    """Refuse to start where other runs have spent what this one is planned with.
+
+    Args:
+        party: Whose ledger it is.
+        entries: What is in it.
+        runs: Names under which this run releases.
+        budget: What this run asks for.
+
+    Raises:
+        BudgetError: Another run is in the ledger.
+    """
+    others = [entry for entry in entries if entry.run not in runs]
+    if others:
+        before = epsilon([entry.event for entry in others], budget.delta)
+        named = ", ".join(sorted({entry.run for entry in others}))
+        raise BudgetError(
+            f"party {party!r} has already spent epsilon = {before} of {budget.epsilon} at delta "
+            f"= {budget.delta} (run {named}), and this run asks for all of it. Nothing was "
+            "released. Go on with the study as it was, or agree on a new budget and keep it in a "
+            "folder of its own: what both release adds up."
+        )
+
+
 @contextmanager
 def _sites(held: Mapping[str, Rows], job: Job) -> Iterator[dict[str, Site[Rows]]]:
     sites: dict[str, Site[Rows]] = {}
     try:
         for i, (name, rows) in enumerate(held.items()):
             sites[name] = _site(name, rows, job, i)
+            if job.limited:
+                require_unspent(name, sites[name].ledger.entries, job.runs, job.budget)
         yield sites
     finally:
         for site in sites.values():
@@ -178,7 +221,7 @@ def learn_schema(
     learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, unit=unit)
     held = {name: Holding(table, schema) for name, table in tables.items()}
     with _sites(held, job) as sites:
-        parties = Parties(tuple(sites), InProcess(sites, AGREEING), run=f"{job.run}-schema")
+        parties = Parties(tuple(sites), InProcess(sites, AGREEING), run=job.runs[0])
         agreed = agree_schema(parties, schema, learning)
     return agreed, {name: clipped(table, agreed) for name, table in tables.items()}
 

@@ -96,10 +96,11 @@ class _Run:
         noise = Noise(
             self.unit * sqrt(sum(k * k for k in times) / (2 * rho)), self.settings.tolerated
         )
-        share, tolerated = noise.share(size)
+        cells = sum(self.domain.size(c) for c in cliques)
+        share, tolerated = noise.share(size, cells)
         request = Count(self.keys, share, tolerated, tuple(cliques), tuple(times))
         sums = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
-        sigma = noise.total(size)
+        sigma = noise.total(size, cells)
         for k in sorted(set(times)):
             same = tuple(c for c, n in zip(cliques, times, strict=True) if n == k)
             self.rounds.append(Round(same, sigma / k))

@@ -272,7 +272,8 @@ class Encoder:
             if column.kind in BINNED and (column.low is None or column.high is None):
                 raise SchemaError(
                     f"column {column.name!r} has no declared low and high; add both to the schema "
-                    "(Schema.detect proposes them from data)"
+                    "(Schema.detect proposes them from data), or let the run "
+                    "learn them (learn = 0.1)"
                 )
         self._edges  # noqa: B018  bounds that float64 cannot bin are found here, not later
 

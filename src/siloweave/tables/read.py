@@ -19,7 +19,7 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables.files import check_names, csv_header, table_file, unreadable
 from siloweave.tables.native import arrow_column, from_pandas, to_pandas
 
-__all__ = ["Table", "read", "read_batches", "write"]
+__all__ = ["Frame", "Table", "read", "read_batches", "write"]
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _MOMENT = pl.Datetime("us")
@@ -33,11 +33,15 @@ _TARGETS: dict[type, Any] = {
 _NAMES = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 
 
+Frame = Literal["pandas", "polars", "arrow", "file"]
+"""Where a table came from."""
+
+
 @dataclass(frozen=True)
 class _Origin:
     """What a table was made from: the kind of frame, its own types, whether it was text."""
 
-    kind: Literal["pandas", "polars", "arrow", "file"] = "file"
+    kind: Frame = "file"
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     text: bool = False
 
@@ -131,6 +135,15 @@ class Table:
         for name in names:
             self._series(name)
         return Table(self._frame.select(list(names)), self._origin)
+
+    @property
+    def frame(self) -> Frame:
+        """What the table was made from, and `to_native` makes again."""
+        return self._origin.kind
+
+    def framed(self, frame: Frame) -> "Table":
+        """Return the same rows, of which `to_native` makes another kind of frame."""
+        return Table(self._frame, _Origin(frame))
 
     def to_native(self) -> Any:
         """Return the same kind of frame as was given, with its types.
