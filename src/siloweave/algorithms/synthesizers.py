@@ -7,6 +7,7 @@ McKenna et al. 2022 (AIM); Maddock, Cormode & Maple 2024 (FLAIM).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import comb
@@ -87,7 +88,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Synthesizer:
+class Synthesizer(ABC):
     """What all synthesizers share that answer a workload of marginals.
 
     Args:
@@ -108,13 +109,13 @@ class Synthesizer:
         """What it is and guarantees at these settings."""
         return self.info
 
+    @abstractmethod
     def algorithm(self) -> Any:
         """The settings as the algorithm's file has them; raises InputError if one is wrong."""
-        raise NotImplementedError
 
+    @abstractmethod
     def coordinate(self, parties: Parties, task: Task) -> Result:
         """The coordinator's side."""
-        raise NotImplementedError
 
     def roster(self, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
         """One table per party, by name."""
