@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Info(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run moved and how long it took.
+    """What a run moved and how long it took; prints as one line, and one per party.
 
     Attributes:
         parties: Bytes and messages of each party, counted on the wire.
@@ -55,6 +56,14 @@ class Cost:
     parties: Mapping[str, Traffic]
     rounds: int
     phases: Mapping[str, float]
+
+    def __str__(self) -> str:
+        lines = [f"{self.rounds} questions, {sum(self.phases.values()):.1f} s"]
+        lines += [
+            f"{name}: {t.bytes_from_party:,} bytes sent, {t.bytes_to_party:,} received"
+            for name, t in self.parties.items()
+        ]
+        return "\n".join(lines)
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -92,10 +101,15 @@ class Ledgers:
 
     def __str__(self) -> str:
         lines = [
-            f"{name}: {len(self.entries[name])} releases, epsilon {cost:.3f}, delta {self.delta:g}"
+            f"{name}: {len(self.entries[name])} releases, epsilon {_up(cost)}, delta {self.delta:g}"
             for name, cost in self.epsilons.items()
         ]
         return "\n".join(lines)
+
+
+def _up(epsilon: float) -> str:
+    """Three digits after the point, never less than the value (but for what floats leave over)."""
+    return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,45 @@
+"""What the README shows works as it is written."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from siloweave.cli import main
+from siloweave.datasets import adult
+from siloweave.tables.read import write
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
+    (example,) = blocks(README, "python")
+    monkeypatch.chdir(tmp_path)
+    write(adult().take(range(0, 48_000, 60)), tmp_path / "adult.csv")
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert len(names["synthetic"]) == 1000
+    assert names["model"].epsilon <= 1.0
+    assert names["again"].sample(5).equals(names["model"].sample(5))
+    assert "party-10" in capsys.readouterr().out
+
+
+def test_the_list_is_what_the_command_prints(capsys):
+    main(["list"])
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    shown = [block.splitlines() for block in blocks(README, "") if block.startswith("name ")]
+    assert printed in shown
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
