@@ -43,3 +43,27 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_guide_to_python_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    page = ROOT / "docs/guides/python.md"
+    for example in blocks(page.read_text("utf-8"), "python"):
+        exec(compile(example, page.name, "exec"), names)
+    assert "BudgetError" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
+def test_commands_in_the_docs_exist(page, capsys):
+    """Every `siloweave COMMAND --option` that a page shows is one that the program has."""
+    shown = re.findall(
+        r"(?:^|`|\$ )siloweave ([a-z]+)((?:[^`\n#]|\n(?= ))*)", page.read_text(), re.M
+    )
+    for command, rest in shown:
+        if command in ("demo", "init", "check", "run", "sample", "report", "ledger", "list"):
+            main([command, "--help"])
+            known = capsys.readouterr().out
+            for option in re.findall(r"(?<= )--[a-z]+", rest):
+                assert option in known, f"siloweave {command} has no {option}"

@@ -244,6 +244,7 @@ def _print_entries(console: Console, ledger: Reading) -> None:
             cost,
         )
     console.print(grid)
+    console.print(f"last line of {escape(ledger.party)}: {ledger.head}")
 
 
 def _event(event: Mapping[str, Any]) -> str:

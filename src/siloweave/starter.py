@@ -204,6 +204,8 @@ name = {name}
 # `siloweave init` and are marked "from_data": check each one, write what was known beforehand
 # (ages 0 to 120, not 17 to 90), and delete its "from_data" line.
 file = "schema.json"
+# learn = 0.1              # share of the budget for facts that the file leaves open: bounds that
+#                          # are not there, categories of which only "other" is named
 
 [budget]
 epsilon = 1.0              # the most that anyone can learn about one unit; smaller is safer
@@ -217,6 +219,8 @@ _FLAIM = """\
 name = "flaim"             # several parties; `siloweave list` shows the others
 rounds = 10                # more rounds: more of the table is measured, each with more noise
 participation = 1.0        # probability with which a party joins a round
+# name = "two_round"       # instead of these three lines: everyone is heard twice, and all must be
+#                          # there; usually closer to the rows at the same epsilon
 # degree = 3               # columns in one query of the workload
 # queries = 64             # queries in the workload
 # bins = 32                # of a column of numbers

@@ -21,7 +21,7 @@ __all__ = ["Prediction", "predict"]
 
 # Fitted to runs on Adult with 1, 4 and 100 parties, 32 bins and 64 queries of 3 columns, on one
 # core that had nothing else to do; docs/concepts/predictions.md compares them.
-_BASE_MB, _TREE_COPIES = 230.0, 5.0  # interpreter and libraries; arrays as large as the model
+_BASE_MB, _TREE_COPIES = 230.0, 8.0  # interpreter and libraries; arrays as large as the model
 _START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
 _ROUND_S_PER_CELL = 2e-6  # of a round's fit, up to 200,000 cells
 _TREE_S_PER_CELL = 2.5e-6  # of one fit of a large model
