@@ -128,6 +128,18 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
         f"Took {summary.rounds} questions to the parties and "
         f"{words.duration(sum(summary.seconds.values()))}"
     )
+    _print_parties(console, summary)
+    places = Grid.grid(padding=(0, 2))
+    for what, path in files.items():
+        places.add_row(what, escape(path))
+    console.print(places)
+    console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
+    console.print(
+        f"More rows, at no cost: [bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
+    )
+
+
+def _print_parties(console: Console, summary: Summary) -> None:
     grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
     for party in _dearest(summary):
         grid.add_row(
@@ -140,14 +152,6 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
     console.print(grid)
     if len(summary.parties) > _PARTIES:
         console.print(f"(the {_PARTIES} that spent most of {len(summary.parties)})")
-    places = Grid.grid(padding=(0, 2))
-    for what, path in files.items():
-        places.add_row(what, escape(path))
-    console.print(places)
-    console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
-    console.print(
-        f"More rows, at no cost: [bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
-    )
 
 
 def print_forecast(found: Forecast, *, json: bool) -> None:
