@@ -24,12 +24,7 @@ __all__ = ["Frame", "Table", "read", "read_batches", "write"]
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _MOMENT = pl.Datetime("us")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
-_TARGETS: dict[type, Any] = {
-    bool: pl.Boolean,
-    int: pl.Int64,
-    float: pl.Float64,
-    str: pl.String,
-}
+_TARGETS: dict[type, Any] = {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}
 _NAMES = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 
 
