@@ -64,7 +64,7 @@ def test_the_plan_keeps_to_the_size_of_the_model():
 @pytest.mark.parametrize(
     ("named", "words"),
     [({"look_share": 0.0}, "look_share=0.0"), ({"look_share": 1.0}, "look_share=1.0"),
-     ({"tolerated": -1}, "tolerated=-1")],
+     ({"tolerated": -1}, "tolerated=-1"), ({"max_model_mb": 0}, "max_model_mb=0")],
 )  # fmt: skip
 def test_settings_out_of_range_are_named(named, words):
     with pytest.raises(InputError, match=words):

@@ -34,7 +34,7 @@ from siloweave.algorithms.secure_sum import (
     relation_of,
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
-from siloweave.errors import RosterError
+from siloweave.errors import InputError, RosterError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -125,6 +125,14 @@ class AIMSettings:
     sweeps: int = 10
     final_sweeps: int = 60
     shrinkage: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.max_model_mb > 0:
+            raise InputError(f"max_model_mb={self.max_model_mb} must be greater than 0")
+        if not 0 < self.gaussian_share < 1:
+            raise InputError(f"gaussian_share={self.gaussian_share} must lie in (0, 1)")
+        if self.rounds_per_column < 1:
+            raise InputError(f"rounds_per_column={self.rounds_per_column} must be at least 1")
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,8 @@ class FLAIMSettings:
             )
         if self.cap is not None and self.variant not in ("private", "naive_bayes"):
             raise InputError(f"cap={self.cap} works with 'private' and 'naive_bayes' only")
+        if not self.max_model_mb > 0:
+            raise InputError(f"max_model_mb={self.max_model_mb} must be greater than 0")
         if not 0 < self.size_share < 1:
             raise InputError(f"size_share={self.size_share} must lie in (0, 1)")
 

@@ -251,6 +251,7 @@ class FLAIM(Synthesizer):
         cap: Most rounds that a party joins; its rows pay for those only.
         local_steps: Choices per party and round.
         tolerated: Parties of a cohort that may pool what they know with the coordinator.
+        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -267,6 +268,7 @@ class FLAIM(Synthesizer):
     cap: int | None = None
     local_steps: int = 1
     tolerated: int = 1
+    max_model_mb: float = FLAIMSettings.max_model_mb
     info: ClassVar[Info] = Info(
         "flaim",
         "FLAIM",
@@ -300,6 +302,7 @@ class FLAIM(Synthesizer):
             local_steps=self.local_steps,
             cap=self.cap,
             tolerated=self.tolerated,
+            max_model_mb=self.max_model_mb,
         )
 
     def coordinate(self, parties: Parties, task: Task) -> Result:
@@ -324,6 +327,7 @@ class TwoRound(Synthesizer):
         degree, queries, workload, bins: See `Synthesizer`.
         look_share: Share of the budget for the look at all pairs.
         tolerated: Parties that may pool what they know with the coordinator.
+        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -336,6 +340,7 @@ class TwoRound(Synthesizer):
 
     look_share: float = TwoRoundSettings.look_share
     tolerated: int = 1
+    max_model_mb: float = TwoRoundSettings.max_model_mb
     info: ClassVar[Info] = Info(
         "two_round",
         "TwoRound",
@@ -350,7 +355,9 @@ class TwoRound(Synthesizer):
 
     def algorithm(self) -> TwoRoundSettings:
         """The settings as the algorithm's file has them."""
-        return TwoRoundSettings(look_share=self.look_share, tolerated=self.tolerated)
+        return TwoRoundSettings(
+            look_share=self.look_share, tolerated=self.tolerated, max_model_mb=self.max_model_mb
+        )
 
     def coordinate(self, parties: Parties, task: Task) -> Result:
         """See two_round.py."""

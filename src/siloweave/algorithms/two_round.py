@@ -70,6 +70,8 @@ class TwoRoundSettings:
             raise InputError(f"look_share={self.look_share} must lie in (0, 1)")
         if self.tolerated < 0:
             raise InputError(f"tolerated={self.tolerated} must be at least 0")
+        if not self.max_model_mb > 0:
+            raise InputError(f"max_model_mb={self.max_model_mb} must be greater than 0")
 
 
 # Party: it answers masked sums, and that is all
