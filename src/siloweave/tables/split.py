@@ -22,6 +22,7 @@ __all__ = ["clusters", "iid", "label_skew", "split_rows", "synth_fs"]
 
 Rows = NDArray[np.int64]
 _ITERATIONS = 12  # of subspace iteration; the plane is settled long before
+_COPIES = 0.01  # more of one row are placed as one: neighbours that are all alike never settle
 _WAYS = ("iid", "clusters", "label_skew")
 
 
@@ -107,7 +108,8 @@ def clusters(codes: Codes, parties: int, *, key: Key, method: str = "umap") -> l
         parties: K, from 1 to the number of rows.
         key: Random key.
         method: ``umap``: UMAP of the codes to 2-D (15 neighbours, minimum distance 0.1),
-            as in the paper; needs the extra ``umap``. ``pca``: two principal components of the
+            as in the paper; needs the extra ``umap``. Copies of one row are placed together
+            where they are more than a hundredth of all. ``pca``: two principal components of the
             one-hot codes, a plain fallback whose clusters differ from the paper's.
 
     Returns:
@@ -266,9 +268,15 @@ def _umap_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
         min_dist=0.1,
         random_state=_state(key),
         n_jobs=1,
+        unique=_most_copies(rows) > _COPIES * len(rows),
     )
     plane: NDArray[np.float64] = umap.fit_transform(rows).astype(np.float64)
     return plane
+
+
+def _most_copies(rows: NDArray[np.float64]) -> int:
+    """How often the most frequent row is there."""
+    return int(np.unique(rows, axis=0, return_counts=True)[1].max())
 
 
 def _pca_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
