@@ -105,6 +105,16 @@ def test_umap_clusters(codes):
     assert is_partition(clusters(few.take(range(3)), 2, key=0), 3)
 
 
+@pytest.mark.slow  # numba compiles for half a minute
+def test_umap_places_copies_of_a_frequent_row_together(codes):
+    pytest.importorskip("umap")
+    often = codes.take(np.concatenate([np.zeros(codes.num_rows, int), np.arange(codes.num_rows)]))
+    parts = clusters(often, 5, key=0, method="umap")
+    owners = [k for k, part in enumerate(parts) if (part < codes.num_rows).any()]
+    assert len(owners) == 1
+    assert sum(map(len, parts)) == often.num_rows
+
+
 def test_umap_missing_says_what_to_do(codes, monkeypatch):
     monkeypatch.setattr("siloweave.tables.split.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"siloweave\[umap\].*method='pca'"):
