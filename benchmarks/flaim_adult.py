@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,18 @@ METHODS: dict[str, Callable[[], Synthesizer]] = {
     "FLAIM (Random)": lambda: sw.FLAIM(variant="random"),
     "FedNaiveBayes": lambda: sw.FLAIM(variant="naive_bayes"),
 }
+
+
+def commit() -> str:
+    """The last commit that touched the package, with a + where its files differ from it."""
+
+    def git(*words: str) -> str:
+        told = ["git", *words, "--", "src"]
+        return subprocess.run(
+            told, cwd=HERE.parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    return git("log", "-1", "--format=%h") + ("+" if git("status", "--porcelain") else "")
 
 
 def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[str, object]:
@@ -86,12 +99,14 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     lines = out.read_text().splitlines() if out.is_file() else []
     done = {(row["method"], row["seed"]) for row in map(json.loads, lines)}
+    running = commit()
     print(f"{args.table}: {table.train.num_rows} rows, {len(table.encoder.domain.names)} columns")
     for seed in range(args.runs):
         for name in args.methods:
             if (name, seed) in done:
                 continue
             row = {"table": args.table, "rows": table.train.num_rows, "split": args.split}
+            row["commit"] = running
             row |= one(name, seed, table, split)
             with out.open("a") as file:
                 file.write(json.dumps(row) + "\n")

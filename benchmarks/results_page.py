@@ -118,6 +118,13 @@ def section(table: str, rows: list[dict[str, Any]]) -> str:
             f"{mean(r['seconds'] for r in runs):.0f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    commits = sorted({r["commit"] for r in rows if "commit" in r})
+    if commits:
+        lines += [
+            "",
+            f"Source: commit {', '.join(commits)}"
+            + ("; rows before that named none." if any("commit" not in r for r in rows) else "."),
+        ]
     central = [r["closure"] for r in methods.get("AIM", [])]
     for method in ("TwoRound", "AugFLAIM (Private), cap=1", "AugFLAIM (Private)"):
         if central and method in methods:

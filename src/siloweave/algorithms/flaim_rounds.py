@@ -123,11 +123,26 @@ class _Run:
             self.taken.append(_Taken(q, y, total, n))
         self.rounds.append(Round(queries, total))
 
+    def pooled(self) -> list[_Taken]:
+        """One sum per clique: cohorts add up, so that a row counts alike in whichever it was."""
+        by_clique: dict[Clique, list[_Taken]] = {}
+        for t in self.taken:
+            by_clique.setdefault(t.clique, []).append(t)
+        return [
+            _Taken(
+                clique,
+                np.sum([t.counts for t in same], axis=0),
+                sqrt(sum(t.sigma**2 for t in same)),
+                sum(t.rows for t in same),
+            )
+            for clique, same in by_clique.items()
+        ]
+
     def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
         total = self.per_party * len(self.parties.roster)
         scaled = [
             Measurement(t.clique, t.counts * (total / t.rows), t.sigma * total / t.rows)
-            for t in self.taken
+            for t in self.pooled()
         ]
         shrinkage = self.settings.shrinkage
         return fit(
@@ -142,9 +157,10 @@ class _Run:
     def averages(self) -> Baseline:
         """M~: the running average of the noisy one-ways, as shares of rows."""
         firsts = [r for r in self.weights if len(r) == 1]
+        pooled = {t.clique: t for t in self.pooled()}
         tables = []
         for r in firsts:
-            total = np.maximum(sum(t.counts for t in self.taken if t.clique == r), 0.0)
+            total = np.maximum(pooled[r].counts, 0.0)
             tables.append(Array.of(total / max(total.sum(), 1.0), "<f4"))
         return Baseline(tuple(firsts), tuple(tables))
 
