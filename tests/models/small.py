@@ -58,5 +58,5 @@ def cliques_of(draw, domain, largest=3):
 def models(draw, most=5):
     domain = draw(domains(most))
     cliques = draw(cliques_of(domain))
-    spread = draw(st.sampled_from([0.1, 1.0, 20.0]))
+    spread = draw(st.sampled_from([0.1, 1.0, 20.0, 900.0]))
     return random_model(domain, cliques, draw(st.integers(0, 999)), spread=spread)

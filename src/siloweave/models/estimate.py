@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _FLOOR = 1e-9  # counts; keeps every cell of a fitted model possible
+_LOST = 1e-280  # counts; an underflowed cell does not answer its potential, which would run away
 _NEWTON_STEPS = 30
 
 
@@ -189,9 +190,10 @@ class _Ascent:
     def _update(self, q: int, home: int) -> float:
         link, s = self.plan.links[q], self.slack[q]
         mu = link.reduce(self.beliefs[home])
-        mu = np.maximum(mu * (self.total / mu.sum()), 1e-300)
-        m = solve_block(self.targets[q] / s - self.thetas[q] + np.log(mu / s), s, self.total)
-        factor = np.maximum(m, _FLOOR) / mu
+        mu = mu * (self.total / mu.sum())
+        seen = np.maximum(mu, _LOST)
+        m = solve_block(self.targets[q] / s - self.thetas[q] + np.log(seen / s), s, self.total)
+        factor = np.where(mu > _LOST, np.maximum(m, _FLOOR) / seen, 1.0)
         link.multiply(self.beliefs[home], factor)
         self.thetas[q] = self.thetas[q] + np.log(factor)
         return float(np.abs(m - mu).sum())

@@ -4,7 +4,8 @@ mbi's oracle compiles anew for every clique set; AIM makes a new clique set ever
 plan of reshapes is laid out once per tree (a millisecond), and an iteration is then a sequence of
 NumPy products and sums into buffers that are kept. Potentials are exponentiated where they are
 small, in their own scope, after their maximum is taken out; messages are normalised, so a table
-underflows only in cells of probability below 1e-300.
+underflows only in cells of negligible probability. Where it could take more of a table, because
+potentials contradict each other by hundreds, both passes are done again in logarithms.
 
 Inside this module the attributes are ordered by size, largest last, because NumPy's inner loop
 runs over the last axis; `Propagation.table` and `Propagation.inner` translate.
@@ -26,6 +27,8 @@ __all__ = ["Calibrated", "Link", "Propagation", "inner_order"]
 
 Array = npt.NDArray[np.float64]
 _SMALL = 1024  # cells
+_TINY = 1e-50  # a table whose sum is below may have lost cells that matter
+_LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of nought as a maximum
 
 
 def inner_order(domain: Domain, clique: Clique) -> Clique:
@@ -84,6 +87,7 @@ class Link:
         groups = _groups(shape, kept)
         self._full = tuple(length for length, _ in groups)
         self._thin = tuple(length if keep else 1 for length, keep in groups)
+        self._gone = tuple(i for i, (_, keep) in enumerate(groups) if not keep)
         self.reduce = _reducer(shape, kept)
         """Sum the clique's table down to the subset's."""
 
@@ -97,6 +101,19 @@ class Link:
         """table *= factor, in place; both flat."""
         view = table.reshape(self._full)
         np.multiply(view, factor.reshape(self._thin), out=view)
+
+    def log_multiply(self, table: Array, factor: Array) -> None:
+        """The same for logarithms: table += factor."""
+        view = table.reshape(self._full)
+        np.add(view, factor.reshape(self._thin), out=view)
+
+    def log_reduce(self, table: Array) -> Array:
+        """Logarithms of what `reduce` sums, from the table's logarithms."""
+        view = table.reshape(self._full)
+        top = np.maximum(view.max(axis=self._gone, keepdims=True), _LOWEST)
+        sums: Array = np.log(self.reduce(np.exp(view - top).reshape(-1)))
+        sums += top.reshape(-1)
+        return sums
 
 
 @lru_cache(maxsize=4096)
@@ -173,10 +190,13 @@ class Propagation:
             Probabilities (each table sums to 1) and the logarithm of the normaliser.
 
         Raises:
-            FloatingPointError: if every cell of a table underflows.
+            FloatingPointError: if no cell is possible, or a potential is not a number.
         """
-        log_z, messages = self._collect(potentials)
-        self._distribute(messages)
+        if (collected := self._collect(potentials)) is None:
+            log_z = self._in_logarithms(potentials)
+        else:
+            log_z, messages = collected
+            self._distribute(messages)
         scopes = [
             link.reduce(self._buffers[home])
             for home, link in zip(self._homes, self.links, strict=True)
@@ -184,7 +204,8 @@ class Propagation:
         beliefs = [b.copy() for b in self._buffers] if keep else self._buffers
         return Calibrated(beliefs, scopes, log_z)
 
-    def _collect(self, potentials: Sequence[Array]) -> tuple[float, list[Array]]:
+    def _collect(self, potentials: Sequence[Array]) -> tuple[float, list[Array]] | None:
+        """The pass upwards: log_z and a message per clique; None if a table underflowed."""
         log_z = 0.0
         tables = self._buffers
         started = [False] * len(tables)
@@ -203,8 +224,8 @@ class Propagation:
         for i in range(len(tables) - 1, -1, -1):
             message = self.up[i].reduce(tables[i])
             scale = float(message.sum())
-            if not 0.0 < scale < np.inf:
-                raise FloatingPointError("all cells of a clique table underflowed")
+            if not _TINY < scale < np.inf:
+                return None
             log_z += float(np.log(scale))
             messages[i] = message / scale
             tables[i] *= 1.0 / scale
@@ -217,6 +238,29 @@ class Propagation:
             wanted = self.down[i].reduce(self._buffers[self.tree.parents[i]])
             ratio = np.divide(wanted, messages[i], out=np.zeros_like(wanted), where=wanted > 0)
             self.up[i].multiply(self._buffers[i], ratio)
+
+    @np.errstate(divide="ignore")
+    def _in_logarithms(self, potentials: Sequence[Array]) -> float:
+        """Both passes with nothing exponentiated before its scale is known; returns log_z."""
+        tables = [np.zeros(b.size) for b in self._buffers]
+        for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
+            link.log_multiply(tables[home], theta)
+        messages: list[Array] = [np.empty(0)] * len(tables)
+        for i in range(len(tables) - 1, -1, -1):
+            messages[i] = self.up[i].log_reduce(tables[i])
+            if i:
+                self.down[i].log_multiply(tables[self.tree.parents[i]], messages[i])
+        log_z = float(messages[0][0])
+        if not np.isfinite(log_z):
+            raise FloatingPointError("potentials that leave no cell possible, or are not numbers")
+        for i in range(1, len(tables)):
+            wanted = self.down[i].log_reduce(tables[self.tree.parents[i]])
+            known = np.isfinite(messages[i])
+            ratio = np.subtract(wanted, messages[i], out=np.zeros_like(wanted), where=known)
+            self.up[i].log_multiply(tables[i], ratio)
+        for table, buffer in zip(tables, self._buffers, strict=True):
+            np.exp(table - log_z, out=buffer)
+        return log_z
 
 
 def _home(tree: JunctionTree, scope: Clique) -> int:
