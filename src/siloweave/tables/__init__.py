@@ -1,5 +1,6 @@
 """What a row is: schemas, tables, codes, keys and row splits."""
 
+from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read, read_batches, write
@@ -7,6 +8,8 @@ from siloweave.tables.schema import Category, Column, Kind, Schema
 from siloweave.tables.split import clusters, iid, label_skew, split_rows, synth_fs
 
 __all__ = [
+    "Aligned",
+    "AlignedColumn",
     "Category",
     "Clique",
     "Codes",
@@ -17,6 +20,7 @@ __all__ = [
     "Kind",
     "Schema",
     "Table",
+    "align",
     "clusters",
     "fold_in",
     "generator",

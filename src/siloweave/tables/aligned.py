@@ -1,0 +1,240 @@
+"""Tables side by side: the same columns as numbers or as shared codes, for comparing any two.
+
+Nothing here is private and nothing is declared: kinds come from the first table unless a schema
+says them, and categories are those that any of the tables holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import DataError, SchemaError
+from siloweave.tables.detect import describe
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Column, Kind, Schema
+
+__all__ = ["Aligned", "AlignedColumn", "align"]
+
+_ANY = 1 << 40  # categories: as many as there are
+_DAY = 86_400_000_000.0  # microseconds
+_NUMERIC = frozenset({"integer", "continuous", "datetime"})
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedColumn:
+    """One column of every table.
+
+    Attributes:
+        name: The column's name.
+        kind: ``numeric``, or ``categorical`` for everything with categories.
+        values: Per table, one entry per row. Numeric: float64, NaN where missing; moments are days
+            since 1970. Categorical: int32 places in `labels`, and ``len(labels)`` where missing.
+        labels: Categories of all tables, those of the first table first, most frequent first;
+            empty for a numeric column.
+        whole: Whether the first table's numbers are whole.
+        moments: Whether the numbers stand for moments.
+    """
+
+    name: str
+    kind: Literal["numeric", "categorical"]
+    values: Mapping[str, NDArray[Any]]
+    labels: tuple[Any, ...] = ()
+    whole: bool = False
+    moments: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        """Whether values are numbers."""
+        return self.kind == "numeric"
+
+    @property
+    def levels(self) -> int:
+        """Codes of a categorical column: its categories and one for a missing value."""
+        return len(self.labels) + 1
+
+    def missing(self, table: str) -> NDArray[np.bool_]:
+        """Which of a table's rows have no value."""
+        values = self.values[table]
+        mask: NDArray[np.bool_] = np.isnan(values) if self.numeric else values == len(self.labels)
+        return mask
+
+
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """Tables with the same columns, ready to be compared.
+
+    Attributes:
+        columns: In the order of the first table, without ids.
+        num_rows: Per table.
+        left_out: Columns that hold ids, which are not compared.
+
+    Example:
+        >>> one = Table.from_columns({"x": (np.array([1.5, 2.0]), None)})
+        >>> both = align({"real": one, "synthetic": one})
+        >>> both.columns[0].kind, both.num_rows["real"]
+        ('numeric', 2)
+    """
+
+    columns: tuple[AlignedColumn, ...]
+    num_rows: Mapping[str, int]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def numeric(self) -> tuple[AlignedColumn, ...]:
+        """The columns of numbers."""
+        return tuple(column for column in self.columns if column.numeric)
+
+    @property
+    def categorical(self) -> tuple[AlignedColumn, ...]:
+        """The columns of codes."""
+        return tuple(column for column in self.columns if not column.numeric)
+
+    @cached_property
+    def _places(self) -> dict[str, AlignedColumn]:
+        return {column.name: column for column in self.columns}
+
+    def column(self, name: str) -> AlignedColumn:
+        """Return a column by its name.
+
+        Raises:
+            DataError: There is none.
+        """
+        if name not in self._places:
+            raise DataError(f"there is no column {name!r}; there are {', '.join(self.names)}")
+        return self._places[name]
+
+    def with_rows(self, table: str, like: str, rows: NDArray[np.int64]) -> "Aligned":
+        """The same, with a further table made of some rows of one that is there.
+
+        Args:
+            table: The new table's name; one of that name is replaced.
+            like: Whose rows.
+            rows: Places; they may repeat.
+        """
+        columns = tuple(
+            AlignedColumn(
+                c.name,
+                c.kind,
+                {**c.values, table: c.values[like][rows]},
+                c.labels,
+                c.whole,
+                c.moments,
+            )
+            for c in self.columns
+        )
+        return Aligned(columns, {**self.num_rows, table: len(rows)}, self.left_out)
+
+
+def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
+    """Put tables side by side.
+
+    Args:
+        tables: What each is called in messages, and a `Table`, frame or path. The first says the
+            order of columns and, without a schema, their kinds.
+        schema: Kinds of the columns; the categories and bounds that it declares are not used.
+
+    Returns:
+        The tables' columns as numbers or shared codes.
+
+    Raises:
+        SchemaError: Tables have different columns, or types that do not go together.
+        DataError: A table has no rows, or a column has no value in one of them.
+    """
+    read_in = {name: read(table) for name, table in tables.items()}
+    first, main = next(iter(read_in.items()))
+    for name, table in read_in.items():
+        _check(first, main, name, table)
+    columns, left_out = [], []
+    for name in main.names:
+        kind, pattern = _kind_of(main, name, schema)
+        if kind == "id":
+            left_out.append(name)
+            continue
+        _check_values(name, read_in)
+        if kind in _NUMERIC:
+            columns.append(_numeric(name, kind, pattern, read_in))
+        else:
+            columns.append(_categorical(name, read_in))
+    if not columns:
+        raise DataError(f"{first} has no column to compare: all hold ids ({', '.join(left_out)})")
+    counts = {name: table.num_rows for name, table in read_in.items()}
+    return Aligned(tuple(columns), counts, tuple(left_out))
+
+
+def _check(first: str, main: Table, name: str, table: Table) -> None:
+    if table.num_rows == 0:
+        raise DataError(f"{name} has no rows; there is nothing to compare")
+    lacking = [column for column in main.names if column not in table.names]
+    extra = [column for column in table.names if column not in main.names]
+    if lacking or extra:
+        parts = [f"{name} lacks {', '.join(map(repr, lacking))}"] if lacking else []
+        parts += [f"{first} lacks {', '.join(map(repr, extra))}"] if extra else []
+        raise SchemaError(
+            f"{first} and {name} have different columns: {'; '.join(parts)}. Compare tables with "
+            "the same columns, or take those they share with Table.select"
+        )
+
+
+def _check_values(name: str, tables: Mapping[str, Table]) -> None:
+    for which, table in tables.items():
+        if table.missing(name).all():
+            raise DataError(
+                f"column {name!r} has no value in any row of {which}; leave it out of both tables"
+            )
+
+
+def _kind_of(table: Table, name: str, schema: Schema | None) -> tuple[Kind, str | None]:
+    if schema is None:
+        if table.missing(name).all():
+            raise DataError(f"column {name!r} has no value in any row; leave it out")
+        found: Column = describe(table, name, max_categories=_ANY)
+    elif name in schema.names:
+        found = schema[name]
+    else:
+        raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")
+    return found.kind, found.format
+
+
+def _numeric(
+    name: str, kind: Kind, pattern: str | None, tables: Mapping[str, Table]
+) -> AlignedColumn:
+    values = {}
+    for which, table in tables.items():
+        try:
+            if kind == "datetime":
+                steps, mask = table.moments(name, pattern)
+                found = steps / _DAY
+            else:
+                found, mask = table.floats(name)
+        except SchemaError as error:
+            raise SchemaError(f"{which}: {error}") from None
+        if not np.isfinite(found[~mask]).all():
+            raise DataError(f"{which}: column {name!r} holds infinite numbers; replace them")
+        values[which] = np.where(mask, np.nan, found)
+    return AlignedColumn(
+        name, "numeric", values, whole=kind == "integer", moments=kind == "datetime"
+    )
+
+
+def _categorical(name: str, tables: Mapping[str, Table]) -> AlignedColumn:
+    kinds = {table.kind(name) for table in tables.values()}
+    if "text" in kinds and len(kinds) > 1:
+        held = ", ".join(f"{table.kind(name)} in {which}" for which, table in tables.items())
+        raise SchemaError(
+            f"column {name!r} holds {held}; convert one of them, so that equal values are equal"
+        )
+    labels = tuple(dict.fromkeys(v for table in tables.values() for v in table.counts(name)[0]))
+    codes = {which: table.lookup(name, labels) for which, table in tables.items()}
+    values = {
+        which: np.where(found < 0, np.int32(len(labels)), found) for which, found in codes.items()
+    }
+    return AlignedColumn(name, "categorical", values, labels)
