@@ -9,6 +9,7 @@
       report.html         for everyone      record.json        what it was made from
       report-owner.html   for the owners    record-owner.json  (real statistics: keep it there)
       parties/            every party's ledger and memory; outlive every run
+      coordinator/        what the coordinator heard
 
 Outputs appear together when a run has finished. Only the parties' folders grow while it runs, so a
 run that was cut short still counts what it released, and goes on from there.

@@ -27,6 +27,7 @@ from siloweave.errors import BudgetError, DataError, InputError, RosterError
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
+from siloweave.federation.transcript import FolderTranscript
 from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, marginal_sensitivity
@@ -38,6 +39,7 @@ from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
 __all__ = [
+    "TRANSCRIPT",
     "Job",
     "Progress",
     "Result",
@@ -49,6 +51,9 @@ __all__ = [
 ]
 
 Rows = TypeVar("Rows")
+
+TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
+"""Where, in a run's folder, lies what the coordinator saw."""
 
 Progress = Callable[[str, float], None]
 """Called with a text and the share that is done."""
@@ -191,6 +196,11 @@ def _sites(held: Mapping[str, Rows], job: Job) -> Iterator[dict[str, Site[Rows]]
             site.ledger.close()
 
 
+def _met(sites: Mapping[str, Site[Any]], handlers: Handlers, job: Job, run: str) -> Parties:
+    heard = None if job.folder is None else FolderTranscript(job.folder / TRANSCRIPT)
+    return Parties(tuple(sites), InProcess(sites, handlers), run=run, transcript=heard)
+
+
 def _required_rows(name: str, number: int) -> None:
     if number == 0:
         raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
@@ -221,7 +231,7 @@ def learn_schema(
     learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, unit=unit)
     held = {name: Holding(table, schema) for name, table in tables.items()}
     with _sites(held, job) as sites:
-        parties = Parties(tuple(sites), InProcess(sites, AGREEING), run=job.runs[0])
+        parties = _met(sites, AGREEING, job, job.runs[0])
         agreed = agree_schema(parties, schema, learning)
     return agreed, {name: clipped(table, agreed) for name, table in tables.items()}
 
@@ -270,7 +280,7 @@ def run_job(
     for name, rows in coded.items():
         _required_rows(name, rows.num_rows)
     with _sites(coded, job) as sites:
-        parties = Parties(tuple(sites), InProcess(sites, handlers), run=job.run)
+        parties = _met(sites, handlers, job, job.run)
         with clock.phase("rounds with the parties"):
             model, measured = coordinate(parties)
         ledgers = {n: tuple(s.ledger.entries) for n, s in sites.items()}

@@ -50,6 +50,7 @@ __all__ = [
     "meet",
     "noisy_sums",
     "relation_of",
+    "summed",
 ]
 
 
@@ -240,7 +241,21 @@ def noisy_sums(
     cohort = [name for name in parties.roster if name in request.keys]
     if not cohort:
         raise RosterError("a sum over nobody was asked for; raise participation")
-    replies = parties.ask(request, cohort)
+    return summed(parties.ask(request, cohort), shapes)
+
+
+def summed(
+    replies: Sequence[Counts], shapes: Sequence[tuple[int, ...]]
+) -> list[npt.NDArray[np.float64]]:
+    """Add up the replies of a whole cohort, whose masks then cancel.
+
+    Args:
+        replies: One of every party of the cohort.
+        shapes: Shapes of the tables in the sum.
+
+    Returns:
+        Noisy counts, one table per shape.
+    """
     words = [np.asarray(r.sums.words.numpy(), dtype=np.uint32) for r in replies]
     return _split(unmask_sum(words).astype(np.float64), shapes)
 

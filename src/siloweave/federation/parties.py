@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import wire
 from siloweave.federation.messages import Envelope, Reply, Request, reply_type
+from siloweave.federation.transcript import Heard, Transcript
 
 __all__ = ["Parties", "Traffic", "Transport"]
 
@@ -44,6 +45,7 @@ class Parties:
         transport: How frames travel.
         run: Name of the run; a run that is started again under its name resumes.
         sender: Name of the coordinator.
+        transcript: Where every answer is written down; nowhere if None.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -56,6 +58,7 @@ class Parties:
         *,
         run: str,
         sender: str = "coordinator",
+        transcript: Transcript | None = None,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -70,6 +73,7 @@ class Parties:
         self.traffic = {name: Traffic() for name in roster}
         self.rounds = 0
         self._transport = transport
+        self._transcript = transcript
 
     def ask(self, request: Request[R], to: Sequence[str] | None = None) -> list[R]:
         """Ask parties the same thing; all must answer.
@@ -102,6 +106,8 @@ class Parties:
         seen.messages += 1
         seen.bytes_to_party += len(frame)
         seen.bytes_from_party += len(answer)
+        if self._transcript is not None:
+            self._transcript.record(Heard(self.run, step, name, body, answer))
         try:
             return wire.decode(answer, kind)
         except WireError as error:

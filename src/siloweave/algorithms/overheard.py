@@ -1,0 +1,96 @@
+"""What a coordinator learned from a run: its transcript, read as noisy marginals.
+
+The view of an honest but curious coordinator (Bonawitz et al. 2017): sums under masks that
+cancel, so of each cohort it has one noisy marginal and nothing of a party alone.
+
+**Guarantee**: none of its own, and none is needed: everything here was paid for before it left a
+party. `attack.insider` tells how much it gives away, beside what the ledger allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from math import sqrt
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from siloweave.algorithms.flaim import Measure
+from siloweave.algorithms.secure_sum import Count, Counts, summed
+from siloweave.errors import InputError, WireError
+from siloweave.federation import wire
+from siloweave.federation.transcript import Heard, read_transcript
+from siloweave.models.estimate import Measurement
+from siloweave.tables.codes import Clique, Domain
+
+__all__ = ["Overheard", "overheard"]
+
+_SUMS: dict[str, type[Count | Measure]] = {"Count": Count, "Measure": Measure}
+
+
+@dataclass(frozen=True)
+class Overheard:
+    """A noisy marginal as the coordinator has it.
+
+    Attributes:
+        step: Step of the run.
+        cohort: Whose rows are in the sum; for FLAIM's pairs, only of those who chose the query.
+        measurement: Clique, noisy counts, and the standard deviation of their noise.
+    """
+
+    step: int
+    cohort: tuple[str, ...]
+    measurement: Measurement
+
+
+def overheard(path: Path, domain: Domain) -> list[Overheard]:
+    """Read a run's transcript as noisy marginals.
+
+    Args:
+        path: The transcript in a run's folder.
+        domain: Attributes and sizes of the run.
+
+    Returns:
+        Every marginal that the coordinator could compute, in the order of the run.
+
+    Raises:
+        InputError: There is no transcript.
+        WireError: It is damaged, or of another domain.
+    """
+    if not path.is_file():
+        raise InputError(
+            f"{path}: there is no transcript; only a run that was given a folder keeps one"
+        )
+    found = []
+    for (_, step), heard in groupby(read_transcript(path), key=lambda h: (h.run, h.step)):
+        found += list(_marginals(step, list(heard), domain))
+    return found
+
+
+def _marginals(step: int, heard: list[Heard], domain: Domain) -> Iterator[Overheard]:
+    tag = msgspec.msgpack.decode(heard[0].question)["type"]
+    if tag not in _SUMS:
+        return
+    request = wire.decode(heard[0].question, _SUMS[tag])
+    if len(heard) < len(request.keys):  # the run was cut short; the masks do not cancel
+        return
+    cliques, times = _asked(request)
+    absent = sorted({a for c in cliques for a in c} - set(domain.names))
+    if absent:
+        raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
+    replies = [wire.decode(h.answer, Counts) for h in heard]
+    tables = summed(replies, [domain.shape(c) for c in cliques])
+    sigma = request.share_sigma * sqrt(len(request.keys))
+    cohort = tuple(request.keys)
+    for clique, table, k in zip(cliques, tables, times, strict=True):
+        counts = np.asarray(table / k, dtype=np.float64)
+        yield Overheard(step, cohort, Measurement(clique, counts, sigma / k))
+
+
+def _asked(request: Count | Measure) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
+    if isinstance(request, Count):
+        return request.cliques, request.times or (1,) * len(request.cliques)
+    return request.queries, (1,) * len(request.queries)

@@ -1,0 +1,102 @@
+"""What the coordinator saw can be read again from the run's folder."""
+
+import numpy as np
+import pytest
+from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, KilledError, Tap, tables
+
+from siloweave.algorithms.overheard import overheard
+from siloweave.algorithms.running import TRANSCRIPT
+from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+from siloweave.errors import InputError, WireError
+from siloweave.federation.transcript import FolderTranscript, Heard, read_transcript
+from siloweave.statistics.marginals import marginal
+from siloweave.tables import Encoder
+from siloweave.tables.codes import Domain
+
+
+def pooled(parts):
+    encoder = Encoder(SCHEMA, bins=8)
+    coded = [encoder.encode(part) for part in parts]
+    return encoder.domain, coded
+
+
+@pytest.mark.parametrize(
+    "method", [FLAIM(bins=8), TwoRound(bins=8), FLAIM(bins=8, variant="naive")]
+)
+def test_every_noisy_marginal_of_a_run_is_heard(method, tmp_path):
+    parts = tables()
+    fitted = method.fit(parts, SCHEMA, budget=BUDGET, seed=1, folder=tmp_path)
+    domain, coded = pooled(parts)
+    found = overheard(tmp_path / TRANSCRIPT, domain)
+    told = [(clique, taken.sigma) for taken in fitted.measured for clique in taken.cliques]
+    assert sorted(o.measurement.clique for o in found) == sorted(clique for clique, _ in told)
+    sigmas = sorted(o.measurement.sigma for o in found)
+    assert sigmas == pytest.approx(sorted(sigma for _, sigma in told))
+    for heard in found:
+        m = heard.measurement
+        everyone = sum(marginal(c, m.clique) for c in coded)
+        if len(m.clique) == 1 and len(heard.cohort) == PARTIES:
+            assert np.abs(m.counts - everyone).max() < 7 * m.sigma
+
+
+def test_a_run_that_was_cut_short_is_heard_once(tmp_path, monkeypatch):
+    parts = tables()
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    settings = {"budget": BUDGET, "seed": 1, "noise": "seeded"}
+    FLAIM(bins=8).fit(parts, SCHEMA, folder=whole, **settings)
+    with monkeypatch.context() as patch:
+        Tap(patch, at=30)
+        with pytest.raises(KilledError):
+            FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
+    before = list(read_transcript(cut / TRANSCRIPT))
+    FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
+    domain, _ = pooled(parts)
+    again = overheard(cut / TRANSCRIPT, domain)
+    first = overheard(whole / TRANSCRIPT, domain)
+    assert len(before) == 29
+    assert [o.step for o in again] == [o.step for o in first]
+    for one, other in zip(again, first, strict=True):
+        np.testing.assert_array_equal(one.measurement.counts, other.measurement.counts)
+
+
+def test_a_central_run_is_heard_too(tmp_path):
+    part = tables()[0]
+    fitted = AIM(bins=8).fit(part, SCHEMA, budget=BUDGET, folder=tmp_path)
+    domain, _ = pooled([part])
+    found = overheard(tmp_path / TRANSCRIPT, domain)
+    assert [o.measurement.clique for o in found] == [c for r in fitted.measured for c in r.cliques]
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path):
+    with pytest.raises(InputError, match="no transcript"):
+        overheard(tmp_path / TRANSCRIPT, Domain(("a",), (2,)))
+
+
+def test_a_transcript_is_for_its_owner_and_of_its_domain(tmp_path):
+    FLAIM(bins=8).fit(tables(), SCHEMA, budget=BUDGET, folder=tmp_path)
+    path = tmp_path / TRANSCRIPT
+    assert path.stat().st_mode & 0o077 == 0
+    with pytest.raises(WireError, match="the domain lacks"):
+        overheard(path, Domain(("sex",), (2,)))
+
+
+def test_a_record_that_was_cut_short_is_taken_off(tmp_path):
+    path = tmp_path / "transcript.msgpack"
+    heard = [Heard("run", i, "p", b"question", bytes([i]) * 9) for i in range(3)]
+    file = FolderTranscript(path)
+    for one in heard[:2]:
+        file.record(one)
+    path.write_bytes(path.read_bytes()[:-4])
+    assert list(read_transcript(path)) == heard[:1]
+    FolderTranscript(path).record(heard[2])
+    assert list(read_transcript(path)) == [heard[0], heard[2]]
+
+
+def test_a_damaged_transcript_is_said_to_be(tmp_path):
+    path = tmp_path / "transcript.msgpack"
+    FolderTranscript(path).record(Heard("run", 0, "p", b"question", b"answer"))
+    path.write_bytes(
+        path.read_bytes().replace(b"question", b"questi\xffn").replace(b"run", b"r\xffn")
+    )
+    with pytest.raises(WireError, match="damaged"):
+        list(read_transcript(path))
