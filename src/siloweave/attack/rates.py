@@ -1,0 +1,545 @@
+"""How often an attack succeeds, and what that says: rates, risks and receiver curves.
+
+Every attack reports through these functions, so that an interval means the same everywhere. They
+know nothing of tables: counts and scores in, values with intervals out.
+"""
+
+from math import nextafter, sqrt
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from siloweave.errors import InputError
+from siloweave.tables.keys import Key, generator
+
+__all__ = [
+    "AboveAll",
+    "Operating",
+    "Rate",
+    "Risk",
+    "Roc",
+    "ThresholdRisk",
+    "above_all",
+    "best_threshold",
+    "clopper_pearson",
+    "noise_attacker",
+    "privacy_risk",
+    "roc",
+    "threshold_risk",
+    "wilson",
+]
+
+Floats = NDArray[np.float64]
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """A share with its interval.
+
+    Attributes:
+        value: The estimate, 0 to 1.
+        low: Lower end of the interval.
+        high: Upper end.
+        successes: What was counted; a fraction where a count was rescaled or is an expectation.
+        trials: Out of how many; a fraction where trials depend on each other.
+    """
+
+    value: float
+    low: float
+    high: float
+    successes: float
+    trials: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies in the interval."""
+        return self.low <= value <= self.high
+
+
+class Risk(msgspec.Struct, frozen=True):
+    """How much better an attack does on training rows than on rows the generator never saw.
+
+    Attributes:
+        value: (train - control) / (1 - control), cut to [0, 1].
+        low: Lower end of the interval, cut to [0, 1].
+        high: Upper end, cut to [0, 1].
+        excess: The same as `value` before it is cut; negative where the control does better.
+        train: The rate on training rows.
+        control: The rate on control rows.
+    """
+
+    value: float
+    low: float
+    high: float
+    excess: float
+    train: Rate
+    control: Rate
+
+
+class Operating(msgspec.Struct, frozen=True):
+    """One point of a receiver curve.
+
+    Attributes:
+        asked: The largest false positive rate that was allowed.
+        threshold: Scores at or above it are called members; infinite where none is.
+        tpr: Share of members found.
+        fpr: Share of others called members, at most `asked`.
+        chance: The mean share found by scores that know nothing, at this many false positives.
+    """
+
+    asked: float
+    threshold: float
+    tpr: Rate
+    fpr: Rate
+    chance: float
+
+
+class Roc(msgspec.Struct, frozen=True):
+    """A receiver curve, from no row called a member to all.
+
+    Attributes:
+        fpr: False positive rates, rising from 0 to 1; corners of the curve only.
+        tpr: True positive rates at the same points.
+        thresholds: Scores at or above are called members; the first is infinite.
+        auc: Area under the curve with its interval; 0.5 is chance.
+        members: How many scores of members.
+        others: How many scores of others.
+        confidence: Of every interval.
+    """
+
+    fpr: tuple[float, ...]
+    tpr: tuple[float, ...]
+    thresholds: tuple[float, ...]
+    auc: Rate
+    members: int
+    others: int
+    confidence: float
+
+    def tpr_at(self, fpr: float) -> Operating:
+        """Return the best point with at most this false positive rate.
+
+        Intervals are Clopper and Pearson's at the threshold found; that the same others set the
+        threshold is what `Operating.chance` allows for.
+
+        Args:
+            fpr: The largest false positive rate allowed, 0 to 1.
+
+        Raises:
+            InputError: `fpr` is outside [0, 1].
+        """
+        if not 0 <= fpr <= 1:
+            raise InputError(f"fpr={fpr!r} must be between 0 and 1")
+        allowed = nextafter(fpr, 1)
+        place = int(np.searchsorted(np.asarray(self.fpr), allowed, side="right")) - 1
+        found, called = round(self.tpr[place] * self.members), round(self.fpr[place] * self.others)
+        return Operating(
+            fpr,
+            self.thresholds[place],
+            clopper_pearson(found, self.members, self.confidence),
+            clopper_pearson(called, self.others, self.confidence),
+            min(1.0, (int(allowed * self.others) + 1) / (self.others + 1)),
+        )
+
+
+class ThresholdRisk(msgspec.Struct, frozen=True):
+    """A membership guess with a threshold that was chosen on other rows than it is judged on.
+
+    Attributes:
+        risk: 2 * accuracy - 1, negative values as 0.
+        low: Lower end of the interval of `risk`.
+        high: Upper end.
+        threshold: Scores at or above it are called members.
+        accuracy: Share of right guesses, as many members as others.
+        tpr: Share of the judged members that are found.
+        fpr: Share of the judged others that are called members.
+        test_sets: How many guesses were judged.
+    """
+
+    risk: float
+    low: float
+    high: float
+    threshold: float
+    accuracy: Rate
+    tpr: Rate
+    fpr: Rate
+    test_sets: int
+
+
+class AboveAll(msgspec.Struct, frozen=True):
+    """Members that no other row comes near: the worst records, not the mean one.
+
+    Attributes:
+        count: Members whose score is above every other's.
+        share: Their share of all members.
+        p_value: Chance of so many or more if scores told nothing.
+        places: Which members, highest score first.
+    """
+
+    count: int
+    share: Rate
+    p_value: float
+    places: tuple[int, ...]
+
+
+def wilson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
+    """Estimate a rate by its Wilson score interval; the value is the interval's centre.
+
+    Wilson, E.B. (1927), "Probable inference, the law of succession, and statistical inference",
+    Journal of the American Statistical Association 22(158).
+
+    Args:
+        successes: How often it succeeded; may be a fraction, if rescaled.
+        trials: How often it was tried, more than 0.
+        confidence: Of the interval, in (0, 1).
+
+    Returns:
+        The rate.
+
+    Raises:
+        InputError: `trials` is not positive, or `successes` not within 0 and `trials`.
+
+    Example:
+        >>> rate = wilson(8, 10)
+        >>> round(rate.value, 3), round(rate.low, 3), round(rate.high, 3)
+        (0.717, 0.49, 0.943)
+    """
+    _check_counts(successes, trials, confidence)
+    z = _probit(confidence)
+    scale = trials + z * z
+    value = (successes + z * z / 2) / scale
+    spread = successes * max(0.0, trials - successes) / trials
+    error = z / scale * sqrt(spread + z * z / 4)
+    return Rate(value, max(0.0, value - error), min(1.0, value + error), successes, trials)
+
+
+def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> Rate:
+    """Estimate a rate with its exact interval; the value is the share.
+
+    Clopper, C.J. and Pearson, E.S. (1934), "The use of confidence or fiducial limits illustrated in
+    the case of the binomial", Biometrika 26(4).
+
+    Args:
+        successes: How often it succeeded.
+        trials: How often it was tried, more than 0.
+        confidence: At least this coverage, in (0, 1).
+
+    Returns:
+        The rate.
+
+    Raises:
+        InputError: `trials` is not positive, or `successes` not within 0 and `trials`.
+
+    Example:
+        >>> rate = clopper_pearson(0, 10)
+        >>> rate.value, rate.low, round(rate.high, 3)
+        (0.0, 0.0, 0.308)
+    """
+    from scipy.special import betaincinv
+
+    _check_counts(successes, trials, confidence)
+    tail, failures = (1 - confidence) / 2, trials - successes
+    low = 0.0 if successes == 0 else float(betaincinv(successes, failures + 1, tail))
+    high = 1.0 if failures == 0 else float(betaincinv(successes + 1, failures, 1 - tail))
+    return Rate(successes / trials, low, high, successes, trials)
+
+
+def privacy_risk(
+    train: tuple[float, float], control: tuple[float, float], confidence: float = 0.95
+) -> Risk:
+    """Compare an attack's successes on training rows with those on control rows.
+
+    R = (train - control) / (1 - control) from Wilson's estimates, with their errors propagated to
+    first order. Giomi, M., Boenisch, F., Wehmeyer, C. and Tasnadi, B. (2023), "A unified framework
+    for quantifying privacy risk in synthetic data", PoPETs 2023(2), section 5.
+
+    Args:
+        train: Successes and trials on training rows.
+        control: The same on control rows.
+        confidence: Of the interval, in (0, 1).
+
+    Returns:
+        The risk; where the control always falls, its interval is [0, 1] or close to it.
+
+    Raises:
+        InputError: A number of trials is not positive, or of successes not within it.
+
+    Example:
+        >>> risk = privacy_risk((900, 1000), (100, 1000))
+        >>> round(risk.value, 2), round(risk.low, 2), round(risk.high, 2)
+        (0.89, 0.87, 0.91)
+    """
+    hit, missed = wilson(*train, confidence), wilson(*control, confidence)
+    room = 1 - missed.value
+    excess = (hit.value - missed.value) / room
+    error = sqrt(
+        (_half(train, confidence) / room) ** 2
+        + (_half(control, confidence) * (1 - hit.value) / room**2) ** 2
+    )
+    return Risk(
+        _cut(excess), _cut(excess - error), _cut(excess + error), excess, train=hit, control=missed
+    )
+
+
+def roc(members_scores: ArrayLike, others_scores: ArrayLike, confidence: float = 0.95) -> Roc:
+    """Trace how well scores tell members from others.
+
+    The area is the share of pairs in which the member's score is higher, a tie counting half. Its
+    interval is that of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44(3), which is empty
+    where the scores separate the groups; there it is method 5 of Newcombe (2006), Statistics in
+    Medicine 25(4).
+
+    Args:
+        members_scores: One number a member; higher says member.
+        others_scores: One number for each row that is none.
+        confidence: Of intervals, in (0, 1).
+
+    Returns:
+        The curve.
+
+    Raises:
+        InputError: A list of scores is empty or holds NaN.
+
+    Example:
+        >>> curve = roc([0.9, 0.8, 0.3], [0.4, 0.2, 0.1])
+        >>> round(curve.auc.value, 3), curve.tpr_at(0.0).tpr.value
+        (0.889, 0.6666666666666666)
+    """
+    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    levels = np.unique(np.concatenate([members, others]))
+    hits = len(members) - np.searchsorted(np.sort(members), levels)
+    calls = len(others) - np.searchsorted(np.sort(others), levels)
+    hits, calls = np.r_[0, hits[::-1]], np.r_[0, calls[::-1]]
+    kept = _corners(hits, calls)
+    return Roc(
+        tuple((calls[kept] / len(others)).tolist()),
+        tuple((hits[kept] / len(members)).tolist()),
+        tuple(np.r_[np.inf, levels[::-1]][kept].tolist()),
+        _area(members, others, confidence),
+        len(members),
+        len(others),
+        confidence,
+    )
+
+
+def best_threshold(members_scores: ArrayLike, others_scores: ArrayLike) -> float:
+    """Return the score from which on calling rows members gains most, TPR - FPR.
+
+    Args:
+        members_scores: One number a member; higher says member.
+        others_scores: One number for each row that is none.
+
+    Returns:
+        A threshold halfway between two scores, the highest one of equal gain. Scores at or above
+        it are called members; it is infinite where calling none is best.
+
+    Raises:
+        InputError: A list of scores is empty or holds NaN.
+
+    Example:
+        >>> best_threshold([3.0, 4.0], [1.0, 2.0])
+        2.5
+    """
+    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    levels = np.unique(np.concatenate([members, others]))[::-1]
+    gain = np.searchsorted(np.sort(others), levels) / len(others)
+    gain = gain - np.searchsorted(np.sort(members), levels) / len(members)
+    place = int(np.argmax(gain))
+    if gain[place] <= 0:
+        return float("inf")
+    below = levels[place + 1] if place + 1 < len(levels) else levels[place]
+    middle = float(levels[place]) / 2 + float(below) / 2
+    return middle if below < middle else float(levels[place])
+
+
+def threshold_risk(
+    members_scores: ArrayLike, others_scores: ArrayLike, *, key: Key, confidence: float = 0.95
+) -> ThresholdRisk:
+    """Guess membership with a threshold from one half of the scores, and judge the other half.
+
+    The threshold maximises TPR - FPR, as TAPAS does on its training sets (Houssiau et al. 2022,
+    "TAPAS: a toolbox for adversarial privacy auditing of synthetic data"). As many members as
+    others are used, so that guessing blindly is right half of the time.
+
+    Args:
+        members_scores: One number a member; higher says member. Two or more.
+        others_scores: One number for each row that is none. Two or more.
+        key: Says which scores are in which half.
+        confidence: Of intervals, in (0, 1).
+
+    Returns:
+        The risk; compare it with `noise_attacker` at `test_sets`.
+
+    Raises:
+        InputError: A list has fewer than two scores, or holds NaN.
+
+    Example:
+        >>> found = threshold_risk(range(100, 110), range(10), key=0)
+        >>> found.risk, found.test_sets
+        (1.0, 10)
+    """
+    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    size = min(len(members), len(others))
+    if size < 2:
+        raise InputError(f"a threshold needs two scores on each side; there are {size}")
+    rng = generator(key)
+    members, others = rng.permutation(members)[:size], rng.permutation(others)[:size]
+    half = size // 2
+    threshold = best_threshold(members[:half], others[:half])
+    hits, calls = members[half:] >= threshold, others[half:] >= threshold
+    judged = size - half
+    right = int(hits.sum()) + judged - int(calls.sum())
+    accuracy = clopper_pearson(right, 2 * judged, confidence)
+    return ThresholdRisk(
+        _cut(2 * accuracy.value - 1),
+        _cut(2 * accuracy.low - 1),
+        _cut(2 * accuracy.high - 1),
+        threshold,
+        accuracy,
+        clopper_pearson(int(hits.sum()), judged, confidence),
+        clopper_pearson(int(calls.sum()), judged, confidence),
+        2 * judged,
+    )
+
+
+def noise_attacker(test_sets: int, attacks: int = 1) -> float:
+    """Return the risk that the best of some attackers who toss coins reports on average.
+
+    The exact mean of max(0, 2 * accuracy - 1), where each accuracy is that of `test_sets` fair
+    coins and `attacks` of them are independent. Attacks on the same rows depend on each other, so
+    their own noise is at most about this.
+
+    Args:
+        test_sets: How many guesses each attacker makes, 1 or more.
+        attacks: Over how many attacks the maximum is taken, 1 or more.
+
+    Returns:
+        The mean risk, in [0, 1].
+
+    Raises:
+        InputError: A number is less than 1.
+
+    Example:
+        >>> round(noise_attacker(70), 3), round(noise_attacker(70, attacks=5), 3)
+        (0.048, 0.139)
+    """
+    from scipy.special import bdtr
+
+    for name, value in (("test_sets", test_sets), ("attacks", attacks)):
+        if value < 1:
+            raise InputError(f"{name}={value!r} must be 1 or more")
+    right = np.arange(test_sets + 1)
+    below = bdtr(right, test_sets, 0.5) ** attacks
+    chance = np.diff(np.r_[0.0, below])
+    return float((chance * np.maximum(0.0, 2 * right / test_sets - 1)).sum())
+
+
+def above_all(
+    members_scores: ArrayLike, others_scores: ArrayLike, confidence: float = 0.95
+) -> AboveAll:
+    """Count the members whose score is above every other's.
+
+    If scores told nothing, every order of all scores would be equally likely, and the k highest
+    would all be members with chance C(m, k) / C(m + n, k). Ties with the highest other do not
+    count, which can only raise the chance that is given.
+
+    Args:
+        members_scores: One number a member; higher says member.
+        others_scores: One number for each row that is none.
+        confidence: Of the interval, in (0, 1).
+
+    Returns:
+        The count with its chance.
+
+    Raises:
+        InputError: A list of scores is empty or holds NaN.
+
+    Example:
+        >>> found = above_all([5.0, 4.0, 1.0], [3.0, 2.0, 0.0])
+        >>> found.count, round(found.p_value, 3), found.places
+        (2, 0.2, (0, 1))
+    """
+    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    places = np.flatnonzero(members > others.max())
+    places = places[np.argsort(-members[places], kind="stable")]
+    taken = np.arange(len(places))
+    chance = np.log(len(members) - taken) - np.log(len(members) + len(others) - taken)
+    return AboveAll(
+        len(places),
+        clopper_pearson(len(places), len(members), confidence),
+        float(np.exp(chance.sum())),
+        tuple(places.tolist()),
+    )
+
+
+def _area(members: Floats, others: Floats, confidence: float) -> Rate:
+    """Area under the curve, from the share of others that each member beats and back."""
+    m, n = len(members), len(others)
+    beats = _beaten(members, others) / n
+    beaten = 1 - _beaten(others, members) / m
+    value = float(beats.mean())
+    variance = (beats.var(ddof=1) / m if m > 1 else 0.0) + (
+        beaten.var(ddof=1) / n if n > 1 else 0.0
+    )
+    if variance > 0:
+        error = _probit(confidence) * sqrt(variance)
+        return Rate(value, _cut(value - error), _cut(value + error), value * m * n, m * n)
+    return Rate(value, *_newcombe(value, m, n, confidence), value * m * n, m * n)
+
+
+def _newcombe(value: float, m: int, n: int, confidence: float) -> tuple[float, float]:
+    """Interval of an area that stays open at 0 and 1: areas from which `value` is z errors off."""
+    z, half = _probit(confidence), (m + n) / 2 - 1
+    areas = np.linspace(0, 1, 20_001)
+    spread = areas * (1 - areas) / (m * n)
+    spread = spread * (1 + half * ((1 - areas) / (2 - areas) + areas / (1 + areas)))
+    inside = areas[np.abs(areas - value) <= z * np.sqrt(spread)]
+    return float(min(inside, default=value)), float(max(inside, default=value))
+
+
+def _beaten(ours: Floats, theirs: Floats) -> Floats:
+    """For each of our scores, how many of theirs it beats, ties counting half."""
+    ordered = np.sort(theirs)
+    return (np.searchsorted(ordered, ours) + np.searchsorted(ordered, ours, side="right")) / 2
+
+
+def _corners(hits: NDArray[np.int64], calls: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which points of a curve are not on the line between their neighbours."""
+    kept = np.ones(len(hits), bool)
+    up, right = np.diff(hits), np.diff(calls)
+    kept[1:-1] = up[:-1] * right[1:] != up[1:] * right[:-1]
+    return kept
+
+
+def _scores(values: ArrayLike, side: str) -> Floats:
+    found = np.asarray(values, dtype=np.float64).ravel()
+    if len(found) == 0:
+        raise InputError(f"there are no scores of {side}; give one or more")
+    if np.isnan(found).any():
+        raise InputError(f"{int(np.isnan(found).sum())} scores of {side} are NaN; replace them")
+    return found
+
+
+def _check_counts(successes: float, trials: float, confidence: float) -> None:
+    if not trials > 0:
+        raise InputError(f"trials={trials!r} must be more than 0")
+    if not 0 <= successes <= trials:
+        raise InputError(f"successes={successes!r} must be between 0 and trials={trials!r}")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence={confidence!r} must be between 0 and 1, such as 0.95")
+
+
+def _half(counts: tuple[float, float], confidence: float) -> float:
+    """Half the width of Wilson's interval, before it is cut."""
+    successes, trials = counts
+    z = _probit(confidence)
+    spread = successes * max(0.0, trials - successes) / trials
+    return z / (trials + z * z) * sqrt(spread + z * z / 4)
+
+
+def _probit(confidence: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _cut(value: float) -> float:
+    return min(1.0, max(0.0, value))
