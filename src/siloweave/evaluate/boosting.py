@@ -1,0 +1,84 @@
+"""Gradient boosting over aligned tables, small and seeded, always in one thread.
+
+Features are numbers as they are and categories as codes; a missing value is missing, which the
+trees split on. Histogram boosting of scikit-learn: 30 trees per class of at most 8 leaves with
+learning rate 0.2, which on thousands of rows of a table does what 100 slower trees do.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.evaluate.utility import _one_thread as one_thread
+from siloweave.tables.aligned import Aligned
+from siloweave.tables.keys import Key, fold_in, generator
+
+__all__ = ["classifier", "features", "folds_of", "one_thread", "pick", "regressor"]
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+TREES, LEAVES, RATE = 30, 8, 0.2
+
+
+def features(tables: Aligned, table: str, rows: Rows, *, without: str | None = None) -> Floats:
+    """Some rows as float64, one column per column of the table, NaN where a value is missing."""
+    found = []
+    for column in tables.columns:
+        if column.name == without:
+            continue
+        values = column.values[table][rows].astype(np.float64)
+        if not column.numeric:
+            values[values == len(column.labels)] = np.nan
+        found.append(values)
+    return np.column_stack(found) if found else np.empty((len(rows), 0))
+
+
+def pick(count: int, most: int, key: Key) -> Rows:
+    """At most so many of the rows, drawn without repetition, in order."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(generator(key).choice(count, most, replace=False))
+
+
+def folds_of(count: int, folds: int, key: Key) -> list[Rows]:
+    """Split places into folds of nearly equal size, at random."""
+    return [np.sort(part) for part in np.array_split(generator(key).permutation(count), folds)]
+
+
+def classifier(X: Floats, y: NDArray[Any], key: Key) -> Any:
+    """Fit a classifier; `y` holds two classes or more."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    seed = int(generator(fold_in(key, "trees")).integers(2**31))
+    model = HistGradientBoostingClassifier(random_state=seed, **_settings(len(X)))
+    with one_thread():
+        return model.fit(X, y)
+
+
+def regressor(X: Floats, y: Floats, key: Key) -> Any:
+    """Fit a regressor of the absolute error, whose best constant is the median."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    seed = int(generator(fold_in(key, "trees")).integers(2**31))
+    model = HistGradientBoostingRegressor(
+        loss="absolute_error", random_state=seed, **_settings(len(X))
+    )
+    with one_thread():
+        return model.fit(X, y)
+
+
+def _settings(rows: int) -> dict[str, Any]:
+    return {
+        "max_iter": TREES,
+        "max_leaf_nodes": LEAVES,
+        "learning_rate": RATE,
+        "min_samples_leaf": max(1, min(20, rows // 20)),
+        "early_stopping": False,
+    }
+
+
+def each(groups: Sequence[Rows], left_out: int) -> Rows:
+    """All places but one group's."""
+    return np.concatenate([part for i, part in enumerate(groups) if i != left_out])

@@ -1,0 +1,142 @@
+"""Both tables' columns as shares of the same cells, and as codes with a shared domain.
+
+Cells of a numeric column are cut at quantiles of the real table, so that a column with a long tail
+is still seen where its rows are; what lies outside the real range falls into the outer cells.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import InputError
+from siloweave.tables.aligned import Aligned, AlignedColumn
+from siloweave.tables.codes import Codes, Domain
+
+__all__ = ["BINS", "coded", "column_shares", "numbers", "require_tables"]
+
+BINS = 20
+"""Cells of a numeric column, at most."""
+LEVELS = 1_000
+"""Codes of a categorical column in a joint table, at most; rarer values share one."""
+
+Floats = NDArray[np.float64]
+
+
+def require_tables(tables: Aligned, *names: str) -> None:
+    """Refuse a table's name that nobody gave.
+
+    Raises:
+        InputError: There is no such table, or it has no rows.
+    """
+    for name in names:
+        if name not in tables.num_rows:
+            raise InputError(
+                f"there is no table {name!r}; there are {', '.join(tables.num_rows)}: align it "
+                "with the others first"
+            )
+        if not tables.num_rows[name]:
+            raise InputError(f"{name} has no rows; there is nothing to compare")
+
+
+def numbers(column: AlignedColumn, table: str) -> Floats:
+    """Return a numeric column's values without the missing ones, float64, in row order."""
+    values: Floats = column.values[table]
+    return values[~np.isnan(values)]
+
+
+def column_shares(
+    column: AlignedColumn, real: str, synthetic: str, *, bins: int = BINS
+) -> tuple[Floats, Floats]:
+    """How the rows of both tables spread over a column's cells.
+
+    Args:
+        column: The column of both tables.
+        real: The table whose quantiles cut a numeric column.
+        synthetic: The other one.
+        bins: Cells of a numeric column, at most.
+
+    Returns:
+        Two float64 arrays of one length that sum to 1; a missing value has the last cell.
+
+    Example:
+        >>> values = {"real": np.array([0, 0, 1]), "synthetic": np.array([0, 1, 1])}
+        >>> both = AlignedColumn("c", "categorical", values, ("a",))
+        >>> [share.round(2).tolist() for share in column_shares(both, "real", "synthetic")]
+        [[0.67, 0.33], [0.33, 0.67]]
+    """
+    ours, theirs, size = _cells(column, real, synthetic, bins)
+    return (
+        np.bincount(ours, minlength=size) / len(ours),
+        np.bincount(theirs, minlength=size) / len(theirs),
+    )
+
+
+def coded(
+    tables: Aligned, real: str, synthetic: str, *, bins: int = BINS, levels: int = LEVELS
+) -> tuple[Codes, Codes]:
+    """Both tables as codes of one domain, for marginals of several columns.
+
+    Args:
+        tables: Both, aligned.
+        real: The table whose quantiles cut numeric columns.
+        synthetic: The other one.
+        bins: Cells of a numeric column, at most.
+        levels: Codes of a categorical column, at most: the most frequent values have one each,
+            all others share one, and a missing value has the last.
+
+    Returns:
+        The codes of both.
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> one = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
+        >>> real, _ = coded(align({"a": one, "b": one}), "a", "b")
+        >>> real.column("x").tolist()
+        [0, 1, 2]
+    """
+    require_tables(tables, real, synthetic)
+    sizes: list[int] = []
+    ours: list[NDArray[np.int64]] = []
+    theirs: list[NDArray[np.int64]] = []
+    for column in tables.columns:
+        first, second, size = _cells(column, real, synthetic, bins)
+        if not column.numeric and size > levels:
+            first, second = (_pooled(codes, size, levels) for codes in (first, second))
+            size = levels
+        ours.append(first)
+        theirs.append(second)
+        sizes.append(size)
+    domain = Domain(tables.names, tuple(sizes))
+    return Codes(domain, tuple(ours)), Codes(domain, tuple(theirs))
+
+
+def _pooled(codes: NDArray[np.int64], size: int, levels: int) -> NDArray[np.int64]:
+    """Keep the first codes and the last one, which is a missing value's."""
+    return np.where(codes == size - 1, levels - 1, np.minimum(codes, levels - 2))
+
+
+def cuts_of(values: Floats, bins: int) -> Floats:
+    """Inner edges at quantiles; cell i holds what is above edge i-1 and at most edge i."""
+    levels = np.arange(1, bins) / bins
+    found: Floats = np.unique(np.quantile(values, levels, method="inverted_cdf"))
+    return found
+
+
+def _cells(
+    column: AlignedColumn, real: str, synthetic: str, bins: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Each row's cell in both tables, and how many cells there are."""
+    if not column.numeric:
+        ours, theirs = (column.values[table].astype(np.int64) for table in (real, synthetic))
+        return ours, theirs, column.levels
+    cuts = cuts_of(numbers(column, real), bins)
+    ours, theirs = (in_cells(column.values[table], cuts) for table in (real, synthetic))
+    return ours, theirs, len(cuts) + 2
+
+
+def in_cells(values: Floats, cuts: Sequence[float] | Floats) -> NDArray[np.int64]:
+    """Each value's cell; a missing one has the last."""
+    cells = np.searchsorted(np.asarray(cuts), values, side="left").astype(np.int64)
+    cells[np.isnan(values)] = len(cuts) + 1
+    return cells
