@@ -43,9 +43,11 @@ __all__ = [
     "Job",
     "Progress",
     "Result",
+    "in_process",
     "learn_schema",
     "named_parties",
     "require_unspent",
+    "required_rows",
     "run_job",
     "silent",
 ]
@@ -183,25 +185,35 @@ def require_unspent(
 
 
 @contextmanager
-def _sites(held: Mapping[str, Rows], job: Job) -> Iterator[dict[str, Site[Rows]]]:
+def in_process(
+    held: Mapping[str, Rows], handlers: Handlers, job: Job, run: str
+) -> Iterator[tuple[Parties, dict[str, Site[Rows]]]]:
+    """Open a site for every party and a roster over them; ledgers are closed at the end.
+
+    Args:
+        held: What each party holds, by name.
+        handlers: A party's side.
+        job: Budget, folder and noise.
+        run: Name under which it releases, one of `job.runs`.
+
+    Raises:
+        BudgetError: Another run has spent a party's budget.
+    """
     sites: dict[str, Site[Rows]] = {}
     try:
         for i, (name, rows) in enumerate(held.items()):
             sites[name] = _site(name, rows, job, i)
             if job.limited:
                 require_unspent(name, sites[name].ledger.entries, job.runs, job.budget)
-        yield sites
+        heard = None if job.folder is None else FolderTranscript(job.folder / TRANSCRIPT)
+        yield Parties(tuple(sites), InProcess(sites, handlers), run=run, transcript=heard), sites
     finally:
         for site in sites.values():
             site.ledger.close()
 
 
-def _met(sites: Mapping[str, Site[Any]], handlers: Handlers, job: Job, run: str) -> Parties:
-    heard = None if job.folder is None else FolderTranscript(job.folder / TRANSCRIPT)
-    return Parties(tuple(sites), InProcess(sites, handlers), run=run, transcript=heard)
-
-
-def _required_rows(name: str, number: int) -> None:
+def required_rows(name: str, number: int) -> None:
+    """Refuse a party without rows."""
     if number == 0:
         raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
 
@@ -226,12 +238,11 @@ def learn_schema(
     """
     tables = {name: read(part) for name, part in data.items()}
     for name, table in tables.items():
-        _required_rows(name, table.num_rows)
+        required_rows(name, table.num_rows)
     unit = marginal_sensitivity(job.budget.relation, norm="l2")
     learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, unit=unit)
     held = {name: Holding(table, schema) for name, table in tables.items()}
-    with _sites(held, job) as sites:
-        parties = _met(sites, AGREEING, job, job.runs[0])
+    with in_process(held, AGREEING, job, job.runs[0]) as (parties, _):
         agreed = agree_schema(parties, schema, learning)
     return agreed, {name: clipped(table, agreed) for name, table in tables.items()}
 
@@ -278,9 +289,8 @@ def run_job(
     with clock.phase("coding rows"):
         coded = {name: _coded(name, part, encoder) for name, part in data.items()}
     for name, rows in coded.items():
-        _required_rows(name, rows.num_rows)
-    with _sites(coded, job) as sites:
-        parties = _met(sites, handlers, job, job.run)
+        required_rows(name, rows.num_rows)
+    with in_process(coded, handlers, job, job.run) as (parties, sites):
         with clock.phase("rounds with the parties"):
             model, measured = coordinate(parties)
         ledgers = {n: tuple(s.ledger.entries) for n, s in sites.items()}
