@@ -1,0 +1,295 @@
+"""What a synthetic table tells a membership attack: summaries, and how near it comes to a record.
+
+Houssiau, Jordon, Cohen, Daniel, Elliott, Geddes, Mole, Rangel-Smith and Szpruch, *TAPAS: a toolbox
+for adversarial privacy auditing of synthetic data*, 2022 (the five attacks); Stadler, Oprisanu and
+Troncoso, *Synthetic data: anonymisation groundhog day*, USENIX Security 2022 (naive and histogram
+summaries).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import InputError
+from siloweave.tables.aligned import AlignedColumn, align
+from siloweave.tables.keys import Key, generator
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
+
+__all__ = ["Layout", "Rows", "forest_scores", "histogram_summary", "naive_summary", "nearness"]
+
+Floats = NDArray[np.float64]
+WIDEST = 256
+"""Categories of a column that a summary tells apart; rarer ones are taken together."""
+_BINS = 10
+_TREES = 100
+_DAY = 86_400_000_000.0  # microseconds
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows as numbers and codes, one array each.
+
+    Attributes:
+        numbers: (rows, numeric columns), 0 to 1 over the bounds (raw where the layout is not
+            scaled); NaN where missing.
+        codes: (rows, categorical columns), places in the layout's labels; after them one code for
+            a missing and one for an unseen value.
+    """
+
+    numbers: Floats
+    codes: NDArray[np.int32]
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.numbers)
+
+    def take(self, places: Sequence[int] | NDArray[np.int64]) -> "Rows":
+        """Return the rows at some positions."""
+        chosen = np.asarray(places, dtype=np.int64)
+        return Rows(self.numbers[chosen], self.codes[chosen])
+
+    def same(self, place: int) -> NDArray[np.bool_]:
+        """Which rows equal the one at a position, missing values included."""
+        numbers, one = self.numbers, self.numbers[place]
+        equal = ((numbers == one) | (np.isnan(numbers) & np.isnan(one))).all(axis=1)
+        found: NDArray[np.bool_] = equal & (self.codes == self.codes[place]).all(axis=1)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """How one column is read."""
+
+    name: str
+    labels: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 1.0
+    moments: bool = False
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """One way to read every table of an attack, fixed before the first is seen.
+
+    Bounds are those of the schema, else those of the adversary's own rows; categories are those
+    of the adversary's rows.
+
+    Args:
+        numeric: Numeric columns and their bounds.
+        categorical: Categorical columns and their labels.
+        scaled: Whether distances and moments are taken of numbers scaled to 0 to 1. TAPAS takes
+            raw numbers, so the column of the widest range decides alone.
+
+    Example:
+        >>> columns = {"x": (np.array([0, 8, 4]), None), "c": (np.array(["a", "b", "a"]), None)}
+        >>> table = Table.from_columns(columns)
+        >>> rows = Layout.of(table).read(table)
+        >>> rows.numbers.ravel().tolist(), rows.codes.ravel().tolist()
+        ([0.0, 1.0, 0.5], [0, 1, 0])
+    """
+
+    numeric: tuple[_Place, ...]
+    categorical: tuple[_Place, ...]
+    scaled: bool = True
+    _levels: tuple[int, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        levels = tuple(len(place.labels) + 2 for place in self.categorical)
+        object.__setattr__(self, "_levels", levels)
+
+    @staticmethod
+    def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> "Layout":
+        """Take columns, kinds and bounds from the adversary's rows, and the schema if there is one.
+
+        Raises:
+            DataError: There are no rows, or a column has no value.
+            SchemaError: A column is not in the schema.
+        """
+        facts = Schema.detect(table) if schema is None else schema
+        aligned = align({"auxiliary": table}, facts)
+        return Layout(
+            tuple(_numeric(column, facts) for column in aligned.numeric),
+            tuple(_Place(column.name, column.labels) for column in aligned.categorical),
+            scaled,
+        )
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a row with one-hot categories, missing ones included."""
+        return len(self.numeric) + sum(self._levels)
+
+    def read(self, table: Table) -> Rows:
+        """Read a table's rows.
+
+        Raises:
+            DataError: A column is not there.
+            SchemaError: A column holds another type.
+        """
+        numbers = [self._numbers(place, table) for place in self.numeric]
+        codes = [_codes(place, table) for place in self.categorical]
+        return Rows(
+            np.column_stack(numbers) if numbers else np.zeros((table.num_rows, 0)),
+            np.column_stack(codes) if codes else np.zeros((table.num_rows, 0), dtype=np.int32),
+        )
+
+    def _numbers(self, place: _Place, table: Table) -> Floats:
+        if place.moments:
+            steps, missing = table.moments(place.name, place.pattern)
+            found = steps / _DAY
+        else:
+            found, missing = table.floats(place.name)
+        if self.scaled:
+            found = (found - place.low) / ((place.high - place.low) or 1.0)
+        return np.where(missing, np.nan, found)
+
+    def unit(self, rows: Rows) -> Floats:
+        """Numbers scaled to 0 to 1 over the bounds, whether or not the layout scales."""
+        if self.scaled or not self.numeric:
+            return rows.numbers
+        low = np.array([place.low for place in self.numeric])
+        width = np.array([(place.high - place.low) or 1.0 for place in self.numeric])
+        scaled: Floats = (rows.numbers - low) / width
+        return scaled
+
+    def frequencies(self, rows: Rows) -> list[Floats]:
+        """Share of rows in each category, per column; beyond the 256 most frequent together."""
+        found = []
+        for column, levels in zip(rows.codes.T, self._levels, strict=True):
+            shown = min(levels, WIDEST + 2)
+            counts = np.bincount(np.minimum(column, shown - 1), minlength=shown)
+            found.append(counts / max(1, rows.num_rows))
+        return found
+
+
+def _numeric(column: AlignedColumn, schema: Schema) -> _Place:
+    values, declared = column.values["auxiliary"], schema[column.name]
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    if not column.moments and declared.low is not None and declared.high is not None:
+        low, high = float(declared.low), float(declared.high)
+    return _Place(column.name, (), low, high, column.moments, declared.format)
+
+
+def _codes(place: _Place, table: Table) -> NDArray[np.int32]:
+    found = table.lookup(place.name, place.labels)
+    count = len(place.labels)
+    codes: NDArray[np.int32] = np.where(
+        found == -1, count, np.where(found == -2, count + 1, found)
+    ).astype(np.int32)
+    return codes
+
+
+def naive_summary(rows: Rows, layout: Layout) -> Floats:
+    """NaiveGroundhog: mean, median and variance of every numeric and every one-hot column.
+
+    Missing numbers are left out of the three; their share is a fourth summary.
+
+    Args:
+        rows: A synthetic table's rows, at least one.
+        layout: How they were read.
+
+    Returns:
+        One vector, always of the same length for one layout.
+    """
+    parts = [_moments(column) for column in rows.numbers.T]
+    for share in layout.frequencies(rows):
+        median = np.where(share == 0.5, 0.5, (share > 0.5).astype(np.float64))
+        parts += [share, median, share * (1 - share)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _moments(column: Floats) -> Floats:
+    present = column[~np.isnan(column)]
+    gone = 1 - len(present) / max(1, len(column))
+    if not len(present):
+        return np.array([0.0, 0.0, 0.0, gone])
+    return np.array([present.mean(), np.median(present), present.var(), gone])
+
+
+def histogram_summary(rows: Rows, layout: Layout) -> Floats:
+    """HistGroundhog: category frequencies, and ten bins between a numeric column's bounds.
+
+    Numbers beyond the bounds fall into the outermost bins; missing ones have a bin of their own.
+
+    Args:
+        rows: A synthetic table's rows, at least one.
+        layout: How they were read.
+
+    Returns:
+        One vector, always of the same length for one layout.
+    """
+    parts = []
+    for column in layout.unit(rows).T:
+        gone = np.isnan(column)
+        places = np.clip(column[~gone] * _BINS, 0, _BINS - 1).astype(np.int64)
+        bins = np.append(np.bincount(places, minlength=_BINS), gone.sum())
+        parts.append(bins / max(1, rows.num_rows))
+    parts += layout.frequencies(rows)
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def nearness(rows: Rows, record: Rows, layout: Layout) -> Floats:
+    """How near a table comes to one record, in three measures; greater is nearer.
+
+    Args:
+        rows: A synthetic table's rows, at least one.
+        record: One row.
+        layout: How both were read.
+
+    Returns:
+        Minus the least share of columns that differ (Hamming); minus the least Euclidean distance
+        of numbers and one-hot categories (L2); the log-density at the record under a Gaussian
+        kernel of bandwidth 1 on the same vectors. A number that is missing on one side only is
+        one range away.
+
+    Example:
+        >>> table = Table.from_columns({"x": (np.array([0.0, 1.0]), None)})
+        >>> layout = Layout.of(table)
+        >>> rows = layout.read(table)
+        >>> nearness(rows, layout.read(table.take([0])), layout)[:2].tolist() == [0.0, 0.0]
+        True
+    """
+    if not rows.num_rows:
+        raise InputError("the synthetic table has no rows; there is nothing to attack")
+    different = (rows.codes != record.codes).sum(axis=1, dtype=np.int64)
+    apart = np.abs(rows.numbers - record.numbers)
+    here, there = np.isnan(rows.numbers), np.isnan(record.numbers)
+    if here.any() or there.any():
+        ranges = [1.0 if layout.scaled else place.high - place.low for place in layout.numeric]
+        apart = np.where(here != there, ranges, np.where(here & there, 0.0, apart))
+    squares = (apart**2).sum(axis=1) + 2.0 * different
+    columns = rows.numbers.shape[1] + rows.codes.shape[1]
+    hamming = ((apart > 0).sum(axis=1) + different).min() / columns
+    least = squares.min()
+    kernel = np.exp((least - squares) / 2).mean()
+    density = np.log(kernel) - least / 2 - layout.dimensions / 2 * np.log(2 * np.pi)
+    return np.array([-hamming, -np.sqrt(least), density])
+
+
+def forest_scores(
+    train: Floats, members: NDArray[np.bool_], test: Floats, *, key: Key
+) -> tuple[Floats, float]:
+    """Tell tables fitted with a record from tables fitted without it: a forest of 100 trees.
+
+    Args:
+        train: (sets, summaries) of the shadow sets to learn from.
+        members: Which of them held the record.
+        test: (sets, summaries) of those to judge.
+        key: Of the forest.
+
+    Returns:
+        The forest's probability that each test set held the record, and the threshold above
+        which it says so: just above one half, as half the trees do not make a majority.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    seed = int(generator(key).integers(2**31))
+    forest = RandomForestClassifier(n_estimators=_TREES, random_state=seed)
+    forest.fit(train, members)
+    scores: Floats = forest.predict_proba(test)[:, list(forest.classes_).index(True)]
+    return scores, float(np.nextafter(0.5, 1.0))
