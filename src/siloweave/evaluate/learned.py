@@ -1,0 +1,177 @@
+"""Scores that need fitted models: propensity, discriminability, utility, misclassification."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from siloweave.errors import InputError
+from siloweave.evaluate.discriminate import Discriminator, area, discriminate
+from siloweave.evaluate.measures import DP_TLDM, OF_100, SILOFUSE
+from siloweave.evaluate.misclassification import svm_misclassification
+from siloweave.evaluate.predictive import Utilities, utilities
+from siloweave.evaluate.scores import NotMeasured
+from siloweave.evaluate.sides import GROUPS, Sheet, Sides, jackknife
+from siloweave.tables.keys import Key, fold_in
+
+__all__ = ["Judges", "add_discriminability", "add_misclassification", "add_utility"]
+
+
+@dataclass(frozen=True, eq=False)
+class Judges:
+    """The discriminators of all three comparisons, fitted once and used by several scores.
+
+    Attributes:
+        by_pair: Per pair of tables the discriminator, or why there is none.
+    """
+
+    by_pair: dict[tuple[str, str], Discriminator | InputError]
+
+    def of(self, real: str, other: str) -> Discriminator:
+        """Return the discriminator of two tables.
+
+        Raises:
+            InputError: It could not be fitted.
+        """
+        found = self.by_pair[real, other]
+        if isinstance(found, InputError):
+            raise found
+        return found
+
+
+def fit_judges(sides: Sides, key: Key, max_rows: int) -> Judges:
+    """Fit a discriminator to each comparison."""
+    found: dict[tuple[str, str], Discriminator | InputError] = {}
+    for pair in (sides.value, sides.ceiling, sides.floor):
+        if pair is None:
+            continue
+        try:
+            found[pair] = discriminate(
+                sides.tables, *pair, key=key, max_rows=max_rows, telling=pair == sides.value
+            )
+        except InputError as error:
+            found[pair] = error
+    return Judges(found)
+
+
+def propensities_without(judge: Discriminator) -> list[float]:
+    """Propensity, in percent, without each tenth of the rows."""
+    groups = np.arange(len(judge.truth)) % GROUPS
+    apart = np.abs(judge.probability - 0.5)
+    return [100.0 * (1.0 - float(apart[groups != g].mean())) for g in range(GROUPS)]
+
+
+def _areas_without(judge: Discriminator) -> list[float]:
+    groups = np.arange(len(judge.truth)) % GROUPS
+    kept = [groups != g for g in range(GROUPS)]
+    return [area(judge.truth[rows], judge.probability[rows]) for rows in kept]
+
+
+def add_discriminability(sheet: Sheet, sides: Sides, judges: Judges) -> None:
+    """Add propensity and the discriminator's area under the curve."""
+    family = "discriminability"
+    enough = min(sides.tables.num_rows[name] for name in sides.value) >= 2 * GROUPS
+    sheet.add(
+        "propensity", family, sides, lambda a, b: 100.0 * judges.of(a, b).propensity,
+        "higher", OF_100, f"{SILOFUSE}; {DP_TLDM}",
+        note=lambda: "50 where the trees are always sure and 100 where they never lean either way",
+        interval=lambda value: jackknife(
+            value, propensities_without(judges.of(*sides.value)) if enough else [], 100.0
+        ),
+    )  # fmt: skip
+    sheet.add(
+        "discriminator AUC", family, sides, lambda a, b: judges.of(a, b).auc,
+        "lower", "0 to 1", "Lopez-Paz and Oquab, ICLR 2017",
+        note=lambda: "0.5 where rows cannot be told apart; below 0.5 rows stand in both tables",
+        interval=lambda value: jackknife(
+            value, _areas_without(judges.of(*sides.value)) if enough else [], 1.0
+        ),
+    )  # fmt: skip
+
+
+def add_utility(sheet: Sheet, sides: Sides, target: str | None, key: Key, max_rows: int) -> None:
+    """Add the utility over all columns, and over the target alone."""
+    names = ["utility", "utility (mean over columns)"]
+    if target is not None:
+        names += [f"utility of {target!r}", f"prediction of {target!r}"]
+    others = [pair[1] for pair in (sides.value, sides.ceiling, sides.floor) if pair]
+    try:
+        found = utilities(sides.tables, sides.base, others, key=key, max_rows=max_rows)
+    except InputError as error:
+        sheet.gaps += [NotMeasured(name, str(error)) for name in names]
+        return
+    synthetic = sides.value[1]
+    left_out = ", ".join(found.left_out)
+    note = f"without columns of one real value: {left_out}" if left_out else ""
+    _add_ratio(sheet, sides, names[0], found, None, note)
+    sheet.add(
+        names[1], "utility", sides, lambda a, b: 100.0 * _mean(found, b), "higher", OF_100, "ours",
+        note=lambda: "mean of macro-F1 and D2; trained on real rows it is "
+        f"{100 * float(np.mean(list(found.real.values()))):.1f}",
+        interval=lambda value: _range(value, _mean_folds(found, synthetic)),
+        interval_by="range over 3 folds",
+    )  # fmt: skip
+    if target is not None:
+        _add_target(sheet, sides, names[2:], found, target)
+
+
+def _add_ratio(
+    sheet: Sheet, sides: Sides, name: str, found: Utilities, target: str | None, note: str
+) -> None:
+    targets = None if target is None else (target,)
+    sheet.add(
+        name, "utility", sides, lambda a, b: found.ratio(b, targets)[0], "higher",
+        "% of real", f"{DP_TLDM}; {SILOFUSE}", note=lambda: note,
+        interval=lambda value: _range(value, found.ratio(sides.value[1], targets)[1]),
+        interval_by="range over 3 folds",
+    )  # fmt: skip
+
+
+def _add_target(
+    sheet: Sheet, sides: Sides, names: list[str], found: Utilities, target: str
+) -> None:
+    if target in found.left_out:
+        reason = f"target {target!r}: {found.left_out[target]} in the rows used"
+        sheet.gaps += [NotMeasured(name, reason) for name in names]
+        return
+    numeric = sides.tables.column(target).numeric
+    _add_ratio(sheet, sides, names[0], found, target, "")
+    sheet.add(
+        names[1], "utility", sides, lambda a, b: float(np.mean(found.trained_on[b][target])),
+        "higher", "D2" if numeric else "macro-F1", DP_TLDM,
+        note=lambda: f"trained on real rows it is {float(np.mean(found.real[target])):.4f}",
+        interval=lambda value: _range(value, found.trained_on[sides.value[1]][target]),
+        interval_by="range over 3 folds",
+    )  # fmt: skip
+
+
+def _mean(found: Utilities, table: str) -> float:
+    if not found.real:
+        raise InputError("every column has one real value; there is no target to predict")
+    return float(np.mean(list(found.trained_on[table].values())))
+
+
+def _mean_folds(found: Utilities, table: str) -> tuple[float, ...]:
+    folds = 100.0 * np.mean(list(found.trained_on[table].values()), axis=0)
+    return tuple(folds.tolist())
+
+
+def _range(value: float, folds: tuple[float, ...]) -> tuple[float, float]:
+    return min(value, *folds), max(value, *folds)
+
+
+def add_misclassification(sheet: Sheet, sides: Sides, target: str | None, key: Key) -> None:
+    """Add the error rate of support vector machines, of the target or over all categories."""
+    tables = sides.tables
+    alone = target is not None and not tables.column(target).numeric
+    targets = (target,) if alone and target is not None else None
+
+    def compute(real: str, other: str) -> float:
+        return svm_misclassification(
+            tables, sides.base, other, key=fold_in(key, "svm"), targets=targets
+        )
+
+    which = f"of {target!r}" if alone else "mean over categorical columns"
+    sheet.add(
+        "SVM misclassification", "utility", sides, compute, "lower", "0 to 1", "VertiMRF, 2024",
+        note=lambda: f"{which}; at most 1,000 rows to train on and to test on",
+    )  # fmt: skip

@@ -1,0 +1,232 @@
+"""What `score` returns: every number beside its ceiling and its floor, as a value and as text."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from siloweave.errors import InputError
+
+__all__ = ["Associations", "ColumnLook", "NotMeasured", "Score", "ScoreSettings", "Scores"]
+
+Better = Literal["higher", "lower"]
+
+
+class Score(msgspec.Struct, frozen=True):
+    """One measure of a synthetic table.
+
+    Args:
+        name: Unique among a table's scores.
+        family: What it belongs to, such as ``resemblance``.
+        value: Of the synthetic table against the real one.
+        ceiling: Of rows as real as the real ones; None where there is no such thing, see `note`.
+        floor: Of a table with the real columns, each shuffled on its own.
+        better: Which way is good.
+        unit: What the numbers count.
+        source: The paper, or the tool, that defines it.
+        note: What must be known to read it; empty where there is nothing.
+        interval: Where the value would lie with other rows or folds; None where not estimated.
+        interval_by: How the interval was found.
+    """
+
+    name: str
+    family: str
+    value: float
+    ceiling: float | None
+    floor: float | None
+    better: Better
+    unit: str
+    source: str
+    note: str = ""
+    interval: tuple[float, float] | None = None
+    interval_by: str = ""
+
+
+class NotMeasured(msgspec.Struct, frozen=True):
+    """A measure that does not apply to these tables.
+
+    Args:
+        name: The measure.
+        reason: Why not, and what would make it apply.
+    """
+
+    name: str
+    reason: str
+
+
+class ScoreSettings(msgspec.Struct, frozen=True):
+    """How scores were computed, so that they can be computed again.
+
+    Args:
+        rows: Rows of each table that was given.
+        seed: The seed.
+        max_rows: Rows of either table in a boosting fit, at most.
+        ceiling: What the ceiling compares.
+        floor: What the floor compares.
+        target: The column that was asked for.
+        left_out: Columns that hold ids.
+        caps: Other limits, by name.
+    """
+
+    rows: dict[str, int]
+    seed: int
+    max_rows: int
+    ceiling: str
+    floor: str
+    target: str | None
+    left_out: tuple[str, ...]
+    caps: dict[str, int]
+
+
+class ColumnLook(msgspec.Struct, frozen=True):
+    """How one column's rows spread in both tables, to be drawn.
+
+    Args:
+        name: The column.
+        kind: ``numeric`` or ``categorical``.
+        cells: Names of the cells: categories, the most frequent real ones first; empty for numbers.
+        edges: Edges of the cells of numbers, one more than cells; the outer ones hold what lies
+            outside too. Empty for categories.
+        real: Share of the real rows in each cell.
+        synthetic: Share of the synthetic rows in each cell.
+        missing: Share of missing values, real and synthetic; it is in no cell.
+        distance: Jensen-Shannon distance of the column, 0 to 1.
+        moments: Whether the numbers are days since 1970.
+    """
+
+    name: str
+    kind: Literal["numeric", "categorical"]
+    cells: tuple[str, ...]
+    edges: tuple[float, ...]
+    real: tuple[float, ...]
+    synthetic: tuple[float, ...]
+    missing: tuple[float, float]
+    distance: float
+    moments: bool = False
+
+
+class Associations(msgspec.Struct, frozen=True):
+    """How columns go together in both tables; see `associations` for the coefficients.
+
+    Args:
+        names: The columns.
+        real: One row per column, one coefficient per column.
+        synthetic: The same of the synthetic table.
+    """
+
+    names: tuple[str, ...]
+    real: tuple[tuple[float, ...], ...]
+    synthetic: tuple[tuple[float, ...], ...]
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """All scores of one synthetic table, what could not be measured, and what plots need.
+
+    Args:
+        parts: The scores, by family.
+        not_measured: Measures that do not apply, with the reason.
+        settings: Rows, seeds and limits.
+        columns: Each column's spread in both tables.
+        associations: How columns go together in both tables.
+        telling: The columns that give synthetic rows away, the most telling first, each with the
+            area under the discriminator's ROC curve that is lost when the column is shuffled.
+
+    Example:
+        >>> part = Score("x", "family", 0.5, 1.0, 0.0, "higher", "0 to 1", "us")
+        >>> caps = ScoreSettings({"real": 9}, 0, 9, "halves", "shuffled", None, (), {})
+        >>> scores = Scores((part,), (), caps, (), Associations((), (), ()), ())
+        >>> scores["x"].value, Scores.from_json(scores.to_json()) == scores
+        (0.5, True)
+    """
+
+    parts: tuple[Score, ...]
+    not_measured: tuple[NotMeasured, ...]
+    settings: ScoreSettings
+    columns: tuple[ColumnLook, ...]
+    associations: Associations
+    telling: tuple[tuple[str, float], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the scores."""
+        return tuple(part.name for part in self.parts)
+
+    def __getitem__(self, name: str) -> Score:
+        for part in self.parts:
+            if part.name == name:
+                return part
+        for gap in self.not_measured:
+            if gap.name == name:
+                raise InputError(f"{name!r} was not measured: {gap.reason}")
+        raise InputError(f"there is no score {name!r}; there are {', '.join(self.names)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as dictionaries, lists, text and numbers."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    def to_json(self) -> str:
+        """Return JSON text; `from_json` reads it back."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Scores":
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: The text is not such JSON; names the field that is wrong.
+        """
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            raise InputError(f"not a file of scores: {error}") from None
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+
+def _text(scores: Scores) -> list[str]:
+    rows = [("", "value", "95% interval or spread", "ceiling", "floor", "better", "unit")]
+    family, notes = "", []
+    for part in scores.parts:
+        if part.family != family:
+            family = part.family
+            rows.append((family, "", "", "", "", "", ""))
+        mark = ""
+        if part.note:
+            notes.append(part.note)
+            mark = f" [{len(notes)}]"
+        rows.append((
+            f"  {part.name}{mark}", _number(part.value), _interval(part.interval),
+            _number(part.ceiling), _number(part.floor), part.better, part.unit,
+        ))  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [_line(row, widths) for row in rows]
+    lines += [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
+    if scores.not_measured:
+        lines.append("not measured")
+        lines += [f"  {gap.name}: {gap.reason}" for gap in scores.not_measured]
+    kept = scores.settings
+    given = ", ".join(f"{count} {name}" for name, count in kept.rows.items())
+    lines.append(f"rows: {given}; at most {kept.max_rows} per fit; seed {kept.seed}")
+    lines.append(f"ceiling: {kept.ceiling}")
+    lines.append(f"floor: {kept.floor}")
+    if kept.left_out:
+        lines.append(f"ids, not compared: {', '.join(kept.left_out)}")
+    return lines
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    cells = [row[0].ljust(widths[0])]
+    cells += [cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)]
+    cells += [cell.ljust(width) for cell, width in zip(row[5:], widths[5:], strict=True)]
+    return "  ".join(cells).rstrip()
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"
+
+
+def _interval(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{_number(interval[0])} to {_number(interval[1])}"

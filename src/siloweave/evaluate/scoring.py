@@ -1,0 +1,244 @@
+"""One call for every measure of quality, each beside its ceiling and its floor.
+
+Everything here is computed from real rows and nobody pays for it: it is the owner's to see, not to
+publish.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from siloweave.errors import InputError
+from siloweave.evaluate.learned import (
+    Judges,
+    add_discriminability,
+    add_misclassification,
+    add_utility,
+    fit_judges,
+    propensities_without,
+)
+from siloweave.evaluate.likelihood import DensitySource
+from siloweave.evaluate.looks import association_look, column_looks
+from siloweave.evaluate.measures import MEASURES, Measure
+from siloweave.evaluate.modelled import add_likelihood
+from siloweave.evaluate.scores import Score, Scores, ScoreSettings
+from siloweave.evaluate.sides import JACKKNIFE, Sheet, Sides, jackknife, make_sides, without_tenths
+from siloweave.tables.aligned import Aligned, align
+from siloweave.tables.codes import Encoder
+from siloweave.tables.keys import fold_in
+from siloweave.tables.schema import Schema
+
+__all__ = ["score"]
+
+Progress = Callable[[str, float], None]
+SILOFUSE_PARTS = (
+    *("column similarity", "correlation similarity", "Jensen-Shannon similarity"),
+    *("Kolmogorov-Smirnov similarity", "propensity"),
+)
+DP_TLDM_PARTS = (*SILOFUSE_PARTS[:4], "statistical similarity")
+LEAST_ROWS = 30
+Band = tuple[float, float] | None
+CAPS = {
+    "bins": 20,
+    "levels of a category in a marginal": 1_000,
+    "marginals of one size": 300,
+    "workload queries": 64,
+    "classes of a target": 10,
+    "trees per class": 30,
+    "folds": 3,
+    "rows of a support vector machine": 1_000,
+    "jackknife groups": 10,
+}
+
+
+def score(
+    real: Any,
+    synthetic: Any,
+    *,
+    holdout: Any = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+    model: DensitySource | None = None,
+    encoder: Encoder | None = None,
+    seed: int = 0,
+    max_rows: int = 6_000,
+    progress: Progress = lambda text, done: None,
+) -> Scores:
+    """Measure how good a synthetic table is, with every measure of the field.
+
+    Each score stands beside two others: its ceiling, real rows that the synthesizer did not see
+    against the real rows, and its floor, the real columns each shuffled on its own. A synthetic
+    table is as good as real where it reaches the ceiling, and no better than a table without any
+    relation between columns where it stays at the floor. Measures of single columns do not see
+    relations, so their floor is near the best.
+
+    Args:
+        real: The rows that the synthesizer learnt from: a `Table`, frame or path.
+        synthetic: The synthetic rows, with the same columns.
+        holdout: Real rows of the same source that the synthesizer did not see. Without them the
+            ceiling compares two halves of the real rows.
+        target: A column whose prediction is scored on its own too.
+        schema: Kinds of the columns; by default as the real table shows.
+        model: The model behind the synthetic rows, for the likelihood of the holdout.
+        encoder: How the model codes rows.
+        seed: Which rows, folds and trees; the same seed gives the same scores.
+        max_rows: Rows of either table in a boosting fit, at most; at least 30.
+        progress: Told what is computed, and the share of the work that is done.
+
+    Returns:
+        The scores, what could not be measured and why, and what plots need. Intervals say how far
+        a value moves with other rows of the same tables, or between folds.
+
+    Raises:
+        SchemaError: The tables have different columns or types.
+        DataError: A table has no rows, a column has no value, or there is no such target.
+        InputError: `max_rows` is too small, or a model comes without its encoder.
+
+    Source:
+        SiloFuse, ICDE 2024; DP-TLDM, 2024; Fed-TGAN, 2021; VertiMRF, 2024; FLAIM, KDD 2024;
+        SDMetrics 0.32, 2026. Each score names its own.
+
+    Example:
+        >>> from siloweave.tables import Table
+        >>> x = np.linspace(0.1, 1, 60)
+        >>> table = Table.from_columns({"x": (x, None), "y": (x**2, None), "z": (-x, None)})
+        >>> scores = score(table, table)
+        >>> round(scores["column similarity"].value, 6)
+        100.0
+    """
+    _check(max_rows, model, encoder)
+    given = {"real": real, "synthetic": synthetic}
+    if holdout is not None:
+        given["holdout"] = holdout
+    progress("reading", 0.0)
+    tables = align(given, schema)
+    if target is not None:
+        _check_target(tables, target)
+    key = fold_in(seed, "score")
+    sides = make_sides(tables, fold_in(key, "sides"))
+    progress("telling rows apart", 0.05)
+    judges = fit_judges(sides, fold_in(key, "discriminator"), max_rows)
+    progress("comparing columns", 0.15)
+    sheet = Sheet([], [])
+    _add_measures(sheet, sides, judges, key)
+    add_discriminability(sheet, sides, judges)
+    progress("predicting columns", 0.25)
+    add_utility(sheet, sides, target, fold_in(key, "utility"), max_rows)
+    progress("support vector machines", 0.85)
+    add_misclassification(sheet, sides, target, key)
+    progress("likelihood", 0.97)
+    add_likelihood(sheet, real, holdout, model, encoder)
+    progress("done", 1.0)
+    return _scores(sheet, sides, judges, ScoreSettings(
+        {name: tables.num_rows[name] for name in given}, seed, max_rows, sides.ceiling_text, sides.floor_text, target,
+        tables.left_out, CAPS,
+    ))  # fmt: skip
+
+
+def _check(max_rows: int, model: DensitySource | None, encoder: Encoder | None) -> None:
+    if isinstance(max_rows, bool) or max_rows < LEAST_ROWS:
+        raise InputError(
+            f"max_rows={max_rows!r} must be a whole number of {LEAST_ROWS} or more: with fewer "
+            "rows the trees learn nothing"
+        )
+    if (model is None) != (encoder is None):
+        lacking = "encoder" if encoder is None else "model"
+        raise InputError(f"the likelihood takes a model and its encoder; {lacking} is missing")
+
+
+def _check_target(tables: Aligned, target: str) -> None:
+    if target in tables.left_out:
+        raise InputError(
+            f"target={target!r} holds ids, which nothing predicts; choose from "
+            f"{', '.join(tables.names)}, or declare its kind in a schema"
+        )
+    if target not in tables.names:
+        raise InputError(f"target={target!r} is no column; choose from {', '.join(tables.names)}")
+
+
+def _add_measures(sheet: Sheet, sides: Sides, judges: Judges, key: np.random.SeedSequence) -> None:
+    """Add the measures that fit no model, and the means over some of them."""
+    tenths = without_tenths(sides, fold_in(key, "jackknife"))
+    draws = fold_in(key, "marginals")
+    without: dict[str, list[float]] = {}
+    last = [measure for measure in MEASURES if measure.family == "resemblance"][-1]
+    for measure in MEASURES:
+        found = _replicates(measure, sides, tenths, draws)
+
+        def interval(value: float, found: list[float] = found, most: float = measure.most) -> Band:
+            return jackknife(value, found, most)
+
+        def note(measure: Measure = measure) -> str:
+            return measure.note(sides.tables, *sides.value)
+
+        def compute(real: str, other: str, measure: Measure = measure) -> float:
+            return measure.compute(sides.tables, real, other, draws)
+
+        done = sheet.add(
+            measure.name, measure.family, sides, compute, measure.better, measure.unit,
+            measure.source, note=note, interval=interval,
+        )  # fmt: skip
+        if done:
+            without[measure.name] = found
+        if measure is last:
+            _add_resemblances(sheet, sides, judges, without)
+
+
+def _replicates(
+    measure: Measure, sides: Sides, tenths: list[Aligned], draws: np.random.SeedSequence
+) -> list[float]:
+    """The value without each tenth of the rows; empty where that is slow or not defined."""
+    if not measure.spread:
+        return []
+    try:
+        return [measure.compute(less, *sides.value, draws) for less in tenths]
+    except InputError:
+        return []
+
+
+def _add_resemblances(
+    sheet: Sheet, sides: Sides, judges: Judges, without: dict[str, list[float]]
+) -> None:
+    """Add the two papers' means over parts; a part that does not apply is named."""
+    parts = {part.name: part for part in sheet.parts}
+    probe = Sheet([], [])
+    add_discriminability(probe, sides, judges)
+    for part in probe.parts[:1]:
+        if part.name == "propensity":
+            parts[part.name] = part
+            without[part.name] = propensities_without(judges.of(*sides.value))
+    for source, names in (("SiloFuse", SILOFUSE_PARTS), ("DP-TLDM", DP_TLDM_PARTS)):
+        there = [parts[name] for name in names if name in parts]
+        lacking = [name for name in names if name not in parts]
+        note = f"the mean of {', '.join(names)}"
+        if lacking:
+            note = f"NOT the whole: without {', '.join(lacking)}, which could not be measured"
+        value = float(np.mean([part.value for part in there]))
+        replicates = [without[part.name] for part in there]
+        band = None
+        if all(replicates):
+            band = jackknife(value, np.mean(replicates, axis=0).tolist(), 100.0)
+        sheet.parts.append(Score(
+            f"resemblance ({source})", "resemblance", value,
+            _mean_of([part.ceiling for part in there]), _mean_of([part.floor for part in there]),
+            "higher", "of 100", there[0].source.split("; ")[source == "DP-TLDM"], note,
+            band, JACKKNIFE if band else "",
+        ))  # fmt: skip
+
+
+def _mean_of(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
+
+
+def _scores(sheet: Sheet, sides: Sides, judges: Judges, settings: ScoreSettings) -> Scores:
+    judge = judges.by_pair[sides.value]
+    return Scores(
+        tuple(sheet.parts),
+        tuple(sheet.gaps),
+        settings,
+        column_looks(sides.tables, *sides.value),
+        association_look(sides.tables, *sides.value),
+        () if isinstance(judge, InputError) else judge.telling,
+    )
