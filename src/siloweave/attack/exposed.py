@@ -130,7 +130,8 @@ def _squares(
     different = np.zeros((len(numbers), len(other_numbers)), dtype=np.uint16)
     for mine, other in zip(codes, other_codes, strict=True):
         different += mine[:, None] != other[None, :]
-    squares: Floats = 2.0 * different
+    squares = different.astype(np.float64)
+    squares *= 2
     for mine, other in zip(numbers.T, other_numbers.T, strict=True):
         apart = mine[:, None] - other[None, :]
         apart *= apart
