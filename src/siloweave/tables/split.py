@@ -22,7 +22,8 @@ __all__ = ["clusters", "iid", "label_skew", "split_rows", "synth_fs"]
 
 Rows = NDArray[np.int64]
 _ITERATIONS = 12  # of subspace iteration; the plane is settled long before
-_COPIES = 0.01  # more of one row are placed as one: neighbours that are all alike never settle
+_COPIES = 0.01  # with more of one row, all are moved by a hair: equal neighbours never settle
+_HAIR = 1e-3  # codes
 _WAYS = ("iid", "clusters", "label_skew")
 
 
@@ -108,9 +109,11 @@ def clusters(codes: Codes, parties: int, *, key: Key, method: str = "umap") -> l
         parties: K, from 1 to the number of rows.
         key: Random key.
         method: ``umap``: UMAP of the codes to 2-D (15 neighbours, minimum distance 0.1),
-            as in the paper; needs the extra ``umap``. Copies of one row are placed together
-            where they are more than a hundredth of all. ``pca``: two principal components of the
-            one-hot codes, a plain fallback whose clusters differ from the paper's.
+            as in the paper; needs the extra ``umap``. Where copies of one row are more than a
+            hundredth of all, every row is first moved by a hair, or the search for neighbours
+            would never settle; a crowd of copies then spreads over several clusters. ``pca``: two
+            principal components of the one-hot codes, a plain fallback whose clusters differ from
+            the paper's, and in which copies stay together.
 
     Returns:
         K ascending arrays of row positions, none empty; together every row once.
@@ -262,13 +265,16 @@ def _umap_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
     )
     if len(rows) <= 3:
         return rows
+    crowded = _most_copies(rows) > _COPIES * len(rows)
+    if crowded:
+        rows += _HAIR * generator(fold_in(key, "hair")).random(rows.shape)
     umap = import_module("umap").UMAP(
         n_components=2,
         n_neighbors=min(15, len(rows) - 1),
         min_dist=0.1,
         random_state=_state(key),
         n_jobs=1,
-        unique=_most_copies(rows) > _COPIES * len(rows),
+        init="pca" if crowded else "spectral",  # a crowd is an island; islands have no spectrum
     )
     plane: NDArray[np.float64] = umap.fit_transform(rows).astype(np.float64)
     return plane
