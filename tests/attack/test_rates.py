@@ -77,11 +77,23 @@ def test_curve_is_that_of_scikit_learn(ties):
     for asked in (0.0, 0.001, 0.01, 0.1, 0.5, 1.0):
         best = np.flatnonzero(fpr <= asked)[-1]
         found = curve.tpr_at(asked)
-        assert found.tpr.value == pytest.approx(tpr[best])
         assert found.fpr.value <= asked
-        assert np.mean(members >= found.threshold) == pytest.approx(tpr[best])
+        sure, tied = (f(members, found.threshold).mean() for f in (np.greater, np.equal))
+        assert sure - 1e-9 <= found.tpr.value <= sure + tied + 1e-9
+        if not ties:
+            assert found.tpr.value == pytest.approx(tpr[best])
     assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(curve.auc.value)
     assert len(curve.fpr) <= len(thresholds)
+
+
+def test_among_equal_scores_chance_decides():
+    """One of four equal others may be called a member, so one in four of equal members is."""
+    curve = rates.roc([3.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+    found = curve.tpr_at(1 / 8)
+    assert found.tpr.value == pytest.approx(1 / 3 + 2 / 3 / 4)
+    assert (found.fpr.value, found.threshold) == (1 / 8, 1.0)
+    assert curve.tpr_at(0).tpr.value == pytest.approx(1 / 3)
+    assert curve.tpr_at(0).threshold == 3.0
 
 
 def test_area_covers_its_true_value_as_often_as_it_says():

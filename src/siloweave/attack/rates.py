@@ -80,7 +80,8 @@ class Operating(msgspec.Struct, frozen=True):
 
     Attributes:
         asked: The largest false positive rate that was allowed.
-        threshold: Scores at or above it are called members; infinite where none is.
+        threshold: Scores above it are called members, and of those equal to it as many as `asked`
+            allows; infinite where none is.
         tpr: Share of members found.
         fpr: Share of others called members, at most `asked`.
         chance: The mean share found by scores that know nothing, at this many false positives.
@@ -117,6 +118,7 @@ class Roc(msgspec.Struct, frozen=True):
     def tpr_at(self, fpr: float) -> Operating:
         """Return the best point with at most this false positive rate.
 
+        Among rows of equal score some are called members by chance, as many as the rate allows.
         Intervals are Clopper and Pearson's at the threshold found; that the same others set the
         threshold is what `Operating.chance` allows for.
 
@@ -130,12 +132,16 @@ class Roc(msgspec.Struct, frozen=True):
             raise InputError(f"fpr={fpr!r} must be between 0 and 1")
         allowed = nextafter(fpr, 1)
         place = int(np.searchsorted(np.asarray(self.fpr), allowed, side="right")) - 1
-        found, called = round(self.tpr[place] * self.members), round(self.fpr[place] * self.others)
+        found, called, threshold = self.tpr[place], self.fpr[place], self.thresholds[place]
+        if place + 1 < len(self.fpr) and self.tpr[place + 1] > found:  # equal scores on both sides
+            part = (fpr - called) / (self.fpr[place + 1] - called)
+            found, called = found + part * (self.tpr[place + 1] - found), fpr
+            threshold = self.thresholds[place + 1] if part > 0 else threshold
         return Operating(
             fpr,
-            self.thresholds[place],
-            clopper_pearson(found, self.members, self.confidence),
-            clopper_pearson(called, self.others, self.confidence),
+            threshold,
+            clopper_pearson(found * self.members, self.members, self.confidence),
+            clopper_pearson(called * self.others, self.others, self.confidence),
             min(1.0, (int(allowed * self.others) + 1) / (self.others + 1)),
         )
 
@@ -211,14 +217,14 @@ def wilson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
     return Rate(value, max(0.0, value - error), min(1.0, value + error), successes, trials)
 
 
-def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> Rate:
+def clopper_pearson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
     """Estimate a rate with its exact interval; the value is the share.
 
     Clopper, C.J. and Pearson, E.S. (1934), "The use of confidence or fiducial limits illustrated in
     the case of the binomial", Biometrika 26(4).
 
     Args:
-        successes: How often it succeeded.
+        successes: How often it succeeded; may be a mean, where chance decides between ties.
         trials: How often it was tried, more than 0.
         confidence: At least this coverage, in (0, 1).
 

@@ -1,0 +1,350 @@
+"""Every attack without shadow models, in one call."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.attack.inference import inference
+from siloweave.attack.linkability import linkability
+from siloweave.attack.membership import membership, membership_part
+from siloweave.attack.neighbours import space
+from siloweave.attack.ordinals import Ordinals, ordinals, row_ids
+from siloweave.attack.results import ClosestRecords, Membership, Part, Risks, WorstRecord
+from siloweave.attack.singling_out import singling_out
+from siloweave.attack.worst import closest_records, worst_record
+from siloweave.errors import DataError, InputError
+from siloweave.tables.aligned import Aligned, align
+from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.schema import Schema
+
+__all__ = ["ATTACKS", "FEWEST", "Known", "Progress", "attack", "shared_rows"]
+
+ATTACKS = (
+    "singling_out",
+    "linkability",
+    "inference",
+    "membership",
+    "worst_record",
+    "closest_records",
+)
+"""What `attack` can measure."""
+
+FEWEST = 10
+"""Rows that each table must have."""
+
+Known = Sequence[str] | tuple[Sequence[str], Sequence[str]]
+"""Columns that an attacker knows, or the two sets of them that linkability tries to join."""
+
+Progress = Callable[[str, float], None]
+"""Called with a text and the share that is done."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What every attack reads."""
+
+    tables: Aligned
+    values: Ordinals
+    asked: int
+    sides: tuple[tuple[str, ...], tuple[str, ...]]
+    secrets: tuple[str, ...]
+    key: Key
+    confidence: float
+
+    @cached_property
+    def targets(self) -> dict[str, Ints]:
+        """Which rows of training and control are attacked."""
+        drawn = {}
+        for table in ("train", "control"):
+            rng = generator(fold_in(self.key, "targets", table))
+            drawn[table] = np.sort(rng.permutation(self.tables.num_rows[table])[: self.asked])
+        return drawn
+
+
+@dataclass(eq=False)
+class _Found:
+    """What attacks have found so far."""
+
+    parts: list[Part]
+    memberships: tuple[Membership, ...]
+    worst: WorstRecord | None
+    closest: ClosestRecords | None
+    not_measured: dict[str, str]
+
+
+def attack(
+    train: Any,
+    synthetic: Any,
+    *,
+    control: Any,
+    schema: Schema | None = None,
+    targets: int = 1000,
+    attacks: Sequence[str] | None = None,
+    known: Known | None = None,
+    secret: str | Sequence[str] | None = None,
+    seed: int = 0,
+    allow_overlap: bool = False,
+    confidence: float = 0.95,
+    progress: Progress = lambda text, done: None,
+) -> Risks:
+    """Attack a synthetic table with every attack that needs no shadow models.
+
+    A risk says how much better an attack does on training rows than on control rows: rows of the
+    same population that the generator never saw. Without these a good generator would look like a
+    leaking one, because what it has learnt about everybody helps to guess about anybody.
+
+    Whether control rows are also training rows cannot be seen from tables alone, for equal rows
+    may belong to different people. It is judged by numbers: among rows of one population a
+    control row has a twin in training about as often as a training row has another one. Where it
+    has one more often by a hundredth of all rows, and by five standard errors, this is refused.
+
+    Args:
+        train: Rows that the generator was fitted to: a `Table`, frame or path.
+        synthetic: Rows that it made.
+        control: Rows of the same population that it never saw, as many as `train` if possible.
+        schema: Kinds of columns; read from `train` if not given.
+        targets: How many rows, or predicates, each attack tries; all rows where there are fewer.
+        attacks: Which of `ATTACKS`; all if not given.
+        known: Columns the attacker knows, or two sets of these to link. If not given, all; these
+            are linked by every second column.
+        secret: Columns that the attacker guesses, from the other known ones; all if not given.
+        seed: Of every draw: the same seed gives the same numbers.
+        allow_overlap: Whether to go on if control rows seem to be training rows.
+        confidence: Of every interval, in (0, 1).
+        progress: Called with a text and the share that is done.
+
+    Returns:
+        Risks with intervals; what could not be measured is listed with the reason.
+
+    Raises:
+        SchemaError: Tables have different columns, or types that do not go together.
+        DataError: A table has fewer than `FEWEST` rows, a column has no value in one of them, or
+            the control seems to overlap the training rows.
+        InputError: Another argument is outside its bounds or names no column.
+
+    Example:
+        >>> from siloweave.datasets import adult
+        >>> rows = adult()
+        >>> thirds = [rows.take(np.arange(i, 900, 3)) for i in range(3)]
+        >>> risks = attack(thirds[0], thirds[0], control=thirds[2], attacks=["singling_out"])
+        >>> risks.part("singling_out", "univariate").risk > 0.9
+        True
+    """
+    wanted = _wanted(attacks)
+    _check_numbers(targets, confidence)
+    tables = align({"train": train, "synthetic": synthetic, "control": control}, schema)
+    _check_rows(tables)
+    sides, secrets = _sides(tables, known), _secrets(tables, secret)
+    job = _Job(tables, ordinals(tables), targets, sides, secrets, seed, confidence)
+    notes = (*_notes(tables, targets), *_overlap(job.values, allow_overlap))
+    found = _Found([], (), None, None, {})
+    for place, name in enumerate(wanted):
+        progress(name.replace("_", " "), place / len(wanted))
+        _RUN[name](job, found)
+    progress("done", 1.0)
+    return Risks(
+        tuple(found.parts),
+        found.memberships,
+        found.worst,
+        found.closest,
+        found.not_measured,
+        notes,
+        dict(tables.num_rows),
+        confidence,
+        seed,
+    )
+
+
+def shared_rows(values: Ordinals) -> tuple[int, float, float]:
+    """Count control rows that equal a training row.
+
+    Args:
+        values: Tables ``train`` and ``control``.
+
+    Returns:
+        How many; their share of the control; and the share of training rows that equal another
+        training row, which is the share to expect.
+    """
+    ids = row_ids(values)
+    size = 1 + max(int(found.max()) for found in ids.values())
+    times = np.bincount(ids["train"], minlength=size)
+    found, twins = times[ids["control"]] > 0, times[ids["train"]] > 1
+    return int(found.sum()), float(found.mean()), float(twins.mean())
+
+
+def _singling_out(job: _Job, found: _Found) -> None:
+    for variant in ("univariate", "multivariate"):
+        try:
+            part = singling_out(
+                job.values,
+                "univariate" if variant == "univariate" else "multivariate",
+                attacks=job.asked,
+                key=job.key,
+                confidence=job.confidence,
+            )
+        except InputError as error:
+            found.not_measured[f"singling_out ({variant})"] = str(error)
+        else:
+            found.parts.append(part)
+
+
+def _linkability(job: _Job, found: _Found) -> None:
+    left, right = job.sides
+    if not left or not right:
+        found.not_measured["linkability"] = "it needs two known columns or more"
+        return
+    one, two = (space(job.tables, "gower", side) for side in (left, right))
+    found.parts += linkability(one, two, job.targets, confidence=job.confidence)
+
+
+def _inference(job: _Job, found: _Found) -> None:
+    known = [name for side in job.sides for name in side]
+    secrets = []
+    for name in job.secrets:
+        if not set(known) - {name}:
+            found.not_measured[f"inference ({name})"] = "no other column is known"
+        elif _constant(job.values, name):
+            found.not_measured[f"inference ({name})"] = "it has the same value in every row"
+        else:
+            secrets.append(name)
+    if secrets:
+        within = space(job.tables, "gower", known)
+        found.parts += inference(
+            job.tables, within, secrets, job.targets, confidence=job.confidence
+        )
+
+
+def _membership(job: _Job, found: _Found) -> None:
+    reference = np.setdiff1d(np.arange(job.tables.num_rows["control"]), job.targets["control"])
+    if len(reference) < FEWEST:
+        reference = reference[:0]
+        found.not_measured["membership (density ratio)"] = (
+            f"it needs {FEWEST} control rows or more that are not attacked themselves"
+        )
+    found.memberships = membership(
+        job.tables, job.targets, reference, key=job.key, confidence=job.confidence
+    )
+    found.parts += map(membership_part, found.memberships)
+
+
+def _worst_record(job: _Job, found: _Found) -> None:
+    found.worst = worst_record(job.values, found.memberships, job.targets["train"], job.confidence)
+
+
+def _closest_records(job: _Job, found: _Found) -> None:
+    found.closest = closest_records(job.tables, job.asked, key=job.key, confidence=job.confidence)
+
+
+_RUN: dict[str, Callable[[_Job, _Found], None]] = {
+    "singling_out": _singling_out,
+    "linkability": _linkability,
+    "inference": _inference,
+    "membership": _membership,
+    "worst_record": _worst_record,
+    "closest_records": _closest_records,
+}
+
+
+def _wanted(attacks: Sequence[str] | None) -> list[str]:
+    if attacks is None:
+        return list(ATTACKS)
+    asked = [attacks] if isinstance(attacks, str) else list(attacks)
+    if not asked or any(name not in ATTACKS for name in asked):
+        raise InputError(f"attacks={attacks!r} must name some of {', '.join(ATTACKS)}")
+    return [name for name in ATTACKS if name in asked]
+
+
+def _check_numbers(targets: int, confidence: float) -> None:
+    if isinstance(targets, bool) or int(targets) != targets or targets < FEWEST:
+        raise InputError(f"targets={targets!r} must be a whole number, {FEWEST} or more")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence={confidence!r} must be between 0 and 1, such as 0.95")
+
+
+def _check_rows(tables: Aligned) -> None:
+    for table, rows in tables.num_rows.items():
+        if rows < FEWEST:
+            raise DataError(
+                f"{table} has {rows} rows; attacks need {FEWEST} or more to say anything"
+            )
+
+
+def _notes(tables: Aligned, targets: int) -> list[str]:
+    notes = [
+        f"{table} has {tables.num_rows[table]} rows, fewer than the {targets} targets asked for; "
+        "all of them are attacked"
+        for table in ("train", "control")
+        if tables.num_rows[table] < targets
+    ]
+    if tables.left_out:
+        notes.append(f"columns of ids are left out: {', '.join(tables.left_out)}")
+    return notes
+
+
+def _overlap(values: Ordinals, allowed: bool) -> list[str]:
+    count, share, expected = shared_rows(values)
+    rows = [values.codes[table].shape[1] for table in ("train", "control")]
+    mean = (expected * rows[0] + share * rows[1]) / sum(rows)
+    error = float(np.sqrt(mean * (1 - mean) * sum(1 / n for n in rows)))
+    text = (
+        f"{count} of {rows[1]} control rows ({share:.1%}) equal a training row; {expected:.1%} of "
+        "training rows equal another one"
+    )
+    if share - expected <= max(0.01, 5 * error):
+        return [text] if count else []
+    if not allowed:
+        raise DataError(
+            f"control overlaps train: {text}. Take a control that the generator never saw, or "
+            "pass allow_overlap=True to go on with risks that are too low"
+        )
+    return [f"control overlaps train, so risks are too low: {text}"]
+
+
+def _sides(tables: Aligned, known: Known | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if isinstance(known, str):
+        known = [known]
+    if known is None:
+        return tables.names[::2], tables.names[1::2]
+    if any(not isinstance(item, str) for item in known):
+        if len(known) != 2 or any(isinstance(item, str) for item in known):
+            raise InputError("known must be a list of columns, or two lists of columns")
+        sides = (tuple(known[0]), tuple(known[1]))
+    else:
+        names = tuple(str(item) for item in known)
+        sides = (names[::2], names[1::2])
+    every = [name for side in sides for name in side]
+    if not every or len(set(every)) < len(every):
+        raise InputError(f"known={known!r} must name columns, each of them once")
+    for name in every:
+        _column(tables, name, "known")
+    return sides
+
+
+def _secrets(tables: Aligned, secret: str | Sequence[str] | None) -> tuple[str, ...]:
+    if secret is None:
+        return tables.names
+    names = (secret,) if isinstance(secret, str) else tuple(dict.fromkeys(secret))
+    if not names:
+        raise InputError("secret is empty; name a column, or leave it out to guess all of them")
+    for name in names:
+        _column(tables, name, "secret")
+    return names
+
+
+def _column(tables: Aligned, name: str, argument: str) -> None:
+    if name in tables.left_out:
+        raise InputError(f"{argument}={name!r} holds ids, which are not compared")
+    if name not in tables.names:
+        raise InputError(f"{argument}={name!r} is no column; choose from {', '.join(tables.names)}")
+
+
+def _constant(values: Ordinals, name: str) -> bool:
+    column = values.names.index(name)
+    first = values.codes["train"][column, 0]
+    return all(bool((codes[column] == first).all()) for codes in values.codes.values())

@@ -1,0 +1,330 @@
+"""What attacks found: frozen values with intervals, in words and as JSON."""
+
+from typing import Any
+
+import msgspec
+
+from siloweave.attack.rates import (
+    AboveAll,
+    Operating,
+    Rate,
+    Roc,
+    ThresholdRisk,
+    privacy_risk,
+    wilson,
+)
+from siloweave.errors import InputError
+
+__all__ = [
+    "ClosestRecords",
+    "Copies",
+    "Histogram",
+    "Membership",
+    "Part",
+    "Risks",
+    "WorstRecord",
+    "compared",
+]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One attack against training rows, and the same against control rows.
+
+    Attributes:
+        attack: Its name, such as ``linkability``.
+        variant: Which form of it, such as ``multivariate`` or a secret column.
+        risk: (train - control) / (1 - control), cut to [0, 1]; 2 * accuracy - 1 for membership.
+        low: Lower end of its interval.
+        high: Upper end.
+        train: Success on training rows. Membership: members that are found.
+        control: Success on control rows. Membership: others called members.
+        baseline: Success of guessing at random on training rows.
+        attacks: How many guesses were made on training rows.
+        note: What limits the number; empty if nothing.
+    """
+
+    attack: str
+    variant: str
+    risk: float
+    low: float
+    high: float
+    train: Rate
+    control: Rate
+    baseline: Rate
+    attacks: int
+    note: str = ""
+
+    @property
+    def better_than_guessing(self) -> bool:
+        """Whether the attack did better on training rows than random guesses."""
+        return self.train.value > self.baseline.value
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Scores that should tell training rows from control rows.
+
+    Attributes:
+        attack: Its name.
+        roc: The curve, with the area under it.
+        at: Points of the curve at false positive rates of 0.1% and 1%.
+        threshold: Guesses with a threshold from one half of the rows, judged on the other.
+        noise: Risk that attackers who toss coins show at as many test rows, on average, when the
+            best of all membership attacks of this run is taken.
+        above_all: Members whose score is above every other's.
+    """
+
+    attack: str
+    roc: Roc
+    at: tuple[Operating, ...]
+    threshold: ThresholdRisk
+    noise: float
+    above_all: AboveAll
+
+
+class Copies(msgspec.Struct, frozen=True):
+    """Rows that the synthetic table holds exactly.
+
+    Attributes:
+        rows: ``all``, or ``once`` for rows that occur once in training and control together.
+        train: Share of the training rows that it holds.
+        control: Share of the control rows that it holds.
+        risk: (train - control) / (1 - control), with its interval.
+        low: Lower end.
+        high: Upper end.
+        p_value: Chance of so many more training rows if neither kind were favoured (Fisher).
+    """
+
+    rows: str
+    train: Rate
+    control: Rate
+    risk: float
+    low: float
+    high: float
+    p_value: float
+
+
+class WorstRecord(msgspec.Struct, frozen=True):
+    """Whether any training row is given away, whatever the mean over rows.
+
+    Attributes:
+        caught: Whether some measure is too unlikely to be chance, all measures allowed for.
+        p_value: The smallest chance, times the number of measures (Bonferroni), at most 1.
+        measures: How many measures there are.
+        by: The measure with the smallest chance.
+        copies: Exact copies, of all rows and of rows that occur once.
+        rows: Places of up to ten training rows that are copied or closest; for the owner only.
+    """
+
+    caught: bool
+    p_value: float
+    measures: int
+    by: str
+    copies: tuple[Copies, ...]
+    rows: tuple[int, ...]
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Counts between edges, one edge more than counts; the last bin holds its right edge."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+class ClosestRecords(msgspec.Struct, frozen=True):
+    """Gower distance from synthetic rows to the closest real one.
+
+    Attributes:
+        to_train: Distances to the closest training row.
+        to_control: Distances to the closest of as many control rows, over the same edges.
+        closer_to_train: Share of synthetic rows closer to training rows, ties counting half; 0.5
+            where nothing was learnt by heart.
+        median_to_train: The median distance.
+        median_to_control: The median distance.
+        rows: How many rows of each kind were compared with.
+    """
+
+    to_train: Histogram
+    to_control: Histogram
+    closer_to_train: Rate
+    median_to_train: float
+    median_to_control: float
+    rows: int
+
+
+class Risks(msgspec.Struct, frozen=True):
+    """What attackers without shadow models gain from a synthetic table.
+
+    Attributes:
+        parts: One line an attack and variant.
+        memberships: Membership attacks with their curves.
+        worst: The worst record; nothing if it was not asked for.
+        closest: Distances to the closest record; nothing if they were not asked for.
+        not_measured: Attack, and why it could not be made.
+        notes: What holds for the whole run.
+        rows: Of each table.
+        confidence: Of every interval, each on its own; `worst` allows for all its measures.
+        seed: Of every draw.
+    """
+
+    parts: tuple[Part, ...]
+    memberships: tuple[Membership, ...]
+    worst: WorstRecord | None
+    closest: ClosestRecords | None
+    not_measured: dict[str, str]
+    notes: tuple[str, ...]
+    rows: dict[str, int]
+    confidence: float
+    seed: int
+
+    def part(self, attack: str, variant: str | None = None) -> Part:
+        """Return a part by its attack, and its variant where there is more than one.
+
+        Raises:
+            InputError: There is none, or more than one.
+        """
+        found = [p for p in self.parts if p.attack == attack and variant in (None, p.variant)]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(f"{p.attack} ({p.variant})" for p in found or self.parts)
+        many = "more than one part" if found else "no part"
+        reason = self.not_measured.get(attack)
+        said = f"not measured: {reason}" if reason else f"there is {many}; choose from {known}"
+        raise InputError(f"attack={attack!r}, variant={variant!r}: {said}")
+
+    def membership(self, attack: str) -> Membership:
+        """Return a membership attack by its name.
+
+        Raises:
+            InputError: There is none.
+        """
+        for found in self.memberships:
+            if found.attack == attack:
+                return found
+        known = ", ".join(m.attack for m in self.memberships) or "none"
+        raise InputError(f"attack={attack!r} is no membership attack of these: {known}")
+
+    @property
+    def highest(self) -> Part:
+        """The part with the highest risk.
+
+        Raises:
+            InputError: Nothing was measured.
+        """
+        if not self.parts:
+            raise InputError("no attack could be made; see not_measured")
+        return max(self.parts, key=lambda p: p.risk)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    def to_json(self) -> str:
+        """Return everything as JSON; an infinite threshold becomes null."""
+        return msgspec.json.encode(self).decode()
+
+    def __str__(self) -> str:
+        lines = [_HEADER, *map(_line, self.parts)]
+        lines += _membership_lines(self.memberships)
+        if self.worst is not None:
+            lines += _worst_lines(self.worst)
+        if self.closest is not None:
+            lines.append(_closest_line(self.closest))
+        lines += [f"not measured: {name}: {why}" for name, why in self.not_measured.items()]
+        alarms = len(self.parts) * (1 - self.confidence) / 2
+        lines.append(
+            f"Each interval is a {self.confidence:.0%} one on its own: if nothing leaked, about "
+            f"{alarms:.1f} of these {len(self.parts)} would still not reach down to 0."
+        )
+        return "\n".join([*lines, *self.notes])
+
+
+def compared(
+    attack: str,
+    variant: str,
+    train: tuple[float, float],
+    control: tuple[float, float],
+    baseline: tuple[float, float],
+    *,
+    attacks: int,
+    note: str = "",
+    confidence: float = 0.95,
+) -> Part:
+    """Make a part from successes and trials on training rows, control rows, and by guessing.
+
+    Raises:
+        InputError: A number of trials is not positive, or of successes not within it.
+    """
+    risk = privacy_risk(train, control, confidence)
+    guess = wilson(*baseline, confidence)
+    notes = [note] if note else []
+    if risk.train.value <= guess.value:
+        notes.append("no better than guessing at random, so it says nothing about the rows")
+    if control[0] >= control[1]:
+        notes.append("it always succeeds on control rows, so no excess can be measured")
+    return Part(
+        attack,
+        variant,
+        risk.value,
+        risk.low,
+        risk.high,
+        risk.train,
+        risk.control,
+        guess,
+        attacks,
+        "; ".join(notes),
+    )
+
+
+_HEADER = (
+    f"{'attack':<18}{'variant':<20}{'risk':>6}  {'interval':<14}"
+    f"{'train':>7}{'control':>9}{'guess':>7}{'tries':>7}"
+)
+
+
+def _line(part: Part) -> str:
+    line = (
+        f"{part.attack:<18}{part.variant[:19]:<20}{part.risk:>6.3f}  "
+        f"{f'{part.low:.3f}-{part.high:.3f}':<14}"
+        f"{part.train.value:>7.3f}{part.control.value:>9.3f}{part.baseline.value:>7.3f}"
+        f"{part.attacks:>7}"
+    )
+    return f"{line}  {part.note}".rstrip()
+
+
+def _membership_lines(found: tuple[Membership, ...]) -> list[str]:
+    lines = []
+    for item in found:
+        auc = item.roc.auc
+        points = ", ".join(
+            f"TPR {p.tpr.value:.3f} ({p.tpr.low:.3f}-{p.tpr.high:.3f}) at FPR {p.asked:.1%}"
+            for p in item.at
+        )
+        lines.append(
+            f"{item.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), {points}; risk "
+            f"{item.threshold.risk:.3f} on {item.threshold.test_sets} test rows, where coins show "
+            f"{item.noise:.3f}; {item.above_all.count} members above all others"
+        )
+    return lines
+
+
+def _worst_lines(worst: WorstRecord) -> list[str]:
+    said = "given away" if worst.caught else "not told from chance"
+    chance = f"p = {worst.p_value:.2g} over {worst.measures} measures, by {worst.by}"
+    lines = [f"worst record: {said} ({chance})"]
+    for item in worst.copies:
+        which = "rows that occur once" if item.rows == "once" else "all rows"
+        lines.append(
+            f"copies of {which}: {item.train.successes:.0f} of {item.train.trials:.0f} training "
+            f"rows, {item.control.successes:.0f} of {item.control.trials:.0f} control rows"
+        )
+    return lines
+
+
+def _closest_line(closest: ClosestRecords) -> str:
+    rate = closest.closer_to_train
+    return (
+        f"distance to closest record: median {closest.median_to_train:.4f} to training rows, "
+        f"{closest.median_to_control:.4f} to control rows; {rate.value:.1%} "
+        f"({rate.low:.1%}-{rate.high:.1%}) are closer to training rows, 50% if nothing is copied"
+    )
