@@ -4,7 +4,27 @@ Every number here is computed from real rows and nobody pays for it: it is the o
 to publish.
 """
 
+from siloweave.evaluate.dependence import associations
+from siloweave.evaluate.discriminate import Discriminator, discriminate
+from siloweave.evaluate.distances import (
+    average_jsd,
+    average_wasserstein,
+    marginal_error,
+    marginal_tvd,
+)
 from siloweave.evaluate.likelihood import DensitySource, negative_log_likelihood
+from siloweave.evaluate.misclassification import svm_misclassification
+from siloweave.evaluate.predictive import utility_ratio
+from siloweave.evaluate.quoted import column_pair_trends, column_shapes
+from siloweave.evaluate.scores import NotMeasured, Score, Scores
+from siloweave.evaluate.scoring import score
+from siloweave.evaluate.similarity import (
+    column_similarity,
+    correlation_similarity,
+    jensen_shannon_similarity,
+    kolmogorov_smirnov_similarity,
+    statistical_similarity,
+)
 from siloweave.evaluate.utility import train_on_synthetic
 from siloweave.evaluate.workload import (
     MarginalSource,
@@ -16,11 +36,31 @@ from siloweave.evaluate.workload import (
 
 __all__ = [
     "DensitySource",
+    "Discriminator",
     "MarginalSource",
+    "NotMeasured",
+    "Score",
+    "Scores",
     "WorkloadError",
+    "associations",
+    "average_jsd",
+    "average_wasserstein",
+    "column_pair_trends",
+    "column_shapes",
+    "column_similarity",
+    "correlation_similarity",
+    "discriminate",
+    "jensen_shannon_similarity",
+    "kolmogorov_smirnov_similarity",
+    "marginal_error",
+    "marginal_tvd",
     "negative_log_likelihood",
+    "score",
+    "statistical_similarity",
+    "svm_misclassification",
     "train_on_synthetic",
     "tvd",
+    "utility_ratio",
     "workload_error",
     "workload_errors",
 ]

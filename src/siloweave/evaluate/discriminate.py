@@ -6,7 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.evaluate.boosting import classifier, each, features, folds_of, one_thread, pick
+from siloweave.evaluate.boosting import (
+    LONG,
+    classifier,
+    each,
+    features,
+    folds_of,
+    one_thread,
+    pick,
+)
 from siloweave.evaluate.shares import require_tables
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import Key, fold_in, generator
@@ -25,12 +33,14 @@ class Discriminator:
         truth: Per row used, 1 where it is synthetic; int64, half of them.
         probability: Per row, the probability of being synthetic that a classifier gave which had
             not seen the row; float64.
+        fold: Per row, the fold in which it was scored; int64.
         telling: Per column, how much area under the curve is lost when its values are shuffled
             among the rows of one fold; the most telling first. Empty unless asked for.
     """
 
     truth: NDArray[np.int64]
     probability: Floats
+    fold: NDArray[np.int64]
     telling: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -45,6 +55,12 @@ class Discriminator:
         Below 1/2 rows stand in both tables: the classifier has seen the twin with the other label.
         """
         return area(self.truth, self.probability)
+
+    @property
+    def per_fold(self) -> tuple["Discriminator", ...]:
+        """The same for the rows of each fold alone."""
+        kept = [self.fold == fold for fold in np.unique(self.fold)]
+        return tuple(Discriminator(self.truth[k], self.probability[k], self.fold[k]) for k in kept)
 
 
 def area(truth: NDArray[np.int64], score: Floats) -> float:
@@ -105,17 +121,17 @@ def discriminate(
     X, y = np.concatenate(parts), np.repeat([0, 1], count)
     halves = [folds_of(count, FOLDS, fold_in(key, "folds", i)) for i in range(2)]
     folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
-    probability = np.zeros(2 * count)
+    probability, place = np.zeros(2 * count), np.zeros(2 * count, dtype=np.int64)
     found: tuple[tuple[str, float], ...] = ()
     for i, fold in enumerate(folds):
-        seen = each(folds, i)
-        model = classifier(X[seen], y[seen], fold_in(key, "fit", i))
+        seen, place[fold] = each(folds, i), i
+        model = classifier(X[seen], y[seen], fold_in(key, "fit", i), LONG)
         with one_thread():
             probability[fold] = model.predict_proba(X[fold])[:, 1]
             if telling and i == 0:
                 lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
                 found = tuple(sorted(zip(tables.names, lost, strict=True), key=lambda c: -c[1]))
-    return Discriminator(y, probability, found)
+    return Discriminator(y, probability, place, found)
 
 
 def _lost_area(model: object, X: Floats, y: NDArray[np.int64], key: Key) -> list[float]:

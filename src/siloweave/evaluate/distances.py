@@ -46,7 +46,7 @@ def average_jsd(tables: Aligned, real: str, synthetic: str) -> float:
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"c": (np.array(["a", "b"], dtype=object), None)})
+        >>> one = Table.from_columns({"c": (np.array([True, False]), None)})
         >>> average_jsd(align({"real": one, "synthetic": one}), "real", "synthetic")
         0.0
     """

@@ -1,19 +1,20 @@
 """Scores that need fitted models: propensity, discriminability, utility, misclassification."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.evaluate.discriminate import Discriminator, area, discriminate
+from siloweave.evaluate.discriminate import Discriminator, discriminate
 from siloweave.evaluate.measures import DP_TLDM, OF_100, SILOFUSE
 from siloweave.evaluate.misclassification import svm_misclassification
 from siloweave.evaluate.predictive import Utilities, utilities
 from siloweave.evaluate.scores import NotMeasured
-from siloweave.evaluate.sides import GROUPS, Sheet, Sides, jackknife
-from siloweave.tables.keys import Key, fold_in
+from siloweave.evaluate.sides import OVER_FOLDS, Band, Sheet, Sides, over_folds
+from siloweave.tables.keys import Key
 
-__all__ = ["Judges", "add_discriminability", "add_misclassification", "add_utility"]
+__all__ = ["Judges", "add_discriminability", "add_misclassification", "add_utility", "fit_judges"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,39 +54,30 @@ def fit_judges(sides: Sides, key: Key, max_rows: int) -> Judges:
     return Judges(found)
 
 
-def propensities_without(judge: Discriminator) -> list[float]:
-    """Propensity, in percent, without each tenth of the rows."""
-    groups = np.arange(len(judge.truth)) % GROUPS
-    apart = np.abs(judge.probability - 0.5)
-    return [100.0 * (1.0 - float(apart[groups != g].mean())) for g in range(GROUPS)]
-
-
-def _areas_without(judge: Discriminator) -> list[float]:
-    groups = np.arange(len(judge.truth)) % GROUPS
-    kept = [groups != g for g in range(GROUPS)]
-    return [area(judge.truth[rows], judge.probability[rows]) for rows in kept]
-
-
 def add_discriminability(sheet: Sheet, sides: Sides, judges: Judges) -> None:
     """Add propensity and the discriminator's area under the curve."""
     family = "discriminability"
-    enough = min(sides.tables.num_rows[name] for name in sides.value) >= 2 * GROUPS
+
+    def band(value: float, of: Callable[[Discriminator], float], most: float) -> Band:
+        return over_folds(value, [of(fold) for fold in judges.of(*sides.value).per_fold], most)
+
     sheet.add(
-        "propensity", family, sides, lambda a, b: 100.0 * judges.of(a, b).propensity,
+        "propensity", family, sides, lambda a, b: propensity(judges.of(a, b)),
         "higher", OF_100, f"{SILOFUSE}; {DP_TLDM}",
-        note=lambda: "50 where the trees are always sure and 100 where they never lean either way",
-        interval=lambda value: jackknife(
-            value, propensities_without(judges.of(*sides.value)) if enough else [], 100.0
-        ),
+        note=lambda: "50 where the trees are always sure, 100 where they never lean either way",
+        interval=lambda value: band(value, propensity, 100.0), interval_by=OVER_FOLDS,
     )  # fmt: skip
     sheet.add(
         "discriminator AUC", family, sides, lambda a, b: judges.of(a, b).auc,
         "lower", "0 to 1", "Lopez-Paz and Oquab, ICLR 2017",
         note=lambda: "0.5 where rows cannot be told apart; below 0.5 rows stand in both tables",
-        interval=lambda value: jackknife(
-            value, _areas_without(judges.of(*sides.value)) if enough else [], 1.0
-        ),
+        interval=lambda value: band(value, lambda judge: judge.auc, 1.0), interval_by=OVER_FOLDS,
     )  # fmt: skip
+
+
+def propensity(judge: Discriminator) -> float:
+    """Propensity in percent."""
+    return 100.0 * judge.propensity
 
 
 def add_utility(sheet: Sheet, sides: Sides, target: str | None, key: Key, max_rows: int) -> None:
@@ -166,9 +158,7 @@ def add_misclassification(sheet: Sheet, sides: Sides, target: str | None, key: K
     targets = (target,) if alone and target is not None else None
 
     def compute(real: str, other: str) -> float:
-        return svm_misclassification(
-            tables, sides.base, other, key=fold_in(key, "svm"), targets=targets
-        )
+        return svm_misclassification(tables, sides.base, other, key=key, targets=targets)
 
     which = f"of {target!r}" if alone else "mean over categorical columns"
     sheet.add(

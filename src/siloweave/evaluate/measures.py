@@ -8,7 +8,7 @@ from siloweave.evaluate.scores import Better
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import Key
 
-__all__ = ["DP_TLDM", "MEASURES", "SILOFUSE", "Measure"]
+__all__ = ["MEASURES", "Measure"]
 
 SILOFUSE = "SiloFuse, ICDE 2024"
 DP_TLDM = "DP-TLDM, 2024"
@@ -86,6 +86,7 @@ def _without_categories(tables: Aligned, real: str, synthetic: str) -> str:
     return "over numeric columns only; categories have no order" if tables.categorical else ""
 
 
+# In the order in which they are shown.
 MEASURES = (
     _part("column similarity", similarity.column_similarity, f"{SILOFUSE}; {DP_TLDM}"),
     _part("correlation similarity", similarity.correlation_similarity, f"{SILOFUSE}; {DP_TLDM}"),

@@ -37,14 +37,22 @@ def add_likelihood(
     if not np.isfinite(value):
         sheet.gaps.append(NotMeasured(NAME, "; ".join(str(w.message) for w in caught)))
         return
-    note = "of the holdout rows" if holdout is not None else (
-        "of the rows that the model learnt from, for lack of a holdout: it rewards learning by heart"
-    )  # fmt: skip
-    sheet.parts.append(Score(
-        NAME, "likelihood", value, None, independent_likelihood(seen, rows), "lower", "nats per row",
-        "FLAIM, KDD 2024", f"{note}; no ceiling: nobody knows the true law; the floor is a model of "
-        "independent columns",
-    ))  # fmt: skip
+    note = "of the holdout rows"
+    if holdout is None:
+        note = "of the rows the model learnt from, as there is no holdout: learning by heart pays"
+    sheet.parts.append(
+        Score(
+            NAME,
+            "likelihood",
+            value,
+            None,
+            independent_likelihood(seen, rows),
+            "lower",
+            "nats per row",
+            "FLAIM, KDD 2024",
+            f"{note}; no ceiling, as nobody knows the true law; floor: independent columns",
+        )
+    )
 
 
 def independent_likelihood(seen: Codes, rows: Codes) -> float:

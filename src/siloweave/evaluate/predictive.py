@@ -21,7 +21,7 @@ from siloweave.evaluate.shares import require_tables
 from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.keys import Key, fold_in
 
-__all__ = ["Utilities", "utilities", "utility"]
+__all__ = ["Utilities", "utilities", "utility_ratio"]
 
 FOLDS = 3
 CLASSES = 10
@@ -79,7 +79,7 @@ class Utilities:
         return min(100.0, whole), tuple(per_fold)
 
 
-def utility(
+def utility_ratio(
     tables: Aligned,
     real: str,
     synthetic: str,
@@ -118,7 +118,8 @@ def utility(
         >>> from siloweave.tables import Table, align
         >>> x = np.linspace(0.1, 1, 90)
         >>> one = Table.from_columns({"x": (x, None), "y": (2 * x, None)})
-        >>> utility(align({"real": one, "synthetic": one}), "real", "synthetic", key=0) > 95
+        >>> both = align({"real": one, "synthetic": one})
+        >>> utility_ratio(both, "real", "synthetic", key=0) > 95
         True
     """
     if target is not None:

@@ -7,8 +7,6 @@ publish.
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from siloweave.errors import InputError
 from siloweave.evaluate.learned import (
     Judges,
@@ -16,14 +14,13 @@ from siloweave.evaluate.learned import (
     add_misclassification,
     add_utility,
     fit_judges,
-    propensities_without,
 )
 from siloweave.evaluate.likelihood import DensitySource
 from siloweave.evaluate.looks import association_look, column_looks
-from siloweave.evaluate.measures import MEASURES, Measure
 from siloweave.evaluate.modelled import add_likelihood
-from siloweave.evaluate.scores import Score, Scores, ScoreSettings
-from siloweave.evaluate.sides import JACKKNIFE, Sheet, Sides, jackknife, make_sides, without_tenths
+from siloweave.evaluate.resemblance import add_measures
+from siloweave.evaluate.scores import Scores, ScoreSettings
+from siloweave.evaluate.sides import Sheet, Sides, make_sides
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.codes import Encoder
 from siloweave.tables.keys import fold_in
@@ -32,20 +29,19 @@ from siloweave.tables.schema import Schema
 __all__ = ["score"]
 
 Progress = Callable[[str, float], None]
-SILOFUSE_PARTS = (
-    *("column similarity", "correlation similarity", "Jensen-Shannon similarity"),
-    *("Kolmogorov-Smirnov similarity", "propensity"),
+FAMILIES = (
+    *("resemblance", "discriminability", "utility", "distances", "marginals"),
+    *("quoted percentages", "likelihood"),
 )
-DP_TLDM_PARTS = (*SILOFUSE_PARTS[:4], "statistical similarity")
 LEAST_ROWS = 30
-Band = tuple[float, float] | None
 CAPS = {
     "bins": 20,
     "levels of a category in a marginal": 1_000,
     "marginals of one size": 300,
     "workload queries": 64,
     "classes of a target": 10,
-    "trees per class": 30,
+    "trees per class to predict a column": 30,
+    "trees to tell rows apart": 100,
     "folds": 3,
     "rows of a support vector machine": 1_000,
     "jackknife groups": 10,
@@ -100,6 +96,7 @@ def score(
         SDMetrics 0.32, 2026. Each score names its own.
 
     Example:
+        >>> import numpy as np
         >>> from siloweave.tables import Table
         >>> x = np.linspace(0.1, 1, 60)
         >>> table = Table.from_columns({"x": (x, None), "y": (x**2, None), "z": (-x, None)})
@@ -117,23 +114,37 @@ def score(
         _check_target(tables, target)
     key = fold_in(seed, "score")
     sides = make_sides(tables, fold_in(key, "sides"))
+    sheet = Sheet([], [])
     progress("telling rows apart", 0.05)
     judges = fit_judges(sides, fold_in(key, "discriminator"), max_rows)
-    progress("comparing columns", 0.15)
-    sheet = Sheet([], [])
-    _add_measures(sheet, sides, judges, key)
     add_discriminability(sheet, sides, judges)
-    progress("predicting columns", 0.25)
+    progress("comparing columns", 0.2)
+    add_measures(sheet, sides, key)
+    progress("predicting columns", 0.4)
     add_utility(sheet, sides, target, fold_in(key, "utility"), max_rows)
-    progress("support vector machines", 0.85)
-    add_misclassification(sheet, sides, target, key)
+    progress("support vector machines", 0.9)
+    add_misclassification(sheet, sides, target, fold_in(key, "svm"))
     progress("likelihood", 0.97)
     add_likelihood(sheet, real, holdout, model, encoder)
+    rows = {name: tables.num_rows[name] for name in given}
+    found = _scores(sheet, sides, judges, _settings(sides, rows, seed, max_rows, target))
     progress("done", 1.0)
-    return _scores(sheet, sides, judges, ScoreSettings(
-        {name: tables.num_rows[name] for name in given}, seed, max_rows, sides.ceiling_text, sides.floor_text, target,
-        tables.left_out, CAPS,
-    ))  # fmt: skip
+    return found
+
+
+def _settings(
+    sides: Sides, rows: dict[str, int], seed: int, max_rows: int, target: str | None
+) -> ScoreSettings:
+    return ScoreSettings(
+        rows=rows,
+        seed=seed,
+        max_rows=max_rows,
+        ceiling=sides.ceiling_text,
+        floor=sides.floor_text,
+        target=target,
+        left_out=sides.tables.left_out,
+        caps=CAPS,
+    )
 
 
 def _check(max_rows: int, model: DensitySource | None, encoder: Encoder | None) -> None:
@@ -157,85 +168,10 @@ def _check_target(tables: Aligned, target: str) -> None:
         raise InputError(f"target={target!r} is no column; choose from {', '.join(tables.names)}")
 
 
-def _add_measures(sheet: Sheet, sides: Sides, judges: Judges, key: np.random.SeedSequence) -> None:
-    """Add the measures that fit no model, and the means over some of them."""
-    tenths = without_tenths(sides, fold_in(key, "jackknife"))
-    draws = fold_in(key, "marginals")
-    without: dict[str, list[float]] = {}
-    last = [measure for measure in MEASURES if measure.family == "resemblance"][-1]
-    for measure in MEASURES:
-        found = _replicates(measure, sides, tenths, draws)
-
-        def interval(value: float, found: list[float] = found, most: float = measure.most) -> Band:
-            return jackknife(value, found, most)
-
-        def note(measure: Measure = measure) -> str:
-            return measure.note(sides.tables, *sides.value)
-
-        def compute(real: str, other: str, measure: Measure = measure) -> float:
-            return measure.compute(sides.tables, real, other, draws)
-
-        done = sheet.add(
-            measure.name, measure.family, sides, compute, measure.better, measure.unit,
-            measure.source, note=note, interval=interval,
-        )  # fmt: skip
-        if done:
-            without[measure.name] = found
-        if measure is last:
-            _add_resemblances(sheet, sides, judges, without)
-
-
-def _replicates(
-    measure: Measure, sides: Sides, tenths: list[Aligned], draws: np.random.SeedSequence
-) -> list[float]:
-    """The value without each tenth of the rows; empty where that is slow or not defined."""
-    if not measure.spread:
-        return []
-    try:
-        return [measure.compute(less, *sides.value, draws) for less in tenths]
-    except InputError:
-        return []
-
-
-def _add_resemblances(
-    sheet: Sheet, sides: Sides, judges: Judges, without: dict[str, list[float]]
-) -> None:
-    """Add the two papers' means over parts; a part that does not apply is named."""
-    parts = {part.name: part for part in sheet.parts}
-    probe = Sheet([], [])
-    add_discriminability(probe, sides, judges)
-    for part in probe.parts[:1]:
-        if part.name == "propensity":
-            parts[part.name] = part
-            without[part.name] = propensities_without(judges.of(*sides.value))
-    for source, names in (("SiloFuse", SILOFUSE_PARTS), ("DP-TLDM", DP_TLDM_PARTS)):
-        there = [parts[name] for name in names if name in parts]
-        lacking = [name for name in names if name not in parts]
-        note = f"the mean of {', '.join(names)}"
-        if lacking:
-            note = f"NOT the whole: without {', '.join(lacking)}, which could not be measured"
-        value = float(np.mean([part.value for part in there]))
-        replicates = [without[part.name] for part in there]
-        band = None
-        if all(replicates):
-            band = jackknife(value, np.mean(replicates, axis=0).tolist(), 100.0)
-        sheet.parts.append(Score(
-            f"resemblance ({source})", "resemblance", value,
-            _mean_of([part.ceiling for part in there]), _mean_of([part.floor for part in there]),
-            "higher", "of 100", there[0].source.split("; ")[source == "DP-TLDM"], note,
-            band, JACKKNIFE if band else "",
-        ))  # fmt: skip
-
-
-def _mean_of(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if len(known) == len(values) else None
-
-
 def _scores(sheet: Sheet, sides: Sides, judges: Judges, settings: ScoreSettings) -> Scores:
     judge = judges.by_pair[sides.value]
     return Scores(
-        tuple(sheet.parts),
+        tuple(sorted(sheet.parts, key=lambda part: FAMILIES.index(part.family))),
         tuple(sheet.gaps),
         settings,
         column_looks(sides.tables, *sides.value),

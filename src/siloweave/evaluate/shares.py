@@ -97,15 +97,15 @@ def coded(
     """
     require_tables(tables, real, synthetic)
     sizes: list[int] = []
-    ours: list[NDArray[np.int64]] = []
-    theirs: list[NDArray[np.int64]] = []
+    ours: list[NDArray[np.uint32]] = []
+    theirs: list[NDArray[np.uint32]] = []
     for column in tables.columns:
         first, second, size = _cells(column, real, synthetic, bins)
         if not column.numeric and size > levels:
             first, second = (_pooled(codes, size, levels) for codes in (first, second))
             size = levels
-        ours.append(first)
-        theirs.append(second)
+        ours.append(first.astype(np.uint32))
+        theirs.append(second.astype(np.uint32))
         sizes.append(size)
     domain = Domain(tables.names, tuple(sizes))
     return Codes(domain, tuple(ours)), Codes(domain, tuple(theirs))
@@ -116,11 +116,23 @@ def _pooled(codes: NDArray[np.int64], size: int, levels: int) -> NDArray[np.int6
     return np.where(codes == size - 1, levels - 1, np.minimum(codes, levels - 2))
 
 
+def quantiles(ordered: Floats, levels: Floats) -> Floats:
+    """Quantiles of sorted values: the smallest that at least such a share of them does not exceed.
+
+    As ``np.quantile`` by ``inverted_cdf``, whose partition takes 80 ms where many values are equal.
+
+    Example:
+        >>> quantiles(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.25, 0.5, 0.9])).tolist()
+        [1.0, 2.0, 4.0]
+    """
+    places = np.ceil(levels * len(ordered)).astype(np.int64) - 1
+    found: Floats = ordered[np.clip(places, 0, len(ordered) - 1)]
+    return found
+
+
 def cuts_of(values: Floats, bins: int) -> Floats:
     """Inner edges at quantiles; cell i holds what is above edge i-1 and at most edge i."""
-    levels = np.arange(1, bins) / bins
-    found: Floats = np.unique(np.quantile(values, levels, method="inverted_cdf"))
-    return found
+    return np.unique(quantiles(np.sort(values), np.arange(1, bins) / bins))
 
 
 def _cells(
