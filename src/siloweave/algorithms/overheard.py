@@ -16,9 +16,8 @@ from math import sqrt
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
-from siloweave.algorithms.flaim import Measure
+from siloweave.algorithms.flaim import Chosen, Measure, Select
 from siloweave.algorithms.secure_sum import Count, Counts, summed
 from siloweave.errors import InputError, WireError
 from siloweave.federation import wire
@@ -28,6 +27,7 @@ from siloweave.tables.codes import Clique, Domain
 
 __all__ = ["Overheard", "overheard"]
 
+Choices = dict[str, set[Clique]]
 _SUMS: dict[str, type[Count | Measure]] = {"Count": Count, "Measure": Measure}
 
 
@@ -37,12 +37,14 @@ class Overheard:
 
     Attributes:
         step: Step of the run.
-        cohort: Whose rows are in the sum; for FLAIM's pairs, only of those who chose the query.
+        cohort: Who added noise to the sum.
+        behind: Whose rows are in it: the cohort, or those of it who had chosen this marginal.
         measurement: Clique, noisy counts, and the standard deviation of their noise.
     """
 
     step: int
     cohort: tuple[str, ...]
+    behind: tuple[str, ...]
     measurement: Measurement
 
 
@@ -64,17 +66,39 @@ def overheard(path: Path, domain: Domain) -> list[Overheard]:
         raise InputError(
             f"{path}: there is no transcript; only a run that was given a folder keeps one"
         )
-    found = []
-    for (_, step), heard in groupby(read_transcript(path), key=lambda h: (h.run, h.step)):
-        found += list(_marginals(step, list(heard), domain))
+    found: list[Overheard] = []
+    chosen: Choices = {}
+    for (_, step), answers in groupby(read_transcript(path), key=lambda h: (h.run, h.step)):
+        heard = list(answers)
+        tag = msgspec.msgpack.decode(heard[0].question)["type"]
+        if tag == "Select":
+            chosen = _choices(heard) or chosen
+        if tag in _SUMS:
+            found += _marginals(step, heard, _SUMS[tag], chosen, domain)
     return found
 
 
-def _marginals(step: int, heard: list[Heard], domain: Domain) -> Iterator[Overheard]:
-    tag = msgspec.msgpack.decode(heard[0].question)["type"]
-    if tag not in _SUMS:
-        return
-    request = wire.decode(heard[0].question, _SUMS[tag])
+def _choices(heard: list[Heard]) -> Choices:
+    """Which marginals each party named; nothing for central AIM, which asks one party alone."""
+    try:
+        request = wire.decode(heard[0].question, Select)
+        replies = {h.party: wire.decode(h.answer, Chosen) for h in heard}
+    except WireError:
+        return {}
+    return {
+        party: {request.candidates[i.value] for i in reply.indices}
+        for party, reply in replies.items()
+    }
+
+
+def _marginals(
+    step: int,
+    heard: list[Heard],
+    kind: type[Count | Measure],
+    chosen: Choices,
+    domain: Domain,
+) -> Iterator[Overheard]:
+    request = wire.decode(heard[0].question, kind)
     if len(heard) < len(request.keys):  # the run was cut short; the masks do not cancel
         return
     cliques, times = _asked(request)
@@ -83,11 +107,12 @@ def _marginals(step: int, heard: list[Heard], domain: Domain) -> Iterator[Overhe
         raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
     replies = [wire.decode(h.answer, Counts) for h in heard]
     tables = summed(replies, [domain.shape(c) for c in cliques])
-    sigma = request.share_sigma * sqrt(len(request.keys))
-    cohort = tuple(request.keys)
+    sigma, cohort = request.share_sigma * sqrt(len(request.keys)), tuple(request.keys)
     for clique, table, k in zip(cliques, tables, times, strict=True):
-        counts = np.asarray(table / k, dtype=np.float64)
-        yield Overheard(step, cohort, Measurement(clique, counts, sigma / k))
+        behind = cohort
+        if isinstance(request, Measure):
+            behind = tuple(name for name in cohort if clique in chosen.get(name, ()))
+        yield Overheard(step, cohort, behind, Measurement(clique, table / k, sigma / k))
 
 
 def _asked(request: Count | Measure) -> tuple[tuple[Clique, ...], tuple[int, ...]]:

@@ -45,7 +45,7 @@ def render(record: Record, *, audience: Audience = "public") -> str:
     if audience == "public":
         record = record.public()
     folder = resources.files("siloweave.report")
-    template = _template(folder.joinpath("template.html").read_text("utf-8"))
+    template = template_of(folder.joinpath("template.html").read_text("utf-8"))
     page: str = template.render(
         r=record,
         owner=record.owner,
@@ -67,7 +67,7 @@ def render(record: Record, *, audience: Audience = "public") -> str:
     return page
 
 
-def _template(source: str) -> Any:
+def template_of(source: str) -> Any:
     """Compile the page's template: escaping everything, refusing unknown names."""
     import jinja2  # late: only a report needs it
 

@@ -1,0 +1,88 @@
+"""The coordinator's view of a run, attacked."""
+
+import numpy as np
+import pytest
+
+from siloweave.algorithms.insiders import attack_run
+from siloweave.algorithms.overheard import overheard
+from siloweave.algorithms.running import TRANSCRIPT
+from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+from siloweave.errors import InputError, RosterError
+from siloweave.privacy import Budget
+from siloweave.tables import Column, Encoder, Schema, Table
+
+COLUMNS = 6
+SCHEMA = Schema(tuple(Column(f"c{i}", "integer", low=0, high=9) for i in range(COLUMNS)))
+WORKLOAD = [(f"c{i}", f"c{i + 1}") for i in range(COLUMNS - 1)]
+SETTINGS = {"workload": WORKLOAD, "bins": 10}
+
+
+def people(rows, seed):
+    """Rows that hardly repeat, so that each stands out in some cell."""
+    rng = np.random.default_rng(seed)
+    return Table.from_columns({f"c{i}": (rng.integers(0, 10, rows), None) for i in range(COLUMNS)})
+
+
+def run(method, data, folder, epsilon):
+    fitted = method.fit(data, SCHEMA, budget=Budget(epsilon, 1e-5), folder=folder, seed=1)
+    fitted.save(folder / "model")
+    return fitted
+
+
+PARTS = {"north": people(120, 1), "south": people(200, 2)}
+
+
+@pytest.mark.parametrize("method", [FLAIM(participation=1.0, **SETTINGS), TwoRound(**SETTINGS)])
+def test_each_party_is_attacked_within_what_its_ledger_allows(method, tmp_path):
+    run(method, PARTS, tmp_path, 3.0)
+    found = attack_run(tmp_path, PARTS, people(400, 3), targets=200)
+    assert [one.party for one in found] == ["north", "south"]
+    for one in found:
+        assert one.marginals > 0
+        assert one.risk.low <= one.risk.allowed < 1
+        assert one.risk.curve.members + one.risk.curve.others <= 200
+
+
+def test_a_run_with_little_noise_gives_rows_away(tmp_path):
+    rows = people(300, 1)
+    run(AIM(**SETTINGS), rows, tmp_path, 500.0)
+    (exposure,) = attack_run(tmp_path, rows, people(300, 2), targets=200)
+    assert exposure.risk.low > 0.3
+    quiet = tmp_path / "quiet"
+    run(AIM(**SETTINGS), rows, quiet, 0.1)
+    (exposure,) = attack_run(quiet, rows, people(300, 2), targets=200)
+    assert exposure.risk.low < 0.1
+    assert exposure.risk.allowed < 0.1
+
+
+def test_who_is_behind_a_sum(tmp_path):
+    """Taking out the rows of all that are said to be behind a sum leaves nothing but noise."""
+    data = {f"p{k}": people(60 + k, k) for k in range(5)}
+    run(FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0)
+    encoder = Encoder(SCHEMA, 10)
+    coded = {name: encoder.encode(part) for name, part in data.items()}
+    heard = overheard(tmp_path / TRANSCRIPT, encoder.domain)
+    some = [one for one in heard if len(one.behind) < len(one.cohort)]
+    assert some
+    for one in heard:
+        m = one.measurement
+        rows = sum(coded[name].num_rows for name in one.behind)
+        spread = m.sigma * np.sqrt(m.counts.size)
+        assert abs(m.counts.sum() - rows) < 6 * spread + 1e-9
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(InputError, match="targets=3 must be at least 16"):
+        attack_run(tmp_path, PARTS, people(20, 3), targets=3)
+    run(FLAIM(**SETTINGS), PARTS, tmp_path, 3.0)
+    with pytest.raises(RosterError, match="the run's parties are north, south"):
+        attack_run(tmp_path, {"north": PARTS["north"]}, people(40, 3))
+    with pytest.raises(RosterError, match="one table per party"):
+        attack_run(tmp_path, PARTS["north"], people(40, 3))
+    found = attack_run(tmp_path, PARTS, people(5, 3))
+    assert [(one.risk, one.note) for one in found] == [
+        (None, one.note) for one in found if "fewer than 16" in one.note or "no sum" in one.note
+    ]
+    (tmp_path / TRANSCRIPT).unlink()
+    with pytest.raises(InputError, match="no transcript"):
+        attack_run(tmp_path, PARTS, people(40, 3))
