@@ -156,18 +156,18 @@ def _cells(edges_from: str | None) -> Cells:
     def cells(column: AlignedColumn, table: str) -> Codes:
         place = (column.name, table)
         if place not in known:
-            known[place] = _bin(column, table, edges_from or table)
+            known[place] = _bin(column, table, edges_from)
         return known[place]
 
     return cells
 
 
-def _bin(column: AlignedColumn, table: str, like: str) -> Codes:
+def _bin(column: AlignedColumn, table: str, edges_from: str | None) -> Codes:
     values = column.values[table]
     if not column.numeric:
         return values.astype(np.int64)
-    edges = np.histogram_bin_edges(numbers(column, like), bins=BINS)
-    if like != table:  # what lies outside belongs to the outer bins
+    edges = np.histogram_bin_edges(numbers(column, edges_from or table), bins=BINS)
+    if edges_from:  # what lies outside belongs to the outer bins
         edges[0], edges[-1] = -np.inf, np.inf
     found: Codes = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
     return found

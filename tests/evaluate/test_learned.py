@@ -1,0 +1,179 @@
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import f1_score, roc_auc_score
+from tests.evaluate.made import noisy, pair, people, shuffled
+
+from siloweave.errors import DataError, InputError
+from siloweave.evaluate import discriminate, svm_misclassification, utility_ratio
+from siloweave.evaluate.boosting import pick
+from siloweave.evaluate.predictive import as_classes, main_classes, utilities
+from siloweave.tables import align
+
+BOTH = ("real", "synthetic")
+
+
+def test_fresh_rows_cannot_be_told_apart_and_shuffled_ones_can():
+    real = people(0)
+    fresh = discriminate(pair(real, people(1)), *BOTH, key=0)
+    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, key=0, telling=True)
+    assert abs(fresh.auc - 0.5) < 0.06
+    assert mixed.auc > 0.7
+    assert mixed.propensity < fresh.propensity
+    assert [name for name, _ in mixed.telling][-1] in ("age", "pay", "job", "rich")
+
+
+def test_the_telling_column_is_found():
+    real = people(0)
+    other = people(1).with_columns(age=pl.col("age") + 100)
+    found = discriminate(pair(real, other), *BOTH, key=0, telling=True)
+    assert found.telling[0][0] == "age"
+    assert found.telling[0][1] > 0.3
+    assert (found.auc, found.propensity) == (1.0, pytest.approx(0.5, abs=0.01))
+
+
+def test_a_missing_value_is_seen():
+    real = people(0)
+    other = people(1).with_columns(job=pl.when(pl.col("rich")).then(None).otherwise("job"))
+    assert discriminate(pair(real, other), *BOTH, key=0).auc > 0.6
+
+
+def test_every_row_is_scored_once_out_of_fold():
+    found = discriminate(pair(people(0), people(1, 100)), *BOTH, key=0, max_rows=80)
+    assert found.truth.tolist() == [0] * 80 + [1] * 80
+    assert found.auc == pytest.approx(roc_auc_score(found.truth, found.probability))
+    assert found.propensity == pytest.approx(1 - np.abs(found.probability - 0.5).mean())
+    for part in found.per_fold:
+        assert 26 <= part.truth.sum() <= 27
+        assert 26 <= (1 - part.truth).sum() <= 27
+
+
+def test_copies_score_below_a_half():
+    real = people(0)
+    assert discriminate(pair(real, real), *BOTH, key=0).auc < 0.5
+
+
+def test_seeds_tell_the_fits():
+    both = pair(people(0), people(1))
+    first, again, other = (discriminate(both, *BOTH, key=k).auc for k in (1, 1, 2))
+    assert first == again != other
+
+
+def test_fewer_rows_than_folds():
+    few = pair({"x": [1.5, 2.5], "y": [2.5, 1.5]}, {"x": [1.5, 2.5], "y": [2.5, 1.5]})
+    with pytest.raises(InputError, match="2 rows of each table are fewer than 3 folds"):
+        discriminate(few, *BOTH, key=0)
+    with pytest.raises(InputError, match="2 real rows are fewer than 3 folds"):
+        utility_ratio(few, *BOTH, key=0)
+
+
+def test_utility_falls_with_noise_to_the_floor():
+    real = people(0, 800)
+    found = [
+        utility_ratio(pair(real, noisy(real, 1, share)), *BOTH, key=0, target="rich")
+        for share in (0, 0.5, 1)
+    ]
+    assert found[0] > 90
+    assert found == sorted(found, reverse=True)
+    floor = utility_ratio(pair(real, shuffled(real, 2)), *BOTH, key=0, target="rich")
+    assert found[-1] == pytest.approx(floor, abs=15)
+    assert floor < 70
+
+
+def test_fresh_rows_are_as_useful_as_real_ones():
+    assert utility_ratio(pair(people(0), people(1)), *BOTH, key=0) > 90
+
+
+def test_the_ratio_is_of_the_90th_percentiles():
+    real = people(0, 300)
+    found = utilities(pair(real, noisy(real, 1, 0.4)), "real", ("synthetic",), key=0)
+    ours, theirs = (
+        np.quantile([np.mean(scores) for scores in side.values()], 0.9)
+        for side in (found.real, found.trained_on["synthetic"])
+    )
+    whole, folds = found.ratio("synthetic")
+    assert whole == pytest.approx(min(100, 100 * theirs / ours))
+    assert len(folds) == 3
+    assert set(found.real) == {"age", "pay", "job", "rich"}
+
+
+def test_a_model_of_one_class_answers_that_class():
+    real = people(0, 90)
+    flat = people(1, 90).with_columns(rich=pl.lit(False))
+    found = utilities(pair(real, flat), "real", ("synthetic",), key=0, targets=("rich",))
+    truth = real["rich"].to_numpy()
+    # Each fold's macro-F1 of always answering False, weighted as the folds are.
+    expected = f1_score(truth, np.zeros(90, bool), average="macro", zero_division=0)
+    assert np.mean(found.trained_on["synthetic"]["rich"]) == pytest.approx(expected, abs=0.03)
+
+
+def test_numbers_are_scored_by_the_absolute_error_taken_away():
+    x = np.linspace(0.5, 10, 300)
+    real = {"x": x, "y": 3 * x}
+    both = pair(real, {"x": x, "y": 3 * x[::-1]})
+    found = utilities(both, "real", ("real", "synthetic"), key=0)
+    assert min(found.trained_on["real"]["y"]) > 0.9
+    assert found.trained_on["synthetic"]["y"] == (0.0, 0.0, 0.0)  # clipped
+
+
+def test_targets_of_one_real_value_are_left_out_and_named():
+    real = people(0, 100).with_columns(flat=pl.lit("same"), level=pl.lit(2.5))
+    found = utilities(pair(real, real), "real", ("synthetic",), key=0)
+    assert found.left_out == dict.fromkeys(("flat", "level"), "the real rows have one value")
+    with pytest.raises(InputError, match=r"no target to predict \(flat: the real rows have one"):
+        utility_ratio(pair(real, real), *BOTH, key=0, target="flat")
+
+
+def test_missing_targets():
+    real = people(0, 200)
+    holes = real.with_columns(
+        age=pl.when(pl.col("rich")).then(None).otherwise("age"),
+        job=pl.when(pl.col("rich")).then(None).otherwise("job"),
+    )
+    found = utilities(pair(holes, holes), "real", ("synthetic",), key=0, targets=("age", "job"))
+    assert min(found.real["job"]) > 0.4
+    assert max(found.real["age"]) < 1
+
+
+def test_an_unknown_target_is_named():
+    with pytest.raises(DataError, match="there is no column 'sex'; there are age, pay, job, rich"):
+        utility_ratio(pair(people(0), people(1)), *BOTH, key=0, target="sex")
+
+
+def test_wide_targets_keep_their_main_classes():
+    values = np.repeat(np.arange(6), [9, 1, 7, 5, 3, 1])
+    kept = main_classes(values, 4)
+    assert kept.tolist() == [0, 2, 3]
+    assert as_classes(np.array([0, 1, 2, 3, 4, 9]), kept).tolist() == [0, 3, 1, 2, 3, 3]
+    assert main_classes(values, 6).tolist() == [0, 2, 3, 4, 1, 5]
+
+
+def test_a_support_vector_machine_learns_what_is_there():
+    x = np.linspace(-1, 1, 200)
+    side = np.where(x > 0, "right", "left")
+    real = {"x": x, "side": side}
+    assert svm_misclassification(pair(real, real), *BOTH, key=0) < 0.03
+    wrong = {"x": x, "side": side[::-1]}
+    assert svm_misclassification(pair(real, wrong), *BOTH, key=0) > 0.97
+    flat = {"x": x, "side": ["left"] * 200}
+    assert svm_misclassification(pair(real, flat), *BOTH, key=0) == 0.5
+
+
+def test_what_a_classifier_cannot_predict():
+    both = pair(people(0, 50), people(1, 50))
+    with pytest.raises(InputError, match="target 'age' is numeric"):
+        svm_misclassification(both, *BOTH, key=0, targets=("age",))
+    numbers = pair(people(0, 50).select("age", "pay"), people(1, 50).select("age", "pay"))
+    with pytest.raises(InputError, match="no categorical column with two values"):
+        svm_misclassification(numbers, *BOTH, key=0)
+    alone = align({"real": people(0, 9).select("rich"), "synthetic": people(1, 9).select("rich")})
+    for measure in (svm_misclassification, utility_ratio):
+        with pytest.raises(InputError, match="one column has no other"):
+            measure(alone, *BOTH, key=0)
+
+
+def test_rows_are_picked_without_repetition():
+    assert pick(3, 5, 0).tolist() == [0, 1, 2]
+    rows = pick(100, 10, 0)
+    assert len(set(rows.tolist())) == 10
+    assert rows.tolist() == sorted(rows.tolist())

@@ -1,0 +1,335 @@
+import json
+import tracemalloc
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.evaluate.made import people, shuffled
+
+from siloweave.errors import DataError, InputError, SchemaError
+from siloweave.evaluate import Scores, score
+from siloweave.evaluate.sides import GROUPS, jackknife, make_sides
+from siloweave.models.mrf import MRF
+from siloweave.tables import Column, Encoder, Schema, align
+
+EVERY = {
+    *("column similarity", "correlation similarity", "statistical similarity"),
+    *("Jensen-Shannon similarity", "Kolmogorov-Smirnov similarity"),
+    *("resemblance (SiloFuse)", "resemblance (DP-TLDM)", "propensity", "discriminator AUC"),
+    *("utility", "utility (mean over columns)", "SVM misclassification"),
+    *("average JSD", "average Wasserstein distance", "3-way TVD", "4-way TVD"),
+    *("workload error (closure)", "workload error (queries)"),
+    *("column shapes", "column pair trends", "column pair trends (all pairs)"),
+}
+SINGLE = {  # measures of single columns, which a shuffled table passes
+    *("column similarity", "statistical similarity", "Jensen-Shannon similarity"),
+    *("Kolmogorov-Smirnov similarity", "average JSD", "average Wasserstein distance"),
+    "column shapes",
+}
+
+
+@pytest.fixture(scope="module")
+def real():
+    return people(0)
+
+
+@pytest.fixture(scope="module")
+def holdout():
+    return people(1)
+
+
+@pytest.fixture(scope="module")
+def fresh(real, holdout):
+    return score(real, people(2), holdout=holdout, target="rich")
+
+
+@pytest.fixture(scope="module")
+def mixed(real, holdout):
+    return score(real, shuffled(real, 5), holdout=holdout)
+
+
+def share(part):
+    """Where a value lies between floor (0) and ceiling (1)."""
+    return (part.value - part.floor) / (part.ceiling - part.floor)
+
+
+def test_everything_is_measured_or_has_its_reason(fresh):
+    assert set(fresh.names) == EVERY | {"utility of 'rich'", "prediction of 'rich'"}
+    gaps = {gap.name: gap.reason for gap in fresh.not_measured}
+    assert set(gaps) == {"5-way TVD", "negative log-likelihood"}
+    assert gaps["5-way TVD"] == "5-way marginals take 5 columns; the tables have 4"
+    assert "give model= and encoder=" in gaps["negative log-likelihood"]
+    assert len(fresh.names) == len(set(fresh.names))
+    assert all(np.isfinite([p.value, p.ceiling, p.floor]).all() for p in fresh.parts)
+
+
+@pytest.mark.parametrize("name", sorted(EVERY - SINGLE - {"SVM misclassification"}))
+def test_fresh_rows_are_at_the_ceiling(fresh, name):
+    assert 0.8 < share(fresh[name]) < 1.25
+
+
+@pytest.mark.parametrize("name", sorted(EVERY - SINGLE))
+def test_shuffled_columns_are_at_the_floor(mixed, name):
+    assert abs(share(mixed[name])) < 0.25
+
+
+@pytest.mark.parametrize("name", sorted(SINGLE))
+def test_single_columns_do_not_see_shuffling(mixed, name):
+    part = mixed[name]
+    assert part.value == pytest.approx(part.floor)
+    assert part.value == pytest.approx(0 if part.better == "lower" else 100)
+
+
+def test_a_copy_is_at_the_best(real, holdout):
+    found = score(real, real, holdout=holdout)
+    best = {"of 100": 100, "%": 100, "% of real": 100}
+    skipped = {"utility (mean over columns)", "propensity", "resemblance (SiloFuse)"}
+    for part in found.parts:
+        if part.family in ("discriminability", "utility") or part.name in skipped:
+            worst = part.ceiling - 0.25 * abs(part.ceiling - part.floor)
+            assert part.better == "lower" or part.value > worst, part.name
+        else:
+            assert part.value == pytest.approx(best.get(part.unit, 0), abs=1e-6), part.name
+    assert found["utility"].value == 100
+
+
+def test_resemblances_are_means_of_their_parts(fresh):
+    shared = [
+        *("column similarity", "correlation similarity", "Jensen-Shannon similarity"),
+        "Kolmogorov-Smirnov similarity",
+    ]
+    for whole, last in (("SiloFuse", "propensity"), ("DP-TLDM", "statistical similarity")):
+        parts = [fresh[name] for name in (*shared, last)]
+        for side in ("value", "ceiling", "floor"):
+            expected = np.mean([getattr(part, side) for part in parts])
+            assert getattr(fresh[f"resemblance ({whole})"], side) == pytest.approx(expected)
+
+
+def test_intervals_hold_the_value_and_say_how_they_came(fresh):
+    banded = {part.name for part in fresh.parts if part.interval}
+    assert banded >= {
+        *("resemblance (SiloFuse)", "resemblance (DP-TLDM)", "propensity", "utility"),
+        *("column shapes", "column pair trends", "average JSD"),
+    }
+    for part in fresh.parts:
+        if part.interval:
+            assert part.interval[0] <= part.value <= part.interval[1]
+            assert part.interval[0] < part.interval[1] or part.value in (0, 100)
+        assert bool(part.interval) == bool(part.interval_by)
+
+
+def test_the_jackknife_finds_the_standard_error_of_a_mean():
+    rng = np.random.default_rng(0)
+    values, groups = rng.normal(5, 2, 4000), np.arange(4000) % GROUPS
+    found = [
+        jackknife(x.mean(), [x[groups != g].mean() for g in range(GROUPS)], 99.0)
+        for x in (rng.choice(values, 4000) for _ in range(60))
+    ]
+    halves = [(high - low) / 2 for low, high in found]
+    expected = 2.262 * 2 / np.sqrt(4000)
+    assert np.mean(halves) == pytest.approx(expected, rel=0.1)
+    assert jackknife(0.5, [], 1.0) is None
+
+
+def test_without_a_holdout_halves_are_compared(real, mixed):
+    found = score(real, shuffled(real, 5), seed=3)
+    assert "one random half of the real rows" in found.settings.ceiling
+    assert found.settings.rows == {"real": 400, "synthetic": 400}
+    assert "400 holdout rows" in mixed.settings.ceiling
+    assert abs(share(found["correlation similarity"])) < 0.25
+    assert found["correlation similarity"].ceiling > 85
+
+
+def test_the_floor_keeps_every_column_and_no_relation(real):
+    sides = make_sides(align({"real": real, "synthetic": real}), 0)
+    for column in sides.tables.columns:
+        ours, theirs = (column.values[name] for name in sides.floor)
+        np.testing.assert_array_equal(np.sort(ours), np.sort(theirs))
+        assert not np.array_equal(ours, theirs)
+    assert sides.tables.num_rows["half"] + sides.tables.num_rows["other half"] == 400
+
+
+def test_seeds(real):
+    small = people(3, 60)
+    first, again, other = (score(real[:60], small, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first["propensity"].value != other["propensity"].value
+
+
+def test_json_and_text(fresh):
+    assert Scores.from_json(fresh.to_json()) == fresh
+    assert json.loads(fresh.to_json())["settings"]["seed"] == 0
+    assert fresh.to_dict()["parts"][0]["name"] == "column similarity"
+    text = str(fresh)
+    assert all(name in text for name in fresh.names)
+    assert "not measured\n  5-way TVD: 5-way marginals take 5 columns" in text
+    assert len({line.index("higher") for line in text.splitlines() if "  higher  " in line}) == 1
+    with pytest.raises(InputError, match="not a file of scores"):
+        Scores.from_json('{"parts": 3}')
+    with pytest.raises(InputError, match="'5-way TVD' was not measured: 5-way marginals"):
+        fresh["5-way TVD"]
+    with pytest.raises(InputError, match="there is no score 'x'; there are column similarity"):
+        fresh["x"]
+
+
+def test_what_plots_need(fresh, real):
+    looks = {look.name: look for look in fresh.columns}
+    assert list(looks) == ["age", "pay", "job", "rich"]
+    for look in looks.values():
+        assert len(look.real) == len(look.synthetic) <= 30
+        assert len(look.edges) == (len(look.real) + 1 if look.kind == "numeric" else 0)
+        assert sum(look.real) + look.missing[0] == pytest.approx(1)
+        assert sum(look.synthetic) + look.missing[1] == pytest.approx(1)
+        assert 0 <= look.distance < 0.2
+    shares = real["job"].value_counts(sort=True, normalize=True)
+    assert looks["job"].cells == tuple(shares["job"])
+    assert looks["job"].real == pytest.approx(shares["proportion"])
+    matrix = np.array(fresh.associations.real)
+    assert matrix.shape == (4, 4)
+    expected = np.corrcoef(real["age"], real["pay"])[0, 1]
+    assert matrix[0, 1] == pytest.approx(expected)
+    assert {name for name, _ in fresh.telling} == {"age", "pay", "job", "rich"}
+
+
+def test_progress_moves_to_the_end():
+    told = []
+    score(people(0, 40), people(1, 40), progress=lambda text, done: told.append(done))
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0.0, 1.0)
+
+
+def test_only_numbers():
+    one = people(0, 60).select("age", "pay")
+    found = score(one, one)
+    gaps = {gap.name: gap.reason for gap in found.not_measured}
+    assert gaps["average JSD"] == "the tables have no categorical column"
+    assert "3" in gaps["correlation similarity"]
+    assert "no categorical column" in gaps["SVM misclassification"]
+    note = found["resemblance (SiloFuse)"].note
+    assert "NOT the whole: correlation similarity could not be measured" in note
+    assert "NOT the whole" in str(found)
+
+
+def test_only_categories():
+    one = people(0, 60).select("job", "rich").with_columns(other=pl.col("job"))
+    found = score(one, one)
+    gaps = {gap.name for gap in found.not_measured}
+    assert gaps >= {"Kolmogorov-Smirnov similarity", "average Wasserstein distance"}
+    assert "Kolmogorov-Smirnov" in found["resemblance (DP-TLDM)"].note
+
+
+def test_constant_and_half_missing_columns():
+    real = people(0, 80).with_columns(
+        flat=pl.lit("same"),
+        level=pl.lit(2.5),
+        job=pl.when(pl.int_range(80) % 2 == 0).then("job"),
+        age=pl.when(pl.int_range(80) % 3 == 0).then("age"),
+    )
+    found = score(real, real)
+    assert "without columns of one real value: flat, level" in found["utility"].note
+    assert found["average Wasserstein distance"].note.endswith("level")
+    assert found["column similarity"].value == pytest.approx(100)
+
+
+def test_every_column_constant():
+    flat = pl.DataFrame({"a": ["x"] * 30, "b": [2.5] * 30})
+    found = score(flat, flat)
+    gaps = {gap.name: gap.reason for gap in found.not_measured}
+    assert "there is no target to predict" in gaps["utility"]
+    assert found["column shapes"].value == 100
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_a_handful_of_rows(count):
+    schema = Schema(
+        (
+            Column("x", "continuous", low=0.0, high=9.0),
+            Column("c", "categorical", categories=("a", "b")),
+        )
+    )
+    few = pl.DataFrame({"x": np.arange(count) + 0.5, "c": ["a", "b", "a", "b", "a"][:count]})
+    found = score(few, few, schema=schema)
+    gaps = {gap.name: gap.reason for gap in found.not_measured}
+    if count < 3:
+        assert "fewer than 3 folds" in gaps["propensity"]
+        assert "fewer than 3 folds" in gaps["utility"]
+    if count == 1:
+        assert found["column shapes"].ceiling is None
+    assert found["column shapes"].value == 100
+    assert found["column shapes"].interval is None
+    assert "NaN" not in str(found)
+
+
+def test_a_target_of_one_class(real):
+    flat = real[:60].with_columns(rich=pl.lit(value=True))
+    found = score(flat, flat, target="rich")
+    gaps = {gap.name: gap.reason for gap in found.not_measured}
+    assert "the real rows have one value" in gaps["utility of 'rich'"]
+    assert "has one value" in gaps["SVM misclassification"]
+
+
+def test_bad_input(real):
+    with pytest.raises(InputError, match="target='sex' is no column; choose from age, pay, job"):
+        score(real, real, target="sex")
+    named = real.with_columns(who=pl.int_range(400).cast(str))
+    with pytest.raises(InputError, match="target='who' holds ids"):
+        score(named, named, target="who")
+    with pytest.raises(InputError, match="max_rows=3 must be a whole number of 30 or more"):
+        score(real, real, max_rows=3)
+    with pytest.raises(InputError, match="encoder is missing"):
+        score(real, real, model=MRF)
+    with pytest.raises(SchemaError, match="different columns"):
+        score(real, real.drop("job"))
+    with pytest.raises(DataError, match="synthetic has no rows"):
+        score(real, real[:0])
+
+
+class Coins:
+    """A model that gives every row the same probability."""
+
+    def __init__(self, probability):
+        self.probability = probability
+
+    def log_density(self, codes):
+        with np.errstate(divide="ignore"):
+            return np.log(np.full(codes.num_rows, self.probability))
+
+
+def test_likelihood_where_there_is_a_model():
+    schema = Schema((Column("c", "categorical", categories=("a", "b")), Column("d", "boolean")))
+    rows = pl.DataFrame({"c": ["a", "b"] * 20, "d": [True, True, False, False] * 10})
+    encoder = Encoder(schema)
+    found = score(rows, rows, schema=schema, model=Coins(0.125), encoder=encoder)
+    part = found["negative log-likelihood"]
+    assert part.value == pytest.approx(np.log(8))
+    assert part.floor == pytest.approx(np.log(4))
+    assert part.ceiling is None
+    assert "learning by heart" in part.note
+    with pytest.raises(InputError, match="40 of 40 rows have probability 0"):
+        score(rows, rows, schema=schema, model=Coins(0.0), encoder=encoder)[part.name]
+    unseen = rows.with_columns(c=pl.lit("z"))
+    found = score(rows, rows, holdout=unseen, schema=schema, model=Coins(0.5), encoder=encoder)
+    with pytest.raises(InputError, match="was not measured"):
+        found[part.name]
+
+
+def test_a_hundred_thousand_categories_take_little_memory():
+    rng = np.random.default_rng(0)
+    values = [f"v{i}" for i in range(100_000)]
+    real = pl.DataFrame({"wide": values, "x": rng.normal(size=100_000), "c": ["a", "b"] * 50_000})
+    schema = Schema(
+        (
+            Column("wide", "categorical", categories=tuple(values)),
+            Column("x", "continuous"),
+            Column("c", "categorical", categories=("a", "b")),
+        )
+    )
+    both = align({"real": real, "synthetic": real}, schema)
+    del values
+    tracemalloc.start()
+    found = score(real, real, schema=schema, max_rows=200)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found["column similarity"].value == pytest.approx(100)
+    assert both.column("wide").levels == 100_001
+    assert most < 400e6

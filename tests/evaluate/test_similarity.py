@@ -1,0 +1,270 @@
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from scipy.spatial import distance
+from tests.evaluate.made import noisy, pair, people, shuffled
+
+from siloweave.errors import InputError
+from siloweave.evaluate import (
+    associations,
+    average_jsd,
+    average_wasserstein,
+    column_similarity,
+    correlation_similarity,
+    jensen_shannon_similarity,
+    kolmogorov_smirnov_similarity,
+    marginal_error,
+    marginal_tvd,
+    statistical_similarity,
+)
+from siloweave.evaluate.dependence import entropy
+from siloweave.evaluate.shares import coded, column_shares, quantiles
+from siloweave.evaluate.similarity import _coupled_theils_u
+from siloweave.tables import align
+
+BOTH = ("real", "synthetic")
+MEASURES = [
+    column_similarity,
+    correlation_similarity,
+    jensen_shannon_similarity,
+    kolmogorov_smirnov_similarity,
+    statistical_similarity,
+]
+
+
+def numeric(x, y):
+    return pair({"x": np.asarray(x, float)}, {"x": np.asarray(y, float)})
+
+
+def categorical(x, y):
+    return pair({"c": list(x) * 2}, {"c": list(y) * 2})  # values that differ would be ids
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_copy_in_another_order_of_rows_and_columns_is_1(measure):
+    real = people(0)
+    other = real.sample(len(real), shuffle=True, seed=1).select("rich", "job", "pay", "age")
+    assert measure(pair(real, other), *BOTH) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_an_unknown_table_is_named(measure):
+    with pytest.raises(InputError, match=r"no table 'fake'; there are real, synthetic"):
+        measure(pair(people(0), people(1)), "real", "fake")
+
+
+def test_numeric_columns_are_paired_by_quantiles():
+    # Sorted: 1 2 3 4 against 1 1 2 8.
+    both = numeric([4, 1, 3, 2.5], [8, 1.5, 1, 2])
+    expected = np.corrcoef([1, 2.5, 3, 4], [1, 1.5, 2, 8])[0, 1]
+    assert column_similarity(both, *BOTH) == pytest.approx(expected)
+
+
+def test_unequal_numbers_of_rows_are_paired_at_equal_levels():
+    x = np.arange(1000.0) + 0.5
+    assert column_similarity(numeric(x, x[::10]), *BOTH) > 0.9999
+
+
+def test_theils_u_of_the_pairing_that_agrees_most_by_hand():
+    # Shares 1/2 1/2 against 3/4 1/4: 1/2 (a, a), 1/4 (b, b), and the rest 1/4 is (b, a).
+    joint = entropy(np.array([0.5, 0.25, 0.25]))
+    expected = (np.log(2) + entropy(np.array([0.75, 0.25])) - joint) / np.log(2)
+    assert column_similarity(categorical("aabb", "aaab"), *BOTH) == pytest.approx(expected)
+
+
+def test_theils_u_equals_that_of_the_whole_table_of_pairs():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p, q = rng.dirichlet(np.ones(6), 2)
+        same = np.minimum(p, q)
+        joint = np.diag(same) + np.outer(p - same, q - same) / (1 - same.sum())
+        np.testing.assert_allclose([joint.sum(axis=1), joint.sum(axis=0)], [p, q])
+        shared = entropy(p) + entropy(q) - entropy(joint.ravel())
+        assert _coupled_theils_u(p, q) == pytest.approx(shared / entropy(p))
+
+
+def test_other_categories_tell_nothing_even_with_the_same_shares():
+    assert column_similarity(categorical("aabb", "ccdd"), *BOTH) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_columns_of_one_value():
+    assert column_similarity(numeric([2.5, 2.5], [2.5, 2.5]), *BOTH) == 1.0
+    assert column_similarity(numeric([2.5, 2.5], [2.5, 3.5]), *BOTH) == 0.0
+    assert column_similarity(categorical("aaaa", "aaab"), *BOTH) == pytest.approx(0.75)
+    with pytest.raises(InputError, match="equal"):
+        statistical_similarity(numeric([0.0, 0.0], [1.5, 2.5]), *BOTH)
+
+
+def test_associations_by_hand():
+    frame = pl.DataFrame(
+        {"x": [1.0, 2.5, 3.0, 4.0], "y": [4.0, 2.0, 2.5, 0.0], "c": list("aabb"), "d": list("abcc")}
+    )
+    found = associations(align({"real": frame}), "real")
+    assert found[0, 1] == found[1, 0] == pytest.approx(np.corrcoef(frame["x"], frame["y"])[0, 1])
+    x = frame["x"].to_numpy()
+    between = 2 * (x[:2].mean() - x.mean()) ** 2 + 2 * (x[2:].mean() - x.mean()) ** 2
+    assert found[0, 2] == pytest.approx(np.sqrt(between / ((x - x.mean()) ** 2).sum()))
+    # d tells c; c tells d but for a against b.
+    assert found[2, 3] == pytest.approx(1.0)
+    assert found[3, 2] == pytest.approx(np.log(2) / entropy(np.array([1, 1, 2])))
+
+
+def test_associations_leave_missing_numbers_out_and_keep_missing_categories():
+    frame = pl.DataFrame(
+        {
+            "x": [1.0, 2.5, None, 4.0, 5.5],
+            "y": [2.0, 5.0, 9.0, None, 11.0],
+            "c": ["a", "a", None, None, "a"],
+            "d": ["u", "u", "v", "v", "u"],
+        }
+    )
+    found = associations(align({"real": frame}), "real")
+    assert found[0, 1] == pytest.approx(np.corrcoef([1, 2.5, 5.5], [2, 5, 11])[0, 1])
+    assert found[2, 3] == pytest.approx(1.0)
+
+
+def test_correlation_similarity_correlates_the_coefficients():
+    both = pair(people(0), people(1, noise=0.5))
+    ours, theirs = (associations(both, name) for name in BOTH)
+    apart = ~np.eye(4, dtype=bool)
+    expected = np.corrcoef(ours[apart], theirs[apart])[0, 1]
+    assert correlation_similarity(both, *BOTH) == pytest.approx(expected)
+
+
+def test_too_few_columns_to_correlate():
+    with pytest.raises(InputError, match="2 columns have too few pairs"):
+        correlation_similarity(pair(people(0)[:, :2], people(1)[:, :2]), *BOTH)
+
+
+def test_synthetic_columns_of_one_value_have_no_correlation():
+    flat = people(1).select(pl.all().first().repeat_by(400).explode(empty_as_null=True))
+    assert correlation_similarity(pair(people(0), flat), *BOTH) == 0.0
+
+
+def test_kolmogorov_smirnov_and_wasserstein_are_scipys():
+    rng = np.random.default_rng(0)
+    x, y = np.round(rng.normal(size=300), 1), np.round(rng.normal(0.3, 2, size=170), 1)
+    both = numeric(x, y)
+    expected = stats.ks_2samp(x, y, method="asymp").statistic
+    assert kolmogorov_smirnov_similarity(both, *BOTH) == pytest.approx(1 - expected)
+    expected = stats.wasserstein_distance(x, y) / np.ptp(x)
+    assert average_wasserstein(both, *BOTH).mean == pytest.approx(expected)
+
+
+def test_jensen_shannon_is_scipys_to_base_2():
+    both = categorical("aaabbc", "abcccd")
+    expected = distance.jensenshannon([3, 2, 1, 0], [1, 1, 3, 1], base=2)
+    assert average_jsd(both, *BOTH) == pytest.approx(expected)
+    assert jensen_shannon_similarity(both, *BOTH) == pytest.approx(1 - expected)
+    assert average_jsd(categorical("ab", "cd"), *BOTH) == pytest.approx(1.0)
+
+
+def test_missing_values_are_a_cell():
+    both = pair({"c": ["a", "a", None, None]}, {"c": ["a", "a", "a", "a"]})
+    expected = distance.jensenshannon([0.5, 0.5], [1, 0], base=2)
+    assert average_jsd(both, *BOTH) == pytest.approx(expected)
+    both = pair({"x": [1.5, 2.5, None, None]}, {"x": [1.5, 2.5, 1.5, 2.5]})
+    p, q = column_shares(both.columns[0], *BOTH)
+    assert (p[-1], q[-1]) == (0.5, 0.0)
+
+
+def test_cells_are_cut_at_real_quantiles():
+    both = numeric([0.0] * 90 + [1.0, 2.0, 3.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0], [-1.0, 99.0])
+    p, q = column_shares(both.columns[0], *BOTH)
+    assert p[0] == 0.9
+    assert (q[0], q[-2], q[-1]) == (0.5, 0.5, 0.0)
+
+
+def test_quantiles_are_numpys():
+    values = np.sort(np.random.default_rng(0).normal(size=37))
+    levels = np.arange(1, 20) / 20
+    expected = np.quantile(values, levels, method="inverted_cdf")
+    np.testing.assert_array_equal(quantiles(values, levels), expected)
+
+
+def test_statistical_similarity_ranks_all_statistics_together():
+    rng = np.random.default_rng(0)
+    real = {"x": rng.normal(size=50), "y": rng.normal(3, 5, size=50)}
+    other = {"x": rng.normal(2, 9, size=60), "y": rng.normal(size=60)}
+    both = pair(real, other)
+    pick = (np.min, np.max, np.median, np.mean, np.std)
+    x, y = ([f(side[c]) for c in "xy" for f in pick] for side in (real, other))
+    expected = max(0.0, stats.spearmanr(x, y).statistic)
+    assert statistical_similarity(both, *BOTH) == pytest.approx(expected)
+
+
+def test_wasserstein_names_columns_without_a_range():
+    both = pair({"x": [1.5, 2.5], "y": [3.5, 3.5]}, {"x": [1.5, 2.5], "y": [3.5, 4.5]})
+    assert average_wasserstein(both, *BOTH) == (0.0, ("y",))
+    with pytest.raises(InputError, match="no range"):
+        average_wasserstein(numeric([3.5, 3.5], [3.5, 4.5]), *BOTH)
+
+
+@pytest.mark.parametrize("measure", [kolmogorov_smirnov_similarity, average_wasserstein])
+def test_no_numeric_column(measure):
+    with pytest.raises(InputError, match="no numeric column"):
+        measure(categorical("ab", "ab"), *BOTH)
+
+
+def test_no_categorical_column():
+    with pytest.raises(InputError, match="no categorical column"):
+        average_jsd(numeric([1.5, 2.5], [1.5, 2.5]), *BOTH)
+
+
+def test_tvd_and_workload_error_by_hand():
+    both = pair({"a": list("xxyy"), "b": list("uvuv")}, {"a": list("xxyy"), "b": list("uuvv")})
+    assert marginal_tvd(both, *BOTH, 2, key=0) == pytest.approx(0.5)
+    assert marginal_tvd(both, *BOTH, 1, key=0) == 0.0
+    closure, queries = marginal_error(both, *BOTH, key=0)
+    assert (closure, queries) == (pytest.approx(1 / 3), pytest.approx(1.0))
+    with pytest.raises(InputError, match="3-way marginals take 3 columns; the tables have 2"):
+        marginal_tvd(both, *BOTH, 3, key=0)
+
+
+def test_rare_values_share_a_code_and_a_missing_one_keeps_its_own():
+    values = ["a"] * 5 + ["b"] * 3 + ["c", "d", None]
+    real, _ = coded(pair({"c": values}, {"c": values}), *BOTH, levels=4)
+    assert np.bincount(real.column("c")).tolist() == [5, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("measure", "room"),
+    [
+        (correlation_similarity, 0.35),  # of coefficients that are noise there are only twelve
+        (lambda *args: -marginal_tvd(*args, 2, key=0), 0.1),
+        (lambda *args: -marginal_error(*args, key=0).queries, 0.1),
+    ],
+)
+def test_more_noise_is_worse_down_to_the_floor(measure, room):
+    real = people(0, 2000)
+    found = [measure(pair(real, noisy(real, 1, share)), *BOTH) for share in (0, 0.1, 0.3, 0.6, 1)]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 5
+    floor = measure(pair(real, shuffled(real, 2)), *BOTH)
+    assert found[-1] == pytest.approx(floor, abs=room * abs(found[0] - floor))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        column_similarity,
+        jensen_shannon_similarity,
+        kolmogorov_smirnov_similarity,
+        lambda *args: -average_wasserstein(*args).mean,
+        lambda *args: -average_jsd(*args),
+    ],
+)
+def test_columns_that_move_away_are_worse(measure):
+    real = people(0, 2000)
+
+    def moved(by):
+        return real.with_columns(
+            age=pl.col("age") + by * 10 + by * (pl.col("age") - 40) ** 2 / 20,
+            pay=pl.col("pay") * (1 + by) ** 2,
+            job=pl.when(pl.col("pay") < 2_000 * by).then(pl.lit("pilot")).otherwise(pl.col("job")),
+        )
+
+    found = [measure(pair(real, moved(by)), *BOTH) for by in (0, 0.1, 0.3, 0.6)]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 4
