@@ -3,3 +3,56 @@
 Every number here is computed from real rows and nobody pays for it: it is the owner's to see, not
 to publish.
 """
+
+from siloweave.attack.attack import ATTACKS, attack
+from siloweave.attack.rates import (
+    AboveAll,
+    Operating,
+    Rate,
+    Risk,
+    Roc,
+    ThresholdRisk,
+    above_all,
+    best_threshold,
+    clopper_pearson,
+    noise_attacker,
+    privacy_risk,
+    roc,
+    threshold_risk,
+    wilson,
+)
+from siloweave.attack.results import (
+    ClosestRecords,
+    Copies,
+    Histogram,
+    Membership,
+    Part,
+    Risks,
+    WorstRecord,
+)
+
+__all__ = [
+    "ATTACKS",
+    "AboveAll",
+    "ClosestRecords",
+    "Copies",
+    "Histogram",
+    "Membership",
+    "Operating",
+    "Part",
+    "Rate",
+    "Risk",
+    "Risks",
+    "Roc",
+    "ThresholdRisk",
+    "WorstRecord",
+    "above_all",
+    "attack",
+    "best_threshold",
+    "clopper_pearson",
+    "noise_attacker",
+    "privacy_risk",
+    "roc",
+    "threshold_risk",
+    "wilson",
+]

@@ -299,10 +299,10 @@ def _whole(column: AlignedColumn, unit: int) -> dict[str, NDArray[Any]]:
     low = min(float(np.nanmin(v)) for v in column.values.values())
     high = max(float(np.nanmax(v)) for v in column.values.values())
     half = high / 2 - low / 2  # halves, because a range may be too large for a float
-    scale = unit / half / 2 if half > 0 and np.isfinite(unit / half) else 0.0
+    scale = unit / half if half > 0 and np.isfinite(unit / half) else 0.0
     return {
         table: np.where(
-            np.isnan(values), _FAR * unit, np.rint((np.nan_to_num(values) - low) * scale)
+            np.isnan(values), _FAR * unit, np.rint((np.nan_to_num(values) / 2 - low / 2) * scale)
         ).astype(np.int32)
         for table, values in column.values.items()
     }

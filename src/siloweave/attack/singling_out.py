@@ -7,6 +7,8 @@ singling out", PNAS 117(15). Repeated rows of a table count once, as in the auth
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +23,8 @@ __all__ = ["Predicates", "expected_singled", "singling_out"]
 
 ATTEMPTS = 1_000_000  # that are made at most, whatever number of predicates is wanted
 _BATCH = 2048  # predicates made at a time
+_PAIRS = 1 << 20  # of predicates and rows that are tried at a time
+_FEW = 200_000  # predicates of which all are made, in random order
 
 Ints = NDArray[np.int64]
 
@@ -158,7 +162,9 @@ class _Index:
         """Rows that fit one predicate; `start` is its narrowest condition."""
         fits = self._order[columns[start], first[start] : last[start]]
         if negated[start]:
-            fits = np.setdiff1d(np.arange(self.rows), fits)
+            outside = np.ones(self.rows, np.bool_)
+            outside[fits] = False
+            fits = np.flatnonzero(outside)
         for w, column in enumerate(columns):
             if w != start:
                 codes = self.codes[column].take(fits)
@@ -166,20 +172,36 @@ class _Index:
                 fits = fits[~inside if negated[w] else inside]
         return len(fits)
 
-    def sieve(self, predicates: Predicates, rows: Ints) -> Predicates:
-        """Drop predicates, none negated, that fit two of some rows; few at first, then more."""
-        kind: Any = np.uint16 if self.codes.max() < 1 << 16 else np.uint32
-        for size in (32, 128, 512, 2048, 8192):
-            codes: NDArray[Any] = self.codes[:, rows[:size]].astype(kind)
-            low: NDArray[Any] = predicates.low.astype(kind)
-            span: NDArray[Any] = (predicates.high - predicates.low).astype(kind)
-            fits = np.ones((len(predicates), codes.shape[1]), np.bool_)
-            for w in range(low.shape[1]):
-                above = codes[predicates.columns[:, w]]
-                above -= low[:, [w]]  # what is below the interval wraps round to a large number
-                fits &= above <= span[:, [w]]
-            predicates = predicates.take(np.flatnonzero(np.count_nonzero(fits, axis=1) <= 1))
-        return predicates
+
+def _alone(predicates: Predicates, codes: NDArray[Any]) -> Predicates:
+    """Keep predicates, none negated and all of which fit some row, that fit no other.
+
+    They are tried on a few rows first, and those that are left on four times as many, until rows
+    run out.
+    """
+    size = 32
+    while len(predicates):
+        step = max(1, _PAIRS // size)
+        parts = [predicates.take(slice(i, i + step)) for i in range(0, len(predicates), step)]
+        counts = np.concatenate([_fitting(part, codes[:, :size]) for part in parts])
+        predicates = predicates.take(np.flatnonzero(counts <= 1))
+        if size >= codes.shape[1]:
+            break
+        size *= 4
+    return predicates
+
+
+def _fitting(predicates: Predicates, codes: NDArray[Any]) -> Ints:
+    """How many of some rows fit each predicate, none of which is negated."""
+    low: NDArray[Any] = predicates.low.astype(codes.dtype)
+    span: NDArray[Any] = (predicates.high - predicates.low).astype(codes.dtype)
+    fits = np.ones((len(predicates), codes.shape[1]), np.bool_)
+    for w in range(low.shape[1]):
+        above = codes[predicates.columns[:, w]]
+        above -= low[:, [w]]  # what is below the interval wraps round to a large number
+        fits &= above <= span[:, [w]]
+    counts: Ints = np.count_nonzero(fits, axis=1)
+    return counts
 
 
 def _distinct(values: Ordinals) -> dict[str, NDArray[np.int32]]:
@@ -202,7 +224,7 @@ def _univariate(
             rows += [(column, 0, known[0]), (column, known[-1], values.missing(column) - 1)]
     if not rows:
         return _single(np.empty((0, 3), np.int64))
-    found = _single(rng.permutation(np.array(rows, np.int64), axis=0))
+    found = _single(rng.permutation(np.unique(np.array(rows, np.int64), axis=0)))
     return found.take(np.flatnonzero(synthetic.counts(found) == 1)[:wanted])
 
 
@@ -215,13 +237,13 @@ def _multivariate(
     values: Ordinals, synthetic: _Index, wanted: int, width: int, rng: np.random.Generator
 ) -> Predicates:
     """Conditions that random synthetic rows meet, kept where no other synthetic row does."""
-    sieve = rng.permutation(synthetic.rows)
+    kind: Any = np.uint16 if synthetic.codes.max() < 1 << 16 else np.uint32
+    shuffled = synthetic.codes.astype(kind)[:, rng.permutation(synthetic.rows)]
     above = np.array([_median(values, synthetic, c) for c in range(len(values.names))])
     seen: set[bytes] = set()
     kept: list[Predicates] = []
     for drawn in _drawn(values, synthetic, width, above, rng):
-        drawn = synthetic.sieve(drawn, sieve)
-        drawn = drawn.take(np.flatnonzero(synthetic.counts(drawn) == 1))
+        drawn = _alone(drawn, shuffled)
         kept.append(drawn.take(_fresh(drawn, seen)))
         if sum(map(len, kept)) >= wanted:
             break
@@ -238,16 +260,29 @@ def _drawn(
     """Batches of predicates made from random rows and columns."""
     numeric = np.array(values.numeric)
     gap = np.array([values.missing(c) for c in range(len(values.names))])
-    for _ in range(0, ATTEMPTS, _BATCH):
-        rows = rng.integers(synthetic.rows, size=_BATCH)
-        columns = rng.random((_BATCH, len(values.names))).argsort(axis=1)[:, :width]
-        columns = np.sort(columns, axis=1)
+    for rows, columns in _choices(synthetic.rows, len(values.names), width, rng):
         codes = synthetic.codes[columns, rows[:, None]].astype(np.int64)
         ordered = numeric[columns] & (codes < gap[columns])
         upper = codes >= above[columns]
         low = np.where(ordered & ~upper, 0, codes)
         high = np.where(ordered & upper, gap[columns] - 1, codes)
         yield Predicates(columns, low, high, np.zeros(columns.shape, np.bool_))
+
+
+def _choices(
+    rows: int, columns: int, width: int, rng: np.random.Generator
+) -> Iterator[tuple[Ints, Ints]]:
+    """Batches of random rows and sets of columns; each pair once where there are few pairs."""
+    if rows * comb(columns, width) <= _FEW:
+        sets = np.array(list(combinations(range(columns), width)), np.int64)
+        order = rng.permutation(rows * len(sets))
+        for start in range(0, len(order), _BATCH):
+            part = order[start : start + _BATCH]
+            yield part % rows, sets[part // rows]
+        return
+    for _ in range(0, ATTEMPTS, _BATCH):
+        chosen = rng.random((_BATCH, columns)).argpartition(width - 1, axis=1)[:, :width]
+        yield rng.integers(rows, size=_BATCH), np.sort(chosen, axis=1)
 
 
 def _fresh(drawn: Predicates, seen: set[bytes]) -> Ints:
