@@ -75,7 +75,7 @@ NOTES = {
     "not compare with the published ones.",
     "covertype": "A sample of 20 % of the rows, as in the paper.",
     "intrusion": "KDD99 10 %, a sample of 40 % of its rows, as in the paper. More than half of the "
-    "training rows are copies of one row. UMAP takes copies for different points, so they are spread "
+    "training rows are copies of one row. UMAP takes copies for different points, so they spread "
     "over several clusters; every row is moved by a hair first, or its search does not end.",
     "census": "A sample of 30 % of the rows, as in the paper.",
 }
