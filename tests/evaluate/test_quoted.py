@@ -93,7 +93,7 @@ def test_more_noise_is_worse_down_to_the_floor(strong):
 
 
 def test_frozen_figures_of_the_quality_report_of_sdmetrics():
-    """Made with SDMetrics 0.32.0 on these very tables, once as it is and once without thresholds."""
+    """Made with SDMetrics 0.32.0 on these very tables; the last with its thresholds at 0."""
     real, other = people(0, 1000), noisy(people(1, 800), 2, 0.5)
     other = other.with_columns(pay=pl.when(pl.col("pay") > 1500).then(None).otherwise("pay"))
     real = real.with_columns(luck=np.sin(np.arange(1000.0)))

@@ -7,7 +7,18 @@ import pytest
 from tests.evaluate.made import people, shuffled
 
 from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.evaluate import Scores, score
+from siloweave.evaluate import (
+    Scores,
+    associations,
+    column_pair_trends,
+    column_similarity,
+    marginal_tvd,
+    score,
+    svm_misclassification,
+    utility_ratio,
+)
+from siloweave.evaluate.boosting import Trees
+from siloweave.evaluate.looks import column_looks
 from siloweave.evaluate.sides import GROUPS, jackknife, make_sides
 from siloweave.models.mrf import MRF
 from siloweave.tables import Column, Encoder, Schema, align
@@ -48,6 +59,14 @@ def mixed(real, holdout):
     return score(real, shuffled(real, 5), holdout=holdout)
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Fewer trees, for tests that do not ask how good they are."""
+    few = Trees(5, 4, 0.3)
+    monkeypatch.setattr("siloweave.evaluate.predictive.SHORT", few)
+    monkeypatch.setattr("siloweave.evaluate.discriminator.LONG", few)
+
+
 def share(part):
     """Where a value lies between floor (0) and ceiling (1)."""
     return (part.value - part.floor) / (part.ceiling - part.floor)
@@ -65,7 +84,10 @@ def test_everything_is_measured_or_has_its_reason(fresh):
 
 @pytest.mark.parametrize("name", sorted(EVERY - SINGLE - {"SVM misclassification"}))
 def test_fresh_rows_are_at_the_ceiling(fresh, name):
-    assert 0.8 < share(fresh[name]) < 1.25
+    part = fresh[name]
+    room = 0.2 * abs(part.ceiling - part.floor)
+    low, high = part.interval or (part.value, part.value)
+    assert low - room < part.ceiling < high + room
 
 
 @pytest.mark.parametrize("name", sorted(EVERY - SINGLE))
@@ -114,7 +136,7 @@ def test_intervals_hold_the_value_and_say_how_they_came(fresh):
     for part in fresh.parts:
         if part.interval:
             assert part.interval[0] <= part.value <= part.interval[1]
-            assert part.interval[0] < part.interval[1] or part.value in (0, 100)
+            assert part.interval[0] < part.interval[1] or part.name == "statistical similarity"
         assert bool(part.interval) == bool(part.interval_by)
 
 
@@ -131,12 +153,13 @@ def test_the_jackknife_finds_the_standard_error_of_a_mean():
     assert jackknife(0.5, [], 1.0) is None
 
 
+@pytest.mark.usefixtures("quick")
 def test_without_a_holdout_halves_are_compared(real, mixed):
     found = score(real, shuffled(real, 5), seed=3)
     assert "one random half of the real rows" in found.settings.ceiling
     assert found.settings.rows == {"real": 400, "synthetic": 400}
     assert "400 holdout rows" in mixed.settings.ceiling
-    assert abs(share(found["correlation similarity"])) < 0.25
+    assert abs(share(found["column pair trends"])) < 0.25
     assert found["correlation similarity"].ceiling > 85
 
 
@@ -149,8 +172,9 @@ def test_the_floor_keeps_every_column_and_no_relation(real):
     assert sides.tables.num_rows["half"] + sides.tables.num_rows["other half"] == 400
 
 
+@pytest.mark.usefixtures("quick")
 def test_seeds(real):
-    small = people(3, 60)
+    small = people(3, 19)
     first, again, other = (score(real[:60], small, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first["propensity"].value != other["propensity"].value
@@ -191,6 +215,7 @@ def test_what_plots_need(fresh, real):
     assert {name for name, _ in fresh.telling} == {"age", "pay", "job", "rich"}
 
 
+@pytest.mark.usefixtures("quick")
 def test_progress_moves_to_the_end():
     told = []
     score(people(0, 40), people(1, 40), progress=lambda text, done: told.append(done))
@@ -198,6 +223,7 @@ def test_progress_moves_to_the_end():
     assert (told[0], told[-1]) == (0.0, 1.0)
 
 
+@pytest.mark.usefixtures("quick")
 def test_only_numbers():
     one = people(0, 60).select("age", "pay")
     found = score(one, one)
@@ -210,6 +236,7 @@ def test_only_numbers():
     assert "NOT the whole" in str(found)
 
 
+@pytest.mark.usefixtures("quick")
 def test_only_categories():
     one = people(0, 60).select("job", "rich").with_columns(other=pl.col("job"))
     found = score(one, one)
@@ -218,6 +245,7 @@ def test_only_categories():
     assert "Kolmogorov-Smirnov" in found["resemblance (DP-TLDM)"].note
 
 
+@pytest.mark.usefixtures("quick")
 def test_constant_and_half_missing_columns():
     real = people(0, 80).with_columns(
         flat=pl.lit("same"),
@@ -231,6 +259,7 @@ def test_constant_and_half_missing_columns():
     assert found["column similarity"].value == pytest.approx(100)
 
 
+@pytest.mark.usefixtures("quick")
 def test_every_column_constant():
     flat = pl.DataFrame({"a": ["x"] * 30, "b": [2.5] * 30})
     found = score(flat, flat)
@@ -239,6 +268,7 @@ def test_every_column_constant():
     assert found["column shapes"].value == 100
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_a_handful_of_rows(count):
     schema = Schema(
@@ -260,6 +290,7 @@ def test_a_handful_of_rows(count):
     assert "NaN" not in str(found)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_target_of_one_class(real):
     flat = real[:60].with_columns(rich=pl.lit(value=True))
     found = score(flat, flat, target="rich")
@@ -268,6 +299,7 @@ def test_a_target_of_one_class(real):
     assert "has one value" in gaps["SVM misclassification"]
 
 
+@pytest.mark.usefixtures("quick")
 def test_bad_input(real):
     with pytest.raises(InputError, match="target='sex' is no column; choose from age, pay, job"):
         score(real, real, target="sex")
@@ -295,6 +327,7 @@ class Coins:
             return np.log(np.full(codes.num_rows, self.probability))
 
 
+@pytest.mark.usefixtures("quick")
 def test_likelihood_where_there_is_a_model():
     schema = Schema((Column("c", "categorical", categories=("a", "b")), Column("d", "boolean")))
     rows = pl.DataFrame({"c": ["a", "b"] * 20, "d": [True, True, False, False] * 10})
@@ -313,23 +346,26 @@ def test_likelihood_where_there_is_a_model():
         found[part.name]
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_hundred_thousand_categories_take_little_memory():
     rng = np.random.default_rng(0)
-    values = [f"v{i}" for i in range(100_000)]
-    real = pl.DataFrame({"wide": values, "x": rng.normal(size=100_000), "c": ["a", "b"] * 50_000})
-    schema = Schema(
-        (
-            Column("wide", "categorical", categories=tuple(values)),
-            Column("x", "continuous"),
-            Column("c", "categorical", categories=("a", "b")),
-        )
+    values = tuple(f"v{i}" for i in range(100_000))
+    kinds = [Column(name, "categorical", categories=values) for name in ("wide", "too")]
+    schema = Schema((*kinds, Column("x", "continuous")))
+    one = pl.DataFrame(
+        {"wide": values, "too": rng.permutation(values), "x": rng.normal(size=100_000)}
     )
-    both = align({"real": real, "synthetic": real}, schema)
-    del values
+    both = align({"real": one, "synthetic": one}, schema)
+    assert both.column("wide").levels == 100_001
+    names = ("real", "synthetic")
     tracemalloc.start()
-    found = score(real, real, schema=schema, max_rows=200)
+    assert column_similarity(both, *names) == pytest.approx(1)
+    np.testing.assert_allclose(associations(both, "real"), 1)
+    assert column_pair_trends(both, *names, strong=True).percent == pytest.approx(100)
+    assert marginal_tvd(both, *names, 3, key=0) == pytest.approx(0)
+    assert utility_ratio(both, *names, key=0, max_rows=60) > 0
+    assert svm_misclassification(both, *names, key=0, max_rows=60) <= 1
+    assert len(column_looks(both, *names)[0].cells) == 30
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found["column similarity"].value == pytest.approx(100)
-    assert both.column("wide").levels == 100_001
-    assert most < 400e6
+    assert most < 100e6  # one table of all pairs would take 80 GB

@@ -5,7 +5,7 @@ to publish.
 """
 
 from siloweave.evaluate.dependence import associations
-from siloweave.evaluate.discriminate import Discriminator, discriminate
+from siloweave.evaluate.discriminator import Discriminator, discriminate
 from siloweave.evaluate.distances import (
     average_jsd,
     average_wasserstein,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.evaluate.discriminate import Discriminator, discriminate
+from siloweave.evaluate.discriminator import Discriminator, discriminate
 from siloweave.evaluate.measures import DP_TLDM, OF_100, SILOFUSE
 from siloweave.evaluate.misclassification import svm_misclassification
 from siloweave.evaluate.predictive import Utilities, utilities

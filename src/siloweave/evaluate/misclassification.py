@@ -67,10 +67,9 @@ def svm_misclassification(
         raise InputError("one column has no other to be predicted from")
     test = pick(tables.num_rows[real], max_rows, fold_in(key, "test"))
     train = pick(tables.num_rows[synthetic], max_rows, fold_in(key, "train"))
-    wrong = [
-        _wrong(tables, column, (real, test), (synthetic, train))
-        for column in _targets(tables, real, test, targets)
-    ]
+    columns = _targets(tables, real, test, targets)
+    with one_thread():
+        wrong = [_wrong(tables, column, (real, test), (synthetic, train)) for column in columns]
     return float(np.mean(wrong))
 
 
@@ -102,8 +101,7 @@ def _wrong(
     kept = main_classes(truth, CLASSES)
     learnt = as_classes(column.values[train[0]][train[1]], kept)
     X, Z = _standardised(tables, column.name, train, test)
-    with one_thread():
-        said = _machine(X, learnt).predict(Z)
+    said = _machine(X, learnt).predict(Z)
     return float((said != as_classes(truth, kept)).mean())
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.boosting import (
+    SHORT,
     classifier,
     each,
     features,
@@ -178,13 +179,14 @@ def utilities(
             left_out[column.name] = "the real rows have one value"
             continue
         seed = fold_in(key, "fit", column.name)
-        ours[column.name] = tuple(
-            task.score(task.fit(real, rows[each(folds, i)], fold_in(seed, i)), fold)
-            for i, fold in enumerate(folds)
-        )
-        for name in sources:
-            model = task.fit(name, picked[name], fold_in(seed, name))
-            theirs[name][column.name] = tuple(task.score(model, fold) for fold in folds)
+        with one_thread():
+            ours[column.name] = tuple(
+                task.score(task.fit(real, rows[each(folds, i)], fold_in(seed, i)), fold)
+                for i, fold in enumerate(folds)
+            )
+            for name in sources:
+                model = task.fit(name, picked[name], fold_in(seed, name))
+                theirs[name][column.name] = tuple(task.score(model, fold) for fold in folds)
     return Utilities(ours, theirs, left_out)
 
 
@@ -223,7 +225,7 @@ class _Task:
         if len(values) < 2:
             return Constant(float(values[0]) if len(values) else 0.0)
         X = features(self.tables, table, rows[known], without=self.column.name)
-        return (regressor if self.column.numeric else classifier)(X, y[known], key)
+        return (regressor if self.column.numeric else classifier)(X, y[known], key, SHORT)
 
     def score(self, model: Any, places: Rows) -> float:
         """Score a model on some of the real rows."""
@@ -233,8 +235,7 @@ class _Task:
         truth = self.truth[places]
         if len(truth) < 2:
             return 0.0
-        with one_thread():
-            said = model.predict(self.X[places])
+        said = model.predict(self.X[places])
         if self.column.numeric:
             return float(np.clip(d2_absolute_error_score(truth, said), 0.0, 1.0))
         labels = np.unique(truth)

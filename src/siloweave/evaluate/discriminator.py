@@ -123,10 +123,10 @@ def discriminate(
     folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
     probability, place = np.zeros(2 * count), np.zeros(2 * count, dtype=np.int64)
     found: tuple[tuple[str, float], ...] = ()
-    for i, fold in enumerate(folds):
-        seen, place[fold] = each(folds, i), i
-        model = classifier(X[seen], y[seen], fold_in(key, "fit", i), LONG)
-        with one_thread():
+    with one_thread():
+        for i, fold in enumerate(folds):
+            seen, place[fold] = each(folds, i), i
+            model = classifier(X[seen], y[seen], fold_in(key, "fit", i), LONG)
             probability[fold] = model.predict_proba(X[fold])[:, 1]
             if telling and i == 0:
                 lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
