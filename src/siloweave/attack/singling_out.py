@@ -19,7 +19,10 @@ from siloweave.attack.results import Part, compared
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["Predicates", "expected_singled", "singling_out"]
+__all__ = ["FEWEST", "Predicates", "expected_singled", "singling_out"]
+
+FEWEST = 10
+"""Predicates without which the attack is not made."""
 
 ATTEMPTS = 1_000_000  # that are made at most, whatever number of predicates is wanted
 _BATCH = 2048  # predicates made at a time
@@ -85,7 +88,7 @@ def singling_out(
         The risk; its note says if fewer predicates than wanted could be made.
 
     Raises:
-        InputError: No predicate fits exactly one synthetic row.
+        InputError: Fewer than `FEWEST` predicates fit exactly one synthetic row.
     """
     rng = generator(fold_in(key, "singling_out", variant))
     tables = {table: _Index(codes) for table, codes in _distinct(values).items()}
@@ -96,8 +99,11 @@ def singling_out(
     else:
         width = min(columns, len(values.names))
         found = _multivariate(values, synthetic, attacks, width, rng)
-    if not len(found):
-        raise InputError(f"no {variant} predicate fits exactly one row of the synthetic table")
+    if len(found) < FEWEST:
+        raise InputError(
+            f"only {len(found)} {variant} predicates fit exactly one row of the synthetic table; "
+            f"{FEWEST} or more are needed to say anything"
+        )
     guesses = _random(values, synthetic, attacks, width, rng)
     singled = tables["control"].counts(found)
     sizes = (tables["control"].rows, tables["train"].rows)
