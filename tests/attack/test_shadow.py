@@ -8,7 +8,7 @@ from siloweave.algorithms.synthesizers import AIM
 from siloweave.attack.exposed import exposed_records
 from siloweave.attack.groundhog import Layout, histogram_summary, naive_summary, nearness
 from siloweave.attack.rates import noise_attacker
-from siloweave.attack.shadow import ATTACKS, Sampler, shadow_attack
+from siloweave.attack.shadow import SHADOW_ATTACKS, Sampler, shadow_attack
 from siloweave.attack.side_by_side import side_by_side
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import InputError, SchemaError
@@ -55,7 +55,7 @@ def attacked(generator_, targets=(LAST,), **options):
 
 def test_a_generator_that_copies_is_caught_by_every_attack():
     found = attacked(copies)
-    assert found.attacks == ATTACKS
+    assert found.attacks == SHADOW_ATTACKS
     for one in found.risks:
         assert one.risk == one.raw == 1.0, one.attack
         assert one.curve.auc.value == 1.0
@@ -76,7 +76,9 @@ def test_a_generator_that_ignores_its_rows_shows_no_risk():
     assert found.worst_low <= 0 <= found.worst_high
     assert any(one.raw < 0 for one in found.risks)
     assert all(one.risk == max(0.0, one.raw) for one in found.risks)
-    assert all(one.curve.auc.low <= 0.5 <= one.curve.auc.high for one in found.of(ATTACKS[2]))
+    assert all(
+        one.curve.auc.low <= 0.5 <= one.curve.auc.high for one in found.of(SHADOW_ATTACKS[2])
+    )
     assert found.noise == noise_attacker(60)
     assert found.noise_record == noise_attacker(60, 5)
     assert found.noise_worst == noise_attacker(60, 15)

@@ -31,10 +31,10 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["ATTACKS", "FitAndSample", "Sampler", "shadow_attack"]
+__all__ = ["SHADOW_ATTACKS", "FitAndSample", "Sampler", "shadow_attack"]
 
 # Every attack by its name in TAPAS: two of summaries, three of nearness.
-ATTACKS = (
+SHADOW_ATTACKS = (
     *("NaiveGroundhog", "HistGroundhog"),
     *("ClosestDistance-Hamming", "ClosestDistance-L2", "KernelEstimator"),
 )
@@ -133,7 +133,7 @@ def shadow_attack(
     targets: Any,
     *,
     key: Key,
-    attacks: Sequence[str] = ATTACKS,
+    attacks: Sequence[str] = SHADOW_ATTACKS,
     training_size: int = 1000,
     synthetic_size: int | None = None,
     train_sets: int = 100,
@@ -152,7 +152,7 @@ def shadow_attack(
         auxiliary: The adversary's rows: a `Table`, frame or path.
         targets: The records: places in `auxiliary`, or a table of the same columns.
         key: Which rows each set draws, the generator's keys and the forests.
-        attacks: Which of `ATTACKS`.
+        attacks: Which of `SHADOW_ATTACKS`.
         training_size: Rows that the generator is fitted to.
         synthetic_size: Synthetic rows that are looked at; all that come if None.
         train_sets: Fits to learn from, an even number.
@@ -213,8 +213,8 @@ def _split(members: NDArray[np.bool_], seen: Sequence[_Seen]) -> Split:
     near = np.stack([s.near for s in seen], axis=-1)
     return Split(
         members,
-        {name: np.stack(some) for name, some in zip(ATTACKS[:2], summaries, strict=True)},
-        dict(zip(ATTACKS[2:], near, strict=True)),
+        {name: np.stack(some) for name, some in zip(SHADOW_ATTACKS[:2], summaries, strict=True)},
+        dict(zip(SHADOW_ATTACKS[2:], near, strict=True)),
     )
 
 
@@ -320,9 +320,9 @@ def _design(
 
 
 def _check_attacks(attacks: Sequence[str]) -> None:
-    unknown = [name for name in attacks if name not in ATTACKS]
+    unknown = [name for name in attacks if name not in SHADOW_ATTACKS]
     if unknown or not attacks:
-        raise InputError(f"attacks={list(attacks)}: choose from {', '.join(ATTACKS)}")
+        raise InputError(f"attacks={list(attacks)}: choose from {', '.join(SHADOW_ATTACKS)}")
 
 
 def _check_sizes(pool: int, records: int, training_size: int, synthetic_size: int | None) -> None:
