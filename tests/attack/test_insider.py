@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
-from tests.guarantees.whole import AIMStudy, budget_of
 
 from siloweave.algorithms import secure_sum
 from siloweave.attack.insider import (
@@ -21,6 +20,7 @@ from siloweave.privacy.mechanisms import SeededEntropy, add_gaussian
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes, Domain
 from siloweave.tables.keys import generator
+from tests.guarantees.whole import AIMStudy, budget_of
 
 DOMAIN = Domain(("a", "b", "c"), (3, 4, 2))
 CLIQUES = (("a",), ("a", "b"), ("b", "c"))
