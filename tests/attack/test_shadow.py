@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KernelDensity
 
-from siloweave.algorithms.synthesizers import AIM
+from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.attack.exposed import exposed_records
 from siloweave.attack.groundhog import Layout, histogram_summary, naive_summary, nearness
 from siloweave.attack.rates import noise_attacker
@@ -324,3 +324,14 @@ def test_our_own_synthesizer_gives_the_same_whatever_the_workers():
     assert found == shadow_attack(sampler, table, [5], **options, key=0, workers=2)
     assert len(found.risks) == 5
     assert found.worst_low <= 0
+
+
+def test_a_synthesizer_of_several_parties():
+    names = ["sex", "income"]
+    table, schema = adult().take(range(60)).select(names), adult_schema().select(names)
+    flaim = FLAIM(rounds=1, participation=1.0, workload=[("sex", "income")])
+    sampler = Sampler(flaim, schema, Budget(1.0, 1e-6), num_rows=25, parties=3)
+    made = sampler(table, np.random.SeedSequence(4))
+    assert made.num_rows == 25
+    again = sampler(table, np.random.SeedSequence(4))
+    assert made.values("sex").tolist() == again.values("sex").tolist()
