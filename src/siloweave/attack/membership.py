@@ -29,6 +29,8 @@ __all__ = ["FALSE_POSITIVES", "judged", "membership", "membership_part", "scores
 FALSE_POSITIVES = (0.001, 0.01)
 """False positive rates at which the share of members found is reported."""
 
+_WIDE, _NARROW = 1.0, 0.1  # bandwidths, in standard deviations
+
 _LEAST = np.float32(-80)  # exponents below add nothing to a sum that holds 1, and are slow
 
 Ints = NDArray[np.int64]
@@ -45,9 +47,9 @@ def scores(
     ``density`` the log density of a Gaussian kernel of bandwidth 1 over the same, normalised as
     scikit-learn does. TAPAS compares one record's density between tables with and without it.
     Between records, density mostly tells common rows from rare ones: on a table as crowded as
-    Adult it does not even see a full copy. ``density ratio`` therefore takes off the log density of
-    further control rows (van Breugel et al. 2023, "Membership inference attacks against synthetic
-    data through overfitting detection", AISTATS).
+    Adult it does not even see a full copy. ``narrow density`` therefore has a bandwidth of 0.1, and
+    ``density ratio`` takes off the log density of further control rows (van Breugel et al. 2023,
+    "Membership inference attacks against synthetic data through overfitting detection", AISTATS).
 
     Args:
         tables: Tables ``synthetic``, ``control`` and those of the targets.
@@ -57,7 +59,8 @@ def scores(
     Returns:
         Per attack and table, one score a target; higher says member.
     """
-    names = ("hamming", "l2", "density", "density ratio")[: 4 if len(reference) else 3]
+    names = ("hamming", "l2", "density", "narrow density", "density ratio")
+    names = names if len(reference) else names[:-1]
     found: dict[str, dict[str, Floats]] = {name: {} for name in names}
     equal, flat = space(tables, "hamming"), space(tables, "l2")
     for table, places in targets.items():
@@ -65,10 +68,12 @@ def scores(
         closest = nearest(equal, points, equal.points["synthetic"])
         found["hamming"][table] = -closest.distances[:, 0]
         points = flat.points[table].take(places)
-        distance, density = _kernel(flat, points, flat.points["synthetic"])
+        distance, density = _kernel(flat, points, flat.points["synthetic"], _WIDE)
+        narrow = _kernel(flat, points, flat.points["synthetic"], _NARROW)[1]
         found["l2"][table], found["density"][table] = -distance, density
+        found["narrow density"][table] = narrow
         if len(reference):
-            others = _kernel(flat, points, flat.points["control"].take(reference))[1]
+            others = _kernel(flat, points, flat.points["control"].take(reference), _WIDE)[1]
             found["density ratio"][table] = density - others
     return found
 
@@ -168,8 +173,11 @@ def membership_part(found: Membership) -> Part:
     )
 
 
-def _kernel(within: Space, targets: Points, among: Points) -> tuple[Floats, Floats]:
-    """Smallest distance, and log density of a Gaussian kernel of bandwidth 1."""
+def _kernel(
+    within: Space, targets: Points, among: Points, bandwidth: float
+) -> tuple[Floats, Floats]:
+    """Smallest distance, and log density of a Gaussian kernel."""
+    scale = 0.5 / bandwidth**2
     best = np.full(targets.num_rows, np.inf)
     total = np.full(targets.num_rows, -np.inf)
     scratch = np.empty(0, np.float32)
@@ -179,10 +187,10 @@ def _kernel(within: Space, targets: Points, among: Points) -> tuple[Floats, Floa
         least = squares.min(axis=1)
         best[rows] = np.minimum(best[rows], least)
         np.subtract(least[:, None], squares, out=scratch)
-        np.multiply(scratch, np.float32(0.5), out=scratch)
+        np.multiply(scratch, np.float32(scale), out=scratch)
         np.maximum(scratch, _LEAST, out=scratch)
         np.exp(scratch, out=scratch)
-        inside = np.log(scratch.sum(axis=1, dtype=np.float64)) - least / 2
+        inside = np.log(scratch.sum(axis=1, dtype=np.float64)) - least * scale
         total[rows] = np.logaddexp(total[rows], inside)
-    norm = log(among.num_rows) + within.features / 2 * log(2 * pi)
+    norm = log(among.num_rows) + within.features / 2 * log(2 * pi * bandwidth**2)
     return within.scaled(best), total - norm
