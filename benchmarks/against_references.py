@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 import siloweave as sw
+from siloweave.attacks import Risks
 from siloweave.datasets import adult, adult_schema
 from siloweave.tables import Table, write
 
@@ -69,21 +70,13 @@ def timed(make):
 
 def ours(found: dict[str, Table], seed: int) -> dict[str, object]:
     """What siloweave says, attack by attack, each on its own as the reference does."""
-    train, control, synthetic = found["train"], found["control"], found["synthetic"]
+    names = list(found["train"].names)
     risks: dict[str, object] = {}
 
-    def make(attacks: str, **named):
-        return sw.attack(
-            train,
-            synthetic,
-            control=control,
-            attacks=[attacks],
-            targets=ATTACKS,
-            seed=seed,
-            **named,
+    def keep(name: str, attack: str, variant: str, **named) -> None:
+        part, wall, own = timed(
+            lambda: attacked(found, attack, seed, **named).part(attack, variant)
         )
-
-    def keep(name: str, part, wall: float, own: float) -> None:
         risks[name] = {
             **{k: getattr(part, k) for k in ("risk", "low", "high")},
             "train": part.train.value,
@@ -92,26 +85,32 @@ def ours(found: dict[str, Table], seed: int) -> dict[str, object]:
             "cpu": own,
         }
 
-    result, wall, own = timed(lambda: make("singling_out"))
     for variant in ("univariate", "multivariate"):
-        keep(f"singling_out {variant}", result.part("singling_out", variant), wall, own)
-    names = list(train.names)
-    sides = (tuple(names[::2]), tuple(names[1::2]))
-    result, wall, own = timed(lambda: make("linkability", known=sides))
-    keep("linkability", result.part("linkability", "nearest 1"), wall, own)
+        keep(f"singling_out {variant}", "singling_out", variant)
+    keep("linkability", "linkability", "nearest 1", known=(tuple(names[::2]), tuple(names[1::2])))
     for secret in names:
-        result, wall, own = timed(lambda secret=secret: make("inference", secret=secret))
-        keep(f"inference {secret}", result.part("inference", secret), wall, own)
-    scores, wall, _ = timed(lambda: sw.score(train, synthetic, seed=seed))
-    return {
-        "risks": risks,
-        "scores": {
-            "Column Shapes": scores["column shapes"].value / 100,
-            "Column Pair Trends": scores["column pair trends"].value / 100,
-            "Column Pair Trends (all pairs)": scores["column pair trends (all pairs)"].value / 100,
-        },
-        "score_seconds": wall,
+        keep(f"inference {secret}", "inference", secret, secret=secret)
+    scores, wall, _ = timed(lambda: sw.score(found["train"], found["synthetic"], seed=seed))
+    told = {
+        "Column Shapes": "column shapes",
+        "Column Pair Trends": "column pair trends",
+        "Column Pair Trends (all pairs)": "column pair trends (all pairs)",
     }
+    shares = {theirs: scores[name].value / 100 for theirs, name in told.items()}
+    return {"risks": risks, "scores": shares, "score_seconds": wall}
+
+
+def attacked(found: dict[str, Table], attack: str, seed: int, **named) -> Risks:
+    """One attack."""
+    return sw.attack(
+        found["train"],
+        found["synthetic"],
+        control=found["control"],
+        attacks=[attack],
+        targets=ATTACKS,
+        seed=seed,
+        **named,
+    )
 
 
 def theirs(found: dict[str, Table], python: Path) -> dict[str, object]:

@@ -39,51 +39,44 @@ def risk(evaluator, **named):
     }
 
 
+def attacked(tables, numeric, attacks):
+    train, synthetic, control = tables
+    names = list(train.columns)
+    settings = {"control": control, "n_attacks": attacks}
+    found = {}
+    for mode in ("univariate", "multivariate"):
+        evaluator = SinglingOutEvaluator(train, synthetic, n_cols=3, **settings)
+        found[f"singling_out {mode}"] = risk(evaluator, mode=mode)
+    sides = names[::2], names[1::2]
+    evaluator = LinkabilityEvaluator(train, synthetic, aux_cols=sides, n_neighbors=1, **settings)
+    found["linkability"] = risk(evaluator, n_jobs=1)
+    for secret in names:
+        known = [n for n in names if n != secret]
+        named = {"aux_cols": known, "secret": secret, "regression": secret in numeric}
+        evaluator = InferenceEvaluator(train, synthetic, **named, **settings)
+        found[f"inference {secret}"] = risk(evaluator, n_jobs=1)
+    return found
+
+
+def quality(train, synthetic, numeric):
+    kinds = {n: {"sdtype": "numerical" if n in numeric else "categorical"} for n in train}
+    report = QualityReport()
+    report.generate(train, synthetic, {"columns": kinds}, verbose=False)
+    return report.get_properties().set_index("Property")["Score"].to_dict()
+
+
 def main():
     warnings.simplefilter("ignore")
     folder, attacks = Path(sys.argv[1]), int(sys.argv[2])
-    train, synthetic, control = (
-        pd.read_parquet(folder / f"{name}.parquet") for name in ("train", "synthetic", "control")
-    )
-    numeric = [n for n in train if pd.api.types.is_numeric_dtype(train[n])]
-    for table in (train, synthetic, control):
-        for name in table.columns:
-            if name not in numeric:
-                table[name] = table[name].astype(object)
-    names = list(train.columns)
-    found = {}
-    for mode in ("univariate", "multivariate"):
-        evaluator = SinglingOutEvaluator(
-            train, synthetic, control=control, n_attacks=attacks, n_cols=3
-        )
-        found[f"singling_out {mode}"] = risk(evaluator, mode=mode)
-    sides = names[::2], names[1::2]
-    found["linkability"] = risk(
-        LinkabilityEvaluator(
-            train, synthetic, control=control, n_attacks=attacks, aux_cols=sides, n_neighbors=1
-        ),
-        n_jobs=1,
-    )
-    for secret in names:
-        evaluator = InferenceEvaluator(
-            train,
-            synthetic,
-            control=control,
-            aux_cols=[n for n in names if n != secret],
-            secret=secret,
-            regression=secret in numeric,
-            n_attacks=attacks,
-        )
-        found[f"inference {secret}"] = risk(evaluator, n_jobs=1)
-    kinds = {n: {"sdtype": "numerical" if n in numeric else "categorical"} for n in names}
-    report = QualityReport()
-
-    def quality():
-        report.generate(train, synthetic, {"columns": kinds}, verbose=False)
-        return report.get_properties().set_index("Property")["Score"].to_dict()
-
-    scores, seconds = timed(quality)
-    print(json.dumps({"risks": found, "scores": scores, "score_seconds": seconds}))
+    names = ("train", "synthetic", "control")
+    tables = [pd.read_parquet(folder / f"{name}.parquet") for name in names]
+    numeric = [n for n in tables[0] if pd.api.types.is_numeric_dtype(tables[0][n])]
+    for table in tables:
+        for name in set(table.columns) - set(numeric):
+            table[name] = table[name].astype(object)
+    scores, seconds = timed(lambda: quality(*tables[:2], numeric))
+    risks = attacked(tables, numeric, attacks)
+    print(json.dumps({"risks": risks, "scores": scores, "score_seconds": seconds}))
 
 
 if __name__ == "__main__":

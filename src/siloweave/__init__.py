@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siloweave.algorithms.fitted import Fitted, load
+    from siloweave.algorithms.insiders import attack_run
+    from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+    from siloweave.attacks.attack import attack
+    from siloweave.attacks.shadow import shadow_attack
     from siloweave.errors import SiloweaveError
+    from siloweave.evaluate.scoring import score
     from siloweave.evaluate.workload import tvd, workload_error
     from siloweave.privacy.budget import Budget, Relation
     from siloweave.tables.codes import Encoder
@@ -35,8 +40,13 @@ __all__ = [
     "Table",
     "TwoRound",
     "__version__",
+    "attack",
+    "attack_run",
     "load",
     "read",
+    "score",
+    "score_parties",
+    "shadow_attack",
     "split_rows",
     "tvd",
     "workload_error",
@@ -57,8 +67,13 @@ _HOME = {
     "SiloweaveError": lambda: import_module("siloweave.errors"),
     "Table": lambda: import_module("siloweave.tables.read"),
     "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "attack": lambda: import_module("siloweave.attacks.attack"),
+    "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
     "load": lambda: import_module("siloweave.algorithms.fitted"),
     "read": lambda: import_module("siloweave.tables.read"),
+    "score": lambda: import_module("siloweave.evaluate.scoring"),
+    "score_parties": lambda: import_module("siloweave.algorithms.score"),
+    "shadow_attack": lambda: import_module("siloweave.attacks.shadow"),
     "split_rows": lambda: import_module("siloweave.tables.split"),
     "tvd": lambda: import_module("siloweave.evaluate.workload"),
     "workload_error": lambda: import_module("siloweave.evaluate.workload"),

@@ -31,6 +31,16 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 StudyFile = Annotated[Path, typer.Argument(help="A study file, or the folder of a study.toml.")]
+Names = list[str] | None
+SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a schema.json.")]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", "-o", help="Write an HTML page here as well.")
+]
+Audience = Annotated[
+    Literal["public", "owner"],
+    typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="The same one gives the same result.")]
 RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
 
 
@@ -166,7 +176,7 @@ def sample(
         list[str] | None,
         typer.Option(help="column=value, to fix a column; may be given several times."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same one gives the same rows.")] = 0,
+    seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
     """Draw rows from a finished run's model; costs no privacy."""
@@ -196,10 +206,7 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="The HTML file to write; in the run's folder if absent."),
     ] = None,
-    audience: Annotated[
-        Literal["public", "owner"],
-        typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
-    ] = "public",
+    audience: Audience = "public",
     json: AsJson = False,
 ) -> None:
     """Make a finished run's report again."""
@@ -229,6 +236,84 @@ def ledger(
         print_ledgers(
             read_ledgers(run, party=party, delta=delta), json=json, entries=party is not None
         )
+
+
+@app.command()
+def score(
+    real: Annotated[Path, typer.Argument(help="The rows that were learnt from: CSV or Parquet.")],
+    synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
+    holdout: Annotated[
+        Path | None, typer.Option(help="Real rows that were not learnt from: the ceiling.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="A column whose prediction is scored on its own too.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="Kinds of the columns: a schema.json.")
+    ] = None,
+    report: ReportFile = None,
+    audience: Audience = "owner",
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Score a synthetic table, from any tool: each measure beside its ceiling and its floor."""
+    with _reported():
+        from siloweave.cli_output import Progress, print_compared
+        from siloweave.comparing import read_schema, write_page
+        from siloweave.evaluate.scoring import score as measure
+
+        with Progress(quiet=json) as progress:
+            found = measure(
+                real,
+                synthetic,
+                holdout=holdout,
+                target=target,
+                schema=read_schema(schema),
+                seed=seed,
+                progress=progress,
+            )
+        title = f"{synthetic.name} beside {real.name}"
+        print_compared(found, write_page(report, title, audience, scores=found), json=json)
+
+
+@app.command()
+def attack(
+    train: Annotated[Path, typer.Argument(help="The rows that were learnt from: CSV or Parquet.")],
+    synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
+    control: Annotated[Path, typer.Option(help="Rows of the same kind that were not learnt from.")],
+    targets: Annotated[int, typer.Option(min=1, help="Rows that each attack tries.")] = 1000,
+    only: Annotated[Names, typer.Option(help="An attack to make; several times.")] = None,
+    known: Annotated[Names, typer.Option(help="A column that is known; several times.")] = None,
+    secret: Annotated[Names, typer.Option(help="A column to be guessed; several times.")] = None,
+    schema: SchemaFile = None,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Go on if control rows seem to be known.")
+    ] = False,
+    report: ReportFile = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Attack a synthetic table, from any tool: what it gives away of the rows it was made from."""
+    with _reported():
+        from siloweave.attacks.attack import attack as make
+        from siloweave.cli_output import Progress, print_compared
+        from siloweave.comparing import read_schema, write_page
+
+        with Progress(quiet=json) as progress:
+            found = make(
+                *(train, synthetic),
+                control=control,
+                schema=read_schema(schema),
+                targets=targets,
+                attacks=only,
+                known=known,
+                secret=secret,
+                seed=seed,
+                allow_overlap=allow_overlap,
+                progress=progress,
+            )
+        title = f"Attacks on {synthetic.name}"
+        print_compared(found, write_page(report, title, "owner", risks=found), json=json)
 
 
 @app.command("list")

@@ -21,6 +21,7 @@ from siloweave.summaries import Summary, spelled
 __all__ = [
     "Progress",
     "complain",
+    "print_compared",
     "print_forecast",
     "print_ledgers",
     "print_methods",
@@ -102,6 +103,16 @@ def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
         _json(data)
     else:
         _out().print(escape(text))
+
+
+def print_compared(found: Any, page: Path | None, *, json: bool) -> None:
+    """Scores or risks, as they print themselves, and where their page is."""
+    if json:
+        _json({**found.to_dict(), "page": str(page) if page else None})
+        return
+    _out().print(str(found), markup=False)
+    if page is not None:
+        _out().print(f"The page is {escape(str(page))}")
 
 
 def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -> None:

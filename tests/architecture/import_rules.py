@@ -15,12 +15,12 @@ DOWNWARD = {
     "statistics": {"tables"},
     "models": {"tables", "statistics"},
     "evaluate": {"tables", "statistics", "models"},
-    "attack": {"tables", "statistics", "models", "evaluate"},
+    "attacks": {"tables", "statistics", "models", "evaluate"},
     "privacy": set(),
     "federation": {"tables", "privacy"},
     "report": set(),
     "algorithms": {
-        *("tables", "datasets", "statistics", "models", "evaluate", "attack"),
+        *("tables", "datasets", "statistics", "models", "evaluate", "attacks"),
         *("privacy", "federation"),
     },
 }

@@ -1,6 +1,5 @@
 import math
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import msgspec
@@ -8,6 +7,7 @@ import pytest
 
 from siloweave.errors import InputError
 from siloweave.report import Association, BudgetTerms, Marginal, OwnerView, PublicView, render
+from tests.report.outline import Outline
 
 SECTIONS = [
     "verdict",
@@ -22,35 +22,6 @@ SECTIONS = [
     "settings",
     "verify",
 ]
-VOID = {"meta", "rect", "line", "circle", "path", "polyline", "polygon", "br", "img", "link"}
-
-
-class Outline(HTMLParser):
-    """Checks nesting and collects tags, ids and links."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.tags, self.ids, self.links, self.text = [], [], [], [], []
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.tags.append((tag, found))
-        self.ids += [found["id"]] if "id" in found else []
-        self.links += [found[name] for name in ("href", "src") if name in found]
-        if tag not in VOID or tag == "rect":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What a coordinator could learn about single rows from a run as it happened.
 
-The attack is `attack.insider`'s: a likelihood ratio of the noisy counts that the coordinator heard
+The attack is `attacks.insider`'s: a likelihood ratio of the noisy counts that the coordinator heard
 (Homer et al. 2008, "Resolving individuals contributing trace amounts of DNA to highly complex
 mixtures", asked the same of exact counts), for an adversary who knows all other rows of the study.
 
@@ -19,7 +19,7 @@ import numpy as np
 from siloweave.algorithms.fitted import load
 from siloweave.algorithms.overheard import Overheard, overheard
 from siloweave.algorithms.running import TRANSCRIPT, named_parties
-from siloweave.attack.insider import InsiderRisk, Knowledge, transcript_attack
+from siloweave.attacks.insider import InsiderRisk, Knowledge, transcript_attack
 from siloweave.errors import InputError, RosterError
 from siloweave.models.estimate import Measurement
 from siloweave.privacy.ledger import Ledger

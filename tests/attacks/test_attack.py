@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.attack import ATTACKS, attack
+from siloweave.attacks import ATTACKS, attack
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Schema, read
-from tests.attack.people import people
+from tests.attacks.people import people
 
 TRAIN, CONTROL, FRESH = (people(seed, 2000) for seed in (1, 2, 3))
 

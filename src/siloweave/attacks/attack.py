@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.inference import inference
-from siloweave.attack.linkability import linkability
-from siloweave.attack.membership import membership, membership_part
-from siloweave.attack.neighbours import space
-from siloweave.attack.ordinals import Ordinals, ordinals, row_ids
-from siloweave.attack.results import ClosestRecords, Membership, Part, Risks, WorstRecord
-from siloweave.attack.singling_out import singling_out
-from siloweave.attack.worst import closest_records, worst_record
+from siloweave.attacks.inference import inference
+from siloweave.attacks.linkability import linkability
+from siloweave.attacks.membership import membership, membership_part
+from siloweave.attacks.neighbours import space
+from siloweave.attacks.ordinals import Ordinals, ordinals, row_ids
+from siloweave.attacks.results import ClosestRecords, Membership, Part, Risks, WorstRecord
+from siloweave.attacks.singling_out import singling_out
+from siloweave.attacks.worst import closest_records, worst_record
 from siloweave.errors import DataError, InputError
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.keys import Key, fold_in, generator

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.groundhog import forest_scores
-from siloweave.attack.rates import (
+from siloweave.attacks.groundhog import forest_scores
+from siloweave.attacks.rates import (
     Operating,
     Rate,
     Roc,

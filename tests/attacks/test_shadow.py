@@ -5,11 +5,11 @@ import pytest
 from sklearn.neighbors import KernelDensity
 
 from siloweave.algorithms.synthesizers import AIM, FLAIM
-from siloweave.attack.exposed import exposed_records
-from siloweave.attack.groundhog import Layout, histogram_summary, naive_summary, nearness
-from siloweave.attack.rates import noise_attacker
-from siloweave.attack.shadow import SHADOW_ATTACKS, Sampler, shadow_attack
-from siloweave.attack.side_by_side import side_by_side
+from siloweave.attacks.exposed import exposed_records
+from siloweave.attacks.groundhog import Layout, histogram_summary, naive_summary, nearness
+from siloweave.attacks.rates import noise_attacker
+from siloweave.attacks.shadow import SHADOW_ATTACKS, Sampler, shadow_attack
+from siloweave.attacks.side_by_side import side_by_side
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import InputError, SchemaError
 from siloweave.privacy.budget import Budget

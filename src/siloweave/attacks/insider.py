@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.rates import Operating, Rate, Roc, best_threshold, clopper_pearson, roc
+from siloweave.attacks.rates import Operating, Rate, Roc, best_threshold, clopper_pearson, roc
 from siloweave.errors import InputError
 from siloweave.models.estimate import Measurement
 from siloweave.models.mrf import MRF

@@ -5,11 +5,11 @@ import polars as pl
 import pytest
 from scipy.spatial.distance import cdist
 
-from siloweave.attack import neighbours
-from siloweave.attack.neighbours import Blocks, nearest, space
+from siloweave.attacks import neighbours
+from siloweave.attacks.neighbours import Blocks, nearest, space
 from siloweave.errors import InputError
 from siloweave.tables.aligned import align
-from tests.attack.people import people
+from tests.attacks.people import people
 
 
 def tables(gaps):

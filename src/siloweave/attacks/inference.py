@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.neighbours import Blocks, Space
-from siloweave.attack.results import Part, compared
+from siloweave.attacks.neighbours import Blocks, Space
+from siloweave.attacks.results import Part, compared
 from siloweave.tables.aligned import Aligned, AlignedColumn
 
 __all__ = ["TOLERANCE", "guessed", "inference", "without_each"]

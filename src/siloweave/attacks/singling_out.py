@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.ordinals import Ordinals, row_ids
-from siloweave.attack.results import Part, compared
+from siloweave.attacks.ordinals import Ordinals, row_ids
+from siloweave.attacks.results import Part, compared
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator
 

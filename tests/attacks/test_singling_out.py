@@ -4,13 +4,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.attack import singling_out as module
-from siloweave.attack.ordinals import ordinals, row_ids
-from siloweave.attack.singling_out import Predicates, expected_singled, singling_out
+from siloweave.attacks import singling_out as module
+from siloweave.attacks.ordinals import ordinals, row_ids
+from siloweave.attacks.singling_out import Predicates, expected_singled, singling_out
 from siloweave.errors import InputError
 from siloweave.tables.aligned import align
 from siloweave.tables.keys import generator
-from tests.attack.people import people
+from tests.attacks.people import people
 
 
 def values(train, synthetic, control):

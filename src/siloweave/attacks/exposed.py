@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.groundhog import Layout, Rows
+from siloweave.attacks.groundhog import Layout, Rows
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import read

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from siloweave.attack import rates
+from siloweave.attacks import rates
 from siloweave.errors import InputError
 
 

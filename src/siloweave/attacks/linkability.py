@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.neighbours import Blocks, Points, Space, nearest
-from siloweave.attack.results import Part, compared
+from siloweave.attacks.neighbours import Blocks, Points, Space, nearest
+from siloweave.attacks.results import Part, compared
 
 __all__ = ["chance_to_meet", "linkability"]
 

@@ -23,9 +23,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.groundhog import Layout, histogram_summary, naive_summary, nearness
-from siloweave.attack.shadow_risk import ShadowRisks, Split, judged
-from siloweave.attack.side_by_side import Progress, side_by_side
+from siloweave.attacks.groundhog import Layout, histogram_summary, naive_summary, nearness
+from siloweave.attacks.shadow_risk import ShadowRisks, Split, judged
+from siloweave.attacks.side_by_side import Progress, side_by_side
 from siloweave.errors import InputError, SchemaError
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read

@@ -2,10 +2,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.attack.linkability import chance_to_meet, linkability
-from siloweave.attack.neighbours import nearest, space
+from siloweave.attacks.linkability import chance_to_meet, linkability
+from siloweave.attacks.neighbours import nearest, space
 from siloweave.tables.aligned import align
-from tests.attack.people import people
+from tests.attacks.people import people
 
 LEFT, RIGHT = ("group", "age", "visits", "owner"), ("city", "income", "balance")
 

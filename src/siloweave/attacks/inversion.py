@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from siloweave.attack.rates import Rate, Risk, privacy_risk, wilson
+from siloweave.attacks.rates import Rate, Risk, privacy_risk, wilson
 from siloweave.errors import InputError
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.keys import Key, fold_in, generator

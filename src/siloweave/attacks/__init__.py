@@ -4,8 +4,8 @@ Every number here is computed from real rows and nobody pays for it: it is the o
 to publish.
 """
 
-from siloweave.attack.attack import ATTACKS, attack
-from siloweave.attack.rates import (
+from siloweave.attacks.attack import ATTACKS, attack
+from siloweave.attacks.rates import (
     AboveAll,
     Operating,
     Rate,
@@ -21,7 +21,7 @@ from siloweave.attack.rates import (
     threshold_risk,
     wilson,
 )
-from siloweave.attack.results import (
+from siloweave.attacks.results import (
     ClosestRecords,
     Copies,
     Histogram,

@@ -3,7 +3,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from siloweave.algorithms import secure_sum
-from siloweave.attack.insider import (
+from siloweave.attacks.insider import (
     Knowledge,
     best_risk,
     membership_scores,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.neighbours import nearest, space
-from siloweave.attack.ordinals import Ordinals, row_ids
-from siloweave.attack.rates import privacy_risk, wilson
-from siloweave.attack.results import ClosestRecords, Copies, Histogram, Membership, WorstRecord
+from siloweave.attacks.neighbours import nearest, space
+from siloweave.attacks.ordinals import Ordinals, row_ids
+from siloweave.attacks.rates import privacy_risk, wilson
+from siloweave.attacks.results import ClosestRecords, Copies, Histogram, Membership, WorstRecord
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import Key, fold_in, generator
 

@@ -4,10 +4,10 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import KernelDensity
 
-from siloweave.attack.membership import judged, membership, membership_part, scores
-from siloweave.attack.rates import noise_attacker
+from siloweave.attacks.membership import judged, membership, membership_part, scores
+from siloweave.attacks.rates import noise_attacker
 from siloweave.tables.aligned import align
-from tests.attack.people import people
+from tests.attacks.people import people
 
 
 def features(of, table):

@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.attack.inference import _effective, guessed, inference, without_each
-from siloweave.attack.neighbours import nearest, space
+from siloweave.attacks.inference import _effective, guessed, inference, without_each
+from siloweave.attacks.neighbours import nearest, space
 from siloweave.tables.aligned import align
-from tests.attack.people import people
+from tests.attacks.people import people
 
 
 def tables(train, synthetic, control):

@@ -3,11 +3,11 @@ import polars as pl
 import pytest
 from scipy.stats import fisher_exact
 
-from siloweave.attack.membership import judged
-from siloweave.attack.ordinals import ordinals
-from siloweave.attack.worst import closest_records, copies, worst_record
+from siloweave.attacks.membership import judged
+from siloweave.attacks.ordinals import ordinals
+from siloweave.attacks.worst import closest_records, copies, worst_record
 from siloweave.tables.aligned import align
-from tests.attack.people import people
+from tests.attacks.people import people
 
 
 def side_by_side(train, synthetic, control):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from siloweave.attack.inversion import invert
-from siloweave.attack.rates import wilson
+from siloweave.attacks.inversion import invert
+from siloweave.attacks.rates import wilson
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import InputError
 from siloweave.tables.read import Table

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from siloweave.attack.rates import (
+from siloweave.attacks.rates import (
     AboveAll,
     Operating,
     Rate,

@@ -10,8 +10,8 @@ from math import log, pi
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attack.neighbours import Blocks, Points, Space, nearest, space
-from siloweave.attack.rates import (
+from siloweave.attacks.neighbours import Blocks, Points, Space, nearest, space
+from siloweave.attacks.rates import (
     Roc,
     ThresholdRisk,
     above_all,
@@ -20,7 +20,7 @@ from siloweave.attack.rates import (
     threshold_risk,
     wilson,
 )
-from siloweave.attack.results import Membership, Part
+from siloweave.attacks.results import Membership, Part
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import Key, fold_in
 
@@ -59,8 +59,8 @@ def scores(
     Returns:
         Per attack and table, one score a target; higher says member.
     """
-    names = ("hamming", "l2", "density", "narrow density", "density ratio")
-    names = names if len(reference) else names[:-1]
+    names = ["hamming", "l2", "density", "narrow density"]
+    names += ["density ratio"] if len(reference) else []
     found: dict[str, dict[str, Floats]] = {name: {} for name in names}
     equal, flat = space(tables, "hamming"), space(tables, "l2")
     for table, places in targets.items():

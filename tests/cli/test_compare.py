@@ -1,0 +1,103 @@
+"""`siloweave score` and `siloweave attack` on files."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def tables(folder):
+    for number, name in enumerate(("train", "control", "synthetic")):
+        rng = np.random.default_rng(number)
+        age = rng.integers(18, 90, 80)
+        sex = rng.choice(list("fm"), 80)
+        job = np.where(age > 50, "x", rng.choice(list("xyz"), 80))
+        rows = [",".join(map(str, row)) for row in zip(age, sex, job, strict=True)]
+        folder.write(f"{name}.csv", "\n".join(["age,sex,job", *rows, ""]))
+    return folder
+
+
+def place(folder, name):
+    return folder.path / name
+
+
+def test_score_prints_and_draws(tables):
+    page = place(tables, "scores.html")
+    words = ("score", place(tables, "train.csv"), place(tables, "synthetic.csv"))
+    code, out, err = tables.call(*words, "--holdout", place(tables, "control.csv"), "-o", page)
+    assert code == 0, err
+    assert "column shapes" in out
+    assert "ceiling: the 80 holdout rows" in out
+    assert "Keep it where the rows are" in page.read_text()
+    assert page.stat().st_mode & 0o077 == 0
+    again = tables.call(*words, "--holdout", place(tables, "control.csv"))[1]
+    assert again.splitlines() == [line for line in out.splitlines() if "page is" not in line]
+
+
+def test_score_as_json_and_for_the_public(tables):
+    page = place(tables, "scores.html")
+    code, out, _ = tables.call(
+        "score", place(tables, "train.csv"), place(tables, "synthetic.csv"),
+        "--target", "job", "--json", "--report", page, "--audience", "public",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0
+    assert {part["name"] for part in found["parts"]} >= {"column shapes", "utility of 'job'"}
+    assert found["page"] == str(page)
+    assert "nobody paid to publish" in page.read_text()
+
+
+def test_attack_prints_and_draws(tables):
+    page = place(tables, "risks.html")
+    words = (
+        "attack", place(tables, "train.csv"), place(tables, "synthetic.csv"),
+        "--control", place(tables, "control.csv"), "--targets", 50,
+    )  # fmt: skip
+    code, out, err = tables.call(*words, "--secret", "job", "--only", "inference", "-o", page)
+    assert code == 0, err
+    assert "inference" in out
+    assert "Risks" in page.read_text()
+    code, out, _ = tables.call(*words, "--known", "age", "--known", "sex", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert {part["attack"] for part in found["parts"]} >= {"singling_out", "membership"}
+    assert found["worst"]["measures"] > 0
+
+
+def test_a_copy_is_caught(tables):
+    code, out, _ = tables.call(
+        "attack", place(tables, "train.csv"), place(tables, "train.csv"),
+        "--control", place(tables, "control.csv"), "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0
+    assert found["worst"]["caught"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("score", "train.csv", "nowhere.csv"), "nowhere.csv"),
+        (("score", "train.csv", "other.csv"), "different columns: real lacks 'height'"),
+        (("score", "train.csv", "synthetic.csv", "--target", "height"), "height"),
+        (("score", "train.csv", "synthetic.csv", "--schema", "none.json"), "none.json"),
+        (("score", "train.csv", "synthetic.csv", "-o", "no/where.html"), "folder does not exist"),
+        (("attack", "train.csv", "synthetic.csv", "--control", "short.csv"), "control"),
+        (("attack", "train.csv", "synthetic.csv", "--control", "train.csv"), "overlap"),
+        (("attack", "train.csv", "synthetic.csv", "--control", "control.csv", "--only", "x"), "x"),
+        (
+            ("attack", "train.csv", "synthetic.csv", "--control", "control.csv", "--secret", "q"),
+            "q",
+        ),
+    ],
+)
+def test_bad_input(tables, words, said):
+    tables.write("other.csv", "age,sex,job,height\n" + "30,f,x,180\n" * 20)
+    tables.write("short.csv", "age,sex,job\n30,f,x\n")
+    before = tables.files()
+    places = [str(tables.path / w) if w.endswith((".csv", ".json", ".html")) else w for w in words]
+    code, out, err = tables.call(*places)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert tables.files() == before
