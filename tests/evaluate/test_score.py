@@ -19,7 +19,7 @@ from siloweave.evaluate import (
 )
 from siloweave.evaluate.boosting import Trees
 from siloweave.evaluate.looks import column_looks
-from siloweave.evaluate.sides import GROUPS, jackknife, make_sides
+from siloweave.evaluate.sides import GROUPS, Sheet, jackknife, make_sides
 from siloweave.models.mrf import MRF
 from siloweave.tables import Column, Encoder, Schema, align
 
@@ -369,3 +369,13 @@ def test_a_hundred_thousand_categories_take_little_memory():
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 100e6  # one table of all pairs would take 80 GB
+
+
+def test_what_is_no_number_is_not_measured(real):
+    sides, sheet = make_sides(align({"real": real, "synthetic": real}), 0), Sheet([], [])
+    odd = {"synthetic": float("nan"), "floor": 0.0, "other half": float("inf")}
+    assert not sheet.add("a", "f", sides, lambda a, b: odd[b], "higher", "u", "s")
+    assert sheet.gaps[0].reason.startswith("it came out as nan")
+    odd["synthetic"] = 1.0
+    assert sheet.add("b", "f", sides, lambda a, b: odd[b], "higher", "u", "s")
+    assert (sheet.parts[0].value, sheet.parts[0].ceiling, sheet.parts[0].floor) == (1.0, None, 0.0)

@@ -7,6 +7,7 @@ included. Independent columns score high on both, so quote them with their floor
 from collections.abc import Callable
 from itertools import combinations
 from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ CORRELATED, ASSOCIATED = 0.5, 0.3
 """A pair counts as strong above these: absolute Pearson correlation, Cramer's V."""
 Codes = NDArray[np.int64]
 Cells = Callable[[AlignedColumn, str], Codes]
+Pair = tuple[float, float, float]
+_KNOWN: "WeakKeyDictionary[Aligned, dict[tuple[str, str, str], list[Pair]]]" = WeakKeyDictionary()
 
 
 class PairTrends(NamedTuple):
@@ -119,18 +122,8 @@ def column_pair_trends(
         PairTrends(percent=0.0, pairs=1)
     """
     require_tables(tables, real, synthetic)
-    cells = _cells(real if edges == "real" else None)
-    found = []
-    for first, second in combinations(tables.columns, 2):
-        if first.numeric and second.numeric:
-            value = _correlation(first, second, real, synthetic, CORRELATED if strong else None)
-        else:
-            ours, theirs = (_joint(cells, first, second, table) for table in (real, synthetic))
-            value = _overlap(ours, theirs)
-            if strong and not cramers_v(ours) > ASSOCIATED:
-                value = None
-        if value is not None:
-            found.append(value)
+    pairs = _pairs(tables, real, synthetic, edges)
+    found = [value for value, strength, least in pairs if not strong or strength > least]
     if not found:
         raise InputError(
             f"none of the {len(tables.columns) * (len(tables.columns) - 1) // 2} pairs of columns "
@@ -139,14 +132,31 @@ def column_pair_trends(
     return PairTrends(100.0 * float(np.mean(found)), len(found))
 
 
-def _correlation(
-    first: AlignedColumn, second: AlignedColumn, real: str, synthetic: str, above: float | None
-) -> float | None:
-    """Similarity of two correlations, or None where one is not defined or too weak."""
-    ours, theirs = (pearson(first.values[t], second.values[t]) for t in (real, synthetic))
-    if ours is None or theirs is None or (above is not None and abs(ours) <= above):
-        return None
-    return 1.0 - abs(ours - theirs) / 2
+def _pairs(tables: Aligned, real: str, synthetic: str, edges: Literal["own", "real"]) -> list[Pair]:
+    """Similarity of each pair's trend, how strong it is and from where on it counts as strong.
+
+    Kept as long as the tables are, because both readings and their notes ask for it.
+    """
+    known, place = _KNOWN.setdefault(tables, {}), (real, synthetic, edges)
+    if place not in known:
+        cells = _cells(real if edges == "real" else None)
+        pairs = [
+            _pair(cells, first, second, real, synthetic)
+            for first, second in combinations(tables.columns, 2)
+        ]
+        known[place] = [pair for pair in pairs if pair is not None]
+    return known[place]
+
+
+def _pair(
+    cells: Cells, first: AlignedColumn, second: AlignedColumn, real: str, synthetic: str
+) -> Pair | None:
+    """One pair, or None where a correlation is not defined."""
+    if first.numeric and second.numeric:
+        x, y = (pearson(first.values[t], second.values[t]) for t in (real, synthetic))
+        return None if x is None or y is None else (1.0 - abs(x - y) / 2, abs(x), CORRELATED)
+    ours, theirs = (_joint(cells, first, second, table) for table in (real, synthetic))
+    return _overlap(ours, theirs), cramers_v(ours), ASSOCIATED
 
 
 def _cells(edges_from: str | None) -> Cells:

@@ -69,7 +69,8 @@ class Sides:
         notes = []
         for name, pair in (("ceiling", self.ceiling), ("floor", self.floor)):
             try:
-                others.append(None if pair is None else compute(*pair))
+                found = None if pair is None else compute(*pair)
+                others.append(found if found is None or np.isfinite(found) else None)
             except InputError as error:
                 others.append(None)
                 notes.append(f"no {name}: {error}")
@@ -218,6 +219,10 @@ class Sheet:
             value, ceiling, floor, gaps = sides.compare(compute)
         except InputError as error:
             self.gaps.append(NotMeasured(name, str(error)))
+            return False
+        if not np.isfinite(value):
+            reason = f"it came out as {value}; are there numbers near the largest that float64 has?"
+            self.gaps.append(NotMeasured(name, reason))
             return False
         band = interval(value)
         remark = "; ".join(text for text in (note(), gaps) if text)
