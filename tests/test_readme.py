@@ -10,6 +10,7 @@ from siloweave.datasets import adult
 from siloweave.tables.read import write
 
 ROOT = Path(__file__).resolve().parent.parent
+COMMANDS = {"demo", "init", "check", "run", "sample", "report", "ledger", "list", "score", "attack"}
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -45,13 +46,17 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_guide_to_python_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("guide", "said"),
+    [("python", "BudgetError"), ("scores-and-attacks", "its ledger allows")],
+)
+def test_a_guide_runs_from_top_to_bottom(guide, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    page = ROOT / "docs/guides/python.md"
+    page = ROOT / f"docs/guides/{guide}.md"
     for example in blocks(page.read_text("utf-8"), "python"):
         exec(compile(example, page.name, "exec"), names)
-    assert "BudgetError" in capsys.readouterr().out
+    assert said in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
@@ -62,7 +67,7 @@ def test_commands_in_the_docs_exist(page, capsys):
         r"(?:^|`|\$ )siloweave ([a-z]+)((?:[^`\n#]|\n(?= ))*)", page.read_text(), re.M
     )
     for command, rest in shown:
-        if command in ("demo", "init", "check", "run", "sample", "report", "ledger", "list"):
+        if command in COMMANDS:
             main([command, "--help"])
             known = capsys.readouterr().out
             for option in re.findall(r"(?<= )--[a-z]+", rest):
