@@ -1,6 +1,6 @@
 """Scores over real rows inside a federation: how far a synthetic table is from every party's rows.
 
-The measure is the workload error of Maddock, Cormode & Maple 2024, "FLAIM" (KDD 2024), section 5:
+The measure is the workload error of Maddock, Cormode & Maple 2024, "FLAIM" (KDD 2024):
 the mean L1 distance of normalised marginals. A score computed from rows is a release like any
 other, and repeated exact scores give rows away (Ganev & De Cristofaro 2023, "On the inadequacy of
 similarity-based privacy metrics"), so each is paid for.

@@ -1,7 +1,7 @@
 """Attribute inference: guess a secret value from the synthetic row that is nearest by the others.
 
 After Giomi et al. (2023), "A unified framework for quantifying privacy risk in synthetic data",
-PoPETs 2023(2), section 4.3.
+PoPETs 2023(2)
 """
 
 from collections.abc import Sequence

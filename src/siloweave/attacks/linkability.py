@@ -1,7 +1,7 @@
 """Linkability: do two sets of known columns lead to the same synthetic row?
 
 After Giomi et al. (2023), "A unified framework for quantifying privacy risk in synthetic data",
-PoPETs 2023(2), section 4.2.
+PoPETs 2023(2)
 """
 
 from typing import Any

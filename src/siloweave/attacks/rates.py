@@ -255,7 +255,7 @@ def privacy_risk(
 
     R = (train - control) / (1 - control) from Wilson's estimates, with their errors propagated to
     first order. Giomi, M., Boenisch, F., Wehmeyer, C. and Tasnadi, B. (2023), "A unified framework
-    for quantifying privacy risk in synthetic data", PoPETs 2023(2), section 5.
+    for quantifying privacy risk in synthetic data", PoPETs 2023(2)
 
     Args:
         train: Successes and trials on training rows.

@@ -1,7 +1,7 @@
 """Singling out: predicates that fit one synthetic row, and how many of them fit one real row.
 
 After Giomi et al. (2023), "A unified framework for quantifying privacy risk in synthetic data",
-PoPETs 2023(2), section 4.1, and Cohen and Nissim (2020), "Towards formalizing the GDPR's notion of
+PoPETs 2023(2), and Cohen and Nissim (2020), "Towards formalizing the GDPR's notion of
 singling out", PNAS 117(15). Repeated rows of a table count once, as in the authors' tool.
 """
 

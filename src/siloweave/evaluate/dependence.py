@@ -36,7 +36,7 @@ def associations(tables: Aligned, table: str) -> Floats:
     Source:
         Theil, *Statistical Decomposition Analysis*, 1972 (U); Fisher, *Statistical Methods for
         Research Workers*, 1925 (correlation ratio); the mixture after Zhu et al., *DP-TLDM*,
-        2024, section 5.
+        2024, evaluation.
 
     Example:
         >>> from siloweave.tables import Table, align

@@ -98,8 +98,8 @@ def discriminate(
         InputError: There is no such table, or one has fewer rows than folds.
 
     Source:
-        Zhu et al., *DP-TLDM*, 2024, section 5 (discriminability), and SiloFuse, ICDE 2024,
-        section V (propensity); trees of scikit-learn instead of XGBoost's, and rows scored out of
+        Zhu et al., *DP-TLDM*, 2024, evaluation (discriminability), and SiloFuse, ICDE 2024,
+        evaluation (propensity); trees of scikit-learn instead of XGBoost's, and rows scored out of
         fold, so that learning rows by heart does not count as telling them apart.
 
     Example:

@@ -42,7 +42,7 @@ def average_jsd(tables: Aligned, real: str, synthetic: str) -> float:
         InputError: There is no such table, or no categorical column.
 
     Source:
-        Zhao et al., *Fed-TGAN*, 2021, section 5 (Avg-JSD).
+        Zhao et al., *Fed-TGAN*, 2021, evaluation (Avg-JSD).
 
     Example:
         >>> from siloweave.tables import Table, align
@@ -71,7 +71,7 @@ def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserste
         InputError: There is no such table, no numeric column, or none with two real values.
 
     Source:
-        Zhao et al., *Fed-TGAN*, 2021, section 5 (Avg-WD).
+        Zhao et al., *Fed-TGAN*, 2021, evaluation (Avg-WD).
 
     Example:
         >>> from siloweave.tables import Table, align

@@ -112,8 +112,8 @@ def utility_ratio(
             rows predict.
 
     Source:
-        Zhu et al., *DP-TLDM*, 2024, section 5 (3-fold, D2 clipped), after SiloFuse, ICDE 2024,
-        section V (90th percentile, ratio); trees of scikit-learn instead of XGBoost's.
+        Zhu et al., *DP-TLDM*, 2024, evaluation (3-fold, D2 clipped), after SiloFuse, ICDE 2024,
+        evaluation (90th percentile, ratio); trees of scikit-learn instead of XGBoost's.
 
     Example:
         >>> from siloweave.tables import Table, align

@@ -47,7 +47,7 @@ def column_similarity(tables: Aligned, real: str, synthetic: str) -> float:
         InputError: There is no such table.
 
     Source:
-        Shankar et al., *SiloFuse*, ICDE 2024, section V: Pearson for numeric columns and Theil's U
+        Shankar et al., *SiloFuse*, ICDE 2024, evaluation: Pearson for numeric columns and Theil's U
         for categorical ones; the pairing is ours, the paper states none.
 
     Example:
@@ -113,7 +113,7 @@ def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
             of the real table are equal, so that there is nothing to correlate.
 
     Source:
-        SiloFuse, ICDE 2024, section V; with the correlation ratio for mixed pairs after Zhu et
+        SiloFuse, ICDE 2024, evaluation; with the correlation ratio for mixed pairs after Zhu et
         al., *DP-TLDM*, 2024.
 
     Example:
@@ -164,7 +164,7 @@ def jensen_shannon_similarity(
         InputError: There is no such table.
 
     Source:
-        SiloFuse, ICDE 2024, section V; Lin, *Divergence measures based on the Shannon entropy*,
+        SiloFuse, ICDE 2024, evaluation; Lin, *Divergence measures based on the Shannon entropy*,
         1991.
 
     Example:
@@ -204,7 +204,7 @@ def kolmogorov_smirnov_similarity(tables: Aligned, real: str, synthetic: str) ->
         InputError: There is no such table, or no numeric column.
 
     Source:
-        SiloFuse, ICDE 2024, section V.
+        SiloFuse, ICDE 2024, evaluation.
 
     Example:
         >>> from siloweave.tables import Table, align
@@ -255,7 +255,7 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
         InputError: There is no such table, no numeric column, or all real statistics are equal.
 
     Source:
-        Zhu et al., *DP-TLDM*, 2024, section 5 (statistical similarity).
+        Zhu et al., *DP-TLDM*, 2024, evaluation (statistical similarity).
 
     Example:
         >>> from siloweave.tables import Table, align
