@@ -73,23 +73,25 @@ def ours(found: dict[str, Table], seed: int) -> dict[str, object]:
     names = list(found["train"].names)
     risks: dict[str, object] = {}
 
-    def keep(name: str, attack: str, variant: str, **named) -> None:
-        part, wall, own = timed(
-            lambda: attacked(found, attack, seed, **named).part(attack, variant)
-        )
-        risks[name] = {
-            **{k: getattr(part, k) for k in ("risk", "low", "high")},
-            "train": part.train.value,
-            "control": part.control.value,
-            "seconds": wall,
-            "cpu": own,
-        }
+    def keep(attack: str, parts: dict[str, str], **named) -> None:
+        result, wall, own = timed(lambda: attacked(found, attack, seed, **named))
+        for name, variant in parts.items():
+            part = result.part(attack, variant)
+            risks[name] = {
+                **{k: getattr(part, k) for k in ("risk", "low", "high")},
+                "train": part.train.value,
+                "control": part.control.value,
+                "tries": part.attacks,
+                "seconds": wall,
+                "cpu": own,
+            }
 
-    for variant in ("univariate", "multivariate"):
-        keep(f"singling_out {variant}", "singling_out", variant)
-    keep("linkability", "linkability", "nearest 1", known=(tuple(names[::2]), tuple(names[1::2])))
+    variants = ("univariate", "multivariate")
+    keep("singling_out", {f"singling_out {v}": v for v in variants})
+    sides = (tuple(names[::2]), tuple(names[1::2]))
+    keep("linkability", {"linkability": "nearest 1"}, known=sides)
     for secret in names:
-        keep(f"inference {secret}", "inference", secret, secret=secret)
+        keep("inference", {f"inference {secret}": secret}, secret=secret)
     scores, wall, _ = timed(lambda: sw.score(found["train"], found["synthetic"], seed=seed))
     told = {
         "Column Shapes": "column shapes",

@@ -12,6 +12,7 @@ from siloweave.tables.schema import Column, Kind
 __all__ = ["describe", "detect"]
 
 _OTHER = "__other__"
+_PROBE = 50  # rows
 _FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f")
 
 
@@ -99,7 +100,9 @@ def _small(values: np.ndarray) -> bool:
 
 
 def _fits(table: Table, name: str, form: str) -> bool:
+    first = table.select([name]).take(range(min(table.num_rows, _PROBE)))
     try:
+        first.moments(name, form)  # most text is refused here, at no cost
         table.moments(name, form)
     except SchemaError:
         return False
