@@ -1,0 +1,194 @@
+"""One column of a table as codes or as float64, and back; what `Features` is made of.
+
+Whole numbers and moments are counted from the column's low bound, so that float64 tells them
+apart as long as the bounds are less than 2**53 apart.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import DataError, SchemaError
+from siloweave.tables.bins import as_moments, edges_of, last_of, numbers_of
+from siloweave.tables.codes import Encoder
+from siloweave.tables.plans import Numbers, Points
+from siloweave.tables.read import Table
+from siloweave.tables.scales import Floats
+from siloweave.tables.schema import Column, Schema
+
+__all__ = [
+    "binned",
+    "blank",
+    "check_columns",
+    "codes_of",
+    "grain_of",
+    "labels_of",
+    "options_of",
+    "running",
+    "typed",
+    "values_of",
+    "whole_range",
+]
+
+_DECIMALS = 7
+_Mask = NDArray[np.bool_]
+
+
+def check_columns(schema: Schema, table: Table) -> None:
+    """Refuse a table without rows, or of other columns than the schema's (ids may be absent).
+
+    Raises:
+        DataError: When the table has no rows.
+        SchemaError: When columns differ.
+    """
+    absent = [
+        one.name for one in schema.columns if one.kind != "id" and one.name not in table.names
+    ]
+    if absent:
+        raise SchemaError(
+            f"the table lacks columns of the schema: {', '.join(absent)}; add them, or use "
+            "Schema.select"
+        )
+    extra = [name for name in table.names if name not in schema.names]
+    if extra:
+        raise SchemaError(
+            f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
+            "leave them out with Table.select"
+        )
+    if table.num_rows == 0:
+        raise DataError("the table has no rows; features need at least one")
+
+
+def options_of(column: Column) -> int:
+    """Return how many codes a categorical or boolean column has, a missing one included."""
+    known = 2 if column.kind == "boolean" else len(column.categories)
+    return known + column.missing
+
+
+def codes_of(column: Column, table: Table) -> NDArray[np.int64]:
+    """Return a categorical or boolean column's codes; missing is the last."""
+    encoder = Encoder(Schema((column,)))
+    return encoder.encode(table.select([column.name])).columns[0].astype(np.int64)
+
+
+def labels_of(column: Column, codes: NDArray[np.int64]) -> tuple[Any, _Mask | None]:
+    """Return the values of codes, and which are missing."""
+    options = (False, True) if column.kind == "boolean" else column.categories
+    gone = codes >= len(options)
+    values = np.empty(len(options), dtype=object)
+    values[:] = options
+    return values[np.where(gone, 0, codes)], gone if column.missing else None
+
+
+def blank(column: Column) -> Numbers:
+    """Return the plan of a column of numbers with what its schema says, and no scale.
+
+    Raises:
+        SchemaError: When a bound is not declared.
+    """
+    if column.low is None or column.high is None:
+        raise SchemaError(
+            f"column {column.name!r} has no declared low and high; add both to the schema "
+            "(Schema.detect proposes them from data)"
+        )
+    low, high = edges_of(column, 1)[0].item(), last_of(column)
+    if column.kind == "continuous":
+        return Numbers(column.name, low, float(high), missing=column.missing)
+    return Numbers(column.name, 0.0, float(high - low), int(low), 1.0, missing=column.missing)
+
+
+def values_of(column: Column, plan: Numbers, table: Table) -> tuple[Floats, _Mask]:
+    """Return a column's values less the plan's origin, and which are missing.
+
+    Raises:
+        DataError: When values are infinite.
+        SchemaError: When values are outside the bounds, or missing where the schema has none.
+    """
+    where = f"column {column.name!r}"
+    raw, gone = numbers_of(column, table)
+    values = (raw - plan.origin if plan.origin else raw).astype(np.float64)
+    wild = int(np.count_nonzero(~np.isfinite(values)))
+    if wild:
+        raise DataError(f"{where}: {wild} rows hold infinite numbers; replace or drop them")
+    wrong = int(np.count_nonzero(((values < plan.low) | (values > plan.high)) & ~gone))
+    if wrong:
+        raise SchemaError(
+            f"{where}: {wrong} rows are outside its bounds {column.low!r} to {column.high!r}; "
+            "widen low and high in the schema, or clip"
+        )
+    empty = int(np.count_nonzero(gone))
+    if empty and not plan.missing:
+        raise SchemaError(
+            f"{where}: {empty} rows have no value, but the schema says missing=False; declare "
+            "missing=True, or drop those rows"
+        )
+    return values, gone
+
+
+def typed(column: Column, plan: Numbers, values: Floats, like: Table | None) -> Any:
+    """Return a column's values in its own type; values are less the plan's origin."""
+    if column.kind == "continuous":
+        return values
+    # The largest double below 2**63, which a rounded sum of bounds may exceed.
+    whole = np.minimum(values, 2.0**63 - 1024.0).astype(np.int64)
+    whole = np.minimum(whole, int(last_of(column)) - plan.origin) + plan.origin
+    return as_moments(column, whole, like) if column.kind == "datetime" else whole
+
+
+def grain_of(values: Floats) -> float:
+    """Return 10**-d for the fewest decimals d, at most 7, that all values have; else 0."""
+    largest = np.abs(values).max(initial=0.0)
+    for decimals in range(_DECIMALS + 1):
+        if largest * 10.0**decimals > 2.0**50:
+            break
+        if (np.round(values, decimals) == values).all():
+            return float(f"1e-{decimals}")
+    return 0.0
+
+
+def whole_range(plan: Numbers, points: Points, most: int) -> Points:
+    """Add the values of the bounds that never occur, where there are at most so many in all."""
+    count = plan.high - plan.low + 1.0
+    if plan.grain != 1.0 or count > most or plan.low != round(plan.low):
+        return points
+    values = plan.low + np.arange(int(count), dtype=np.float64)
+    weights = np.zeros(len(values))
+    weights[np.searchsorted(values, points.values)] = points.weights
+    return Points(values, weights)
+
+
+def binned(column: Column, plan: Numbers, weights: Floats, bins: int) -> Points:
+    """Return counts over a column's declared equal-width bins as points.
+
+    Args:
+        column: With both bounds.
+        plan: Its `blank`.
+        weights: One count per bin, without the missing ones.
+        bins: How many bins were asked for.
+
+    Returns:
+        Exact points where each bin holds one value.
+    """
+    edges = edges_of(column, bins)
+    weights = np.maximum(weights, 0.0)
+    if plan.low == plan.high:
+        return Points(np.array([plan.low]), weights)
+    if plan.grain == 1.0:
+        first = (edges - plan.origin).astype(np.float64)
+        if int(edges[-1] - edges[0]) == len(weights):
+            return Points(first[:-1], weights)
+        return _middles(first - 0.5, weights)
+    return _middles(edges.astype(np.float64), weights)
+
+
+def _middles(edges: Floats, weights: Floats) -> Points:
+    return Points((edges[1:] + edges[:-1]) / 2.0, weights, edges)
+
+
+def running(count: int, name: str, like: Table | None) -> NDArray[Any]:
+    """Return fresh ids from 1, as text where the original ids were text."""
+    ids = np.arange(1, count + 1)
+    if like is not None and name in like.names and like.kind(name) == "text":
+        return ids.astype(str).astype(object)
+    return ids
