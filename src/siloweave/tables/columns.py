@@ -4,6 +4,7 @@ Whole numbers and moments are counted from the column's low bound, so that float
 apart as long as the bounds are less than 2**53 apart.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import as_moments, edges_of, last_of, numbers_of
 from siloweave.tables.codes import Encoder
-from siloweave.tables.plans import Numbers, Points
+from siloweave.tables.plans import Numbers, Plan, Points, Settings, learned, ranked
 from siloweave.tables.read import Table
-from siloweave.tables.scales import Floats
+from siloweave.tables.scales import Bins, Floats
 from siloweave.tables.schema import Column, Schema
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "blank",
     "check_columns",
     "codes_of",
+    "declared_plan",
     "grain_of",
     "labels_of",
     "options_of",
@@ -158,32 +160,58 @@ def whole_range(plan: Numbers, points: Points, most: int) -> Points:
     return Points(values, weights)
 
 
-def binned(column: Column, plan: Numbers, weights: Floats, bins: int) -> Points:
+def binned(column: Column, weights: Floats) -> Points:
     """Return counts over a column's declared equal-width bins as points.
 
     Args:
         column: With both bounds.
-        plan: Its `blank`.
-        weights: One count per bin, without the missing ones.
-        bins: How many bins were asked for.
+        weights: One count per bin, 0 or more, without the missing ones.
 
     Returns:
-        Exact points where each bin holds one value.
+        Points less the plan's origin; exact ones where each bin holds one value.
     """
-    edges = edges_of(column, bins)
-    weights = np.maximum(weights, 0.0)
+    plan = blank(column)
     if plan.low == plan.high:
         return Points(np.array([plan.low]), weights)
-    if plan.grain == 1.0:
-        first = (edges - plan.origin).astype(np.float64)
-        if int(edges[-1] - edges[0]) == len(weights):
-            return Points(first[:-1], weights)
-        return _middles(first - 0.5, weights)
-    return _middles(edges.astype(np.float64), weights)
+    edges = edges_of(column, len(weights))
+    if plan.grain != 1.0:
+        return _middles(edges.astype(np.float64), weights)
+    first = (edges - plan.origin).astype(np.float64)
+    if int(edges[-1] - edges[0]) == len(weights):
+        return Points(first[:-1], weights)
+    return _middles(first - 0.5, weights)
 
 
 def _middles(edges: Floats, weights: Floats) -> Points:
     return Points((edges[1:] + edges[:-1]) / 2.0, weights, edges)
+
+
+def declared_plan(column: Column, bins: int, spikes: Sequence[float], settings: Settings) -> Plan:
+    """Return a column's plan from its schema alone; see `Features.declared`."""
+    if column.kind not in ("integer", "continuous", "datetime"):
+        return ranked(column.name, None, options_of(column), settings.wide)
+    plan = blank(column)
+    known = tuple(sorted({float(value - plan.origin) for value in spikes}))
+    if known and column.kind == "datetime":
+        raise DataError(f"spikes of column {column.name!r}: moments have none; leave it out")
+    if any(not plan.low <= value <= plan.high for value in known) or (
+        plan.grain == 1.0 and any(value != round(value) for value in known)
+    ):
+        raise DataError(
+            f"spikes of column {column.name!r} are {list(spikes)}; they must be values from "
+            f"{column.low!r} to {column.high!r}"
+        )
+    if plan.low == plan.high:
+        return msgspec.structs.replace(plan, spikes=(plan.low,))
+    every = whole_range(plan, Points(np.zeros(0), np.zeros(0)), settings.few_values)
+    if len(every.values):
+        return msgspec.structs.replace(plan, spikes=tuple(every.values.tolist()))
+    plan = msgspec.structs.replace(plan, spikes=known)
+    if bins == 1:
+        return learned(plan, every, settings)
+    edges = edges_of(column, bins)
+    places = edges - plan.origin - 0.5 if plan.grain == 1.0 else edges
+    return msgspec.structs.replace(plan, scale=Bins(tuple(places.tolist())))
 
 
 def running(count: int, name: str, like: Table | None) -> NDArray[Any]:

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, SchemaError
 from siloweave.tables.bins import BINNED
+from siloweave.tables.blocks import Block, blocks_of, read_vectors
 from siloweave.tables.columns import (
     blank,
     check_columns,
     codes_of,
+    declared_plan,
     grain_of,
     labels_of,
     options_of,
@@ -44,28 +46,6 @@ __all__ = ["Block", "Features"]
 
 _VERSION = 1
 _MOST_BYTES = 2**34
-
-
-@dataclass(frozen=True)
-class Block:
-    """Part of a row's vector.
-
-    Args:
-        column: The column that it belongs to.
-        start: Where it starts in the vector.
-        size: How many entries it has; 1 for a number.
-        kind: ``number`` for one real number, ``choice`` for a one-hot choice among `size`.
-    """
-
-    column: str
-    start: int
-    size: int
-    kind: Literal["number", "choice"]
-
-    @property
-    def stop(self) -> int:
-        """Where the next block starts."""
-        return self.start + self.size
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -113,15 +93,7 @@ class Features:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The parts of the vector, in order; a column's number comes before its choices."""
-        blocks: list[Block] = []
-        start = 0
-        for plan in self.plans:
-            sizes = plan.sizes if isinstance(plan, Categories) else (plan.options,)
-            parts = [("number", 1)] if plan.number else []
-            for kind, size in [*parts, *(("choice", size) for size in sizes if size)]:
-                blocks.append(Block(plan.column, start, size, kind))  # type: ignore[arg-type]
-                start += size
-        return tuple(blocks)
+        return blocks_of(self.plans)
 
     @property
     def width(self) -> int:
@@ -174,6 +146,103 @@ class Features:
             plans.append(learned(plan, whole_range(plan, points, few_values), settings))
         return cls(schema, tuple(plans))
 
+    @classmethod
+    def declared(
+        cls,
+        schema: Schema,
+        *,
+        bins: int = 1,
+        spikes: Mapping[str, Sequence[float]] | None = None,
+        few_values: int = 10,
+        wide: int = 256,
+    ) -> "Features":
+        """Make encoders of public facts alone.
+
+        **Guarantee.** No row is read: the result depends on the schema and the arguments only, so
+        a private fit owes nothing for it as long as these are public.
+
+        Args:
+            schema: Facts about every column; numbers and datetimes need both bounds.
+            bins: With 1 a number lies between -1 (``low``) and 1 (``high``); with more it is a
+                choice of an equal-width bin between the bounds and the place in it, -1 to 1.
+            spikes: Values of columns of integers or continuous numbers that are known to be
+                frequent, each an option of its own, such as ``{"capital-gain": [0]}``.
+            few_values: Whole numbers with at most so many values are a plain choice.
+            wide: Categorical columns with more options become digits, in the schema's order.
+
+        Raises:
+            DataError: When an argument is out of range, or a spike is out of bounds.
+            SchemaError: When a bound is not declared.
+
+        Example:
+            >>> schema = Schema((Column("age", "integer", low=0, high=100),))
+            >>> features = Features.declared(schema)
+            >>> table = Table.from_columns({"age": (np.array([0, 75]), None)})
+            >>> features.encode(table, key=0).tolist()
+            [[-1.0], [0.5]]
+        """
+        settings = _settings("standard", 1.0, few_values, wide)
+        if bins < 1:
+            raise DataError(f"bins={bins!r} must be 1 or more")
+        spikes = spikes or {}
+        _check_names("spikes", spikes, [c.name for c in _coded(schema) if c.kind in BINNED])
+        plans = [
+            declared_plan(column, bins, spikes.get(column.name, ()), settings)
+            for column in _coded(schema)
+        ]
+        return cls(schema, tuple(plans))
+
+    @classmethod
+    def from_counts(
+        cls,
+        encoder: Encoder,
+        counts: Mapping[str, NDArray[np.integer] | NDArray[np.floating]],
+        *,
+        numeric: Numeric = "modes",
+        spike_share: float = 0.02,
+        few_values: int = 10,
+        wide: int = 256,
+    ) -> "Features":
+        """Learn encoders from counts over an encoder's codes, exact or noisy.
+
+        Parties that do not pool rows share sums of counts; the result is the same whoever held
+        the rows.
+
+        **Guarantee.** The result depends on the schema, the encoder's bins and the counts only:
+        it is post-processing of them, and as private as they are.
+
+        Args:
+            encoder: Its bins are what was counted.
+            counts: Column name to one count per code (``encoder.domain``); a noisy count below 0
+                counts as 0. A column without counts is encoded as by `declared`.
+            numeric: What a continuum becomes, as in `fit`.
+            spike_share: As in `fit`; spikes are found where each bin holds a single value.
+            few_values: As in `fit`.
+            wide: As in `fit`.
+
+        Raises:
+            DataError: When counts are of no such column, of another length, or not finite.
+
+        Example:
+            >>> encoder = Encoder(Schema((Column("age", "integer", low=0, high=99),)), bins=20)
+            >>> counts = {"age": np.array([0.0, 9.1, -2.0, *[4.0] * 17])}
+            >>> Features.from_counts(encoder, counts, numeric="quantile").width
+            1
+        """
+        settings = _settings(numeric, spike_share, few_values, wide)
+        _check_names("counts", counts, encoder.domain.names)
+        plans: list[Plan] = []
+        for column in _coded(encoder.schema):
+            weights = _weights(encoder, column.name, counts.get(column.name))
+            if weights is None:
+                plans.append(declared_plan(column, 1, (), settings))
+            elif column.kind not in BINNED:
+                plans.append(ranked(column.name, weights, len(weights), wide))
+            else:
+                points = binned(column, weights[: len(weights) - column.missing])
+                plans.append(learned(blank(column), points, settings))
+        return cls(encoder.schema, tuple(plans))
+
     def encode(self, table: Table, *, key: Key) -> NDArray[np.float32]:
         """Turn rows into vectors.
 
@@ -225,26 +294,16 @@ class Features:
             DataError: When the shape is wrong or an entry is NaN or infinite.
         """
         vectors = self._checked(values)
-        blocks = iter(self.blocks)
         found: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
-        for plan in self.plans:
+        read = read_vectors(vectors, self.plans, key)
+        for plan, (options, numbers) in zip(self.plans, read, strict=True):
             column = self.schema[plan.column]
-            random = generator(fold_in(key, "decode", column.name))
             if isinstance(plan, Categories):
-                parts = [_part(vectors, next(blocks)) for _ in plan.sizes]
-                found[column.name] = labels_of(column, plan.codes(_ranks(plan, parts, random)))
+                found[column.name] = labels_of(column, plan.codes(options))
                 continue
-            numbers = np.zeros(len(vectors))
-            if plan.number:
-                numbers = vectors[:, next(blocks).start].astype(np.float64)
-            options = np.zeros(len(vectors), dtype=np.int64)
-            if plan.options:
-                options = _largest(_part(vectors, next(blocks)), random)
-            numbers, gone = plan.join(options, numbers)
-            found[column.name] = (
-                typed(column, plan, numbers, like),
-                gone if plan.missing else None,
-            )
+            joined, gone = plan.join(options, numbers)
+            made = typed(column, plan, joined, like)
+            found[column.name] = (made, gone if plan.missing else None)
         for column in self.schema.columns:
             if column.kind == "id":
                 found[column.name] = (running(len(vectors), column.name, like), None)
@@ -258,13 +317,6 @@ class Features:
             )
         if vectors.dtype.kind != "f":
             raise DataError(f"values has type {vectors.dtype}; give real numbers")
-        for block in self.blocks:
-            wild = int(np.count_nonzero(~np.isfinite(_part(vectors, block)).all(axis=1)))
-            if wild:
-                raise DataError(
-                    f"values: {wild} rows are NaN or infinite in the {block.kind} of column "
-                    f"{block.column!r}; a model that makes them has diverged"
-                )
         return vectors
 
     def to_json(self) -> str:
@@ -316,30 +368,23 @@ def _check_size(rows: int, width: int) -> None:
         )
 
 
-def _part(vectors: NDArray[np.floating], block: Block) -> NDArray[np.floating]:
-    return vectors[:, block.start : block.stop]
+def _check_names(argument: str, given: Iterable[str], known: Sequence[str]) -> None:
+    wrong = sorted(set(given) - set(known))
+    if wrong:
+        raise DataError(f"{argument} names {', '.join(wrong)}; it may name only {', '.join(known)}")
 
 
-def _largest(part: NDArray[np.floating], random: np.random.Generator) -> NDArray[np.int64]:
-    """Where each row's largest entry stands; one of them at random where there are several."""
-    found: NDArray[np.int64] = part.argmax(axis=1)
-    top = part == part[np.arange(len(part)), found][:, None]
-    tied = np.flatnonzero(np.count_nonzero(top, axis=1) > 1)
-    found[tied] = np.where(top[tied], random.random((len(tied), part.shape[1])), -1).argmax(axis=1)
-    return found
-
-
-def _ranks(
-    plan: Categories, parts: list[NDArray[np.floating]], random: np.random.Generator
-) -> NDArray[np.int64]:
-    """The number that the digits make, each the largest among those that some category has."""
-    ranks = np.zeros(len(parts[0]), dtype=np.int64)
-    for block, part in enumerate(parts):
-        limits = plan.limits(ranks, block)
-        tight = np.flatnonzero(limits < part.shape[1] - 1)
-        if len(tight):
-            part = part.copy()
-            beyond = np.arange(part.shape[1]) > limits[tight, None]
-            part[tight] = np.where(beyond, -np.inf, part[tight])
-        ranks = ranks * part.shape[1] + _largest(part, random)
-    return ranks
+def _weights(
+    encoder: Encoder, name: str, counts: NDArray[np.integer] | NDArray[np.floating] | None
+) -> Floats | None:
+    if counts is None:
+        return None
+    weights = np.asarray(counts, dtype=np.float64)
+    size = encoder.domain.size_of(name)
+    if weights.shape != (size,):
+        raise DataError(
+            f"counts of column {name!r} have shape {weights.shape}; its codes are {size}"
+        )
+    if not np.isfinite(weights).all():
+        raise DataError(f"counts of column {name!r} are not all finite numbers")
+    return np.maximum(weights, 0.0)

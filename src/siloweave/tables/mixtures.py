@@ -15,7 +15,7 @@ _Floats = NDArray[np.float64]
 _REACH = 4.0  # standard deviations that the number 1 stands for
 _MOST = 0.99  # largest number, so that a tanh can reach it
 _SMALLEST = 0.005  # modes with a smaller weight are dropped
-_GROUPS = 2048
+_GROUPS = 1024
 _ENDS = 16  # so many smallest and largest values are points themselves
 _FLOOR = 1e-6  # smallest variance of a mode, as a share of the column's
 _CONCENTRATION = 1e-3
@@ -73,7 +73,7 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
 
 
 def grouped(values: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats]:
-    """Gather many distinct values into some 2,048 points of about equal weight, and the ends.
+    """Gather many distinct values into some 1,024 points of about equal weight, and the ends.
 
     Args:
         values: Ascending.

@@ -142,6 +142,11 @@ class Numbers(msgspec.Struct, frozen=True, tag="numbers"):
         count = self._modes + len(self.spikes) + self.missing
         return 0 if count == 1 and self.number else count
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Options of each block of choices: one block, or none."""
+        return (self.options,) if self.options else ()
+
     def split(
         self, values: Floats, gone: NDArray[np.bool_], random: np.random.Generator
     ) -> tuple[_Ints, Floats]:

@@ -109,7 +109,8 @@ class Curve(msgspec.Struct, frozen=True, tag="curve"):
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values."""
-        return np.interp(numbers, np.array(self.scores), np.array(self.values))
+        values: Floats = np.interp(numbers, np.array(self.scores), np.array(self.values))
+        return values
 
 
 class Bins(msgspec.Struct, frozen=True, tag="bins"):
