@@ -7,6 +7,7 @@ apart as long as the bounds are less than 2**53 apart.
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,6 +5,7 @@ a number for what is continuous, both for a column that mixes spikes, gaps or mo
 continuum. What is learned is plain data that goes to JSON and back unchanged.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from siloweave.errors import CapacityError, DataError, SchemaError
 from siloweave.tables.bins import BINNED
 from siloweave.tables.blocks import Block, blocks_of, read_vectors
+from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import (
+    binned,
     blank,
     check_columns,
     codes_of,
@@ -40,6 +43,7 @@ from siloweave.tables.plans import (
     ranked,
 )
 from siloweave.tables.read import Table
+from siloweave.tables.scales import Floats
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Block", "Features"]
