@@ -1,0 +1,317 @@
+"""The one training loop: whole stretches of steps are compiled, and nothing is private here.
+
+A model brings a pure function `update(state, batch, key) -> (state, loss)`. The loop brings
+batches, keys, progress, checkpoints, and the news that training diverged. Whether gradients are
+private is decided by the gradient function inside `update` (`mean_gradient` here, or one of
+`siloweave.privacy.gradients`), so the loop never asks.
+
+Batches come from a permutation of the rows per epoch (`"shuffled"`), from Poisson sampling, where
+every row is in a batch with the same probability and independently of all others (`Poisson`), or
+from a function of the model's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from siloweave.errors import InputError
+from siloweave.models import checkpoints
+from siloweave.models.batches import Picks, Plan, Poisson, Sampled, plan_of
+
+__all__ = [
+    "Loss",
+    "Poisson",
+    "Progress",
+    "Sampled",
+    "Sampler",
+    "TrainingError",
+    "mean_gradient",
+    "train",
+]
+
+Array = jax.Array
+_State = TypeVar("_State")
+
+#: Told in words how far training is, and the share of the work that is done.
+Progress = Callable[[str, float], None]
+#: The loss of one row: `loss(model, row, key)`, a number.
+Loss = Callable[[Any, Any, Array], Array]
+#: A batch from all rows and a key; runs inside the compiled loop.
+Sampler = Callable[[Any, Array], Any]
+
+_STRETCH = 1.0  # seconds between two reports, about
+
+
+class TrainingError(InputError):
+    """Training diverged.
+
+    Attributes:
+        step: The first step whose loss or state is no finite number, counted from 1.
+        state: The last state that was seen to be finite.
+        state_step: How many steps that state has behind it.
+    """
+
+    def __init__(self, message: str, *, step: int, state: Any, state_step: int) -> None:
+        super().__init__(message)
+        self.step, self.state, self.state_step = step, state, state_step
+
+
+def mean_gradient(loss: Loss, model: _State, batch: Any, key: Array) -> tuple[_State, Array]:
+    """The gradient of the mean loss of a batch, without privacy.
+
+    Args:
+        loss: The loss of one row.
+        model: A pytree; its floating point arrays are trained.
+        batch: Rows with one leading axis, or `Sampled` rows with their mask.
+        key: A jax key; every row gets its own.
+
+    Returns:
+        The gradient, shaped as the model (None where nothing is trained), and the mean loss. A
+        batch without rows has gradient and loss 0.
+
+    Example:
+        >>> loss = lambda w, row, key: (w - row) ** 2
+        >>> rows = jnp.array([1.0, 3.0])
+        >>> [float(x) for x in mean_gradient(loss, jnp.array(0.0), rows, jax.random.key(0))]
+        [-4.0, 5.0]
+    """
+    rows, mask = batch if isinstance(batch, Sampled) else (batch, None)
+    size = jax.tree.leaves(rows)[0].shape[0]
+    keys = jax.random.split(key, size)
+
+    def mean(model: _State) -> Array:
+        losses = jax.vmap(loss, in_axes=(None, 0, 0))(model, rows, keys)
+        if mask is None:
+            return losses.mean()
+        return jnp.where(mask, losses, 0.0).sum() / jnp.maximum(mask.sum(), 1)
+
+    value, gradient = eqx.filter_value_and_grad(mean)(model)
+    return gradient, value
+
+
+class _Job(NamedTuple):
+    """What stays the same during a call of `train`."""
+
+    update: Any
+    rows: Any
+    static: Any  # the parts of the state that are no arrays
+    plan: Plan
+    key: Array
+
+
+def train(
+    state: _State,
+    update: Callable[[_State, Any, Array], tuple[_State, Array]],
+    rows: Any,
+    *,
+    steps: int,
+    batch: int,
+    key: Array,
+    sampler: str | Poisson | Sampler = "shuffled",
+    epoch_steps: int = 100,
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
+    checkpoint_seconds: float = 30.0,
+) -> _State:
+    """Run `steps` updates.
+
+    Args:
+        state: Any pytree: networks, optimiser state, moving averages.
+        update: Pure; from a state, a batch and a key to the next state and a loss. One compiled
+            program serves all calls with an equal `update`: a function of a module, or a frozen
+            dataclass or Equinox module with `__call__`. A closure is compiled anew in each call.
+        rows: A pytree of arrays with equal leading axis (any pytree with a sampler of your own).
+        steps: Updates in total, those before an interruption included.
+        batch: Rows in a batch, at most all rows; for Poisson sampling the expected number.
+        key: A jax key. The same key, arguments and machine give the same bits.
+        sampler: "shuffled" (every epoch is a permutation of the rows cut into whole batches; what
+            is left over waits for the next epoch), "poisson" for `Poisson(batch / rows)`, a
+            `Poisson`, or a function `(rows, key) -> batch`, compiled with the loop. With Poisson
+            sampling `update` is given `Sampled(rows, mask)`.
+        epoch_steps: Most steps between two reports; fewer when steps are slow.
+        progress: Told the step, the mean loss and the time left, from the start.
+        store: Folder for checkpoints. A call that finds one goes on from it, to the same result.
+        checkpoint_seconds: Least time between two checkpoints; one is always written at the end
+            and when the loop is left by an error.
+
+    Returns:
+        The state after `steps` updates.
+
+    Raises:
+        InputError: An argument is out of bounds, rows hold NaN, or `update` breaks its shape.
+        TrainingError: A loss or the state became infinite or NaN; the last good state is in the
+            error, and in `store`.
+        DataError: `store` holds a checkpoint of another run.
+
+    With Poisson sampling the number of rows in a batch varies and batches may be empty. They are
+    padded to a capacity that fewer than one batch in 10^12 exceeds. When one does, that stretch is
+    compiled again with room for it: no row is ever left out, so the sampling is exactly Poisson.
+
+    Example:
+        >>> def update(w, batch, key):
+        ...     gradient, loss = mean_gradient(lambda w, x, k: (w - x) ** 2, w, batch, key)
+        ...     return w - 0.1 * gradient, loss
+        >>> rows = jnp.array([1.0, 2.0, 3.0])
+        >>> w = train(jnp.array(0.0), update, rows, steps=50, batch=3, key=jax.random.key(0))
+        >>> round(float(w), 3)
+        2.0
+    """
+    _check(steps=steps, batch=batch, epoch_steps=epoch_steps)
+    rows = jax.tree.map(jnp.asarray, rows)
+    plan = plan_of(sampler, rows, batch=batch, key=key, most=epoch_steps)
+    arrays, static = eqx.partition(state, eqx.is_array)
+    arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
+    job = _Job(update, rows, static, plan, key)
+    keeper = checkpoints.Keeper(store, every=checkpoint_seconds)
+    if store is not None:
+        run = {"batch": batch, "sampler": plan.name}
+        start, arrays = keeper.open(arrays, run=run, data=(key, rows))
+    else:
+        start = 0
+    try:
+        arrays = _loop(job, arrays, start, steps, progress, keeper)
+    finally:
+        keeper.flush()
+    final: _State = eqx.combine(arrays, static)
+    return final
+
+
+def _loop(
+    job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: checkpoints.Keeper
+) -> Any:
+    """All stretches, each as long as one second of steps."""
+    length, pace = 1, 0.0
+    progress("compiling" if step < steps else "done", step / max(steps, 1))
+    for round_ in range(steps):
+        if step >= steps:
+            break
+        count = min(length, steps - step, job.plan.most)
+        began = time.monotonic()
+        after, losses, finite = _stretch(job, arrays, step, count)
+        took = time.monotonic() - began
+        if not (finite and np.isfinite(losses).all()):
+            raise _diverged(job, arrays, step, losses, keeper)
+        arrays, step = after, step + count
+        keeper.keep(step, arrays)
+        if round_ > 0:  # the first one includes the compilation
+            pace = took / count
+            length = max(1, min(8 * count, int(_STRETCH / max(pace, 1e-9))))
+        else:
+            length = 2
+        left = f", {_duration((steps - step) * pace)} left" if pace and step < steps else ""
+        progress(f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{left}", step / steps)
+    return arrays
+
+
+def _stretch(job: _Job, arrays: Any, step: int, count: int) -> tuple[Any, Any, bool]:
+    """`count` steps; also their losses, and whether the state is finite afterwards."""
+    picks = job.plan.picks(step, count)
+    at = (jnp.int32(step), jnp.int32(count))  # arrays: a Python number would be compiled in
+    after, losses, finite = _advance(
+        job.update,
+        job.static,
+        job.plan.sampler,
+        arrays,
+        job.rows,
+        picks,
+        at,
+        job.key,
+        job.plan.most,
+    )
+    return after, np.asarray(losses)[:count], bool(finite)
+
+
+@eqx.filter_jit
+def _advance(
+    update: Any, static: Any, sampler: Any, arrays: Any, rows: Any, picks: Picks | None,
+    at: tuple[Array, Array], key: Array, most: int,
+) -> tuple[Any, Array, Array]:  # fmt: skip
+    """The compiled part: a loop of `count` <= `most` steps, of which only `most` is compiled in."""
+
+    def body(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
+        arrays, losses = carry
+        drawing, updating = jax.random.split(jax.random.fold_in(key, step + i))
+        batch = sampler(rows, drawing) if picks is None else _take(rows, picks, i)
+        state, loss = update(eqx.combine(arrays, static), batch, updating)
+        return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
+
+    step, count = at
+    carry = (arrays, jnp.zeros(most, jnp.float32))
+    after, losses = jax.lax.fori_loop(0, count, body, carry)
+    floats = [x for x in jax.tree.leaves(after) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    finite = [jnp.isfinite(x).all() for x in floats]
+    return after, losses, jnp.stack([jnp.array(True), *finite]).all()
+
+
+def _take(rows: Any, picks: Picks, i: Array) -> Any:
+    index = picks.rows[i]
+    taken = jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), rows)
+    if picks.sizes is None:
+        return taken
+    return Sampled(taken, jnp.arange(index.shape[0]) < picks.sizes[i])
+
+
+def _same_shapes(state: Any, arrays: Any) -> Any:
+    fresh = eqx.filter(state, eqx.is_array)
+    old, new = str(jax.tree.structure(arrays)), str(jax.tree.structure(fresh))
+    if old != new:
+        raise InputError(f"update: returned a state of structure {new} for one of {old}.")
+    for a, b in zip(jax.tree.leaves(arrays), jax.tree.leaves(fresh), strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise InputError(
+                f"update: made an array of shape {a.shape} and type {a.dtype} into one of shape "
+                f"{b.shape} and type {b.dtype}. A state must keep its shapes and types."
+            )
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), fresh)
+
+
+def _number(loss: Any) -> Array:
+    value = jnp.asarray(loss, jnp.float32)
+    if value.shape != ():
+        raise InputError(f"update: the loss has shape {value.shape}; it must be one number.")
+    return value
+
+
+def _diverged(
+    job: _Job, arrays: Any, step: int, losses: Any, keeper: checkpoints.Keeper
+) -> TrainingError:
+    bad = np.flatnonzero(~np.isfinite(losses))
+    first = step + (int(bad[0]) if bad.size else len(losses) - 1) + 1
+    what = f"the loss is {losses[bad[0]]}" if bad.size else "the state holds NaN or infinities"
+    kept = f" and in {keeper.folder}" if keeper.folder is not None else ""
+    return TrainingError(
+        f"training diverged: {what} after step {first}. The state after step {step} is kept in the "
+        f"error{kept}. Lower the learning rate, or look for extreme values among the rows.",
+        step=first,
+        state=eqx.combine(arrays, job.static),
+        state_step=step,
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Time in words.
+
+    Example:
+        >>> _duration(4.2), _duration(75), _duration(7300)
+        ('4 s', '1 min 15 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _check(**values: int) -> None:
+    for name, value in values.items():
+        least = 0 if name == "steps" else 1
+        if isinstance(value, bool) or int(value) != value or value < least:
+            raise InputError(f"train: {name} = {value} must be a whole number >= {least}.")
