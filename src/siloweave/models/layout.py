@@ -1,0 +1,138 @@
+"""How a matrix of features falls into real numbers and choices.
+
+Choices of equal size stand side by side, so that a column of 3 and a column of 40 categories need
+no padding and 300 binary columns are one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.errors import InputError
+from siloweave.tables.features import Block
+
+__all__ = ["Layout"]
+
+Matrix = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Blocks in the order in which models keep them: numbers, then choices by size.
+
+    Attributes:
+        blocks: The blocks of a feature vector, in its order.
+    """
+
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def width(self) -> int:
+        """Length of a feature vector."""
+        return max((b.start + b.size for b in self.blocks), default=0)
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """Position of every real number in the feature vector."""
+        return tuple(b.start for b in self.blocks if b.kind == "number")
+
+    @cached_property
+    def choices(self) -> tuple[Block, ...]:
+        """Blocks that are choices, smallest first."""
+        return tuple(sorted((b for b in self.blocks if b.kind == "choice"), key=lambda b: b.size))
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """(how many, of which size) for each run of choices of equal size."""
+        sizes = [b.size for b in self.choices]
+        return tuple((sizes.count(size), size) for size in sorted(set(sizes)))
+
+    def check(self, X: Matrix, what: str = "X") -> Matrix:
+        """Refuse a matrix that is not one of these feature vectors, one per row.
+
+        Raises:
+            InputError: For another shape, no rows, NaN or infinities, or a choice that is not
+                one-hot; the message names the column.
+        """
+        X = np.asarray(X, dtype=np.float32)
+        if X.ndim != 2 or X.shape[1] != self.width:
+            raise InputError(
+                f"{what} has shape {X.shape}, but its blocks need (rows, {self.width}): encode the "
+                "table with the features these blocks belong to"
+            )
+        if not len(X):
+            raise InputError(f"{what} has no rows: give at least one")
+        for b in self.blocks:
+            part = X[:, b.start : b.start + b.size]
+            if not np.isfinite(part).all():
+                row = int(np.argmin(np.isfinite(part).all(1)))
+                raise InputError(
+                    f"{what} is not finite in column {b.column!r}, row {row}: fill or encode "
+                    "missing values before fitting"
+                )
+            if b.kind == "choice" and not _one_hot(part):
+                raise InputError(
+                    f"{what} is not one-hot in column {b.column!r}: each row needs one 1 and "
+                    f"{b.size - 1} times 0"
+                )
+        return X
+
+    def split(self, X: Matrix) -> tuple[Matrix, Ints]:
+        """Numbers (n, d) and the index of each choice (n, c), in this layout's order."""
+        codes = [X[:, b.start : b.start + b.size].argmax(1) for b in self.choices]
+        stacked = np.stack(codes, 1) if codes else np.zeros((len(X), 0))
+        return np.ascontiguousarray(X[:, list(self.numbers)]), stacked.astype(np.int32)
+
+    def join(self, numbers: Matrix, codes: Ints, width: int | None = None) -> Matrix:
+        """The inverse of `split`: one-hot rows, zeros where `width` leaves room for others."""
+        X = np.zeros((len(numbers), width or self.width), dtype=np.float32)
+        X[:, list(self.numbers)] = numbers
+        for j, b in enumerate(self.choices):
+            X[np.arange(len(X)), b.start + codes[:, j]] = 1.0
+        return X
+
+    def known(self, given: Matrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which numbers (n, d) and choices (n, c) of a matrix are not NaN.
+
+        Raises:
+            InputError: When a choice is given in part.
+        """
+        there = ~np.isnan(given)
+        for b in self.choices:
+            part = there[:, b.start : b.start + b.size]
+            if (part.any(1) != part.all(1)).any():
+                raise InputError(
+                    f"given names some categories of column {b.column!r} and leaves others open: "
+                    "set its whole block, or none of it"
+                )
+        chosen = [there[:, b.start] for b in self.choices]
+        stacked = np.stack(chosen, 1) if chosen else np.zeros((len(given), 0), dtype=np.bool_)
+        return there[:, list(self.numbers)], stacked
+
+    def without(self, block: Block) -> Layout:
+        """The layout of the other blocks; their places in the vector stay as they are."""
+        return Layout(tuple(b for b in self.blocks if b != block))
+
+    def choice_of(self, column: str) -> Block:
+        """The choice that a column is.
+
+        Raises:
+            InputError: When the column is unknown, numeric, or made of several blocks.
+        """
+        found: Sequence[Block] = [b for b in self.blocks if b.column == column]
+        if len(found) == 1 and found[0].kind == "choice":
+            return found[0]
+        names = sorted({b.column for b in self.choices})
+        raise InputError(
+            f"labels={column!r} is not a column that is one choice: give one of {names}, or None"
+        )
+
+
+def _one_hot(part: Matrix) -> bool:
+    return bool((np.isin(part, (0.0, 1.0))).all() and (part.sum(1) == 1.0).all())

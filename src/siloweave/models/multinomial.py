@@ -1,0 +1,125 @@
+"""Multinomial diffusion of one-hot choices, in log space (Hoogeboom et al. 2021).
+
+At each time a choice is either still what it was or drawn anew, uniformly among its K categories:
+
+    q(x_t | x_0) = ᾱ_t x_0 + (1 - ᾱ_t) / K,    q(x_t | x_s) = a x_s + (1 - a) / K,  a = ᾱ_t / ᾱ_s.
+
+The network gives log x̂_0, and the model's reverse step is the forward chain's posterior with x̂_0
+in the place of x_0. This posterior divides by q(x_t | x_0) nowhere, so the x̂_0 that fits it best
+is the law of the choice given the *other* columns' noisy values; that law is the same for every
+earlier time s, which is why strided steps need no correction. Only at time 0 is x̂_0 the law of
+the clean choice itself.
+
+Arrays hold choices of one size K at a time: codes (..., c) and logs (..., c, K).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["draw", "forward_codes", "log_kept_or_fresh", "posterior", "prior_divergence", "row_loss"]
+
+Array = jax.Array
+_LOG_ZERO = -69.0  # log of 1e-30: a probability of nothing
+
+
+def log_kept_or_fresh(log_p: Array, kept: Array, size: int) -> Array:
+    """log(kept x p + (1 - kept) / K), without leaving log space.
+
+    Args:
+        log_p: (..., K).
+        kept: Broadcasts against `log_p`; in [0, 1].
+        size: K.
+
+    Example:
+        >>> out = log_kept_or_fresh(jnp.array([0.0, -jnp.inf]), jnp.array(0.5), 2)
+        >>> jnp.exp(out).round(2).tolist()
+        [0.75, 0.25]
+    """
+    tiny = 1e-30
+    return jnp.logaddexp(
+        log_p + jnp.log(jnp.maximum(kept, tiny)),
+        jnp.log(jnp.maximum(1.0 - kept, tiny)) - jnp.log(float(size)),
+    )
+
+
+def forward_codes(key: Array, codes: Array, kept: Array, size: int) -> Array:
+    """Draw x_t from q(x_t | x_0): keep the code, or draw a fresh one.
+
+    Args:
+        key: A key of JAX.
+        codes: (..., c) integers below `size`.
+        kept: Broadcasts against `codes`.
+        size: K.
+    """
+    stays, fresh = jax.random.split(key)
+    anew = jax.random.randint(fresh, codes.shape, 0, size, dtype=codes.dtype)
+    return jnp.where(jax.random.uniform(stays, codes.shape) < kept, codes, anew)
+
+
+def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Array:
+    """log q(x_s | x_t, x̂_0), normalised over the K categories.
+
+    Args:
+        log_x0: (..., c, K) log-probabilities.
+        codes: (..., c) x_t.
+        kept: ᾱ_t; a scalar or broadcast against `codes`.
+        kept_next: ᾱ_s of the earlier time s, alike; larger than ᾱ_t.
+    """
+    K = log_x0.shape[-1]
+    a = (kept / kept_next)[..., None]
+    log_seen = _log_one_hot(codes, K)
+    unscaled = log_kept_or_fresh(log_seen, a, K) + log_kept_or_fresh(
+        log_x0, jnp.asarray(kept_next)[..., None], K
+    )
+    return jax.nn.log_softmax(unscaled, axis=-1)
+
+
+def row_loss(
+    log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array, first: Array
+) -> Array:
+    """The bound's term of each row: KL(true posterior || model), or -log x̂_0 at time 0.
+
+    Args:
+        log_x0: (batch, c, K) the network's log-probabilities.
+        clean: (batch, c) x_0.
+        noisy: (batch, c) x_t.
+        kept: (batch, 1) ᾱ_t.
+        kept_next: (batch, 1) ᾱ_{t-1}; not used where `first`.
+        first: (batch, 1) whether t = 0.
+
+    Returns:
+        (batch,) nats, summed over the c choices; never negative but for rounding.
+    """
+    K = log_x0.shape[-1]
+    truth = posterior(_log_one_hot(clean, K), noisy, kept, kept_next)
+    model = posterior(log_x0, noisy, kept, kept_next)
+    divergence = (jnp.exp(truth) * (truth - model)).sum(-1)
+    decoding = -jnp.take_along_axis(log_x0, clean[..., None], axis=-1)[..., 0]
+    return jnp.where(first, decoding, divergence).sum(-1)
+
+
+def prior_divergence(kept_last: float, size: int) -> Array:
+    """KL(q(x_T | x_0) || uniform) of one choice: a constant of the schedule, nats."""
+    log_p = log_kept_or_fresh(_log_one_hot(jnp.array(0), size), jnp.array(kept_last), size)
+    return jnp.maximum((jnp.exp(log_p) * (log_p + jnp.log(float(size)))).sum(), 0.0)
+
+
+def draw(key: Array, log_p: Array) -> Array:
+    """One category per choice by inversion: the law of Gumbel-argmax, at one uniform each.
+
+    Args:
+        key: A key of JAX.
+        log_p: (..., c, K), normalised.
+
+    Returns:
+        (..., c) integers below K.
+    """
+    reached = jnp.cumsum(jnp.exp(log_p), axis=-1)
+    u = jax.random.uniform(key, log_p.shape[:-1]) * reached[..., -1]
+    return jnp.sum(u[..., None] >= reached[..., :-1], axis=-1).astype(jnp.int32)
+
+
+def _log_one_hot(codes: Array, size: int) -> Array:
+    return jnp.where(codes[..., None] == jnp.arange(size), 0.0, _LOG_ZERO)

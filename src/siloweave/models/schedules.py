@@ -1,0 +1,142 @@
+"""Noise schedules of diffusion models, and the steps by which samplers walk them back.
+
+Time runs from 0 (a little noise) to T - 1 (nearly only noise); the clean row lies before time 0.
+`kept[t]` is the share of the clean row's variance that is left at time t, the papers' ᾱ_t.
+
+Every sampler of the Gaussian part here is affine in what it knows, so a sampler is a table:
+
+    x_s = A x_t + B x̂_0 + C x̂_0(last step) + D z,   z ~ N(0, I).
+
+Ancestral steps are Ho, Jain & Abbeel 2020, their strided and deterministic relatives are DDIM
+(Song, Meng & Ermon 2021), and the second-order multistep solver is DPM-Solver++(2M) (Lu et al.
+2022). All computed in float64 once, used in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.errors import InputError
+
+__all__ = ["SAMPLERS", "SCHEDULES", "Walk", "kept_variance", "walk"]
+
+Floats = npt.NDArray[np.float64]
+SCHEDULES = ("cosine", "linear")
+SAMPLERS = ("ancestral", "ddim", "solver")
+_LARGEST_BETA = 0.999
+_SOLVER_START = 1e-4  # share of variance left where fast samplers start: fewer is noise to x̂_0
+
+
+def kept_variance(schedule: str, timesteps: int) -> Floats:
+    """Share of the clean variance left at each time, ᾱ_0 ... ᾱ_{T-1}.
+
+    Args:
+        schedule: "cosine" (Nichol & Dhariwal 2021, β capped at 0.999) or "linear" (Ho et al.
+            2020, β from 1e-4 to 0.02 at T = 1000, scaled with 1000 / T otherwise).
+        timesteps: T, at least 2.
+
+    Returns:
+        (T,), strictly decreasing, in (0, 1).
+
+    Raises:
+        InputError: For another schedule, or fewer than 2 timesteps.
+
+    Example:
+        >>> kept_variance("cosine", 4).round(3).tolist()
+        [0.844, 0.488, 0.142, 0.0]
+    """
+    if timesteps < 2:
+        raise InputError(f"timesteps={timesteps} is too few: give at least 2, usually 100 to 1000")
+    if schedule == "cosine":
+        clock = (np.arange(timesteps + 1) / timesteps + 0.008) / 1.008
+        left = np.cos(clock * np.pi / 2) ** 2
+        beta = 1.0 - left[1:] / left[:-1]
+    elif schedule == "linear":
+        scale = 1000 / timesteps
+        beta = np.linspace(1e-4 * scale, 0.02 * scale, timesteps)
+    else:
+        raise InputError(f"schedule={schedule!r} is not known: choose one of {SCHEDULES}")
+    return np.asarray(np.cumprod(1.0 - np.minimum(beta, _LARGEST_BETA)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The steps of one sampler, in the order they are taken.
+
+    Attributes:
+        times: (k,) times t at which the network is asked; the last is 0.
+        kept: (k,) ᾱ at those times.
+        kept_next: (k,) ᾱ_s after each step; 1 after the last.
+        x, clean, last, noise: (k,) the coefficients A, B, C and D.
+    """
+
+    times: npt.NDArray[np.int32]
+    kept: Floats
+    kept_next: Floats
+    x: Floats
+    clean: Floats
+    last: Floats
+    noise: Floats
+
+
+def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0) -> Walk:
+    """Plan the way from noise to a clean row.
+
+    Args:
+        kept: ᾱ of every time, as `kept_variance` gives it.
+        sampler: "ancestral" (all of its noise comes back), "ddim" (a share `eta` of it), or
+            "solver" (second order, none of it). The plan holds for the Gaussian part; discrete
+            columns draw from their posterior over the same times.
+        steps: Times visited, at most T; None is all T for "ancestral", else 50. Unless all T are
+            visited, the walk starts where a ten-thousandth of the variance is left.
+        eta: For "ddim": 0 is deterministic, 1 has the noise of the ancestral sampler.
+
+    Raises:
+        InputError: For an unknown sampler, or steps not in 2 ... T.
+
+    Example:
+        >>> plan = walk(kept_variance("cosine", 100), "ddim", 5)
+        >>> plan.times.tolist(), plan.kept_next[-1]
+        ([98, 74, 49, 24, 0], 1.0)
+    """
+    T = len(kept)
+    if sampler not in SAMPLERS:
+        raise InputError(f"sampler={sampler!r} is not known: choose one of {SAMPLERS}")
+    steps = steps or (T if sampler == "ancestral" else min(50, T))
+    if not 2 <= steps <= T:
+        raise InputError(
+            f"steps={steps} of the sampler is not in 2 ... {T}: the model was trained on {T} "
+            "timesteps"
+        )
+    whole = sampler == "ancestral" and steps == T
+    first = T - 1 if whole else max(int(np.sum(kept >= _SOLVER_START)) - 1, 1)
+    times = np.round(np.linspace(first, 0, min(steps, first + 1))).astype(np.int32)
+    a, a_next = kept[times], np.append(kept[times[1:]], 1.0)
+    if sampler == "solver":
+        return Walk(times, a, a_next, *_multistep(a, a_next))
+    return Walk(times, a, a_next, *_implicit(a, a_next, 1.0 if sampler == "ancestral" else eta))
+
+
+def _implicit(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
+    """DDIM's step; eta = 1 is the posterior of the forward chain between the two times."""
+    noise = eta * np.sqrt((1 - a_next) / (1 - a) * (1 - a / a_next))
+    x = np.sqrt(np.maximum(1 - a_next - noise**2, 0.0) / (1 - a))
+    return x, np.sqrt(a_next) - x * np.sqrt(a), np.zeros_like(a), noise
+
+
+def _multistep(a: Floats, a_next: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """DPM-Solver++(2M): the clean row is extrapolated linearly in the log signal-to-noise ratio.
+
+    The first step has no past and the last ends at an infinite ratio; both are first order.
+    """
+    x, clean, last, noise = _implicit(a, a_next, 0.0)
+    ratio = 0.5 * np.log(a / (1 - a))
+    h = np.diff(ratio)  # of the steps but the last
+    inner = slice(1, len(a) - 1)
+    half = 0.5 * h[1:] / h[:-1]  # 1 / (2 r), r the last step's length over this one's
+    whole = clean[inner].copy()
+    clean[inner], last[inner] = whole * (1 + half), -whole * half
+    return x, clean, last, noise
