@@ -18,7 +18,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-__all__ = ["draw", "forward_codes", "log_kept_or_fresh", "posterior", "prior_divergence", "row_loss"]
+__all__ = [
+    "draw",
+    "forward_codes",
+    "log_kept_or_fresh",
+    "posterior",
+    "prior_divergence",
+    "row_loss",
+]
 
 Array = jax.Array
 _LOG_ZERO = -69.0  # log of 1e-30: a probability of nothing

@@ -1,0 +1,350 @@
+"""Autoencoders of mixed rows: numbers through Gaussian heads, choices through categorical ones.
+
+The way of the tabular latent diffusion papers (SiloFuse, Shankar et al. 2024; DP-TLDM, Zhu et
+al. 2024): dense encoder and decoder, negative log-likelihood of the row under the decoder's heads,
+and optionally the divergence of the latent law from N(0, I) (Kingma & Welling 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from siloweave.errors import InputError
+from siloweave.models.denoiser import Groups, Rows, grouped, inputs, outputs
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.multinomial import draw
+from siloweave.models.nets import MLP, Array, Tape, activation, averaged, load_arrays, save_arrays
+from siloweave.models.reverse import padded
+from siloweave.models.train import Poisson, Sampled, train
+from siloweave.tables.features import Block
+
+__all__ = ["Autoencoder", "AutoencoderSettings", "Coder", "fit", "reconstruction"]
+
+Progress = Callable[[str, float], None]
+Gradient = Callable[[Any, Any, Any, Array], tuple[Any, Array]]
+_CHUNK = 4096
+_LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known well enough
+
+
+@dataclass(frozen=True)
+class AutoencoderSettings:
+    """Settings of an autoencoder.
+
+    Attributes:
+        hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
+        latent: Size of a latent row; None is the number of blocks.
+        divergence: Weight of KL(latent law || N(0, I)); 0 makes the encoder deterministic.
+        jitter: Standard deviation of noise on latents in training, in their own units; makes
+            neighbouring latents decode alike.
+        steps: Gradient steps.
+        batch: Rows a step.
+        learning_rate: At the start; it falls linearly to 0.
+        weight_decay: Of AdamW.
+        decay: Of the moving average of the weights.
+        act: Activation of the hidden layers.
+    """
+
+    hidden: tuple[int, ...] = (512, 512)
+    latent: int | None = None
+    divergence: float = 0.0
+    jitter: float = 0.0
+    steps: int = 5_000
+    batch: int = 512
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-5
+    decay: float = 0.999
+    act: str = "gelu"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        for name in ("steps", "batch", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
+        for name in ("divergence", "jitter", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name}={getattr(self, name)!r} must not be below 0")
+        if self.latent is not None and self.latent < 1:
+            raise InputError(f"latent={self.latent!r} must be at least 1")
+        if not 0 <= self.decay < 1:
+            raise InputError(f"decay={self.decay!r} is not in [0, 1)")
+        activation(self.act)
+
+
+class Coder(eqx.Module):
+    """Encoder and decoder.
+
+    Attributes:
+        encoder: From a row to latent means, and log-variances when there is a divergence.
+        decoder: From a latent row to means and log-variances of numbers and logits of choices.
+        latent: Size of a latent row.
+    """
+
+    encoder: MLP
+    decoder: MLP
+    latent: int = eqx.field(static=True)
+
+    def __init__(self, layout: Layout, settings: AutoencoderSettings, *, key: Array) -> None:
+        first, second = jax.random.split(key)
+        d, categories = len(layout.numbers), sum(b.size for b in layout.choices)
+        self.latent = settings.latent or max(len(layout.blocks), 1)
+        codes = self.latent * (2 if settings.divergence else 1)
+        hidden = settings.hidden
+        self.encoder = MLP(d + categories, hidden, codes, key=first, act=settings.act)
+        out = 2 * d + categories
+        self.decoder = MLP(self.latent, hidden[::-1], out, key=second, act=settings.act)
+
+    def encode(self, x: Array, tape: Tape | None = None) -> tuple[Array, Array | None]:
+        """Latent means (batch, latent), and log-variances if the encoder has them."""
+        out = self.encoder(x, tape)
+        if out.shape[-1] == self.latent:
+            return out, None
+        return out[:, : self.latent], jnp.clip(out[:, self.latent :], -15.0, 5.0)
+
+    def decode(self, z: Array, tape: Tape | None = None) -> Array:
+        """Parameters of the heads, (batch, 2 numbers + categories)."""
+        return self.decoder(z, tape)
+
+
+def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
+    """Negative log-likelihood of each row under the decoder's heads, nats per block.
+
+    Args:
+        out: What the decoder gave.
+        rows: The rows to explain.
+        groups: (how many, of which size) of the choices.
+
+    Returns:
+        (batch,).
+    """
+    d = rows.numbers.shape[1]
+    blocks = d + rows.codes.shape[1]
+    mean, spread = out[:, :d], jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
+    _, logs = outputs(groups, out[:, 2 * d :], 0)
+    gauss = 0.5 * (jnp.log(2 * jnp.pi) + spread + (rows.numbers - mean) ** 2 * jnp.exp(-spread))
+    loss = gauss.sum(-1)
+    for log_p, codes in zip(logs, grouped(groups, rows.codes), strict=True):
+        loss -= jnp.take_along_axis(log_p, codes[..., None], axis=-1)[..., 0].sum(-1)
+    return loss / blocks
+
+
+class _State(eqx.Module):
+    net: Coder
+    average: Coder
+    moments: optax.OptState
+    step: Array
+
+
+@dataclass(frozen=True)
+class _Update:
+    settings: AutoencoderSettings
+    groups: Groups
+    gradient: Gradient | None
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        s = self.settings
+        rate = optax.linear_schedule(s.learning_rate, 0.0, s.steps)
+        return optax.adamw(rate, weight_decay=s.weight_decay)
+
+    def start(self, net: Coder) -> _State:
+        moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
+        return _State(net, net, moments, jnp.array(0))
+
+    def losses(self, net: Coder, rows: Rows, key: Array) -> Array:
+        return row_losses(net, rows, key, self.groups, self.settings)
+
+    def one(self, net: Coder, row: Rows, key: Array) -> Array:
+        return self.losses(net, jax.tree.map(lambda x: x[None], row), key)[0]
+
+    def mean(self, net: Coder, batch: Any, key: Array) -> Array:
+        if not isinstance(batch, Sampled):
+            return self.losses(net, batch, key).mean()
+        losses = self.losses(net, batch.rows, key)
+        return jnp.where(batch.mask, losses, 0.0).sum() / jnp.maximum(batch.mask.sum(), 1)
+
+    def __call__(self, state: _State, batch: Any, key: Array) -> tuple[_State, Array]:
+        if self.gradient is None:
+            loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
+        else:
+            slope, loss = self.gradient(self.one, state.net, batch, key)
+        moves, moments = self.optimiser.update(slope, state.moments, state.net)
+        net = eqx.apply_updates(state.net, moves)
+        decay = jnp.minimum(self.settings.decay, (1.0 + state.step) / (10.0 + state.step))
+        return _State(net, averaged(state.average, net, decay), moments, state.step + 1), loss
+
+
+def row_losses(
+    net: Coder,
+    rows: Rows,
+    key: Array,
+    groups: Groups,
+    settings: AutoencoderSettings,
+    tape: Tape | None = None,
+) -> Array:
+    """Reconstruction plus weighted divergence of each row, (batch,)."""
+    mean, spread = net.encode(inputs(groups, rows.numbers, rows.codes), tape)
+    noise = jax.random.normal(key, mean.shape)
+    if spread is None:
+        return reconstruction(net.decode(mean + settings.jitter * noise, tape), rows, groups)
+    z = mean + jnp.exp(0.5 * spread) * noise
+    divergence = 0.5 * (mean**2 + jnp.exp(spread) - spread - 1.0).sum(-1)
+    return reconstruction(net.decode(z, tape), rows, groups) + settings.divergence * divergence
+
+
+@dataclass(frozen=True)
+class Autoencoder:
+    """A fitted autoencoder.
+
+    Attributes:
+        net: Encoder and decoder with averaged weights.
+        layout: Blocks of a row.
+        settings: What it was fitted with.
+    """
+
+    net: Coder
+    layout: Layout
+    settings: AutoencoderSettings
+
+    def encode(self, X: Matrix) -> Matrix:
+        """Latent means of rows, (n, latent) float32.
+
+        Raises:
+            InputError: For rows that are not finite or not one-hot.
+        """
+        numbers, codes = self.layout.split(self.layout.check(X))
+        groups = self.layout.groups
+        parts = [
+            np.asarray(_encoded(self.net, *padded((numbers, codes), i, j, size), groups))[: j - i]
+            for i, j, size in _pieces(len(X))
+        ]
+        return np.concatenate(parts)
+
+    def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
+        """Rows of latent rows: a draw from every categorical head.
+
+        Args:
+            Z: (n, latent).
+            key: A key of JAX.
+            numbers: "mean" of the Gaussian heads, or a "draw" from them.
+
+        Returns:
+            (n, width), choices one-hot.
+        """
+        if numbers not in {"mean", "draw"}:
+            raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
+        d, groups = len(self.layout.numbers), self.layout.groups
+        found: list[tuple[Any, Any]] = []
+        for i, j, size in _pieces(len(Z)):
+            inner = jax.random.fold_in(key, i)
+            out = _decoded(self.net, padded(Z, i, j, size), inner, d, groups, numbers == "draw")
+            found.append((np.asarray(out[0])[: j - i], np.asarray(out[1])[: j - i]))
+        if not found:
+            return np.zeros((0, self.layout.width), dtype=np.float32)
+        values, codes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return self.layout.join(values, codes)
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file."""
+        blocks = [asdict(b) for b in self.layout.blocks]
+        facts = {"model": "Autoencoder", "settings": asdict(self.settings), "blocks": blocks}
+        save_arrays(path, self.net, facts)
+
+    @classmethod
+    def load(cls, path: Path) -> Autoencoder:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: When the file is not such a model.
+        """
+        read: list[Any] = []
+
+        def build(facts: dict[str, Any]) -> Coder:
+            layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
+            read.extend((layout, AutoencoderSettings(**facts["settings"])))
+            return Coder(*read, key=jax.random.key(0))
+
+        net = load_arrays(path, build)
+        return cls(net, *read)
+
+
+def _pieces(n: int) -> list[tuple[int, int, int]]:
+    """(from, to, padded size), few sizes so that little is compiled."""
+    size = min(_CHUNK, 1 << max(n - 1, 0).bit_length())
+    return [(i, min(i + size, n), size) for i in range(0, n, size)]
+
+
+@partial(jax.jit, static_argnames="groups")
+def _encoded(net: Coder, numbers: Array, codes: Array, groups: Groups) -> Array:
+    return net.encode(inputs(groups, numbers, codes))[0]
+
+
+@partial(jax.jit, static_argnames=("d", "groups", "noisy"))
+def _decoded(
+    net: Coder, z: Array, key: Array, d: int, groups: Groups, noisy: bool
+) -> tuple[Array, Array]:
+    out = net.decode(z)
+    numbers, spread = out[:, :d], jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
+    first, key = jax.random.split(key)
+    if noisy:
+        numbers += jnp.exp(0.5 * spread) * jax.random.normal(first, numbers.shape)
+    _, logs = outputs(groups, out[:, 2 * d :], 0)
+    drawn = [draw(jax.random.fold_in(key, i), log_p) for i, log_p in enumerate(logs)]
+    return numbers, jnp.concatenate(drawn, -1) if drawn else jnp.zeros((len(z), 0), jnp.int32)
+
+
+def fit(
+    X: Matrix,
+    blocks: tuple[Block, ...],
+    settings: AutoencoderSettings | None = None,
+    *,
+    key: Array,
+    gradient: Gradient | None = None,
+    sampler: str | Poisson = "shuffled",
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
+) -> Autoencoder:
+    """Fit an autoencoder to the rows of a feature matrix.
+
+    Args:
+        X: (n, width) float32, as the features encode a table.
+        blocks: What its entries are.
+        settings: Sizes and training.
+        key: A key of JAX: first weights, batches and latent noise.
+        gradient: What a step follows instead of the mean loss's gradient: a function of the loss
+            of one row `(net, row, key)`, the network, a batch and a key.
+        sampler: How batches are drawn, as `train` takes it.
+        progress: Called with a text and the share done.
+        store: Folder for checkpoints; an interrupted fit resumes there.
+
+    Raises:
+        InputError: For rows that are not finite or not one-hot.
+    """
+    settings = settings or AutoencoderSettings()
+    layout = Layout(tuple(blocks))
+    numbers, codes = layout.split(layout.check(X))
+    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(len(X), jnp.int32))
+    born, key = jax.random.split(key)
+    update = _Update(settings, layout.groups, gradient)
+    state = train(
+        update.start(Coder(layout, settings, key=born)),
+        update,
+        rows,
+        steps=settings.steps,
+        batch=min(settings.batch, len(X)),
+        key=key,
+        sampler=sampler,
+        progress=progress,
+        store=store,
+    )
+    return Autoencoder(state.average, layout, settings)

@@ -1,0 +1,185 @@
+"""The network that undoes noise, and its loss: what every diffusion model here trains."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.models.multinomial import forward_codes, prior_divergence, row_loss
+from siloweave.models.nets import MLP, Array, Dense, Tape, TimeEmbedding
+
+__all__ = ["Denoiser", "Groups", "Rows", "Shape", "grouped", "inputs", "outputs", "row_losses"]
+
+Groups = tuple[tuple[int, int], ...]
+
+
+class Rows(NamedTuple):
+    """Rows in the layout's order.
+
+    Attributes:
+        numbers: (n, d) float32.
+        codes: (n, c) int32.
+        labels: (n,) int32; zeros without labels.
+    """
+
+    numbers: Array
+    codes: Array
+    labels: Array
+
+
+class Shape(Protocol):
+    """The settings that give a denoiser its shape."""
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+
+    @property
+    def embed(self) -> int:
+        """Width of the first projection."""
+
+    @property
+    def act(self) -> str:
+        """Activation."""
+
+    @property
+    def dropout(self) -> float:
+        """Share of hidden units dropped in training."""
+
+    @property
+    def residual(self) -> bool:
+        """Whether hidden layers add to their input."""
+
+
+class Denoiser(eqx.Module):
+    """From a noisy row, its time and its label to what was there before the noise.
+
+    Attributes:
+        project: Noisy row to `embed` units.
+        time: Time to `embed` units, added.
+        label: One-hot label to `embed` units, through a SiLU, added; None without labels.
+        body: To one output per number and one per category.
+    """
+
+    project: Dense
+    time: TimeEmbedding
+    label: Dense | None
+    body: MLP
+
+    def __init__(
+        self, fan_in: int, fan_out: int, labels: int, settings: Shape, *, key: Array
+    ) -> None:
+        a, b, c, d = jax.random.split(key, 4)
+        self.project = Dense(fan_in, settings.embed, key=a)
+        self.time = TimeEmbedding(settings.embed, key=b)
+        self.label = Dense(labels, settings.embed, key=c, scale=labels**0.5) if labels else None
+        self.body = MLP(
+            settings.embed,
+            settings.hidden,
+            fan_out,
+            key=d,
+            act=settings.act,
+            dropout=settings.dropout,
+            residual=settings.residual,
+        )
+
+    def __call__(
+        self,
+        x: Array,
+        t: Array,
+        labels: Array,
+        tape: Tape | None = None,
+        *,
+        key: Array | None = None,
+    ) -> Array:
+        """Map (batch, fan_in), times in 0 ... 1000 (batch,) or (1,), labels (batch,)."""
+        h = self.project(x, tape) + self.time(t, tape)
+        if self.label is not None:
+            told = jax.nn.one_hot(labels, self.label.weight.shape[0])
+            h = h + jax.nn.silu(self.label(told, tape))
+        return self.body(h, tape, key=key)
+
+
+def grouped(groups: Groups, codes: Array) -> list[Array]:
+    """Cut codes (n, all choices) into one array for each size of choice."""
+    edges = np.cumsum([count for count, _ in groups])[:-1]
+    return list(jnp.split(codes, edges, axis=-1)) if groups else []
+
+
+def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
+    """The network's input: numbers beside one-hot choices, (batch, fan_in)."""
+    flags = [
+        (part[..., None] == jnp.arange(size)).astype(numbers.dtype).reshape(len(part), -1)
+        for part, (_, size) in zip(grouped(groups, codes), groups, strict=True)
+    ]
+    return jnp.concatenate([numbers, *flags], axis=-1)
+
+
+def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
+    """Split the network's output: noise (batch, d), log x̂_0 (batch, count, size) per group."""
+    logs, start = [], d
+    for count, size in groups:
+        part = out[:, start : start + count * size].reshape(len(out), count, size)
+        logs.append(jax.nn.log_softmax(part, axis=-1))
+        start += count * size
+    return out[:, :d], logs
+
+
+def row_losses(
+    net: Denoiser,
+    rows: Rows,
+    key: Array,
+    groups: Groups,
+    kept: npt.NDArray[np.float64],
+    *,
+    clean: bool = False,
+    tape: Tape | None = None,
+) -> Array:
+    """The loss of each row at one random time.
+
+    Mean squared error of the numbers' noise, plus the choices' bound: its term at time t times T
+    (times are uniform), plus the prior's constant, divided by the number of choices. Within a
+    batch the times are spread evenly; each by itself is uniform.
+
+    Args:
+        net: The denoiser.
+        rows: A batch.
+        key: Draws times, noise and dropout.
+        groups: (how many, of which size) of the choices.
+        kept: ᾱ of every time.
+        clean: Whether the network gives the clean numbers themselves instead of their noise.
+        tape: For book-keeping of per-row gradients.
+
+    Returns:
+        (batch,).
+    """
+    when, gauss, swap, drop = jax.random.split(key, 4)
+    n, T = len(rows.numbers), len(kept)
+    clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
+    t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
+    a = jnp.asarray(kept, jnp.float32)[t][:, None]
+    earlier = jnp.asarray(np.append(1.0, kept[:-1]), jnp.float32)[t][:, None]
+    noise = jax.random.normal(gauss, rows.numbers.shape)
+    numbers = jnp.sqrt(a) * rows.numbers + jnp.sqrt(1.0 - a) * noise
+    before = grouped(groups, rows.codes)
+    noisy = [
+        forward_codes(k, part, a, size)
+        for k, part, (_, size) in zip(
+            jax.random.split(swap, len(groups) + 1), before, groups, strict=False
+        )
+    ]
+    x = inputs(groups, numbers, jnp.concatenate(noisy, -1) if noisy else rows.codes)
+    out = net(x, t * (1000 / T), rows.labels, tape, key=drop)
+    told, logs = outputs(groups, out, noise.shape[1])
+    truth = rows.numbers if clean else noise
+    loss = jnp.mean((told - truth) ** 2, axis=-1) if noise.shape[1] else jnp.zeros(n)
+    columns = sum(count for count, _ in groups)
+    for log_x0, x0, xt, (count, size) in zip(logs, before, noisy, groups, strict=True):
+        bound = T * row_loss(log_x0, x0, xt, a, earlier, t[:, None] == 0)
+        loss += (bound + count * prior_divergence(float(kept[-1]), size)) / columns
+    return loss
