@@ -65,7 +65,7 @@ class Features:
 
     * A categorical or boolean column is one choice; ``missing`` adds a last option. With more than
       ``wide`` options it is the digits of the category's rank by frequency, most significant
-      first, two or more blocks of at most 128 options: 100,000 categories take 141 entries, not
+      first, two or more blocks of at most 128 options: 100,000 categories take 140 entries, not
       100,000. Digits are decoded from the left, each among those that some category has after the
       digits before it, so every vector decodes to a category.
     * A column of integers, numbers or moments is a number. Values that hold 2 % of the rows or

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Mixture", "fit_mixture", "grouped"]
+__all__ = ["Mixture", "fit_mixture"]
 
 _Floats = NDArray[np.float64]
 _REACH = 4.0  # standard deviations that the number 1 stands for
@@ -72,18 +72,12 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
         return np.array(self.means)[modes] + np.array(self.scales)[modes] * _REACH * numbers
 
 
-def grouped(values: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats]:
-    """Gather many distinct values into some 1,024 points of about equal weight, and the ends.
-
-    Args:
-        values: Ascending.
-        weights: How often each occurs.
+def _grouped(values: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats]:
+    """Gather ascending values into some 1,024 points of about equal weight, and the ends.
 
     Returns:
-        Means, weights and variances of the points; few values stay as they are.
+        Means, weights and variances of the points.
     """
-    if len(values) <= _GROUPS:
-        return values, weights, np.zeros(len(values))
     middle = np.cumsum(weights) - weights / 2.0
     group = (middle / weights.sum() * _GROUPS).astype(np.int64)
     fresh = np.concatenate([[True], np.diff(group) > 0])
@@ -114,12 +108,12 @@ def fit_mixture(
     Args:
         values: Points, ascending; at least one.
         weights: Weight of each, 0 or more; a noisy count below 0 counts as 0.
-        spreads: Variance inside each point; none when None.
+        spreads: Variance inside each point, of a uniform distribution; none when None.
         components: Most modes, at least 1; those below half a percent are dropped.
         steps: Most steps.
 
     Returns:
-        The modes, ascending. Where they do not reach every point within 3.96 standard deviations,
+        The modes, ascending. Where these do not reach every point within 3.96 standard deviations,
         one more, wide mode does.
 
     Example:
@@ -131,9 +125,13 @@ def fit_mixture(
     weights = np.maximum(weights, 0.0)
     if not weights.sum() > 0:
         weights = np.ones(len(values))
-    spreads = np.zeros(len(values)) if spreads is None else spreads
+    halves = np.zeros(len(values)) if spreads is None else np.sqrt(3.0 * spreads)
     used = weights > 0
-    points, weights, spreads = values[used], weights[used], spreads[used]
+    values, weights, halves = values[used], weights[used], halves[used]
+    all_weights = weights
+    points, spreads = values, halves**2 / 3.0
+    if len(values) > _GROUPS and not halves.any():
+        points, weights, spreads = _grouped(values, weights)
     centre, scale = _robust(points, weights, spreads)
     x, v = (points - centre) / scale, spreads / scale**2
     groups = _kmeans(x, weights, components)
@@ -142,13 +140,10 @@ def fit_mixture(
     means, variances, shares = (part[np.argsort(found[0])] for part in found)
     kept = shares > min(_SMALLEST, float(shares.max()) / 2.0)
     means, scales, shares = means[kept], np.sqrt(variances[kept]), shares[kept]
-    means, scales, shares = _reaching(x, np.sqrt(v), weights, means, scales, shares)
+    means, scales = means * scale + centre, scales * scale
+    means, scales, shares = _reaching(values, halves, all_weights, means, scales, shares)
     shares = shares / shares.sum()
-    return Mixture(
-        tuple((means * scale + centre).tolist()),
-        tuple((scales * scale).tolist()),
-        tuple(shares.tolist()),
-    )
+    return Mixture(tuple(means.tolist()), tuple(scales.tolist()), tuple(shares.tolist()))
 
 
 def _robust(x: _Floats, weights: _Floats, spreads: _Floats) -> tuple[float, float]:
@@ -216,19 +211,18 @@ def _ascend(
 
 def _reaching(
     x: _Floats,
-    deviations: _Floats,
+    halves: _Floats,
     weights: _Floats,
     means: _Floats,
     scales: _Floats,
     shares: _Floats,
 ) -> tuple[_Floats, _Floats, _Floats]:
     """Add a wide mode where the others leave points out."""
-    far = np.abs(x[:, None] - means) + 1.8 * deviations[:, None]
+    far = np.abs(x[:, None] - means) + halves[:, None]
     out = (far > _REACH * _MOST * scales).all(axis=1)
     if not out.any():
         return means, scales, shares
-    low = float((x - 1.8 * deviations)[out].min())
-    high = float((x + 1.8 * deviations)[out].max())
+    low, high = float((x - halves)[out].min()), float((x + halves)[out].max())
     width = max((high - low) / 2.0 / (_REACH * _MOST) * 1.01, float(scales.min()))
     share = float(weights[out].sum() / weights.sum())
     return (

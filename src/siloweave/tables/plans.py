@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.tables.mixtures import fit_mixture, grouped
+from siloweave.tables.mixtures import fit_mixture
 from siloweave.tables.scales import (
     Floats,
     Line,
@@ -297,7 +297,7 @@ def _scale(points: Points, atoms: bool, numeric: Numeric) -> Scale:
         variance = float(np.average((values - mean) ** 2 + spreads, weights=weights))
         return Line(mean, variance**0.5 if variance > 0 else 1.0)
     if edges is None:
-        return fit_mixture(*grouped(values, weights))
+        return fit_mixture(values, weights)
     return fit_mixture(values, points.weights, spreads)
 
 
