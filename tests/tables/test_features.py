@@ -137,7 +137,7 @@ TYPES = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data(), st.integers(1, 40), st.sampled_from(NUMERIC), st.integers(1, 4))
 def test_everything_comes_back(data, rows, numeric, wide):
     columns = {
@@ -157,7 +157,7 @@ def test_everything_comes_back(data, rows, numeric, wide):
         assert all(abs(a - b) < 1e-2 and -1e3 <= b <= 1e3 for a, b in pairs)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data(), st.sampled_from((*NUMERIC, "declared", "bins")), st.integers(1, 30))
 def test_any_vector_is_a_row_of_the_schema(data, way, seed):
     random = np.random.default_rng(seed)
@@ -324,7 +324,8 @@ def test_ids_run_anew_and_frames_stay():
 
 
 def test_keys_decide():
-    table, schema = adult(), adult_schema()
+    names = ["age", "capital-gain", "sex"]
+    table, schema = adult().select(names), adult_schema().select(names)
     features = Features.fit(table, schema, numeric="modes", key=0)
     assert features == Features.fit(table, schema, numeric="modes", key=9)
     one, two = features.encode(table, key=0), features.encode(table, key=1)

@@ -16,7 +16,7 @@ _REACH = 4.0  # standard deviations that the number 1 stands for
 _MOST = 0.99  # largest number, so that a tanh can reach it
 _SMALLEST = 0.005  # modes with a smaller weight are dropped
 _GROUPS = 1024
-_ENDS = 16  # so many smallest and largest values are points themselves
+_GAPS = 256  # the widest gaps always part two points
 _FLOOR = 1e-6  # smallest variance of a mode, as a share of the column's
 _CONCENTRATION = 1e-3
 _BETA, _NU = 1.0, 1.0  # how many observations the prior mean and variance count for
@@ -73,7 +73,7 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
 
 
 def _grouped(values: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats]:
-    """Gather ascending values into some 1,024 points of about equal weight, and the ends.
+    """Gather ascending values into some 1,024 points of about equal weight, split at wide gaps.
 
     Returns:
         Means, weights and variances of the points.
@@ -81,7 +81,7 @@ def _grouped(values: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floa
     middle = np.cumsum(weights) - weights / 2.0
     group = (middle / weights.sum() * _GROUPS).astype(np.int64)
     fresh = np.concatenate([[True], np.diff(group) > 0])
-    fresh[: _ENDS + 1] = fresh[-_ENDS:] = True  # outliers stay as they are
+    fresh[np.argsort(np.diff(values))[-_GAPS:] + 1] = True  # no point spans two heaps
     starts = np.flatnonzero(fresh)
     sums = np.add.reduceat(weights, starts)
     means = np.add.reduceat(weights * values, starts) / sums
