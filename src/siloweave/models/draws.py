@@ -1,0 +1,271 @@
+"""Rows from a trained GAN: plain, conditional, class-balanced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import DataError, InputError
+from siloweave.models.conditional import Conditions, draw_conditions
+from siloweave.models.generator import Heads, Running
+from siloweave.models.layout import Layout
+from siloweave.models.nets import load_arrays, save_arrays
+from siloweave.tables.features import Block
+
+if TYPE_CHECKING:
+    from siloweave.models.gan import GANSettings, Generator
+
+__all__ = ["GAN"]
+
+Array = jax.Array
+Matrix = NDArray[np.float32]
+_Rows = tuple[Matrix, NDArray[np.int32]]
+_TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
+_CHUNK = 2_000  # rows drawn at once, one compiled shape
+_TRIES = 200  # chunks, before a condition is given up
+
+
+@dataclass(frozen=True)
+class GAN:
+    """A trained GAN.
+
+    Attributes:
+        settings: How it was trained.
+        heads: Outputs of the generator.
+        conditions: What it may be asked for, and how many real rows were so.
+        generator: The network.
+        running: Its batch statistics.
+    """
+
+    settings: GANSettings
+    heads: Heads
+    conditions: Conditions
+    generator: Generator
+    running: Running
+
+    def sample(
+        self,
+        n: int,
+        *,
+        key: Array,
+        given: Matrix | None = None,
+        balanced: str | None = None,
+        law: Literal["real", "log"] = "real",
+    ) -> Matrix:
+        """Draw rows.
+
+        Args:
+            n: Rows.
+            key: A jax key.
+            given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
+                whole one-hot block. Rows are drawn until they meet what is given.
+            balanced: A column that is a condition; all its categories that real rows had are
+                drawn equally often.
+            law: How the conditions of rows that are free are drawn. ``"real"``, by the real
+                frequencies, is the default, for then the mix of all conditions is the real one.
+                ``"log"`` is how the reference samples: in proportion to ln(count + 1), which
+                makes rare categories several times too frequent.
+
+        Returns:
+            Feature vectors, (n, width); choices as one-hot.
+
+        Raises:
+            InputError: An argument is out of bounds, or rows that meet what is given are too rare.
+        """
+        if n < 0:
+            raise InputError(f"n={n} rows cannot be drawn; give 0 or more")
+        if given is not None and balanced is not None:
+            raise InputError("give either given or balanced, not both")
+        a, b = jax.random.split(key)
+        if balanced is not None:
+            return self._meeting(self._balance(n, balanced, a), b)
+        if given is not None:
+            return self._meeting(self._wanted(n, given), b)
+        chunks = []
+        for i in range(-(-n // _CHUNK)):
+            c, d = jax.random.split(jax.random.fold_in(b, i))
+            chunks.append(self._draw(self._free(law, c), d))
+        return self._joined(chunks, n)
+
+    def _free(self, law: Literal["real", "log"], key: Array) -> NDArray[np.int32]:
+        """Conditions that a law draws, as many as a chunk has rows."""
+        if self.conditions.width == 0:
+            return np.zeros(_CHUNK, dtype=np.int32)
+        return np.asarray(
+            draw_conditions(self.conditions.law(law), jax.random.uniform(key, (_CHUNK,)))
+        )
+
+    def _draw(self, places: NDArray[np.int32], key: Array) -> _Rows:
+        rows = np.asarray(
+            _drawn(
+                self.settings, self.heads, self.generator, self.running, jnp.asarray(places), key
+            )
+        )
+        return rows[:, : len(self.heads.free.numbers)], self.heads.codes(rows)
+
+    def _joined(self, chunks: Sequence[_Rows], n: int) -> Matrix:
+        if not chunks:
+            return np.zeros((0, self.heads.width), dtype=np.float32)
+        numbers, codes = (np.concatenate(parts)[:n] for parts in zip(*chunks, strict=True))
+        return self.heads.join(numbers, codes)
+
+    def _balance(self, n: int, column: str, key: Array) -> NDArray[np.int32]:
+        names = [block.column for block in self.heads.conditional.choices]
+        if names.count(column) != 1:
+            raise InputError(
+                f"balanced={column!r} is no condition of this GAN; its conditions are "
+                f"{', '.join(names) or 'none'}"
+            )
+        law = self.conditions.within(names.index(column), "equal")
+        first = int(self.conditions.starts[names.index(column)])
+        seen = np.flatnonzero(law) - first
+        wanted = np.full((n, len(self.heads.parts)), -1, dtype=np.int32)
+        turn = np.asarray(jax.random.permutation(key, n))
+        wanted[:, len(self.heads.free.choices) + names.index(column)] = seen[turn % seen.size]
+        return wanted
+
+    def _wanted(self, n: int, given: Matrix) -> NDArray[np.int32]:
+        """Code of each choice in inner order, -1 where it is free."""
+        if np.shape(given) != (n, self.heads.width):
+            raise InputError(
+                f"given has shape {np.shape(given)}; it needs {(n, self.heads.width)}, a row for "
+                "each of the n rows, with NaN where a column is to be drawn"
+            )
+        numbers, _ = Layout(self.heads.blocks).known(given)
+        if numbers.any():
+            raise InputError("given names numbers; a GAN can be asked for categories only")
+        wanted = np.full((n, len(self.heads.parts)), -1, dtype=np.int32)
+        for j, block in enumerate(self.heads.parts):
+            part = given[:, block.start : block.start + block.size]
+            rows = ~np.isnan(part[:, 0])
+            wanted[rows, j] = part[rows].argmax(axis=1)
+        return wanted
+
+    def _asked(self, wanted: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Place of the rarest wanted category that is a condition, -1 for none."""
+        starts, counts = self.conditions.starts, np.array([*self.conditions.counts, np.inf])
+        codes = wanted[:, len(self.heads.free.choices) :]
+        places = np.where(codes >= 0, starts[None, :] + codes, self.conditions.width)
+        if places.shape[1] == 0:
+            return np.full(len(wanted), -1, dtype=np.int64)
+        if (counts[places] == 0).any():
+            raise InputError("given asks for a category that no real row had")
+        best = places[np.arange(len(places)), counts[places].argmin(axis=1)]
+        return np.where(best == self.conditions.width, -1, best)
+
+    def _meeting(self, wanted: NDArray[np.int32], key: Array) -> Matrix:
+        """Draw until every row has the wanted codes."""
+        asked, open_ = self._asked(wanted), np.arange(len(wanted))
+        numbers = np.zeros((len(wanted), len(self.heads.free.numbers)), dtype=np.float32)
+        codes = np.zeros(wanted.shape, dtype=np.int32)
+        for i in range(_TRIES + 10 * len(wanted) // _CHUNK):
+            if open_.size == 0:
+                break
+            a, b = jax.random.split(jax.random.fold_in(key, i))
+            rows = np.resize(open_, _CHUNK)
+            places = np.where(asked[rows] >= 0, asked[rows], self._free("real", a))
+            found = self._draw(places.astype(np.int32), b)
+            fits = ((wanted[rows] < 0) | (wanted[rows] == found[1])).all(axis=1)
+            numbers[rows[fits]], codes[rows[fits]] = found[0][fits], found[1][fits]
+            open_ = np.setdiff1d(open_, rows[fits])
+        if open_.size:
+            raise InputError(
+                f"{open_.size} of {len(wanted)} rows could not be drawn as given: the generator "
+                "makes such rows too rarely; give less of a row, or train longer"
+            )
+        return self.heads.join(numbers, codes)
+
+    def save(self, path: Path | str) -> None:
+        """Write the generator as one safetensors file."""
+        facts = {
+            "format": "siloweave-gan",
+            "settings": asdict(self.settings),
+            "blocks": [asdict(block) for block in self.heads.blocks],
+            "columns": self.heads.columns,
+            "counts": self.conditions.counts,
+        }
+        save_arrays(Path(path), (self.generator, self.running), facts)
+
+    @classmethod
+    def load(cls, path: Path | str) -> GAN:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: When the file is missing or no such file.
+        """
+        from siloweave.models.gan import GANSettings
+
+        found: list[tuple[GANSettings, Heads, Conditions]] = []
+
+        def build(facts: dict[str, Any]) -> tuple[Generator, Running]:
+            if facts.get("format") != "siloweave-gan":
+                raise DataError(f"{path} is not a stored GAN; it holds {facts.get('format')!r}")
+            settings = GANSettings(**facts["settings"])
+            heads = Heads(
+                tuple(Block(**block) for block in facts["blocks"]), tuple(facts["columns"])
+            )
+            sizes = tuple(block.size for block in heads.conditional.choices)
+            found.append((settings, heads, Conditions(sizes, tuple(facts["counts"]))))
+            generator = settings.network(heads, jax.random.key(0))
+            return generator, generator.start()
+
+        generator, running = load_arrays(Path(path), build)
+        return cls(*found[0], generator, running)
+
+
+@eqx.filter_jit
+def _drawn(
+    settings: GANSettings,
+    heads: Heads,
+    generator: Generator,
+    running: Running,
+    places: Array,
+    key: Array,
+) -> Array:
+    """Rows that are asked for, in inner order."""
+    asked = jax.nn.one_hot(places, heads.condition_width)
+    return draw(settings, heads, generator, asked, key, running)[0]
+
+
+def draw(
+    settings: GANSettings,
+    heads: Heads,
+    generator: Generator,
+    asked: Array,
+    key: Array,
+    running: Running | None = None,
+) -> tuple[Array, Array, Running]:
+    """Generate rows that are asked for.
+
+    Args:
+        settings: Noise and temperature.
+        heads: Outputs of the generator.
+        generator: The network.
+        asked: Conditions, (n, condition_width).
+        key: Noise of the inputs and of the choices.
+        running: Batch statistics; those of these rows if None.
+
+    Returns:
+        Rows, the logits behind them, and the statistics; the first two (n, width).
+    """
+    shape = (asked.shape[0], settings.noise + heads.width)
+    uniform = jax.random.uniform(key, shape, minval=_TINY, maxval=1.0 - _TINY)
+    # Without the barrier the draw is fused into both that use it, and drawn again for each.
+    uniform = jax.lax.optimization_barrier(uniform)  # type: ignore[no-untyped-call]
+    noise = _normal(uniform[:, : settings.noise])
+    raw, seen = generator(jnp.concatenate([noise, asked], axis=1), running)
+    return heads.outputs(raw, settings.temperature, uniform[:, settings.noise :]), raw, seen
+
+
+def _normal(uniform: Array) -> Array:
+    """Standard normal draws from uniform ones."""
+    draws: Array = 2.0**0.5 * jax.lax.erf_inv(2.0 * uniform - 1.0)
+    return draws

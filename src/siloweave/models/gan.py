@@ -1,0 +1,438 @@
+"""GANs of rows: CTGAN, and ADS-GAN with both readings of identifiability.
+
+CTGAN: Xu, Skoularidou, Cuesta-Infante & Veeramachaneni, Modeling Tabular Data using Conditional
+GAN, NeurIPS 2019, with the layers and rates of its release 0.12. Numbers come as modes
+(``Features.fit(..., numeric="modes")``), conditions from `models.conditional`.
+
+ADS-GAN: Yoon, Drumright & van der Schaar, Anonymization through Data Synthesis using GANs, IEEE
+JBHI 2020: the generator is also paid for keeping its distance from real rows. Two readings of
+that distance are in use. ``"nearest"`` is the paper's: from a generated row to its nearest real
+row, features weighted by the inverse of their entropy (here among the rows of a batch). ``"pairs"``
+is synthcity's: from each generated row to one arbitrary real row, without weights. The second
+rewards spread, and says nothing about the nearest row. Neither is a privacy guarantee.
+
+One update is one critic step and one generator step, compiled into the loop of `models.train`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from siloweave.errors import InputError
+from siloweave.models.conditional import (
+    Conditions,
+    draw_conditions,
+    draw_rows,
+    row_table,
+)
+from siloweave.models.critic import Critic, critic_losses, packed
+from siloweave.models.draws import GAN, draw
+from siloweave.models.generator import (
+    Heads,
+    PlainGenerator,
+    ResidualGenerator,
+    Running,
+)
+from siloweave.models.layout import Layout
+from siloweave.models.nets import averaged
+from siloweave.models.train import Progress, train
+from siloweave.tables.features import Block
+
+__all__ = ["GANSettings", "ads_gan_settings", "fit_gan"]
+
+Array = jax.Array
+Matrix = NDArray[np.float32]
+_SETTLING = 10_000
+Generator = ResidualGenerator | PlainGenerator
+
+
+@dataclass(frozen=True)
+class GANSettings:
+    """What a GAN is made of and how it learns. The defaults are CTGAN's.
+
+    Attributes:
+        noise: Random inputs of the generator.
+        generator: Units of its hidden layers.
+        residual: Whether each generator layer is batch-normalised and joined to its input
+            (CTGAN), or plain (ADS-GAN).
+        critic: Units of the critic's hidden layers.
+        pac: Rows that the critic sees at once.
+        dropout: Share of the critic's hidden units that are dropped.
+        temperature: Of the Gumbel-softmax.
+        conditional: Whether to train with conditions on the choices.
+        penalty: Weight of the gradient penalty.
+        rate: Of Adam, for both networks.
+        betas: Of Adam.
+        decay: Times a parameter, added to its gradient, for both networks.
+        clip: Largest norm of the generator's gradient; None for no bound.
+        batch: Rows in a step, a multiple of `pac`.
+        epochs: Passes over the rows, each of rows // batch steps and at least one.
+        average: Share of the old weights in the moving average of the generator that rows are
+            drawn from; 0 draws from the last weights.
+        identifiability: None, or what the distance from real rows means (ADS-GAN).
+        identifiability_weight: How much the generator is paid for it.
+
+    Raises:
+        InputError: A value is out of bounds.
+
+    Example:
+        >>> GANSettings(batch=100).steps(rows=1_000)
+        3000
+    """
+
+    noise: int = 128
+    generator: tuple[int, ...] = (256, 256)
+    residual: bool = True
+    critic: tuple[int, ...] = (256, 256)
+    pac: int = 10
+    dropout: float = 0.5
+    temperature: float = 0.2
+    conditional: bool = True
+    penalty: float = 10.0
+    rate: float = 2e-4
+    betas: tuple[float, float] = (0.5, 0.9)
+    decay: float = 1e-6
+    clip: float | None = None
+    batch: int = 500
+    epochs: int = 300
+    average: float = 0.0
+    identifiability: Literal["nearest", "pairs"] | None = None
+    identifiability_weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("generator", "critic", "betas"):  # JSON knows lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        least = {"noise": 1, "pac": 1, "batch": 1, "epochs": 0, "penalty": 0, "decay": 0}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if not low <= value < float("inf"):
+                raise InputError(f"{name}={value!r} must be {low} or more")
+        if self.batch % self.pac:
+            raise InputError(
+                f"batch={self.batch} is no multiple of pac={self.pac}, so packs would not fill; "
+                f"use batch={max(self.batch // self.pac, 1) * self.pac}"
+            )
+        for name, low, high in (("dropout", 0, 1), ("average", 0, 1)):
+            if not low <= getattr(self, name) < high:
+                raise InputError(f"{name}={getattr(self, name)!r} must be in [{low}, {high})")
+        for name in ("temperature", "rate"):
+            if not 0.0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
+        if self.identifiability not in (None, "nearest", "pairs"):
+            raise InputError(
+                f"identifiability={self.identifiability!r}: use 'nearest', 'pairs' or None"
+            )
+        if not all(size >= 1 for size in (*self.generator, *self.critic)):
+            raise InputError("generator and critic list units of hidden layers, each 1 or more")
+
+    def steps(self, rows: int) -> int:
+        """How many updates a fit to so many rows takes."""
+        return self.epochs * max(rows // self.batch, 1)
+
+    def network(self, heads: Heads, key: Array) -> Generator:
+        """A fresh generator."""
+        fan_in = self.noise + heads.condition_width
+        kind = ResidualGenerator if self.residual else PlainGenerator
+        return kind(fan_in, self.generator, heads.width, key=key)
+
+
+def ads_gan_settings(
+    identifiability: Literal["nearest", "pairs"] = "nearest", **changes: Any
+) -> GANSettings:
+    """ADS-GAN's settings: plain networks of 2 x 500 units, no conditions, no packs.
+
+    Args:
+        identifiability: The paper's reading or synthcity's; see the module.
+        **changes: Fields of `GANSettings` that differ.
+
+    Example:
+        >>> ads_gan_settings("pairs", batch=100).batch
+        100
+    """
+    settings = GANSettings(
+        noise=100,
+        generator=(500, 500),
+        residual=False,
+        critic=(500, 500),
+        pac=1,
+        dropout=0.1,
+        conditional=False,
+        rate=1e-3,
+        betas=(0.5, 0.999),
+        decay=1e-3,
+        clip=1.0,
+        batch=200,
+        epochs=60,
+        identifiability=identifiability,
+    )
+    return replace(settings, **changes)
+
+
+class State(NamedTuple):
+    """What training changes."""
+
+    generator: Generator
+    critic: Critic
+    generator_moments: optax.OptState
+    critic_moments: optax.OptState
+    average: Generator
+
+
+class Batch(NamedTuple):
+    """What one update is given, all with `batch` rows.
+
+    Attributes:
+        real: Real rows in inner order.
+        met: The conditions that they were drawn by.
+        asked: The conditions of the rows generated for the critic: the same, moved by half a
+            batch, so that they meet in other packs. As draws are independent, that is as good as
+            a random order.
+        again: The conditions of the rows generated for the generator's own step.
+    """
+
+    real: Array
+    met: Array
+    asked: Array
+    again: Array
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Draws conditions, and real rows that meet them in another order.
+
+    Attributes:
+        conditions: Of the table; without any, rows are drawn uniformly with replacement.
+        batch: Rows.
+    """
+
+    conditions: Conditions
+    batch: int
+
+    def __call__(self, rows: tuple[Array, Array], key: Array) -> Batch:
+        """Draw from (rows in inner order, order of `row_table`)."""
+        X, order = rows
+        width = self.conditions.width
+        uniform = jax.random.uniform(key, (3, self.batch))
+        if width == 0:
+            index = (uniform[0] * X.shape[0]).astype(jnp.int32)
+            nothing = jnp.zeros((self.batch, 0))
+            return Batch(X[jnp.minimum(index, X.shape[0] - 1)], nothing, nothing, nothing)
+        law = self.conditions.law("log")
+        asked = draw_conditions(law, uniform[0])
+        met = jnp.roll(asked, self.batch // 2 + 1)
+        real = X[draw_rows(self.conditions, order, met, uniform[1])]
+        again = draw_conditions(law, uniform[2])
+        vectors = (jax.nn.one_hot(places, width) for places in (met, asked, again))
+        return Batch(real, *vectors)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One critic step, then one generator step.
+
+    Attributes:
+        settings: Of the GAN.
+        heads: Outputs of the generator.
+        weights: Of each feature in the distance to the nearest row, in inner order.
+    """
+
+    settings: GANSettings
+    heads: Heads
+    weights: tuple[float, ...] = ()
+
+    def start(self, key: Array) -> State:
+        """The state before the first step."""
+        a, b = jax.random.split(key)
+        s, width = self.settings, self.heads.width + self.heads.condition_width
+        generator = s.network(self.heads, a)
+        critic = Critic(width, s.critic, pac=s.pac, dropout=s.dropout, key=b)
+        moments = self._adam(s.clip).init(generator)
+        return State(generator, critic, moments, self._adam(None).init(critic), generator)
+
+    def _adam(self, clip: float | None) -> optax.GradientTransformation:
+        s = self.settings
+        bound = [] if clip is None else [optax.clip_by_global_norm(clip)]
+        return optax.chain(
+            *bound,
+            optax.add_decayed_weights(s.decay),
+            optax.adam(s.rate, b1=s.betas[0], b2=s.betas[1]),
+        )
+
+    def __call__(self, state: State, batch: Batch, key: Array) -> tuple[State, Array]:
+        """Update both networks; the loss is the critic's."""
+        a, b, c, d = jax.random.split(key, 4)
+        fake, _, _ = draw(self.settings, self.heads, state.generator, batch.asked, a)
+        loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake, b)
+        critic, critic_moments = self._step(state.critic, slope, state.critic_moments, None)
+        slope = eqx.filter_grad(self.generator_loss)(state.generator, critic, batch, c, d)
+        generator, moments = self._step(
+            state.generator, slope, state.generator_moments, self.settings.clip
+        )
+        average = averaged(state.average, generator, self.settings.average)
+        return State(generator, critic, moments, critic_moments, average), loss
+
+    def _step(self, net: Any, slope: Any, moments: Any, clip: float | None) -> tuple[Any, Any]:
+        change, moments = self._adam(clip).update(slope, moments, net)
+        return eqx.apply_updates(net, change), moments
+
+    def critic_loss(self, critic: Critic, batch: Batch, fake: Array, key: Array) -> Array:
+        """Mean Wasserstein loss of the packs, with gradient penalty."""
+        real = packed(jnp.concatenate([batch.real, batch.met], axis=1), self.settings.pac)
+        made = packed(jnp.concatenate([fake, batch.asked], axis=1), self.settings.pac)
+        return critic_losses(critic, real, made, weight=self.settings.penalty, key=key).mean()
+
+    def generator_loss(
+        self, generator: Generator, critic: Critic, batch: Batch, drawing: Array, dropping: Array
+    ) -> Array:
+        """The critic's dislike, what was asked for and not made, and identifiability."""
+        fake, raw, _ = draw(self.settings, self.heads, generator, batch.again, drawing)
+        made = packed(jnp.concatenate([fake, batch.again], axis=1), self.settings.pac)
+        loss = -critic(made, masks=critic.masks(made.shape[0], dropping)).mean()
+        if self.heads.condition_width:
+            loss += self.heads.cross_entropy(raw, batch.again).mean()
+        if self.settings.identifiability is not None:
+            apart = distance(batch.real, fake, self.settings.identifiability, self.weights)
+            loss -= self.settings.identifiability_weight * apart.mean()
+        return loss
+
+
+def distance(
+    real: Array,
+    fake: Array,
+    reading: Literal["nearest", "pairs"],
+    weights: Sequence[float] = (),
+) -> Array:
+    """How far each generated row is from real rows, (n,).
+
+    Args:
+        real: (n, width).
+        fake: (n, width).
+        reading: ``"pairs"``: from the real row in the same place. ``"nearest"``: from the nearest
+            real row, features weighted.
+        weights: One per feature, for ``"nearest"``.
+
+    Example:
+        >>> real, fake = jnp.array([[0.0], [5.0]]), jnp.array([[4.0], [4.0]])
+        >>> [[round(float(d), 3) for d in distance(real, fake, r, (1.0,))]
+        ...  for r in ("pairs", "nearest")]
+        [[4.0, 1.0], [1.0, 1.0]]
+    """
+    if reading == "pairs":
+        return jnp.sqrt(jnp.sum((real - fake) ** 2, axis=1) + 1e-12)
+    scale = jnp.asarray(weights, jnp.float32)
+    x, y = jax.lax.stop_gradient(real) * scale, fake * scale
+    gaps = jnp.sum(y**2, 1)[:, None] - 2.0 * y @ x.T + jnp.sum(x**2, 1)[None, :]
+    near = jnp.argmin(jax.lax.stop_gradient(gaps), axis=1)
+    return jnp.sqrt(jnp.sum((y - x[near]) ** 2, axis=1) + 1e-12)
+
+
+def entropy_weights(X: Matrix, heads: Heads) -> tuple[float, ...]:
+    """Inverse entropy of the block of each feature, scaled to mean 1, in inner order.
+
+    Numbers are cut into 20 bins of equal width. A block that never varies has weight 0: no
+    distance in it can tell rows apart.
+    """
+    found = np.zeros(heads.width)
+    for block in heads.blocks:
+        part = X[:, block.start : block.start + block.size]
+        counts = np.histogram(part, bins=20)[0] if block.kind == "number" else part.sum(axis=0)
+        p = counts[counts > 0] / counts.sum()
+        entropy = -float((p * np.log(p)).sum())
+        found[block.start : block.start + block.size] = 1.0 / entropy if entropy > 1e-9 else 0.0
+    mean = found.mean()
+    scaled = found[heads.order] / (mean if mean > 0 else 1.0)
+    return tuple(scaled.tolist())
+
+
+def fit_gan(
+    X: Matrix,
+    blocks: Sequence[Block],
+    settings: GANSettings | None = None,
+    *,
+    key: Array,
+    labels: str | None = None,
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
+) -> GAN:
+    """Train a GAN on feature vectors.
+
+    Args:
+        X: (rows, width), finite, numbers within -1 and 1 (``numeric="modes"`` gives such).
+        blocks: What its columns are.
+        settings: CTGAN's if None; `ads_gan_settings` gives ADS-GAN's.
+        key: A jax key, for everything random.
+        labels: The only column whose categories are conditions; all choices that are not a part
+            of a numeric column if None.
+        progress: Told how far training is.
+        store: Folder for checkpoints; a call that finds one goes on from it.
+
+    Raises:
+        InputError: `X` does not fit, or a setting cannot be used.
+        TrainingError: Training diverged.
+    """
+    settings = settings or GANSettings()
+    layout = Layout(tuple(blocks))
+    X = layout.check(X)
+    _check_numbers(X, layout)
+    heads = Heads(
+        layout.blocks, conditional_columns(layout, labels) if settings.conditional else ()
+    )
+    codes = heads.conditional.split(X)[1].astype(np.int64)
+    table = row_table(codes, [b.size for b in heads.conditional.choices])
+    nearest = settings.identifiability == "nearest"
+    step = Step(settings, heads, entropy_weights(X, heads) if nearest else ())
+    a, b, c = jax.random.split(key, 3)
+    state = train(
+        step.start(a),
+        step,
+        (np.ascontiguousarray(X[:, heads.order]), table.order),
+        steps=settings.steps(len(X)),
+        batch=settings.batch,
+        key=b,
+        sampler=Matching(table.conditions, settings.batch),
+        progress=progress,
+        store=store,
+    )
+    running = settle(step, state.average, table.conditions, c)
+    return GAN(settings, heads, table.conditions, state.average, running)
+
+
+def settle(step: Step, generator: Generator, conditions: Conditions, key: Array) -> Running:
+    """Batch statistics of a generator for rows drawn one by one, from 10,000 rows of its own.
+
+    Conditions follow the law of training. No real row is read, and it works for a generator whose
+    weights are a mean of several.
+    """
+    a, b = jax.random.split(key)
+    asked = jnp.zeros((_SETTLING, 0))
+    if conditions.width:
+        places = draw_conditions(conditions.law("log"), jax.random.uniform(a, (_SETTLING,)))
+        asked = jax.nn.one_hot(places, conditions.width)
+    return draw(step.settings, step.heads, generator, asked, b)[2]
+
+
+def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:
+    """Columns whose choices are conditions: `labels`, or all that have no number."""
+    if labels is not None:
+        return (layout.choice_of(labels).column,)
+    numbers = {b.column for b in layout.blocks if b.kind == "number"}
+    return tuple(dict.fromkeys(b.column for b in layout.choices if b.column not in numbers))
+
+
+def _check_numbers(X: Matrix, layout: Layout) -> None:
+    for block in layout.blocks:
+        if block.kind == "number" and (most := float(np.abs(X[:, block.start]).max())) > 1.0:
+            raise InputError(
+                f"column {block.column!r} has a number of size {most:.4g}, and this GAN's numbers "
+                'lie between -1 and 1: fit the features with numeric="modes"'
+            )
