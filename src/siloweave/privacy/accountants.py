@@ -8,6 +8,13 @@ Three readings hold for every list, and the smallest of those that apply is the 
   that the loss against the exact conversion stays below 0.1 percent, or 0.00002 where that is
   more).
 
+Steps on Poisson samples (:class:`~siloweave.privacy.events.SampledGaussian`) have two more, and
+the third counts them as if nothing was sampled:
+
+* Renyi divergences of the sampled steps (Mironov, Talwar and Zhang 2019) and of other zCDP;
+* PLD of the sampled steps at a part of delta, plus the zCDP of all others at the rest of it; the
+  best of a few divisions is taken, each of which is a valid bound.
+
 An event that escapes its zCDP with a probability of its own (a threshold on unknown values) leaves
 only the third reading, at what remains of delta after all those probabilities.
 
@@ -20,10 +27,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from siloweave.errors import InputError
+from siloweave.privacy import sampled
 from siloweave.privacy.events import (
     Event,
     Laplace,
     NonPrivate,
+    SampledGaussian,
     delta_once,
     pure_once,
     rho_once,
@@ -40,6 +49,7 @@ _FLOAT_SLACK = 1e-12  # relative; what adding floats may lose, far below the pri
 _ORDERS = 378
 _PLD_LARGEST = 30.0  # nats; beyond it the table of losses gets large and nothing is gained
 _PLD_MOST = 16  # different events
+_SHARES = (0.5, 0.1, 0.9, 0.01, 0.99)  # of delta, for what is sampled beside other events
 
 
 def round_up(value: float) -> float:
@@ -80,6 +90,8 @@ class Tally:
         self._escapes = 0  # total probability of escaping the zCDP
         self._pure: int | None = 0  # None: at least one event has no pure epsilon
         self._laplace: dict[tuple[float, float], int] | None = {}  # None: not only Laplace
+        self._sampled: dict[tuple[float, float, bool], int] = {}
+        self._unsampled = 0  # zCDP of everything else
         self._private = True
         for event in events:
             self.add(event)
@@ -89,6 +101,7 @@ class Tally:
         twin = Tally()
         twin._rho, twin._pure, twin._private = self._rho, self._pure, self._private
         twin._escapes = self._escapes
+        twin._sampled, twin._unsampled = dict(self._sampled), self._unsampled
         twin._laplace = None if self._laplace is None else dict(self._laplace)
         return twin
 
@@ -105,6 +118,11 @@ class Tally:
         count = times(event)
         self._rho += _units(cost) * count
         self._escapes += _units(escape) * count
+        if isinstance(event, SampledGaussian):
+            step = (event.noise_multiplier, event.sampling_rate, event.replace_one)
+            self._sampled[step] = self._sampled.get(step, 0) + count
+        else:
+            self._unsampled += _units(cost) * count
         if self._pure is not None:
             self._pure = None if math.isinf(pure) else self._pure + _units(pure) * count
         if isinstance(event, Laplace) and event.sensitivity.is_integer():
@@ -143,6 +161,8 @@ class Tally:
             readings.append(self._pure / _UNIT)
         if self._laplace is not None and len(self._laplace) <= _PLD_MOST:
             readings.append(_from_pld(tuple(sorted(self._laplace.items())), delta))
+        if self._sampled:
+            readings += _from_sampled(self._sampled, self._unsampled / _UNIT, left)
         return round_up(min(readings))
 
 
@@ -162,7 +182,8 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
     **Guarantee**: an upper bound at this delta for events whose parameters were fixed beforehand.
     When parameters depend on earlier outputs, as annealing does, the bound on zCDP (a limit on
     :func:`rho`) remains valid as a stopping rule; that is the reading for every list with a
-    Gaussian event.
+    Gaussian event. Steps on samples have fixed parameters: noise and sampling rate are chosen
+    before the first.
 
     Example:
         >>> from siloweave.privacy.events import Exponential
@@ -223,3 +244,28 @@ def _from_pld(kinds: tuple[tuple[tuple[float, float], int], ...], delta: float) 
     for (scale, sensitivity), count in kinds:
         accountant.compose(dp_event.DiscreteLaplaceDpEvent(1 / scale, int(sensitivity)), count)
     return float(accountant.get_epsilon(delta))
+
+
+def _from_sampled(
+    steps: dict[tuple[float, float, bool], int], others: float, delta: float
+) -> list[float]:
+    """The readings of steps on samples together with ``others`` zCDP."""
+    added, replaced = (
+        tuple(sorted(((m, q), count) for (m, q, how), count in steps.items() if how is kind))
+        for kind in (False, True)
+    )
+
+    def steps_at(delta: float) -> float:
+        if added and replaced:
+            half = delta / 2
+            return sampled.from_sampling(added, half) + sampled.from_replacing(replaced, half)
+        if replaced:
+            return sampled.from_replacing(replaced, delta)
+        return sampled.from_sampling(added, delta)
+
+    if others == 0:
+        return [steps_at(delta)]
+    readings = [] if replaced else [sampled.from_rdp(others, added, delta)]
+    rest = ((1 - share) * delta * (1 - _FLOAT_SLACK) for share in _SHARES)
+    pairs = zip(_SHARES, rest, strict=True)
+    return readings + [steps_at(share * delta) + _from_rho(others, left) for share, left in pairs]

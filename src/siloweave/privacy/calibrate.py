@@ -1,15 +1,39 @@
 """Noise from a budget: always with the events and the accountant that the ledger will use."""
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from statistics import NormalDist
 
 from siloweave.errors import BudgetError, InputError
-from siloweave.privacy.accountants import epsilon_of_rho
-from siloweave.privacy.budget import Budget
-from siloweave.privacy.events import Exponential, Gaussian, rho_once, shared_rho
+from siloweave.privacy.accountants import epsilon, epsilon_of_rho, round_up
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import (
+    Event,
+    Exponential,
+    Gaussian,
+    SampledGaussian,
+    rho_once,
+    shared_rho,
+)
+from siloweave.privacy.sampled import separation_of
 
-__all__ = ["exponential_epsilon", "gaussian_sigma", "rho_for", "share_sigma"]
+__all__ = [
+    "exponential_epsilon",
+    "gaussian_sigma",
+    "gdp_epsilon",
+    "mu_of_separation",
+    "rho_for",
+    "sampled_multiplier",
+    "sampled_steps",
+    "separated_multiplier",
+    "separated_steps",
+    "share_sigma",
+]
 
+_CLOSE = 1e-3  # relative; how much more noise than needed a calibrated step may have
+_WIDEST = 1e6  # noise multiplier; nothing is learned from less signal
+_MOST_STEPS = 2**31
 _SPARE = 1e-9  # relative part of rho kept back, so that adding up shares of it cannot overshoot
 
 
@@ -148,3 +172,215 @@ def share_sigma(
         else:
             low = middle
     return high
+
+
+def sampled_multiplier(
+    budget: Budget, *, rate: float, steps: int, others: Sequence[Event] = ()
+) -> float:
+    """The least noise multiplier with which ``steps`` Poisson sampled steps cost the budget.
+
+    Args:
+        budget: the promise; its relation decides how steps are priced.
+        rate: probability of each row to be in a step, in (0, 1].
+        steps: how many, >= 1.
+        others: events that are paid from the same budget.
+
+    Returns:
+        The multiplier, at most 0.1 percent above the least one.
+
+    Raises:
+        BudgetError: no noise is enough; the message says what is left by ``others``.
+
+    **Guarantee**: the event with this multiplier, together with ``others``, reads at most
+    ``budget.epsilon`` at ``budget.delta``.
+
+    Example:
+        >>> round(sampled_multiplier(Budget(epsilon=1.0, delta=1e-5), rate=0.01, steps=100), 1)
+        0.9
+    """
+
+    def fits(multiplier: float) -> bool:
+        event = _step(budget, multiplier, rate, steps)
+        return epsilon([*others, event], budget.delta) <= budget.epsilon
+
+    found = _least(fits, _WIDEST)
+    if found is None:
+        raise BudgetError(
+            f"sampled_multiplier: epsilon = {budget.epsilon} at delta = {budget.delta} cannot pay "
+            f"for {steps} steps with any noise: the other releases cost "
+            f"{epsilon(others, budget.delta)}. Raise epsilon or delta, or leave others out."
+        )
+    return found
+
+
+def sampled_steps(
+    budget: Budget, *, rate: float, multiplier: float, others: Sequence[Event] = ()
+) -> int:
+    """The most Poisson sampled steps that a noise multiplier can pay for.
+
+    Args:
+        budget: the promise; its relation decides how steps are priced.
+        rate: probability of each row to be in a step, in (0, 1].
+        multiplier: noise multiplier, > 0.
+        others: events that are paid from the same budget.
+
+    Returns:
+        How many, >= 1; at most 0.1 percent fewer than the most.
+
+    Raises:
+        BudgetError: not even one step fits; the message says what would.
+
+    **Guarantee**: the event with these steps, together with ``others``, reads at most
+    ``budget.epsilon`` at ``budget.delta``.
+
+    Example:
+        >>> sampled_steps(Budget(epsilon=1.0, delta=1e-5), rate=0.01, multiplier=2.0) > 1000
+        True
+    """
+
+    def fits(steps: int) -> bool:
+        event = _step(budget, multiplier, rate, steps)
+        return epsilon([*others, event], budget.delta) <= budget.epsilon
+
+    if not fits(1):
+        one = epsilon([*others, _step(budget, multiplier, rate, 1)], budget.delta)
+        needed = sampled_multiplier(budget, rate=rate, steps=1, others=others)
+        raise BudgetError(
+            f"sampled_steps: epsilon = {budget.epsilon} at delta = {budget.delta} is too small "
+            f"for a single step with noise multiplier {multiplier:g} at rate {rate:g}, which "
+            f"costs {one}. Feasible: a multiplier of at least {needed:.4g} for one step, or "
+            f"epsilon = {one} for this one."
+        )
+    return _most(fits)
+
+
+def mu_of_separation(separation: float) -> float:
+    """The mu of Gaussian differential privacy whose trade-off curve has this separation.
+
+    The curve meets the diagonal at a = Phi(-mu/2), and separation = sqrt(2) abs(a - 1/2) (Dong,
+    Roth and Su, "Gaussian Differential Privacy", 2022, for the curve).
+
+    Args:
+        separation: in (0, sqrt(2)/2).
+
+    Example:
+        >>> [round(mu_of_separation(s), 4) for s in (0.1, 0.15, 0.2)]
+        [0.3564, 0.5382, 0.7245]
+    """
+    if not 0 < separation < math.sqrt(0.5):
+        raise InputError(
+            f"mu_of_separation: separation = {separation} must lie between 0 (perfect privacy) "
+            "and 0.7071 (none)."
+        )
+    return -2 * NormalDist().inv_cdf(0.5 - separation / math.sqrt(2))
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The epsilon at ``delta`` of mu-Gaussian differential privacy.
+
+    **Guarantee**: exact up to rounding, which is upwards.
+
+    Example:
+        >>> round(gdp_epsilon(mu_of_separation(0.1), 1e-5), 3)
+        1.368
+    """
+    normal = NormalDist()
+
+    def fits(epsilon: float) -> bool:
+        first = normal.cdf(-epsilon / mu + mu / 2)
+        return first - math.exp(epsilon) * normal.cdf(-epsilon / mu - mu / 2) <= delta
+
+    low, high = 0.0, 1.0
+    while not fits(high):
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return round_up(high)
+
+
+def separated_multiplier(separation: float, *, rate: float, steps: int) -> float:
+    """The least noise multiplier with which ``steps`` sampled steps keep to a separation.
+
+    Args:
+        separation: sqrt(2) abs(a - 1/2), in (0, sqrt(2)/2); see :func:`mu_of_separation`.
+        rate: probability of each row to be in a step, in (0, 1].
+        steps: how many, >= 1.
+
+    **Guarantee**: for neighbours by adding or removing a row, computed from the privacy loss
+    distribution and not from a limit theorem.
+
+    Example:
+        >>> round(separated_multiplier(0.1, rate=1.0, steps=1), 2)
+        2.81
+    """
+    mu_of_separation(separation)
+    found = _least(lambda m: separation_of((((m, rate), steps),)) <= separation, _WIDEST)
+    if found is None:
+        raise BudgetError(
+            f"separated_multiplier: separation = {separation} cannot pay for {steps} steps with "
+            "any noise. Take fewer steps, or a larger separation."
+        )
+    return found
+
+
+def separated_steps(separation: float, *, rate: float, multiplier: float) -> int:
+    """The most sampled steps with which a noise multiplier keeps to a separation.
+
+    Raises:
+        BudgetError: not even one step fits; the message says what would.
+
+    **Guarantee**: that of :func:`separated_multiplier`.
+    """
+    mu_of_separation(separation)
+
+    def fits(steps: int) -> bool:
+        return separation_of((((multiplier, rate), steps),)) <= separation
+
+    if not fits(1):
+        needed = separated_multiplier(separation, rate=rate, steps=1)
+        raise BudgetError(
+            f"separated_steps: separation = {separation} is too small for a single step with "
+            f"noise multiplier {multiplier:g} at rate {rate:g}, whose separation is "
+            f"{separation_of((((multiplier, rate), 1),)):.4g}. Feasible: a multiplier of at least "
+            f"{needed:.4g} for one step."
+        )
+    return _most(fits)
+
+
+def _step(budget: Budget, multiplier: float, rate: float, steps: int) -> SampledGaussian:
+    return SampledGaussian(
+        noise_multiplier=multiplier,
+        sampling_rate=rate,
+        replace_one=budget.relation is Relation.REPLACE_ONE,
+        count=steps,
+    )
+
+
+def _least(fits: Callable[[float], bool], most: float) -> float | None:
+    """The least positive number that fits, within 0.1 percent; None if ``most`` does not."""
+    high = 1.0
+    while not fits(high):
+        high *= 2
+        if high > most:
+            return None
+    low = high / 2
+    while fits(low):
+        low, high = low / 2, low
+        if high < 1e-3:
+            return high
+    while high > low * (1 + _CLOSE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def _most(fits: Callable[[int], bool]) -> int:
+    """The largest whole number that fits, when 1 does; within 0.1 percent."""
+    low, high = 1, 2
+    while high <= _MOST_STEPS and fits(high):
+        low, high = high, 2 * high
+    while high - low > max(1, int(_CLOSE * low)):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -31,6 +31,7 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "NonPrivate",
+    "SampledGaussian",
     "SharedGaussian",
     "ThresholdGaussian",
     "compose",
@@ -217,6 +218,46 @@ class ThresholdGaussian(
             )
 
 
+class SampledGaussian(
+    msgspec.Struct, frozen=True, tag="sampled_gaussian", forbid_unknown_fields=True
+):
+    """``count`` noisy sums, each over a fresh Poisson sample of the rows: the steps of DP-SGD.
+
+    In every step each row is drawn independently with probability ``sampling_rate``, unknown to
+    whoever sees the sums; the rows drawn contribute vectors whose sum moves by at most 1 in L2 (in
+    the unit of the noise) when a row is added or removed, with or without the others; Gaussian
+    noise of standard deviation ``noise_multiplier`` is added to every number. Nothing that depends
+    on the number of rows drawn is divided by or released. The noise is that of floats, which
+    approximates the continuous Gaussian; the price is that of the continuous one.
+
+    Args:
+        noise_multiplier: standard deviation of the noise divided by the largest L2 distance that
+            adding or removing a row makes, > 0, also where neighbours replace a row.
+        sampling_rate: probability of each row to be in a step, in (0, 1].
+        replace_one: whether neighbours differ in one row's values and not in the number of rows.
+            Priced as a removal and an addition.
+        count: how many such steps, >= 1.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    replace_one: bool = False
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive(
+            "SampledGaussian",
+            noise_multiplier=self.noise_multiplier,
+            sampling_rate=self.sampling_rate,
+        )
+        _counting("SampledGaussian", count=self.count)
+        if self.sampling_rate > 1:
+            raise InputError(
+                f"SampledGaussian: sampling_rate = {self.sampling_rate} must be at most 1. It is "
+                "the expected batch divided by the number of rows."
+            )
+
+
 class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_fields=True):
     """Something computed from rows was released without protection; costs infinity.
 
@@ -232,7 +273,15 @@ class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_
 
 
 #: Everything that can be charged; more kinds may be added, none ever changes.
-Event = Gaussian | SharedGaussian | Exponential | Laplace | ThresholdGaussian | NonPrivate
+Event = (
+    Gaussian
+    | SharedGaussian
+    | Exponential
+    | Laplace
+    | ThresholdGaussian
+    | SampledGaussian
+    | NonPrivate
+)
 
 #: What decoding JSON that is damaged, or breaks a rule of a type, may raise. msgspec lets
 #: UnicodeDecodeError through where bytes are not UTF-8.
@@ -298,8 +347,10 @@ def rho_once(event: Event) -> float:
     """Concentrated privacy (zCDP) of a single release of the event; infinite without privacy.
 
     A pure epsilon counts epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4), a selection by the
-    exponential mechanism epsilon^2 / 8. With what probability the bound may fail is in
-    :func:`delta_once`.
+    exponential mechanism epsilon^2 / 8. A step on a sample counts as if all rows were in it, since
+    a mixture is no further apart than its parts (joint quasi-convexity): far too much, and only
+    what a list of zCDP needs; epsilon is read from the sampling itself. With what probability the
+    bound may fail is in :func:`delta_once`.
 
     Raises:
         LedgerError: the event is unknown.
@@ -316,6 +367,8 @@ def rho_once(event: Event) -> float:
             return event.epsilon**2 / 8
         case Laplace():
             return event.epsilon**2 / 2
+        case SampledGaussian():
+            return (2.0 if event.replace_one else 0.5) / event.noise_multiplier**2
     raise _unknown(event)
 
 
@@ -328,7 +381,7 @@ def pure_once(event: Event) -> float:
     match event:
         case Exponential() | Laplace():
             return event.epsilon
-        case Gaussian() | SharedGaussian() | ThresholdGaussian() | NonPrivate():
+        case Gaussian() | SharedGaussian() | ThresholdGaussian() | SampledGaussian() | NonPrivate():
             return math.inf
     raise _unknown(event)
 
@@ -354,7 +407,9 @@ def delta_once(event: Event) -> float:
         case ThresholdGaussian():
             tail = math.erfc((event.threshold - 2) / (event.sigma * math.sqrt(2))) / 2
             return max(tail * (1 + 1e-12), 5e-324)
-        case Gaussian() | SharedGaussian() | Exponential() | Laplace() | NonPrivate():
+        case Gaussian() | SharedGaussian() | Exponential() | Laplace():
+            return 0.0
+        case SampledGaussian() | NonPrivate():
             return 0.0
     raise _unknown(event)
 
@@ -367,7 +422,8 @@ def times(event: Event) -> int:
 def to_dp_event(event: Event) -> "DpEvent":
     """The event in the vocabulary of ``dp_accounting``: only what is proven about it.
 
-    Discrete Laplace noise has an event of its own there; everything else becomes its zCDP. There
+    Discrete Laplace noise and Poisson sampling have events of their own there; everything else
+    becomes its zCDP (a replaced row on a sample as well, which costs far too much). There
     is no word for zCDP that is escaped with some probability, so a threshold becomes an event that
     every accountant there refuses; :mod:`siloweave.privacy.accountants` prices it.
 
@@ -382,6 +438,9 @@ def to_dp_event(event: Event) -> "DpEvent":
         return dpa.NonPrivateDpEvent()
     if isinstance(event, Laplace) and event.sensitivity.is_integer():
         single = dp_event.DiscreteLaplaceDpEvent(1 / event.scale, int(event.sensitivity))
+    elif isinstance(event, SampledGaussian) and not event.replace_one:
+        gaussian = dpa.GaussianDpEvent(event.noise_multiplier)
+        single = dpa.PoissonSampledDpEvent(event.sampling_rate, gaussian)
     elif delta_once(event) > 0:
         return dp_event.UnsupportedDpEvent()
     else:

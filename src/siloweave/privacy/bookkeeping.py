@@ -1,0 +1,227 @@
+"""Sums of clipped per-row gradients: one backward pass and matrix products, or a gradient per row.
+
+A model's dense layers are replaced by tapped ones for the time of a call. A tap is a zero added to
+a layer's output; the gradient with respect to it is the loss's gradient there. Rows are mapped, so
+taps and inputs of a row depend on nothing but that row, the model and the row's key.
+
+**Guarantee**: see `siloweave.privacy.gradients`. Norms are computed with a margin of 0.01 percent
+above what rounding can hide, so no clipped gradient is longer than `clip`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from siloweave.errors import InputError
+
+__all__ = ["bookkept", "plain"]
+
+Array = jax.Array
+_Loss = Callable[[Any, Any, Array], Array]
+_Result = tuple[Any, Array, Array]
+_MARGIN = 1e-4  # relative, of squared norms; far above float32's rounding of sums of squares
+_TINY = 1.2e-38  # squares below it are lost; every number is taken for at least its root
+
+
+class _Call(NamedTuple):
+    """One use of a dense layer while a row passes."""
+
+    layer: int
+    inputs: Array  # (..., fan_in)
+    shape: tuple[int, ...]  # of the output
+
+
+class _Tapped:
+    """Stands in for a dense layer, adds the next tap, and keeps what went in."""
+
+    def __init__(self, layer: Any, index: int, calls: list[_Call], taps: Any) -> None:
+        self._layer, self._index, self._calls, self._taps = layer, index, calls, taps
+
+    @property
+    def weight(self) -> Any:
+        """Shape and type only: arithmetic with it would escape the clip, and fails."""
+        return jax.eval_shape(lambda: self._layer.weight)
+
+    @property
+    def bias(self) -> Any:
+        return jax.eval_shape(lambda: self._layer.bias)
+
+    def __call__(self, x: Array, *_: Any, **__: Any) -> Array:
+        output: Array = self._layer(x)
+        self._calls.append(_Call(self._index, x, output.shape))
+        return output if self._taps is None else output + self._taps[len(self._calls) - 1]
+
+
+class _Parts:
+    """A model as its dense layers and the other arrays that are trained."""
+
+    def __init__(self, model: Any, layer: type) -> None:
+        leaves, self.structure = jax.tree.flatten(model, is_leaf=lambda x: isinstance(x, layer))
+        self.leaves = leaves
+        self.places = [i for i, x in enumerate(leaves) if isinstance(x, layer)]
+        self.others = [i for i, x in enumerate(leaves) if eqx.is_inexact_array(x)]
+        self.dense = [leaves[i] for i in self.places]
+        self.rest = [leaves[i] for i in self.others]
+        if not self.dense:
+            raise InputError(
+                f"clipped_sum: layer = {layer.__name__}, but the model has no such layer. Give "
+                "the type of its dense layers, or None."
+            )
+        for found in self.dense:
+            known = 1 if found.bias is None else 2
+            if len(jax.tree.leaves(eqx.filter(found, eqx.is_inexact_array))) != known:
+                raise InputError(
+                    f"clipped_sum: a {layer.__name__} holds more arrays than weight and bias; "
+                    "book-keeping would miss them. Use layer=None."
+                )
+
+    def tapped(self, rest: Sequence[Any], calls: list[_Call], taps: Any) -> Any:
+        """The model with tapped layers and other arrays as given."""
+        leaves = list(self.leaves)
+        for number, place in enumerate(self.places):
+            leaves[place] = _Tapped(self.leaves[place], number, calls, taps)
+        for place, value in zip(self.others, rest, strict=True):
+            leaves[place] = value
+        return jax.tree.unflatten(self.structure, leaves)
+
+    def gradient(self, dense: Sequence[Any], rest: Sequence[Any]) -> Any:
+        """A tree shaped as the model, None where nothing is trained."""
+        leaves: list[Any] = [None] * len(self.leaves)
+        for place, value in zip([*self.places, *self.others], [*dense, *rest], strict=True):
+            leaves[place] = value
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+def bookkept(
+    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float, key: Array, layer: Any
+) -> _Result:
+    """Clipped sum, losses and norms, without a gradient per row for dense layers."""
+    parts = _Parts(model, layer)
+    keys = jax.random.split(key, mask.shape[0])
+
+    def one(taps: Any, rest: Any, row: Any, key: Array) -> tuple[Array, Any]:
+        calls: list[_Call] = []
+        value = loss(parts.tapped(rest, calls, taps), row, key)
+        return value, (value, [call.inputs for call in calls])
+
+    def backward(row: Any, key: Array) -> Any:
+        return jax.grad(one, argnums=(0, 1), has_aux=True)(taps, parts.rest, row, key)
+
+    layers, shapes = _calls(loss, parts, rows, keys)
+    taps = [jnp.zeros(shape) for shape in shapes]
+    try:
+        (deltas, rest), (losses, inputs) = jax.vmap(backward)(rows, keys)
+    except jax.errors.UnexpectedTracerError as error:
+        raise _nested() from error
+    gathered = [_gather(i, layers, inputs, deltas, x) for i, x in enumerate(parts.dense)]
+    squares = [
+        _square(x, d, layer.bias) for (x, d), layer in zip(gathered, parts.dense, strict=True)
+    ]
+    squares += [_flat(x) for x in rest]
+    norms, scale = _scale(sum(squares), mask, clip)
+    dense = [_sum(x, d, scale, layer) for (x, d), layer in zip(gathered, parts.dense, strict=True)]
+    return parts.gradient(dense, [_weighted(x, scale) for x in rest]), losses, norms
+
+
+def plain(
+    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float, key: Array, layer: Any = None
+) -> _Result:
+    """The same from a gradient per row: batch times parameters in memory."""
+    keys = jax.random.split(key, mask.shape[0])
+    trained, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def one(trained: Any, row: Any, key: Array) -> Array:
+        return loss(eqx.combine(trained, static), row, key)
+
+    losses, gradients = jax.vmap(jax.value_and_grad(one), in_axes=(None, 0, 0))(trained, rows, keys)
+    squares = sum(_flat(x) for x in jax.tree.leaves(gradients))
+    norms, scale = _scale(squares, mask, clip)
+    return jax.tree.map(lambda x: _weighted(x, scale), gradients), losses, norms
+
+
+def _calls(
+    loss: _Loss, parts: _Parts, rows: Any, keys: Array
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Which layers run for a row, in order, and the shapes of their outputs."""
+    calls: list[_Call] = []
+
+    def trace(row: Any, key: Array) -> Array:
+        return loss(parts.tapped(parts.rest, calls, None), row, key)
+
+    value = jax.eval_shape(trace, *jax.tree.map(lambda x: x[0], (rows, keys)))
+    if value.shape != ():
+        raise InputError(f"loss: gives shape {value.shape} for one row; it must be one number.")
+    return [call.layer for call in calls], [call.shape for call in calls]
+
+
+def _nested() -> InputError:
+    return InputError(
+        "clipped_sum: a dense layer runs inside another gradient or loop of the loss (a gradient "
+        "penalty?), where book-keeping cannot follow. Use layer=None."
+    )
+
+
+def _gather(
+    index: int, layers: list[int], inputs: Any, deltas: Any, layer: Any
+) -> tuple[Array, Array]:
+    """All calls of a layer as (batch, calls, fan_in) and (batch, calls, fan_out)."""
+    mine = [i for i, number in enumerate(layers) if number == index]
+    if not mine:  # it never ran: its gradient is 0
+        fan_in, fan_out = layer.weight.shape[:: -1 if isinstance(layer, eqx.nn.Linear) else 1]
+        batch = jax.tree.leaves(deltas)[0].shape[0] if deltas else 1
+        return jnp.zeros((batch, 1, fan_in)), jnp.zeros((batch, 1, fan_out))
+    xs = [inputs[i].reshape(inputs[i].shape[0], -1, inputs[i].shape[-1]) for i in mine]
+    ds = [deltas[i].reshape(deltas[i].shape[0], -1, deltas[i].shape[-1]) for i in mine]
+    return jnp.concatenate(xs, 1), jnp.concatenate(ds, 1)
+
+
+def _square(x: Array, d: Array, bias: Any) -> Array:
+    """(batch,), squared norms of the layer's gradients, or a little above."""
+    energy_x = jnp.sum(x * x, -1) + _TINY * x.shape[-1]  # (batch, calls)
+    energy_d = jnp.sum(d * d, -1) + _TINY * d.shape[-1]
+    if x.shape[1] == 1:
+        return (energy_d * (energy_x + (0.0 if bias is None else 1.0)))[:, 0]
+    between = jnp.einsum("bti,bsi->bts", x, x, precision="highest")
+    between = between + (0.0 if bias is None else 1.0)
+    deltas = jnp.einsum("bto,bso->bts", d, d, precision="highest")
+    slack = energy_x.sum(1) * energy_d.sum(1)  # what cancels may hide rounding of this size
+    return jnp.maximum(jnp.sum(between * deltas, (1, 2)), 0.0) + _MARGIN * slack
+
+
+def _flat(x: Array) -> Array:
+    return jnp.sum(x.reshape(x.shape[0], -1) ** 2, -1) + _TINY * (x.size // x.shape[0])
+
+
+def _scale(squares: Any, mask: Array, clip: float) -> tuple[Array, Array]:
+    """Norms, and what every row's gradient is multiplied with; 0 for a row that does not count."""
+    norms = jnp.sqrt(squares * (1 + _MARGIN))
+    good = mask & jnp.isfinite(norms)
+    scale = jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))
+    return jnp.where(good, norms, 0.0), jnp.where(good, scale, 0.0)
+
+
+def _weighted(x: Array, scale: Array) -> Array:
+    """Sum over rows of scaled arrays; what is not finite has scale 0 and counts 0."""
+    wide = scale.reshape(-1, *[1] * (x.ndim - 1))
+    total: Array = jnp.tensordot(scale, jnp.where(wide > 0, x, 0.0), 1, precision="highest")
+    return total
+
+
+def _sum(x: Array, d: Array, scale: Array, layer: Any) -> Any:
+    """The layer's part of the clipped sum, as a layer."""
+    wide = scale[:, None, None]
+    d = jnp.where(wide > 0, d, 0.0) * wide
+    x = jnp.where(wide > 0, x, 0.0)
+    weight = jnp.einsum("bti,bto->io", x, d, precision="highest")
+    if isinstance(layer, eqx.nn.Linear):
+        weight = weight.T
+    empty = eqx.filter(layer, eqx.is_inexact_array)
+    filled = eqx.tree_at(lambda part: part.weight, empty, weight)
+    if layer.bias is None:
+        return filled
+    return eqx.tree_at(lambda part: part.bias, filled, d.sum((0, 1)))
