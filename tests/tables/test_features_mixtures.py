@@ -26,7 +26,7 @@ def mean_log_density(means, scales, weights, values):
     return np.log((np.asarray(weights) / scales * np.exp(-(away**2) / 2)).sum(axis=1)).mean()
 
 
-def oracle(values, components=10):
+def oracle(values, components=10, tolerance=1e-3):
     """Fit scikit-learn's variational mixture, with CTGAN's priors, to standardised values."""
     from sklearn.mixture import BayesianGaussianMixture
 
@@ -35,8 +35,9 @@ def oracle(values, components=10):
         n_components=components,
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior=0.001,
-        max_iter=1000,
-        tol=1e-3,
+        covariance_prior=np.eye(1),  # its default divides by one observation fewer
+        max_iter=10_000,
+        tol=tolerance,
         random_state=0,
     ).fit(((values - centre) / scale)[:, None])
     deviations = np.sqrt(model.covariances_[:, 0, 0])
@@ -57,6 +58,16 @@ def test_same_posterior_as_scikit_learn():
     assert np.allclose(ours[0], [0, 12, 30], atol=0.2)
     assert np.allclose(ours[1], [1, 2, 1], rtol=0.1)
     assert np.allclose(ours[2], [0.5, 0.3, 0.2], atol=0.03)
+
+
+def test_same_posterior_where_few_rows_overlap():
+    # Every term of the updates shows here: 56 rows, and two heaps that share the middle.
+    random = np.random.default_rng(3)
+    heaps = [random.standard_normal(40), 3.2 + 0.7 * random.standard_normal(16)]
+    values = np.sort(np.concatenate(heaps))
+    ours = fit_mixture(values, np.ones(56), components=2, steps=1000, tolerance=1e-12)
+    theirs = np.array(oracle(values, components=2, tolerance=1e-13))
+    assert np.allclose([ours.means, ours.scales, ours.weights], theirs, rtol=0, atol=1e-5)
 
 
 def test_as_likely_as_scikit_learns_where_modes_overlap():
@@ -99,6 +110,12 @@ def test_a_histogram_is_enough(noise):
         assert abs(weights[near].sum() - weight) < 0.05
         assert abs(np.average(means[near], weights=weights[near]) - centre) < 0.3
         assert 0.6 * deviation < deviations[near].min() < 1.4 * deviation
+
+
+def test_one_full_bin_is_as_wide_as_the_bin():
+    mixture = fit_mixture(np.array([5.0, 15.0, 25.0]), np.array([0, 9e4, 0]), np.full(3, 100 / 12))
+    assert mixture.means == (15.0,)
+    assert abs(mixture.scales[0] - 10 / 12**0.5) < 0.01
 
 
 def test_fewer_modes_where_fewer_are_needed():

@@ -97,6 +97,7 @@ def fit_mixture(
     *,
     components: int = 10,
     steps: int = 200,
+    tolerance: float = 1e-5,
 ) -> Mixture:
     """Fit a mixture of normals by variational inference with a Dirichlet process over weights.
 
@@ -111,6 +112,7 @@ def fit_mixture(
         spreads: Variance inside each point, of a uniform distribution; none when None.
         components: Most modes, at least 1; those below half a percent are dropped.
         steps: Most steps.
+        tolerance: Stop when no mode gains or loses a larger share of all points in a step.
 
     Returns:
         The modes, ascending. Where these do not reach every point within 3.96 standard deviations,
@@ -136,7 +138,7 @@ def fit_mixture(
     x, v = (points - centre) / scale, spreads / scale**2
     groups = _kmeans(x, weights, components)
     groups = np.argsort(np.argsort(-np.bincount(groups, weights)))[groups]  # largest first
-    found = _ascend(x, weights, v, np.eye(int(groups.max()) + 1)[groups], steps)
+    found = _ascend(x, weights, v, np.eye(int(groups.max()) + 1)[groups], steps, tolerance)
     means, variances, shares = (part[np.argsort(found[0])] for part in found)
     kept = shares > min(_SMALLEST, float(shares.max()) / 2.0)
     means, scales, shares = means[kept], np.sqrt(variances[kept]), shares[kept]
@@ -175,7 +177,7 @@ def _kmeans(x: _Floats, weights: _Floats, most: int) -> NDArray[np.int64]:
 
 
 def _ascend(
-    x: _Floats, weights: _Floats, v: _Floats, belongs: _Floats, steps: int
+    x: _Floats, weights: _Floats, v: _Floats, belongs: _Floats, steps: int, tolerance: float
 ) -> tuple[_Floats, _Floats, _Floats]:
     """Alternate posterior of parameters and responsibilities; x has mean 0 and variance 1."""
     from scipy.special import digamma
@@ -200,7 +202,7 @@ def _ascend(
         logs = shares + (width - distance) / 2.0
         odds = np.exp(logs - logs.max(axis=1, keepdims=True))
         belongs = odds / odds.sum(axis=1, keepdims=True)
-        if np.abs(n - old).max() < 1e-5 * weights.sum():
+        if np.abs(n - old).max() < tolerance * weights.sum():
             break
         old = n
     taken = (1.0 + n) / (1.0 + n + rest)

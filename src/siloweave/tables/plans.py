@@ -181,7 +181,6 @@ class Numbers(msgspec.Struct, frozen=True, tag="numbers"):
         if self.atoms and not isinstance(self.scale, Steps):
             known = np.array(self.atoms)
             return known[nearest(known, values)]
-        values = np.clip(values, self.low, self.high)
         if self.grain == 1.0:
             values = np.rint(values)
         elif self.grain:
