@@ -35,9 +35,29 @@ LATE = ("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplo
 # Slow as well, and what whole files are written in; so these files are imported late themselves.
 ARRAYS = ("jax", "equinox", "optax")
 ARRAY_FILES = {
-    *(f"siloweave.models.{name}" for name in ("nets", "train", "gan", "critic", "ctab")),
-    *(f"siloweave.models.{name}" for name in ("diffusion", "autoencoder", "latent")),
-    "siloweave.privacy.gradients",
+    f"siloweave.{name}"
+    for name in [
+        "models.nets",
+        "models.train",
+        "models.batches",
+        "models.checkpoints",
+        "models.descent",
+        "models.gan",
+        "models.generator",
+        "models.conditional",
+        "models.draws",
+        "models.critic",
+        "models.ctab",
+        "models.diffusion",
+        "models.denoiser",
+        "models.multinomial",
+        "models.reverse",
+        "models.autoencoder",
+        "models.latent",
+        "privacy.gradients",
+        "privacy.bookkeeping",
+        "privacy.normal",
+    ]
 }
 # Not dependencies: read.py meets these only when the user's own frame is one.
 GUESTS = {"pandas", "pyarrow"}
