@@ -34,30 +34,14 @@ PICKLES = (
 LATE = ("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplotlib")
 # Slow as well, and what whole files are written in; so these files are imported late themselves.
 ARRAYS = ("jax", "equinox", "optax")
+NEURAL = (
+    *("nets", "train", "batches", "checkpoints", "descent"),
+    *("gan", "generator", "conditional", "draws", "critic", "ctab"),
+    *("diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
+)
 ARRAY_FILES = {
-    f"siloweave.{name}"
-    for name in [
-        "models.nets",
-        "models.train",
-        "models.batches",
-        "models.checkpoints",
-        "models.descent",
-        "models.gan",
-        "models.generator",
-        "models.conditional",
-        "models.draws",
-        "models.critic",
-        "models.ctab",
-        "models.diffusion",
-        "models.denoiser",
-        "models.multinomial",
-        "models.reverse",
-        "models.autoencoder",
-        "models.latent",
-        "privacy.gradients",
-        "privacy.bookkeeping",
-        "privacy.normal",
-    ]
+    *(f"siloweave.models.{name}" for name in NEURAL),
+    *(f"siloweave.privacy.{name}" for name in ("gradients", "bookkeeping", "normal")),
 }
 # Not dependencies: read.py meets these only when the user's own frame is one.
 GUESTS = {"pandas", "pyarrow"}
