@@ -23,6 +23,7 @@ __all__ = ["OVERFLOW", "Picks", "Plan", "Poisson", "Sampled", "capacity", "plan_
 
 #: Probability with which a batch is larger than the room that is compiled for it, at most.
 OVERFLOW = 1e-12
+_OFTEN = 0.07  # part of the batches that the larger of two programs runs
 _ROUND = 8  # capacities are multiples of it
 
 
@@ -66,10 +67,12 @@ class Picks(NamedTuple):
     Attributes:
         rows: (steps, room), int32.
         sizes: (steps,), how many of them count; None where all do.
+        tight: Room that suffices for most steps.
     """
 
     rows: NDArray[np.int32]
     sizes: NDArray[np.int32] | None
+    tight: int = 0
 
 
 class Plan(NamedTuple):
@@ -185,7 +188,7 @@ class _PoissonDraws:
     def __init__(self, count: int, rate: float, key: jax.Array, most: int) -> None:
         self.count, self.rate, self.most = count, rate, most
         self.seeds = _seeds(key)
-        self.room = capacity(count, rate)
+        self.room, self.tight = capacity(count, rate), capacity(count, rate, _OFTEN)
 
     def _draw(self, step: int) -> NDArray[np.int64]:
         random = generator(fold_in(self.seeds, "poisson", step))
@@ -202,7 +205,7 @@ class _PoissonDraws:
         index = np.zeros((self.most, room), np.int32)
         for i, rows in enumerate(drawn):
             index[i, : len(rows)] = rows
-        return Picks(index, size)
+        return Picks(index, size, self.tight)
 
 
 def _rounded(value: int) -> int:

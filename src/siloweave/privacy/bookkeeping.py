@@ -217,7 +217,8 @@ def _sum(x: Array, d: Array, scale: Array, layer: Any) -> Any:
     wide = scale[:, None, None]
     d = jnp.where(wide > 0, d, 0.0) * wide
     x = jnp.where(wide > 0, x, 0.0)
-    weight = jnp.einsum("bti,bto->io", x, d, precision="highest")
+    flat_x, flat_d = x.reshape(-1, x.shape[-1]), d.reshape(-1, d.shape[-1])
+    weight = jnp.matmul(flat_x.T, flat_d, precision="highest")
     if isinstance(layer, eqx.nn.Linear):
         weight = weight.T
     empty = eqx.filter(layer, eqx.is_inexact_array)
