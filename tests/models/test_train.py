@@ -1,0 +1,289 @@
+import json
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binom, chisquare
+
+from siloweave.errors import DataError, InputError
+from siloweave.models import batches
+from siloweave.models.batches import Poisson, Sampled, capacity, plan_of
+from siloweave.models.train import TrainingError, mean_gradient, train
+
+KEY = jax.random.key(7)
+ROWS = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+
+
+class State(NamedTuple):
+    weight: jax.Array
+    steps: jax.Array
+
+
+FRESH = State(jnp.zeros(3), jnp.int32(0))
+
+
+def loss_of(weight, row, key):
+    noise = 0.1 * jax.random.uniform(key, (3,))
+    return jnp.sum((weight - row - noise) ** 2)
+
+
+def update(state, batch, key):
+    gradient, loss = mean_gradient(loss_of, state.weight, batch, key)
+    return State(state.weight - 0.05 * gradient, state.steps + 1), loss
+
+
+def run(steps=30, **changes):
+    given = {"steps": steps, "batch": 8, "key": KEY, "epoch_steps": 4, **changes}
+    return train(FRESH, update, ROWS, **given)
+
+
+def same(a, b):
+    return all(
+        np.array_equal(np.asarray(x), np.asarray(y))
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+@pytest.mark.parametrize("sampler", ["shuffled", "poisson", Poisson(0.05)])
+def test_the_same_key_gives_the_same_bits_whatever_the_stretches(sampler):
+    first = run(sampler=sampler)
+    assert int(first.steps) == 30
+    assert same(first, run(sampler=sampler))
+    assert same(first, run(sampler=sampler, epoch_steps=7))
+    assert not same(first, run(sampler=sampler, key=jax.random.key(8)))
+    assert np.isfinite(first.weight).all()
+
+
+def test_a_loop_in_plain_python_gives_the_same_state():
+    plan = plan_of("shuffled", jnp.asarray(ROWS), batch=8, key=KEY, most=30)
+    index = plan.picks(0, 30).rows
+    state = FRESH
+    for step in range(30):
+        _, key = jax.random.split(jax.random.fold_in(KEY, step))
+        state, _ = update(state, jnp.asarray(ROWS)[index[step]], key)
+    np.testing.assert_allclose(state.weight, run().weight, rtol=1e-5)
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_at(share):
+    def progress(text, done):
+        if done >= share:
+            raise StopError
+
+    return progress
+
+
+@pytest.mark.parametrize("sampler", ["shuffled", "poisson"])
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, sampler, seconds):
+    whole = run(sampler=sampler)
+    kept = {"sampler": sampler, "store": tmp_path, "checkpoint_seconds": seconds}
+    with pytest.raises(StopError):
+        run(**kept, progress=stop_at(0.5))
+    facts = json.loads((tmp_path / "training.json").read_text())
+    assert 15 <= facts["step"] < 30
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    heard = []
+    assert same(run(**kept, progress=lambda text, done: heard.append(done)), whole)
+    assert heard[0] >= 0.5
+    assert same(run(**kept), whole)  # finished: nothing is trained again
+
+
+def test_more_steps_go_on_from_the_last_checkpoint(tmp_path):
+    run(20, store=tmp_path)
+    assert same(run(30, store=tmp_path), run(30))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"batch": 9}, "batch"),
+        ({"key": jax.random.key(1)}, "data"),
+        ({"sampler": "poisson"}, "sampler"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, named):
+    run(4, store=tmp_path)
+    with pytest.raises(DataError, match=f"its {named} differs"):
+        run(store=tmp_path, **change)
+
+
+@pytest.mark.parametrize("damage", ["training.json", "state-4.safetensors"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
+    run(4, store=tmp_path)
+    (tmp_path / damage).write_bytes(b"{")
+    with pytest.raises(DataError, match="cannot be read as a checkpoint"):
+        run(store=tmp_path)
+
+
+class Explodes(eqx.Module):
+    at: int
+    loss: bool
+
+    def __call__(self, state, batch, key):
+        now = state.steps == self.at
+        weight = jnp.where(now & (not self.loss), jnp.inf, state.weight + 1)
+        return State(weight, state.steps + 1), jnp.where(now & self.loss, jnp.nan, 1.0)
+
+
+@pytest.mark.parametrize("in_loss", [True, False])
+def test_divergence_is_detected_and_the_last_good_state_kept(tmp_path, in_loss):
+    with pytest.raises(TrainingError, match="training diverged") as caught:
+        train(FRESH, Explodes(17, in_loss), ROWS, steps=40, batch=4, key=KEY, epoch_steps=4,
+              store=tmp_path)  # fmt: skip
+    error = caught.value
+    assert error.state_step <= 17 < error.step <= error.state_step + 4
+    assert not in_loss or error.step == 18
+    np.testing.assert_array_equal(error.state.weight, np.full(3, error.state_step, np.float32))
+    facts = json.loads((tmp_path / "training.json").read_text())
+    assert facts["step"] == error.state_step
+    after = train(FRESH, Explodes(-1, True), ROWS, steps=40, batch=4, key=KEY, store=tmp_path)
+    assert float(after.weight[0]) == 40
+
+
+def test_every_epoch_is_a_permutation_cut_into_whole_batches():
+    plan = plan_of("shuffled", jnp.zeros((41, 1)), batch=8, key=KEY, most=10)
+    index = plan.picks(0, 10).rows
+    for epoch in (index[:5], index[5:]):
+        assert len(set(epoch.ravel().tolist())) == 40
+    assert not np.array_equal(np.sort(index[:5].ravel()), np.sort(index[5:].ravel()))
+    np.testing.assert_array_equal(plan.picks(3, 4).rows[:4], index[3:7])
+
+
+def test_poisson_sampling_draws_every_row_independently():
+    count, rate, steps = 12, 0.3, 4000
+    plan = plan_of(Poisson(rate), jnp.zeros((count, 1)), batch=1, key=KEY, most=steps)
+    picks = plan.picks(0, steps)
+    drawn = np.zeros((steps, count))
+    for step, size in enumerate(picks.sizes):
+        chosen = picks.rows[step, :size]
+        assert len(set(chosen.tolist())) == size
+        drawn[step, chosen] = 1
+    sizes = np.bincount(picks.sizes, minlength=count + 1)
+    expected = binom.pmf(np.arange(count + 1), count, rate) * steps
+    low, high = 0, 9
+    observed = [*sizes[low:high], sizes[high:].sum()]
+    assert chisquare(observed, [*expected[low:high], expected[high:].sum()]).pvalue > 1e-3
+    correlation = np.corrcoef(drawn.T) - np.eye(count)
+    assert np.abs(drawn.mean(0) - rate).max() < 5 * np.sqrt(rate * (1 - rate) / steps)
+    assert np.abs(correlation).max() < 5 / np.sqrt(steps)
+
+
+@pytest.mark.parametrize(("count", "rate"), [(40_000, 0.0125), (300, 0.5), (5, 0.01), (7, 1.0)])
+def test_batches_larger_than_the_capacity_are_rarer_than_1e_12(count, rate):
+    room = capacity(count, rate)
+    assert binom.sf(room, count, rate) < batches.OVERFLOW
+    assert room <= 8 or room - 8 < count
+    if room > 8 and room < count:
+        assert binom.sf(room - 9, count, rate) >= batches.OVERFLOW
+
+
+def total(state, batch, key):
+    """Counts rows exactly, and refuses to count the padding."""
+    rows, mask = batch
+    return State(state.weight + (rows * mask[:, None]).sum(0), state.steps + mask.sum()), 0.0
+
+
+def test_a_batch_beyond_the_capacity_loses_no_row(monkeypatch):
+    ones = np.ones((40, 3), np.float32)
+    given = {"steps": 20, "batch": 20, "key": KEY, "sampler": Poisson(0.5), "epoch_steps": 5}
+    expected = train(FRESH, total, ones, **given)
+    monkeypatch.setattr(batches, "capacity", lambda *given: 8)
+    cramped = train(FRESH, total, ones, **given)
+    assert same(expected, cramped)
+    assert float(cramped.weight[0]) == int(cramped.steps) > 20 * 8
+
+
+def test_empty_batches_are_normal_steps():
+    end = train(FRESH, update, ROWS, steps=30, batch=1, key=KEY, sampler=Poisson(1e-6))
+    assert int(end.steps) == 30
+    np.testing.assert_array_equal(end.weight, 0.0)
+
+
+def test_a_sampler_of_the_models_own_runs_inside_the_loop():
+    def first_rows(rows, key):
+        return rows["table"][:2] + 0 * jax.random.uniform(key)
+
+    rows = {"table": ROWS, "other": np.arange(3)}
+    end = train(FRESH, update, rows, steps=5, batch=2, key=KEY, sampler=first_rows)
+    assert int(end.steps) == 5
+
+
+def test_equal_updates_share_one_program():
+    traced = []
+
+    def counted(state, batch, key):
+        traced.append(1)
+        return update(state, batch, key)
+
+    for seed in range(3):
+        train(FRESH, counted, ROWS, steps=9, batch=8, key=jax.random.key(seed), epoch_steps=4)
+    assert len(traced) == 1
+
+
+def test_progress_tells_step_loss_and_time_from_the_start():
+    heard = []
+    run(progress=lambda text, done: heard.append((text, done)))
+    assert heard[0] == ("compiling", 0.0)
+    assert heard[1][0].startswith("step 1 of 30, loss ")
+    assert any(" left" in text for text, _ in heard)
+    assert heard[-1][1] == 1.0
+    assert [done for _, done in heard] == sorted(done for _, done in heard)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 41}, "batch = 41 is more than the 40 rows"),
+        ({"batch": 0}, "batch = 0 must be a whole number >= 1"),
+        ({"steps": -1}, "steps = -1"),
+        ({"sampler": "random"}, "sampler = 'random' is not known"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    with pytest.raises(InputError, match=message):
+        run(**change)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.5, float("nan")])
+def test_an_impossible_rate_is_refused(rate):
+    with pytest.raises(InputError, match="rate = "):
+        Poisson(rate)
+
+
+def test_bad_rows_are_named():
+    broken = ROWS.copy()
+    broken[5, 1] = np.nan
+    given = {"steps": 2, "batch": 2, "key": KEY}
+    with pytest.raises(InputError, match="first in row 5"):
+        train(FRESH, update, broken, **given)
+    with pytest.raises(InputError, match="no rows"):
+        train(FRESH, update, ROWS[:0], **given)
+    with pytest.raises(InputError, match="one leading axis"):
+        train(FRESH, update, {"a": ROWS, "b": ROWS[:3]}, **given)
+
+
+def test_updates_that_change_shapes_are_refused():
+    given = {"steps": 2, "batch": 2, "key": KEY}
+    with pytest.raises(InputError, match="shape"):
+        train(FRESH, lambda s, b, k: (State(s.weight[:2], s.steps), 0.0), ROWS, **given)
+    with pytest.raises(InputError, match="structure"):
+        train(FRESH, lambda s, b, k: ((s, s), 0.0), ROWS, **given)
+    with pytest.raises(InputError, match="loss has shape"):
+        train(FRESH, lambda s, b, k: (s, jnp.zeros(2)), ROWS, **given)
+
+
+def test_the_mean_gradient_of_a_sampled_batch_leaves_the_padding_out():
+    mask = jnp.array([True, False, True, False])
+    rows = jnp.asarray(ROWS[:4])
+    some = mean_gradient(lambda w, r, k: jnp.sum((w - r) ** 2), jnp.ones(3), rows[::2], KEY)
+    padded = Sampled(rows, mask)
+    all_ = mean_gradient(lambda w, r, k: jnp.sum((w - r) ** 2), jnp.ones(3), padded, KEY)
+    np.testing.assert_allclose(some[0], all_[0], rtol=1e-6)
+    np.testing.assert_allclose(some[1], all_[1], rtol=1e-6)
