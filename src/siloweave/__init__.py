@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.fitted import Fitted, load
+    from siloweave.algorithms.fitted import Fitted
+    from siloweave.algorithms.generators import CTGAN, GaussianCopula, TabDDPM, load
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AIM",
+    "CTGAN",
     "FLAIM",
     "Budget",
     "Column",
     "Encoder",
     "Fitted",
+    "GaussianCopula",
     "Relation",
     "Schema",
     "SiloweaveError",
+    "TabDDPM",
     "Table",
     "TwoRound",
     "__version__",
@@ -57,19 +61,22 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AIM": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "CTGAN": lambda: import_module("siloweave.algorithms.generators"),
     "FLAIM": lambda: import_module("siloweave.algorithms.synthesizers"),
     "Budget": lambda: import_module("siloweave.privacy.budget"),
     "Column": lambda: import_module("siloweave.tables.schema"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
     "Fitted": lambda: import_module("siloweave.algorithms.fitted"),
+    "GaussianCopula": lambda: import_module("siloweave.algorithms.generators"),
     "Relation": lambda: import_module("siloweave.privacy.budget"),
     "Schema": lambda: import_module("siloweave.tables.schema"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),
+    "TabDDPM": lambda: import_module("siloweave.algorithms.generators"),
     "Table": lambda: import_module("siloweave.tables.read"),
     "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
-    "load": lambda: import_module("siloweave.algorithms.fitted"),
+    "load": lambda: import_module("siloweave.algorithms.generators"),
     "read": lambda: import_module("siloweave.tables.read"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),
     "score_parties": lambda: import_module("siloweave.algorithms.score"),

@@ -8,6 +8,7 @@ protected by is in `Fitted.info`, and in `Fitted.ledgers`, from which epsilon is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
@@ -27,7 +28,7 @@ from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Frame, Table, read, write
 
-__all__ = ["Cost", "Fitted", "Info", "Ledgers", "load"]
+__all__ = ["Cost", "Fitted", "Info", "Ledgers", "Outcome", "load"]
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -112,8 +113,47 @@ def _up(epsilon: float) -> str:
     return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
 
 
+class Outcome(ABC):
+    """What every fit can do, whatever its model: sample, tell what it cost, and be kept."""
+
+    budget: Budget
+    ledgers: Mapping[str, tuple[Entry, ...]]
+
+    @property
+    def epsilon(self) -> float:
+        """Largest epsilon over the parties, recomputed from their ledgers."""
+        return max(self.epsilons.values(), default=0.0)
+
+    @property
+    def epsilons(self) -> dict[str, float]:
+        """Epsilon of every party at the budget's delta, recomputed from its ledger."""
+        return self.ledger.epsilons
+
+    @property
+    def ledger(self) -> Ledgers:
+        """What every party released and what that cost, for people to read."""
+        return Ledgers(self.ledgers, self.budget.delta)
+
+    @abstractmethod
+    def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
+        """Synthetic rows as a `Table`."""
+
+    @abstractmethod
+    def save(self, folder: Path | str) -> None:
+        """Write the fit into a folder, as data only: nothing in it runs when it is read."""
+
+    def sample(self, num_rows: int | None = None, *, seed: Key = 0) -> Any:
+        """Synthetic rows as a frame of the kind that was fitted.
+
+        Args:
+            num_rows: How many; the estimated number of real rows if not given.
+            seed: The same seed gives the same rows.
+        """
+        return self.sample_table(num_rows, seed=seed).to_native()
+
+
 @dataclass(frozen=True)
-class Fitted:
+class Fitted(Outcome):
     """A fitted synthesizer.
 
     Attributes:
@@ -144,21 +184,6 @@ class Fitted:
     workload: Sequence[tuple[str, ...]] = ()
     like: Table | None = None
 
-    @property
-    def epsilon(self) -> float:
-        """Largest epsilon over the parties, recomputed from their ledgers."""
-        return max(self.epsilons.values(), default=0.0)
-
-    @property
-    def epsilons(self) -> dict[str, float]:
-        """Epsilon of every party at the budget's delta, recomputed from its ledger."""
-        return self.ledger.epsilons
-
-    @property
-    def ledger(self) -> Ledgers:
-        """What every party released and what that cost, for people to read."""
-        return Ledgers(self.ledgers, self.budget.delta)
-
     def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
         """Synthetic rows as codes."""
         return self.model.sample(num_rows, key=fold_in(seed, "rows"))
@@ -167,15 +192,6 @@ class Fitted:
         """Synthetic rows as a `Table`."""
         codes = self.sample_codes(num_rows, seed=seed)
         return self.encoder.decode(codes, key=fold_in(seed, "values"), like=self.like)
-
-    def sample(self, num_rows: int | None = None, *, seed: Key = 0) -> Any:
-        """Synthetic rows as a frame of the kind that was fitted.
-
-        Args:
-            num_rows: How many; the estimated number of real rows if not given.
-            seed: The same seed gives the same rows.
-        """
-        return self.sample_table(num_rows, seed=seed).to_native()
 
     def save(self, folder: Path | str) -> None:
         """Write the fit into a folder, as data only: nothing in it runs when it is read."""

@@ -1,0 +1,197 @@
+"""Central generators: the owner of all rows trains a model on them and releases the model.
+
+SDV's Gaussian copula (Patki, Wedge & Veeramachaneni 2016, "The Synthetic Data Vault"), CTGAN (Xu et
+al. 2019, "Modeling tabular data using conditional GAN") and TabDDPM (Kotelnikov et al. 2023,
+"TabDDPM: modelling tabular data with diffusion models"), as one-party runs of the same federation.
+
+**Guarantee**: none. The weights are released as they were trained, and the ledger says so with an
+event of infinite cost; encoders, bounds and frequencies are taken from the rows as well.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from math import inf, isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import msgspec
+
+from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.generated import Generated, Matrix, Model
+from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
+from siloweave.errors import BudgetError
+from siloweave.federation.messages import Released, Reply, Request
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import NonPrivate
+from siloweave.tables.features import Features
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Schema
+
+__all__ = ["CentralGenerator", "Holding", "Train", "Trained", "party", "train"]
+
+_ANY_DELTA = 1e-6  # of a budget that bounds nothing
+
+
+# Messages
+
+
+class Trained(Reply, frozen=True):
+    """A trained model as a safetensors file, how tables become its vectors, and the rows used."""
+
+    model: Released[bytes]
+    features: Released[str]
+    rows: Released[int]
+
+
+class Train(Request[Trained], frozen=True):
+    """Train this generator on your rows."""
+
+    settings: bytes
+    target: str | None
+    seed: int
+
+
+# Party
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What the owner works with: its rows, the schema, and whom to tell how far it is."""
+
+    table: Table
+    schema: Schema
+    progress: Progress = silent
+
+
+def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> Trained:
+    """Encode, train, release; all three are entered as releases without privacy."""
+    held = site.rows
+    event = NonPrivate(f"{kind.info.title} is trained without noise")
+    key = fold_in(request.seed, "train")
+    made: list[Features] = []
+
+    def encoders() -> str:
+        made.append(Features.fit(held.table, held.schema, numeric=kind.numeric, key=key))
+        return made[0].to_json()
+
+    def weights() -> bytes:
+        X = made[0].encode(held.table, key=fold_in(key, "encode"))
+        settings = msgspec.json.decode(request.settings)
+        model = kind.train(X, made[0], settings, request.target, key, held.progress)
+        with TemporaryDirectory() as folder:
+            model.save(Path(folder) / "model.safetensors")
+            return (Path(folder) / "model.safetensors").read_bytes()
+
+    features = site.release(event, "encoders of every column", encoders)
+    model = site.release(event, f"weights of {kind.info.title}", weights)
+    rows = site.release(event, "number of rows", lambda: held.table.num_rows)
+    return Trained(model, features, rows)
+
+
+def party(kind: type[CentralGenerator]) -> Handlers:
+    """The owner's side for one kind of generator: which function answers which request."""
+    return {Train: partial(train, kind)}
+
+
+# Coordinator
+
+
+@dataclass(frozen=True)
+class CentralGenerator(ABC):
+    """What all central generators share.
+
+    Args:
+        target: A column whose classes are told to the model where it can use them.
+    """
+
+    target: str | None = None
+    info: ClassVar[Info]
+    numeric: ClassVar[Any] = "quantile"
+
+    @abstractmethod
+    def chosen(self) -> dict[str, Any]:
+        """The settings, as plain values."""
+
+    @staticmethod
+    @abstractmethod
+    def train(
+        X: Matrix,
+        features: Features,
+        settings: dict[str, Any],
+        target: str | None,
+        key: Key,
+        progress: Progress,
+    ) -> Model:
+        """Train on feature vectors."""
+
+    @staticmethod
+    @abstractmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+
+    def fit(
+        self,
+        data: Any,
+        schema: Schema,
+        *,
+        budget: Budget | None = None,
+        seed: int = 0,
+        folder: Path | None = None,
+        run: str = "run",
+        progress: Progress = silent,
+    ) -> Generated:
+        """Train on one table.
+
+        Args:
+            data: The owner's table: a `Table`, frame or path.
+            schema: Kinds of the columns.
+            budget: None, or one without a bound: this generator gives no guarantee.
+            seed: First weights, batches and noise of training; the same seed, the same model.
+            folder: Keeps the ledger; in memory if None.
+            run: Name of the run.
+            progress: Called with a text and the share that is done.
+
+        Raises:
+            BudgetError: `budget` asks for a guarantee.
+            SchemaError, DataError: The table does not fit the schema.
+        """
+        if budget is not None and isfinite(budget.epsilon):
+            raise BudgetError(
+                f"{self.info.title} has no private training, and budget asks for epsilon = "
+                f"{budget.epsilon}. Give budget=None to go without a guarantee, or use AIM."
+            )
+        table, start = read(data), time.perf_counter()
+        required_rows("curator", table.num_rows)
+        job = Job(Budget(inf, _ANY_DELTA), seed, folder, run, progress=progress, limited=False)
+        held = {"curator": Holding(table, schema, progress)}
+        settings = msgspec.json.encode(self.chosen())
+        with in_process(held, party(type(self)), job, run) as (parties, sites):
+            (reply,) = parties.ask(Train(settings, self.target, seed))
+            site = sites["curator"]
+            ledgers, head = {"curator": tuple(site.ledger.entries)}, site.ledger.head
+        cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
+        return Generated(
+            self._read(reply.model.value),
+            Features.from_json(reply.features.value),
+            self.info,
+            job.budget,
+            {"target": self.target, **msgspec.json.decode(settings)},
+            ledgers,
+            {"curator": head},
+            cost,
+            reply.rows.value,
+            table.take([]),
+        )
+
+    def _read(self, weights: bytes) -> Model:
+        with TemporaryDirectory() as scratch:
+            file = Path(scratch) / "model.safetensors"
+            file.write_bytes(weights)
+            return self.load(file)
