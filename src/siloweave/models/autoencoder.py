@@ -17,21 +17,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import Groups, Rows, grouped, inputs, outputs
+from siloweave.models.denoiser import Groups, Rows, grouped, inputs, joined, outputs
+from siloweave.models.descent import Descent, Gradient
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.multinomial import draw
-from siloweave.models.nets import MLP, Array, Tape, activation, averaged, load_arrays, save_arrays
+from siloweave.models.nets import MLP, Array, activation, load_arrays, save_arrays
 from siloweave.models.reverse import padded
-from siloweave.models.train import Poisson, Sampled, train
+from siloweave.models.train import Poisson, train
 from siloweave.tables.features import Block
 
-__all__ = ["Autoencoder", "AutoencoderSettings", "Coder", "fit", "reconstruction"]
+__all__ = ["Autoencoder", "AutoencoderSettings", "Coder", "fit", "reconstruction", "row_losses"]
 
 Progress = Callable[[str, float], None]
-Gradient = Callable[[Any, Any, Any, Array], tuple[Any, Array]]
 _CHUNK = 4096
 _LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known well enough
 
@@ -104,16 +103,16 @@ class Coder(eqx.Module):
         out = 2 * d + categories
         self.decoder = MLP(self.latent, hidden[::-1], out, key=second, act=settings.act)
 
-    def encode(self, x: Array, tape: Tape | None = None) -> tuple[Array, Array | None]:
+    def encode(self, x: Array) -> tuple[Array, Array | None]:
         """Latent means (batch, latent), and log-variances if the encoder has them."""
-        out = self.encoder(x, tape)
+        out = self.encoder(x)
         if out.shape[-1] == self.latent:
             return out, None
         return out[:, : self.latent], jnp.clip(out[:, self.latent :], -15.0, 5.0)
 
-    def decode(self, z: Array, tape: Tape | None = None) -> Array:
+    def decode(self, z: Array) -> Array:
         """Parameters of the heads, (batch, 2 numbers + categories)."""
-        return self.decoder(z, tape)
+        return self.decoder(z)
 
 
 def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
@@ -138,50 +137,9 @@ def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
     return loss / blocks
 
 
-class _State(eqx.Module):
-    net: Coder
-    average: Coder
-    moments: optax.OptState
-    step: Array
-
-
-@dataclass(frozen=True)
-class _Update:
-    settings: AutoencoderSettings
-    groups: Groups
-    gradient: Gradient | None
-
-    @property
-    def optimiser(self) -> optax.GradientTransformation:
-        s = self.settings
-        rate = optax.linear_schedule(s.learning_rate, 0.0, s.steps)
-        return optax.adamw(rate, weight_decay=s.weight_decay)
-
-    def start(self, net: Coder) -> _State:
-        moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
-        return _State(net, net, moments, jnp.array(0))
-
+class _Descent(Descent):
     def losses(self, net: Coder, rows: Rows, key: Array) -> Array:
         return row_losses(net, rows, key, self.groups, self.settings)
-
-    def one(self, net: Coder, row: Rows, key: Array) -> Array:
-        return self.losses(net, jax.tree.map(lambda x: x[None], row), key)[0]
-
-    def mean(self, net: Coder, batch: Any, key: Array) -> Array:
-        if not isinstance(batch, Sampled):
-            return self.losses(net, batch, key).mean()
-        losses = self.losses(net, batch.rows, key)
-        return jnp.where(batch.mask, losses, 0.0).sum() / jnp.maximum(batch.mask.sum(), 1)
-
-    def __call__(self, state: _State, batch: Any, key: Array) -> tuple[_State, Array]:
-        if self.gradient is None:
-            loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
-        else:
-            slope, loss = self.gradient(self.one, state.net, batch, key)
-        moves, moments = self.optimiser.update(slope, state.moments, state.net)
-        net = eqx.apply_updates(state.net, moves)
-        decay = jnp.minimum(self.settings.decay, (1.0 + state.step) / (10.0 + state.step))
-        return _State(net, averaged(state.average, net, decay), moments, state.step + 1), loss
 
 
 def row_losses(
@@ -190,16 +148,15 @@ def row_losses(
     key: Array,
     groups: Groups,
     settings: AutoencoderSettings,
-    tape: Tape | None = None,
 ) -> Array:
     """Reconstruction plus weighted divergence of each row, (batch,)."""
-    mean, spread = net.encode(inputs(groups, rows.numbers, rows.codes), tape)
+    mean, spread = net.encode(inputs(groups, rows.numbers, rows.codes))
     noise = jax.random.normal(key, mean.shape)
     if spread is None:
-        return reconstruction(net.decode(mean + settings.jitter * noise, tape), rows, groups)
+        return reconstruction(net.decode(mean + settings.jitter * noise), rows, groups)
     z = mean + jnp.exp(0.5 * spread) * noise
     divergence = 0.5 * (mean**2 + jnp.exp(spread) - spread - 1.0).sum(-1)
-    return reconstruction(net.decode(z, tape), rows, groups) + settings.divergence * divergence
+    return reconstruction(net.decode(z), rows, groups) + settings.divergence * divergence
 
 
 @dataclass(frozen=True)
@@ -299,8 +256,9 @@ def _decoded(
     if noisy:
         numbers += jnp.exp(0.5 * spread) * jax.random.normal(first, numbers.shape)
     _, logs = outputs(groups, out[:, 2 * d :], 0)
-    drawn = [draw(jax.random.fold_in(key, i), log_p) for i, log_p in enumerate(logs)]
-    return numbers, jnp.concatenate(drawn, -1) if drawn else jnp.zeros((len(z), 0), jnp.int32)
+    uniform = jax.random.uniform(key, (len(z), sum(count for count, _ in groups)))
+    drawn = [draw(u, log_p) for u, log_p in zip(grouped(groups, uniform), logs, strict=True)]
+    return numbers, joined(drawn, len(z))
 
 
 def fit(
@@ -335,7 +293,7 @@ def fit(
     numbers, codes = layout.split(layout.check(X))
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(len(X), jnp.int32))
     born, key = jax.random.split(key)
-    update = _Update(settings, layout.groups, gradient)
+    update = _Descent(settings, layout.groups, gradient)
     state = train(
         update.start(Coder(layout, settings, key=born)),
         update,

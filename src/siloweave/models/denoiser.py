@@ -11,9 +11,24 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.models.multinomial import forward_codes, prior_divergence, row_loss
-from siloweave.models.nets import MLP, Array, Dense, Tape, TimeEmbedding
+from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
 
-__all__ = ["Denoiser", "Groups", "Rows", "Shape", "grouped", "inputs", "outputs", "row_losses"]
+__all__ = [
+    "PREDICTIONS",
+    "Denoiser",
+    "Groups",
+    "Rows",
+    "Shape",
+    "clean_numbers",
+    "grouped",
+    "inputs",
+    "joined",
+    "outputs",
+    "row_losses",
+    "target",
+]
+
+PREDICTIONS = ("noise", "clean", "velocity")
 
 Groups = tuple[tuple[int, int], ...]
 
@@ -93,22 +108,26 @@ class Denoiser(eqx.Module):
         x: Array,
         t: Array,
         labels: Array,
-        tape: Tape | None = None,
         *,
         key: Array | None = None,
     ) -> Array:
         """Map (batch, fan_in), times in 0 ... 1000 (batch,) or (1,), labels (batch,)."""
-        h = self.project(x, tape) + self.time(t, tape)
+        h = self.project(x) + self.time(t)
         if self.label is not None:
             told = jax.nn.one_hot(labels, self.label.weight.shape[0])
-            h = h + jax.nn.silu(self.label(told, tape))
-        return self.body(h, tape, key=key)
+            h = h + jax.nn.silu(self.label(told))
+        return self.body(h, key=key)
 
 
 def grouped(groups: Groups, codes: Array) -> list[Array]:
-    """Cut codes (n, all choices) into one array for each size of choice."""
+    """Cut (..., all choices) into one array for each size of choice."""
     edges = np.cumsum([count for count, _ in groups])[:-1]
     return list(jnp.split(codes, edges, axis=-1)) if groups else []
+
+
+def joined(parts: list[Array], n: int) -> Array:
+    """The inverse of `grouped` for n rows; (n, 0) without choices."""
+    return jnp.concatenate(parts, -1) if parts else jnp.zeros((n, 0), jnp.int32)
 
 
 def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
@@ -130,6 +149,32 @@ def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
     return out[:, :d], logs
 
 
+def target(prediction: str, clean: Array, noise: Array, kept: Array) -> Array:
+    """What the network should give for numbers.
+
+    Args:
+        prediction: "noise", "clean", or "velocity" √ᾱ noise - √(1-ᾱ) clean (Salimans & Ho 2022),
+            from which both follow at every time without dividing by something small.
+        clean: (batch, d).
+        noise: (batch, d).
+        kept: (batch, 1) ᾱ_t.
+    """
+    if prediction == "noise":
+        return noise
+    if prediction == "clean":
+        return clean
+    return jnp.sqrt(kept) * noise - jnp.sqrt(1.0 - kept) * clean
+
+
+def clean_numbers(prediction: str, told: Array, numbers: Array, kept: Array) -> Array:
+    """x̂_0 of the numbers, from what the network told of them at noise level ᾱ_t."""
+    if prediction == "noise":
+        return (numbers - jnp.sqrt(1.0 - kept) * told) / jnp.sqrt(kept)
+    if prediction == "clean":
+        return told
+    return jnp.sqrt(kept) * numbers - jnp.sqrt(1.0 - kept) * told
+
+
 def row_losses(
     net: Denoiser,
     rows: Rows,
@@ -137,8 +182,7 @@ def row_losses(
     groups: Groups,
     kept: npt.NDArray[np.float64],
     *,
-    clean: bool = False,
-    tape: Tape | None = None,
+    prediction: str = "noise",
 ) -> Array:
     """The loss of each row at one random time.
 
@@ -152,8 +196,7 @@ def row_losses(
         key: Draws times, noise and dropout.
         groups: (how many, of which size) of the choices.
         kept: ᾱ of every time.
-        clean: Whether the network gives the clean numbers themselves instead of their noise.
-        tape: For book-keeping of per-row gradients.
+        prediction: What the network gives for numbers, one of `PREDICTIONS`.
 
     Returns:
         (batch,).
@@ -165,18 +208,17 @@ def row_losses(
     a = jnp.asarray(kept, jnp.float32)[t][:, None]
     earlier = jnp.asarray(np.append(1.0, kept[:-1]), jnp.float32)[t][:, None]
     noise = jax.random.normal(gauss, rows.numbers.shape)
+    swaps = jax.random.uniform(swap, (2, *rows.codes.shape))
     numbers = jnp.sqrt(a) * rows.numbers + jnp.sqrt(1.0 - a) * noise
     before = grouped(groups, rows.codes)
     noisy = [
-        forward_codes(k, part, a, size)
-        for k, part, (_, size) in zip(
-            jax.random.split(swap, len(groups) + 1), before, groups, strict=False
-        )
+        forward_codes(u, part, a, size)
+        for u, part, (_, size) in zip(grouped(groups, swaps), before, groups, strict=True)
     ]
-    x = inputs(groups, numbers, jnp.concatenate(noisy, -1) if noisy else rows.codes)
-    out = net(x, t * (1000 / T), rows.labels, tape, key=drop)
+    x = inputs(groups, numbers, joined(noisy, n))
+    out = net(x, t * (1000 / T), rows.labels, key=drop)
     told, logs = outputs(groups, out, noise.shape[1])
-    truth = rows.numbers if clean else noise
+    truth = target(prediction, rows.numbers, noise, a)
     loss = jnp.mean((told - truth) ** 2, axis=-1) if noise.shape[1] else jnp.zeros(n)
     columns = sum(count for count, _ in groups)
     for log_x0, x0, xt, (count, size) in zip(logs, before, noisy, groups, strict=True):

@@ -13,26 +13,25 @@ of -69 and 0, and the times of one batch are spread evenly instead of drawn inde
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import Denoiser, Groups, Rows, row_losses
+from siloweave.models.denoiser import PREDICTIONS, Denoiser, Rows, row_losses
+from siloweave.models.descent import Descent, Gradient
 from siloweave.models.layout import Layout, Matrix
-from siloweave.models.nets import Array, activation, averaged, load_arrays, save_arrays
+from siloweave.models.nets import Array, activation, load_arrays, save_arrays
 from siloweave.models.reverse import Kind, denoise, padded, table
 from siloweave.models.schedules import kept_variance, walk
-from siloweave.models.train import Poisson, Sampled, train
+from siloweave.models.train import Poisson, train
 from siloweave.tables.features import Block
 
-__all__ = ["DiffusionSettings", "TabDDPM", "fit"]
+__all__ = ["DiffusionSettings", "TabDDPM", "fit", "network"]
 
 Progress = Callable[[str, float], None]
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches
@@ -55,7 +54,11 @@ class DiffusionSettings:
         dropout: Share of hidden units dropped in training.
         act: Activation of the hidden layers.
         residual: Whether hidden layers of equal width add to their input.
-        prediction: Of numbers: "noise" (TabDDPM) or "clean" (the row before the noise).
+        prediction: Of numbers: "noise" (the paper's), "clean" (the row before the noise), or
+            "velocity", a mixture of both that is well scaled at every time.
+        reach: Largest absolute number that a row may hold; samplers clip what they believe the
+            clean row to be. None takes each number's range from the rows, which a private fit
+            must not.
     """
 
     hidden: tuple[int, ...] = (512, 512, 512)
@@ -70,7 +73,8 @@ class DiffusionSettings:
     dropout: float = 0.0
     act: str = "relu"
     residual: bool = False
-    prediction: str = "noise"
+    prediction: str = "velocity"
+    reach: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -81,65 +85,18 @@ class DiffusionSettings:
         for name in ("decay", "dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)!r} is not in [0, 1)")
-        if self.prediction not in {"noise", "clean"}:
-            raise InputError(f"prediction={self.prediction!r} is neither 'noise' nor 'clean'")
+        if self.prediction not in PREDICTIONS:
+            raise InputError(f"prediction={self.prediction!r} is not one of {PREDICTIONS}")
+        if self.reach is not None and not self.reach > 0:
+            raise InputError(f"reach={self.reach!r} must be above 0, or None")
         activation(self.act)
         kept_variance(self.schedule, self.timesteps)
 
 
-#: From a loss of one row, a model, a batch and a key to the gradient and the mean loss.
-Gradient = Callable[[Any, Any, Any, Array], tuple[Any, Array]]
-
-
-class _State(eqx.Module):
-    net: Denoiser
-    average: Denoiser
-    moments: optax.OptState
-    step: Array
-
-
-@dataclass(frozen=True)
-class _Update:
-    """One step of AdamW and of the moving average; equal ones share a compiled program."""
-
-    settings: DiffusionSettings
-    groups: Groups
-    gradient: Gradient | None
-
-    @property
-    def optimiser(self) -> optax.GradientTransformation:
-        s = self.settings
-        rate = optax.linear_schedule(s.learning_rate, 0.0, s.steps)
-        return optax.adamw(rate, weight_decay=s.weight_decay)
-
-    def start(self, net: Denoiser) -> _State:
-        moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
-        return _State(net, net, moments, jnp.array(0))
-
+class _Descent(Descent):
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
         kept = kept_variance(self.settings.schedule, self.settings.timesteps)
-        clean = self.settings.prediction == "clean"
-        return row_losses(net, rows, key, self.groups, kept, clean=clean)
-
-    def one(self, net: Denoiser, row: Rows, key: Array) -> Array:
-        return self.losses(net, jax.tree.map(lambda x: x[None], row), key)[0]
-
-    def mean(self, net: Denoiser, batch: Any, key: Array) -> Array:
-        if not isinstance(batch, Sampled):
-            return self.losses(net, batch, key).mean()
-        losses = self.losses(net, batch.rows, key)
-        return jnp.where(batch.mask, losses, 0.0).sum() / jnp.maximum(batch.mask.sum(), 1)
-
-    def __call__(self, state: _State, batch: Any, key: Array) -> tuple[_State, Array]:
-        if self.gradient is None:
-            loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
-        else:
-            slope, loss = self.gradient(self.one, state.net, batch, key)
-        moves, moments = self.optimiser.update(slope, state.moments, state.net)
-        net = eqx.apply_updates(state.net, moves)
-        decay = jnp.minimum(self.settings.decay, (1.0 + state.step) / (10.0 + state.step))
-        average = averaged(state.average, net, decay)
-        return _State(net, average, moments, state.step + 1), loss
+        return row_losses(net, rows, key, self.groups, kept, prediction=self.settings.prediction)
 
 
 @dataclass(frozen=True)
@@ -152,13 +109,15 @@ class TabDDPM:
         settings: What it was fitted with.
         label: The choice that the network is told, or None.
         label_law: Shares of the labels' categories in the data; empty without labels.
+        reach: Lowest and highest value of each number that sampling keeps to.
     """
 
     net: Denoiser
     layout: Layout
     settings: DiffusionSettings
     label: Block | None = None
-    label_law: tuple[float, ...] = field(default=())
+    label_law: tuple[float, ...] = ()
+    reach: tuple[tuple[float, float], ...] = ()
 
     @property
     def diffused(self) -> Layout:
@@ -210,12 +169,12 @@ class TabDDPM:
         known = self._known(n, given)
         size = min(_CHUNK, 1 << max(n - 1, 0).bit_length())
         parts = self.diffused
-        clean = self.settings.prediction == "clean"
-        kind = Kind(size, len(parts.numbers), parts.groups, clean)
+        kind = Kind(size, len(parts.numbers), parts.groups, self.settings.prediction)
+        low, high = jnp.asarray(np.reshape(self.reach, (-1, 2)).T, jnp.float32)
         chunks = []
         for i, start in enumerate(range(0, n, size)):
             piece = padded((labels, known), start, min(start + size, n), size)
-            out = denoise(self.net, plan, jax.random.fold_in(key, i), *piece, kind)
+            out = denoise(self.net, plan, jax.random.fold_in(key, i), *piece, (low, high), kind)
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
 
@@ -279,6 +238,7 @@ class TabDDPM:
             "blocks": [asdict(b) for b in self.layout.blocks],
             "label": None if self.label is None else self.label.column,
             "label_law": list(self.label_law),
+            "reach": self.reach,
         }
         save_arrays(path, self.net, facts)
 
@@ -295,20 +255,22 @@ class TabDDPM:
             layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
             settings = DiffusionSettings(**facts["settings"])
             label = None if facts["label"] is None else layout.choice_of(facts["label"])
-            net = _network(layout, settings, label, jax.random.key(0))
-            made.append(cls(net, layout, settings, label, tuple(facts["label_law"])))
+            net = network(layout, settings, label, jax.random.key(0))
+            reach = tuple((low, high) for low, high in facts["reach"])
+            made.append(cls(net, layout, settings, label, tuple(facts["label_law"]), reach))
             return net
 
         net = load_arrays(path, build)
-        model = made[0]
-        return cls(net, model.layout, model.settings, model.label, model.label_law)
+        return replace(made[0], net=net)
 
 
-def _network(
-    layout: Layout, settings: DiffusionSettings, label: Block | None, key: Array
+def network(
+    layout: Layout, settings: DiffusionSettings, label: Block | None, key: Array | None = None
 ) -> Denoiser:
+    """The denoiser that a layout and settings ask for, with first weights from `key`."""
     diffused = layout if label is None else layout.without(label)
     width = sum(b.size for b in diffused.blocks)
+    key = jax.random.key(0) if key is None else key
     return Denoiser(width, width, 0 if label is None else label.size, settings, key=key)
 
 
@@ -353,8 +315,8 @@ def fit(
     if label is not None:
         told = X[:, label.start : label.start + label.size].argmax(1).astype(np.int32)
     born, key = jax.random.split(key)
-    net = _network(layout, settings, label, born)
-    update = _Update(settings, diffused.groups, gradient)
+    net = network(layout, settings, label, born)
+    update = _Descent(settings, diffused.groups, gradient)
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(told))
     state = train(
         update.start(net),
@@ -367,5 +329,14 @@ def fit(
         progress=progress,
         store=store,
     )
-    law = () if label is None else tuple(np.bincount(told, minlength=label.size) / len(X))
-    return TabDDPM(state.average, layout, settings, label, tuple(float(p) for p in law))
+    law = (
+        () if label is None else tuple((np.bincount(told, minlength=label.size) / len(X)).tolist())
+    )
+    return TabDDPM(state.average, layout, settings, label, law, _reach(numbers, settings.reach))
+
+
+def _reach(numbers: Matrix, declared: float | None) -> tuple[tuple[float, float], ...]:
+    if declared is not None:
+        return ((-declared, declared),) * numbers.shape[1]
+    ranges = [(float(column.min()), float(column.max())) for column in numbers.T]
+    return tuple(ranges)

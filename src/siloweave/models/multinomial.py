@@ -25,6 +25,7 @@ __all__ = [
     "posterior",
     "prior_divergence",
     "row_loss",
+    "uniform_codes",
 ]
 
 Array = jax.Array
@@ -51,18 +52,21 @@ def log_kept_or_fresh(log_p: Array, kept: Array, size: int) -> Array:
     )
 
 
-def forward_codes(key: Array, codes: Array, kept: Array, size: int) -> Array:
+def forward_codes(uniform: Array, codes: Array, kept: Array, size: int) -> Array:
     """Draw x_t from q(x_t | x_0): keep the code, or draw a fresh one.
 
     Args:
-        key: A key of JAX.
+        uniform: (2, ..., c) uniform numbers in [0, 1): whether to keep, and what to draw.
         codes: (..., c) integers below `size`.
         kept: Broadcasts against `codes`.
         size: K.
     """
-    stays, fresh = jax.random.split(key)
-    anew = jax.random.randint(fresh, codes.shape, 0, size, dtype=codes.dtype)
-    return jnp.where(jax.random.uniform(stays, codes.shape) < kept, codes, anew)
+    return jnp.where(uniform[0] < kept, codes, uniform_codes(uniform[1], size))
+
+
+def uniform_codes(uniform: Array, size: int) -> Array:
+    """Integers below `size`, from uniform numbers in [0, 1)."""
+    return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
 
 
 def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Array:
@@ -113,18 +117,18 @@ def prior_divergence(kept_last: float, size: int) -> Array:
     return jnp.maximum((jnp.exp(log_p) * (log_p + jnp.log(float(size)))).sum(), 0.0)
 
 
-def draw(key: Array, log_p: Array) -> Array:
+def draw(uniform: Array, log_p: Array) -> Array:
     """One category per choice by inversion: the law of Gumbel-argmax, at one uniform each.
 
     Args:
-        key: A key of JAX.
+        uniform: (..., c) uniform numbers in [0, 1).
         log_p: (..., c, K), normalised.
 
     Returns:
         (..., c) integers below K.
     """
     reached = jnp.cumsum(jnp.exp(log_p), axis=-1)
-    u = jax.random.uniform(key, log_p.shape[:-1]) * reached[..., -1]
+    u = uniform * reached[..., -1]
     return jnp.sum(u[..., None] >= reached[..., :-1], axis=-1).astype(jnp.int32)
 
 

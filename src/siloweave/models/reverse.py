@@ -10,8 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from siloweave.models.denoiser import Denoiser, Groups, grouped, inputs, outputs
-from siloweave.models.multinomial import draw, forward_codes, posterior
+from siloweave.models.denoiser import (
+    Denoiser,
+    Groups,
+    clean_numbers,
+    grouped,
+    inputs,
+    joined,
+    outputs,
+)
+from siloweave.models.multinomial import draw, forward_codes, posterior, uniform_codes
 from siloweave.models.nets import Array
 from siloweave.models.schedules import Walk
 
@@ -48,6 +56,9 @@ def table(way: Walk, times: int, T: int) -> dict[str, Array]:
     }
 
 
+_Carry = tuple[Array, Array, Array, Array]
+
+
 @dataclass(frozen=True)
 class Kind:
     """What is compiled in: rows, numbers, groups of choices, and what the network predicts."""
@@ -55,7 +66,7 @@ class Kind:
     rows: int
     numbers: int
     groups: Groups
-    clean: bool
+    prediction: str
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -65,25 +76,23 @@ def denoise(
     key: Array,
     labels: Array,
     given: tuple[Array, ...] | None,
+    reach: tuple[Array, Array],
     kind: Kind,
 ) -> tuple[Array, Array]:
     """From noise to clean rows: numbers (n, d) and codes (n, c)."""
     n, d, groups = kind.rows, kind.numbers, kind.groups
     a, b, key = jax.random.split(key, 3)
-    uniform = [
-        jax.random.randint(jax.random.fold_in(b, i), (n, count), 0, size, dtype=jnp.int32)
-        for i, (count, size) in enumerate(groups)
-    ]
-    codes = jnp.concatenate(uniform, -1) if uniform else jnp.zeros((n, 0), jnp.int32)
+    anywhere = grouped(groups, jax.random.uniform(b, (n, sum(count for count, _ in groups))))
+    codes = joined([uniform_codes(u, K) for u, (_, K) in zip(anywhere, groups, strict=True)], n)
     start = (jax.random.normal(a, (n, d)), codes, jnp.zeros((n, d)), key)
 
-    def step(carry: tuple[Array, ...], p: dict[str, Array]) -> tuple[tuple[Array, ...], None]:
+    def step(carry: _Carry, p: dict[str, Array]) -> tuple[_Carry, None]:
         numbers, codes, last, key = carry
         key, *keys = jax.random.split(key, 4)
         out = net(inputs(groups, numbers, codes), p["t"][None], labels)
         told, logs = outputs(groups, out, d)
-        clean = (numbers - jnp.sqrt(1 - p["kept"]) * told) / jnp.sqrt(p["kept"])
-        clean = told if kind.clean else clean
+        clean = clean_numbers(kind.prediction, told, numbers, p["kept"])
+        clean = jnp.clip(clean, *reach)
         z = jax.random.normal(keys[0], (n, d))
         earlier = p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
         chosen = _earlier_codes(keys[1], groups, logs, codes, p)
@@ -99,14 +108,12 @@ def _earlier_codes(
     key: Array, groups: Groups, logs: list[Array], codes: Array, p: dict[str, Array]
 ) -> Array:
     """Choices one step earlier: the posterior, and x̂_0 itself at time 0."""
+    uniform = grouped(groups, jax.random.uniform(key, codes.shape))
     drawn = [
-        draw(
-            jax.random.fold_in(key, i),
-            jnp.where(p["first"], log_x0, posterior(log_x0, part, p["kept"], p["next"])),
-        )
-        for i, (log_x0, part) in enumerate(zip(logs, grouped(groups, codes), strict=True))
+        draw(u, jnp.where(p["first"], log_x0, posterior(log_x0, part, p["kept"], p["next"])))
+        for u, log_x0, part in zip(uniform, logs, grouped(groups, codes), strict=True)
     ]
-    return jnp.concatenate(drawn, -1) if drawn else codes
+    return joined(drawn, len(codes))
 
 
 def _replaced(
@@ -130,8 +137,6 @@ def _replaced(
 
 
 def _forward(key: Array, groups: Groups, codes: Array, kept: Array) -> Array:
-    noisy = [
-        forward_codes(jax.random.fold_in(key, i), part, kept, groups[i][1])
-        for i, part in enumerate(grouped(groups, codes))
-    ]
-    return jnp.concatenate(noisy, -1) if noisy else codes
+    uniform = grouped(groups, jax.random.uniform(key, (2, *codes.shape)))
+    parts = zip(uniform, grouped(groups, codes), groups, strict=True)
+    return joined([forward_codes(u, part, kept, size) for u, part, (_, size) in parts], len(codes))

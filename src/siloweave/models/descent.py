@@ -1,0 +1,108 @@
+"""One step of training: AdamW with a falling rate, and the moving average of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from siloweave.models.denoiser import Groups
+from siloweave.models.nets import Array, averaged
+from siloweave.models.train import Sampled
+
+__all__ = ["Descent", "Gradient", "State"]
+
+#: From a loss of one row, a model, a batch and a key to the gradient and the mean loss.
+Gradient = Callable[[Any, Any, Any, Array], tuple[Any, Array]]
+
+
+class Pace(Protocol):
+    """What a step needs of the settings."""
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+
+    @property
+    def learning_rate(self) -> float:
+        """At the start; it falls linearly to 0."""
+
+    @property
+    def weight_decay(self) -> float:
+        """Of AdamW."""
+
+    @property
+    def decay(self) -> float:
+        """Of the moving average."""
+
+
+class State(eqx.Module):
+    """What training carries from step to step.
+
+    Attributes:
+        net: The network that is trained.
+        average: Its moving average, which is what samples.
+        moments: State of the optimiser.
+        step: Steps taken.
+    """
+
+    net: Any
+    average: Any
+    moments: optax.OptState
+    step: Array
+
+
+class Descent(eqx.Module):
+    """A step; equal ones share a compiled program. A model overrides `losses`.
+
+    Attributes:
+        settings: Rate, length and the model's own settings; hashable.
+        groups: (how many, of which size) of the choices.
+        gradient: What is followed instead of the gradient of the mean loss; None for that.
+    """
+
+    settings: Any = eqx.field(static=True)
+    groups: Groups = eqx.field(static=True)
+    gradient: Gradient | None = None
+
+    def losses(self, net: Any, rows: Any, key: Array) -> Array:
+        """The loss of each row of a batch, (batch,)."""
+        raise NotImplementedError("Descent is not a model: override losses")
+
+    def one(self, net: Any, row: Any, key: Array) -> Array:
+        """The loss of one row, as private gradients need it."""
+        return self.losses(net, jax.tree.map(lambda x: x[None], row), key)[0]
+
+    def mean(self, net: Any, batch: Any, key: Array) -> Array:
+        """The mean loss of a batch; 0 when Poisson sampling drew nobody."""
+        if not isinstance(batch, Sampled):
+            return self.losses(net, batch, key).mean()
+        losses = self.losses(net, batch.rows, key)
+        return jnp.where(batch.mask, losses, 0.0).sum() / jnp.maximum(batch.mask.sum(), 1)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """AdamW, its rate falling linearly to 0."""
+        s: Pace = self.settings
+        rate = optax.linear_schedule(s.learning_rate, 0.0, s.steps)
+        return optax.adamw(rate, weight_decay=s.weight_decay)
+
+    def start(self, net: Any) -> State:
+        """The state before the first step."""
+        moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
+        return State(net, net, moments, jnp.array(0))
+
+    def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
+        """Take one step; returns the loss too."""
+        if self.gradient is None:
+            loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
+        else:
+            slope, loss = self.gradient(self.one, state.net, batch, key)
+        moves, moments = self.optimiser.update(slope, state.moments, state.net)
+        net = eqx.apply_updates(state.net, moves)
+        decay = jnp.minimum(self.settings.decay, (1.0 + state.step) / (10.0 + state.step))
+        return State(net, averaged(state.average, net, decay), moments, state.step + 1), loss

@@ -1,0 +1,357 @@
+"""Latent diffusion of tables: an autoencoder, then Gaussian diffusion of its latent rows.
+
+TLDM (Zhu et al. 2024) predicts the noise; LatentDiff (Shankar et al. 2024, the centralised form of
+SiloFuse) shows a loss on the clean latent, and its text speaks of noise: both are here, as
+`DiffusionSettings.prediction`. With `joint` encoder, denoiser and decoder are trained as one (their
+E2E): the loss is the likelihood of the row decoded from the denoised latent, plus the latent's
+squared error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from siloweave.errors import InputError
+from siloweave.models import autoencoder, diffusion
+from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder, reconstruction
+from siloweave.models.denoiser import Denoiser, Rows, inputs
+from siloweave.models.descent import Descent, Gradient
+from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.nets import Array, load_arrays, save_arrays
+from siloweave.models.schedules import kept_variance
+from siloweave.models.train import Poisson, train
+from siloweave.tables.features import Block
+
+__all__ = ["LatentDiffusion", "LatentSettings", "fit"]
+
+Progress = Callable[[str, float], None]
+_LABEL = "label"
+_Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, reach
+_REACH = 3.0**0.5  # tanh times this: a latent spread evenly over its range has variance 1
+
+
+@dataclass(frozen=True)
+class LatentSettings:
+    """Settings of a latent diffusion.
+
+    Attributes:
+        autoencoder: Settings of the autoencoder.
+        diffusion: Settings of the diffusion; its `prediction` is "clean" when `joint`. Its steps,
+            batch and rates are those of the joint training too.
+        joint: Whether both are trained as one.
+        scaled: Whether latents are standardised by their mean and spread over the rows. These are
+            statistics of the rows: a private fit sets this to False and uses a divergence.
+        numbers: What is read from the Gaussian heads: their "mean" or a "draw".
+    """
+
+    autoencoder: AutoencoderSettings = field(default_factory=AutoencoderSettings)
+    diffusion: DiffusionSettings = field(default_factory=DiffusionSettings)
+    joint: bool = False
+    scaled: bool = True
+    numbers: str = "mean"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        if self.numbers not in {"mean", "draw"}:
+            raise InputError(f"numbers={self.numbers!r} is neither 'mean' nor 'draw'")
+        if self.joint and self.diffusion.prediction != "clean":
+            raise InputError(
+                "joint=True needs diffusion.prediction='clean': the decoder is given the denoised "
+                "latent"
+            )
+        if self.joint and self.autoencoder.divergence:
+            raise InputError("joint=True has no divergence: set autoencoder.divergence=0")
+
+
+class _Pair(eqx.Module):
+    coder: Coder
+    denoiser: Denoiser
+
+
+@dataclass(frozen=True)
+class LatentDiffusion:
+    """A fitted latent diffusion.
+
+    Attributes:
+        coder: Encoder and decoder of the blocks that are not the label.
+        diffusion: The diffusion of latent rows, told the label if there is one.
+        layout: All blocks of a row.
+        settings: What it was fitted with.
+        shift: (latent,) what was taken from latents before the diffusion.
+        scale: (latent,) what they were divided by.
+        label: The choice that the diffusion is told, or None.
+    """
+
+    coder: Autoencoder
+    diffusion: TabDDPM
+    layout: Layout
+    settings: LatentSettings
+    shift: Matrix
+    scale: Matrix
+    label: Block | None = None
+
+    def sample(
+        self,
+        n: int,
+        *,
+        key: Array,
+        sampler: str | None = None,
+        steps: int | None = None,
+        eta: float = 0.0,
+        balanced: bool = False,
+        given: Matrix | None = None,
+    ) -> Matrix:
+        """Draw rows.
+
+        Args:
+            n: Rows.
+            key: A key of JAX.
+            sampler: "solver" (the default), "ddim" or "ancestral".
+            steps: Times visited; None is 50, or all of them for "ancestral".
+            eta: Noise of "ddim", 0 to 1.
+            balanced: Whether every label is equally likely.
+            given: (n, width), NaN but for labels; the diffusion is told these.
+
+        Returns:
+            (n, width) float32, choices one-hot.
+
+        Raises:
+            InputError: For a sampler, `steps` or shape that cannot be used.
+            NotImplementedError: When another column than the label is given.
+        """
+        first, second = jax.random.split(key)
+        told = None if given is None else self._told(n, given)
+        drawn = self.diffusion.sample(
+            n, key=first, sampler=sampler or "solver", steps=steps, eta=eta,
+            balanced=balanced, given=told,
+        )  # fmt: skip
+        latent = len(self.shift)
+        Z = drawn[:, :latent] * self.scale + self.shift
+        rows = self.coder.decode(Z, key=second, numbers=self.settings.numbers)
+        X = np.zeros((n, self.layout.width), dtype=np.float32)
+        X[:, _places(self.layout, self.label)] = rows
+        if self.label is not None:
+            X[:, self.label.start : self.label.start + self.label.size] = drawn[:, latent:]
+        return X
+
+    def _told(self, n: int, given: Matrix) -> Matrix:
+        given = np.asarray(given, dtype=np.float32)
+        if given.shape != (n, self.layout.width):
+            raise InputError(
+                f"given has shape {given.shape}, but {n} rows need ({n}, {self.layout.width})"
+            )
+        for b in self.layout.blocks:
+            if b != self.label and not np.isnan(given[:, b.start : b.start + b.size]).all():
+                raise NotImplementedError(
+                    f"column {b.column!r} cannot be given to a latent diffusion, whose latents mix "
+                    "all columns: only the column it was fitted with as labels can"
+                )
+        told = np.full((n, self.diffusion.layout.width), np.nan, np.float32)
+        if self.label is not None:
+            told[:, len(self.shift) :] = given[
+                :, self.label.start : self.label.start + self.label.size
+            ]
+        return told
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file: arrays, settings and blocks."""
+        facts = {
+            "model": "LatentDiffusion",
+            "settings": asdict(self.settings),
+            "blocks": [asdict(b) for b in self.layout.blocks],
+            "label": None if self.label is None else self.label.column,
+            "label_law": list(self.diffusion.label_law),
+            "reach": self.diffusion.reach,
+        }
+        arrays = (self.coder.net, self.diffusion.net, jnp.array(self.shift), jnp.array(self.scale))
+        save_arrays(path, arrays, facts)
+
+    @classmethod
+    def load(cls, path: Path) -> LatentDiffusion:
+        """Read what `save` wrote; it samples the same rows.
+
+        Raises:
+            DataError: When the file is not such a model.
+        """
+        read: list[Any] = []
+
+        def build(facts: dict[str, Any]) -> Any:
+            raw = facts["settings"]
+            settings = LatentSettings(
+                AutoencoderSettings(**raw.pop("autoencoder")),
+                DiffusionSettings(**raw.pop("diffusion")),
+                **raw,
+            )
+            layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
+            label = None if facts["label"] is None else layout.choice_of(facts["label"])
+            reach = tuple((low, high) for low, high in facts["reach"])
+            read.extend((layout, settings, label, (tuple(facts["label_law"]), reach)))
+            coder = Coder(_rest(layout, label), settings.autoencoder, key=jax.random.key(0))
+            latents = Layout(_latent_blocks(coder.latent, label))
+            net = diffusion.network(latents, settings.diffusion, _told_block(latents, label))
+            return coder, net, jnp.zeros(coder.latent), jnp.zeros(coder.latent)
+
+        coder, net, shift, scale = load_arrays(path, build)
+        layout, settings, label, facts = read
+        return _assembled(
+            (coder, net), layout, settings, label, facts, (np.asarray(shift), np.asarray(scale))
+        )
+
+
+def _assembled(
+    nets: tuple[Coder, Denoiser],
+    layout: Layout,
+    settings: LatentSettings,
+    label: Block | None,
+    facts: _Facts,
+    frame: tuple[Matrix, Matrix],
+) -> LatentDiffusion:
+    coder = Autoencoder(nets[0], _rest(layout, label), settings.autoencoder)
+    latents = Layout(_latent_blocks(nets[0].latent, label))
+    told = _told_block(latents, label)
+    ddpm = TabDDPM(nets[1], latents, settings.diffusion, told, *facts)
+    return LatentDiffusion(coder, ddpm, layout, settings, *frame, label)
+
+
+def _places(layout: Layout, label: Block | None) -> list[int]:
+    """Positions of the blocks that are encoded, in the feature vector."""
+    return [i for b in layout.blocks if b != label for i in range(b.start, b.start + b.size)]
+
+
+def _rest(layout: Layout, label: Block | None) -> Layout:
+    """The blocks that are encoded, moved together."""
+    blocks, start = [], 0
+    for b in layout.blocks:
+        if b != label:
+            blocks.append(replace(b, start=start))
+            start += b.size
+    return Layout(tuple(blocks))
+
+
+def _latent_blocks(latent: int, label: Block | None) -> tuple[Block, ...]:
+    numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
+    return (*numbers, *([Block(_LABEL, latent, label.size, "choice")] if label else []))
+
+
+def _told_block(latents: Layout, label: Block | None) -> Block | None:
+    return None if label is None else latents.choice_of(_LABEL)
+
+
+def fit(
+    X: Matrix,
+    blocks: tuple[Block, ...],
+    settings: LatentSettings | None = None,
+    *,
+    key: Array,
+    labels: str | None = None,
+    gradient: Gradient | None = None,
+    latent_gradient: Gradient | None = None,
+    sampler: str | Poisson = "shuffled",
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
+) -> LatentDiffusion:
+    """Fit a latent diffusion to the rows of a feature matrix.
+
+    Args:
+        X: (n, width) float32, as the features encode a table.
+        blocks: What its entries are.
+        settings: Sizes and training.
+        key: A key of JAX.
+        labels: A column that is one choice; it is not encoded, and the diffusion is told it.
+        gradient: What steps of the autoencoder (of everything, when joint) follow instead of the
+            mean loss's gradient.
+        latent_gradient: The same for the diffusion, which reads the rows once more. A private
+            gradient for the autoencoder alone leaves what the diffusion learns unprotected.
+        sampler: How batches are drawn, as `train` takes it.
+        progress: Called with a text and the share done.
+        store: Folder for checkpoints.
+
+    Raises:
+        InputError: For rows that are not finite or not one-hot, or an unknown label column.
+    """
+    settings = settings or LatentSettings()
+    layout = Layout(tuple(blocks))
+    X = layout.check(X)
+    label = None if labels is None or len(layout.blocks) == 1 else layout.choice_of(labels)
+    rest, kept = _rest(layout, label), X[:, _places(layout, label)]
+    told = X[:, label.start : label.start + label.size] if label else np.zeros((len(X), 0))
+    first, second = jax.random.split(key)
+    if settings.joint:
+        return _fit_joint(
+            (kept, told.astype(np.float32)), (layout, rest, label), settings,
+            key=first, gradient=gradient, sampler=sampler, progress=progress, store=store,
+        )  # fmt: skip
+    coder = autoencoder.fit(
+        kept, rest.blocks, settings.autoencoder, key=first, gradient=gradient, sampler=sampler,
+        progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
+        store=None if store is None else store / "autoencoder",
+    )  # fmt: skip
+    Z = coder.encode(kept)
+    shift, scale = _frame(Z, settings.scaled)
+    latents = Layout(_latent_blocks(coder.net.latent, label))
+    ddpm = diffusion.fit(
+        np.concatenate([(Z - shift) / scale, told], 1), latents.blocks, settings.diffusion,
+        key=second, labels=_LABEL if label else None, gradient=latent_gradient, sampler=sampler,
+        progress=lambda text, done: progress(f"diffusion: {text}", 0.5 + done / 2),
+        store=None if store is None else store / "diffusion",
+    )  # fmt: skip
+    return LatentDiffusion(coder, ddpm, layout, settings, shift, scale, label)
+
+
+def _frame(Z: Matrix, scaled: bool) -> tuple[Matrix, Matrix]:
+    if not scaled:
+        return np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
+    spread = Z.std(0)
+    return Z.mean(0), np.where(spread > 1e-4, spread, 1.0).astype(np.float32)
+
+
+class _Joint(Descent):
+    def losses(self, net: _Pair, rows: Rows, key: Array) -> Array:
+        settings: DiffusionSettings = self.settings
+        kept = jnp.asarray(kept_variance(settings.schedule, settings.timesteps), jnp.float32)
+        when, noise, drop = jax.random.split(key, 3)
+        n, T = len(rows.numbers), settings.timesteps
+        clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
+        t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
+        z = _REACH * jnp.tanh(net.coder.encode(inputs(self.groups, rows.numbers, rows.codes))[0])
+        a = kept[t][:, None]
+        noisy = jnp.sqrt(a) * z + jnp.sqrt(1.0 - a) * jax.random.normal(noise, z.shape)
+        back = net.denoiser(noisy, t * (1000 / T), rows.labels, key=drop)
+        error = jnp.mean((back - z) ** 2, axis=-1)
+        return error + reconstruction(net.coder.decode(back), rows, self.groups)
+
+
+def _fit_joint(
+    data: tuple[Matrix, Matrix],
+    parts: tuple[Layout, Layout, Block | None],
+    settings: LatentSettings,
+    *,
+    key: Array,
+    gradient: Gradient | None,
+    **training: Any,
+) -> LatentDiffusion:
+    (X, told), (layout, rest, label) = data, parts
+    first, second, key = jax.random.split(key, 3)
+    coder = Coder(rest, settings.autoencoder, key=first)
+    latents = Layout(_latent_blocks(coder.latent, label))
+    block = _told_block(latents, label)
+    pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))
+    numbers, codes = rest.split(X)
+    classes = told.argmax(1) if label else np.zeros(len(X))
+    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(classes, jnp.int32))
+    descent = _Joint(settings.diffusion, rest.groups, gradient)
+    steps, batch = settings.diffusion.steps, min(settings.diffusion.batch, len(X))
+    state = train(descent.start(pair), descent, rows, steps=steps, batch=batch, key=key, **training)
+    law = tuple(float(p) for p in told.mean(0)) if label else ()
+    net, frame = state.average, _frame(np.zeros((1, coder.latent), np.float32), False)
+    facts = (law, ((-_REACH, _REACH),) * coder.latent)
+    return _assembled((net.coder, net.denoiser), layout, settings, label, facts, frame)

@@ -1,0 +1,261 @@
+"""What can be computed exactly: schedules, samplers' tables, the multinomial chain, layouts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from siloweave.errors import InputError
+from siloweave.models.denoiser import Denoiser, Rows, row_losses
+from siloweave.models.descent import Descent
+from siloweave.models.diffusion import DiffusionSettings
+from siloweave.models.layout import Layout
+from siloweave.models.multinomial import (
+    draw,
+    forward_codes,
+    log_kept_or_fresh,
+    posterior,
+    prior_divergence,
+    row_loss,
+)
+from siloweave.models.nets import MLP, Dense, averaged
+from siloweave.models.schedules import kept_variance, walk
+from siloweave.privacy.gradients import clipped_sum
+from siloweave.tables.features import Block
+
+KEY = jax.random.key(3)
+BLOCKS = (
+    Block("a", 0, 3, "choice"),
+    Block("b", 3, 1, "number"),
+    Block("c", 4, 2, "choice"),
+    Block("d", 6, 3, "choice"),
+)
+
+
+class Told(Descent):
+    """The descent of a denoiser, without a table."""
+
+    def losses(self, net, rows, key):
+        return row_losses(net, rows, key, self.groups, kept_variance("cosine", 10))
+
+
+def chain(schedule, T):
+    """ᾱ and the matrices of the forward chain's single steps, K = 4, by multiplication."""
+    kept = kept_variance(schedule, T)
+    alphas = kept / np.append(1.0, kept[:-1])
+    steps = [a * np.eye(4) + (1 - a) / 4 for a in alphas]
+    return kept, steps
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_schedules_fall_from_almost_one_to_almost_nothing(schedule):
+    kept = kept_variance(schedule, 1000)
+    assert (np.diff(kept) < 0).all()
+    assert kept[0] > 0.999
+    assert kept[-1] < 1e-4
+
+
+def test_the_cosine_schedule_is_the_published_formula():
+    T = 50
+    kept = kept_variance("cosine", T)
+    clock = (np.arange(1, T) / T + 0.008) / 1.008
+    formula = np.cos(clock * np.pi / 2) ** 2 / np.cos(0.008 / 1.008 * np.pi / 2) ** 2
+    assert kept[:-1] == pytest.approx(formula, rel=1e-9)
+    assert kept[-1] == pytest.approx(kept[-2] * 0.001, rel=1e-6)  # β capped at 0.999
+
+
+def test_the_linear_schedule_has_the_published_ends():
+    kept = kept_variance("linear", 1000)
+    betas = 1 - kept / np.append(1.0, kept[:-1])
+    assert betas[[0, -1]] == pytest.approx([1e-4, 0.02], rel=1e-6)
+
+
+def test_ancestral_steps_are_the_posterior_of_the_gaussian_chain():
+    kept = kept_variance("cosine", 20)
+    plan = walk(kept, "ancestral")
+    for i, t in enumerate(plan.times[:-1]):
+        a, before = kept[t], kept[t - 1]
+        beta = 1 - a / before
+        mean_x = np.sqrt(1 - beta) * (1 - before) / (1 - a)
+        mean_clean = np.sqrt(before) * beta / (1 - a)
+        variance = beta * (1 - before) / (1 - a)
+        found = (plan.x[i], plan.clean[i], plan.noise[i] ** 2)
+        assert found == pytest.approx((mean_x, mean_clean, variance), rel=1e-6)
+    assert (plan.clean[-1], plan.x[-1], plan.noise[-1]) == pytest.approx((1, 0, 0), abs=1e-9)
+
+
+@pytest.mark.parametrize(("sampler", "eta"), [("ddim", 0.0), ("ddim", 1.0), ("solver", 0.0)])
+def test_a_sampler_that_knows_the_clean_row_arrives_there(sampler, eta):
+    """And on the way it is at the right distance: x = √ᾱ clean + √(1-ᾱ) noise."""
+    plan = walk(kept_variance("cosine", 1000), sampler, 10, eta)
+    clean, rng = 1.7, np.random.default_rng(0)
+    x = np.sqrt(plan.kept[0]) * clean + np.sqrt(1 - plan.kept[0]) * rng.normal(size=200_000)
+    for i in range(10):
+        z = rng.normal(size=x.shape)
+        x = plan.x[i] * x + (plan.clean[i] + plan.last[i]) * clean + plan.noise[i] * z
+        left = plan.kept_next[i]
+        assert x.mean() == pytest.approx(np.sqrt(left) * clean, abs=0.02)
+        assert x.std() == pytest.approx(np.sqrt(1 - left), abs=0.02)
+
+
+def solved(sampler, steps):
+    """Standard deviation that a sampler ends with, x_0 ~ N(0, 0.5²), its x̂_0 exact."""
+    plan = walk(kept_variance("cosine", 1000), sampler, steps)
+    x, last = 1.0, 0.0
+    for i in range(steps):
+        a = plan.kept[i]
+        clean = np.sqrt(a) * 0.25 / (a * 0.25 + 1 - a) * x
+        x = plan.x[i] * x + plan.clean[i] * clean + plan.last[i] * last
+        last = clean
+    return x
+
+
+def test_the_solver_is_of_second_order():
+    errors = {s: [abs(solved(s, n) - 0.5) for n in (20, 40)] for s in ("ddim", "solver")}
+    assert errors["solver"][0] < errors["ddim"][0] / 3
+    assert errors["solver"][0] / errors["solver"][1] > 2.5
+    assert errors["ddim"][0] / errors["ddim"][1] < 2.5
+
+
+def test_few_steps_that_cannot_be_walked_are_refused():
+    kept = kept_variance("cosine", 100)
+    for steps in (1, 101):
+        with pytest.raises(InputError, match=f"steps={steps} .* 2 ... 100"):
+            walk(kept, "ddim", steps)
+    with pytest.raises(InputError, match="sampler='euler'"):
+        walk(kept, "euler")
+    with pytest.raises(InputError, match="schedule='quadratic'"):
+        kept_variance("quadratic", 10)
+    with pytest.raises(InputError, match="timesteps=1 "):
+        kept_variance("cosine", 1)
+
+
+def test_log_space_sums_hold_at_the_edges():
+    log_p = jnp.log(jnp.array([1.0, 0.0, 0.0]))
+    for kept in (0.0, 1e-12, 0.3, 1.0):
+        p = np.exp(np.asarray(log_kept_or_fresh(log_p, jnp.array(kept), 3)))
+        assert p == pytest.approx(kept * np.array([1, 0, 0]) + (1 - kept) / 3, abs=1e-6)
+        assert np.isfinite(p).all()
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_the_multinomial_posterior_is_bayes_rule_over_the_chain(schedule):
+    """q(x_s | x_t, x_0) from products of single-step matrices, for neighbours and for strides."""
+    kept, steps = chain(schedule, 12)
+    for t, s in [(11, 10), (5, 4), (1, 0), (11, 3), (6, 0)]:
+        to_s = np.linalg.multi_dot([np.eye(4), *steps[: s + 1], np.eye(4)])
+        s_to_t = np.linalg.multi_dot([np.eye(4), *steps[s + 1 : t + 1], np.eye(4)])
+        for x0 in range(4):
+            for xt in range(4):
+                joint = to_s[x0] * s_to_t[:, xt]
+                log_x0 = jnp.log(jnp.eye(4)[x0])[None] + 0.0
+                found = posterior(log_x0, jnp.array([xt]), jnp.array([kept[t]]), jnp.array(kept[s]))
+                assert np.exp(found[0]) == pytest.approx(joint / joint.sum(), abs=2e-5)
+
+
+def test_the_forward_draw_has_the_forward_law():
+    codes = jnp.full((60_000, 1), 2)
+    drawn = np.asarray(
+        forward_codes(jax.random.uniform(KEY, (2, 60_000, 1)), codes, jnp.array(0.4), 5)
+    )
+    shares = np.bincount(drawn.ravel(), minlength=5) / codes.size
+    assert shares == pytest.approx([0.12, 0.12, 0.52, 0.12, 0.12], abs=0.01)
+
+
+def test_drawing_by_inversion_has_the_law_that_is_asked_for():
+    p = np.array([0.5, 0.0, 0.2, 0.3])
+    uniform = jax.random.uniform(KEY, (60_000, 1))
+    drawn = np.asarray(draw(uniform, jnp.log(jnp.tile(jnp.array(p), (60_000, 1, 1)))))
+    assert np.bincount(drawn.ravel(), minlength=4) / 60_000 == pytest.approx(p, abs=0.01)
+    assert not (drawn == 1).any()
+
+
+def test_the_bound_is_never_negative_and_nothing_at_the_truth():
+    kept = kept_variance("cosine", 12)
+    rng = np.random.default_rng(1)
+    clean, noisy = (jnp.asarray(rng.integers(4, size=(200, 3))) for _ in range(2))
+    t = rng.integers(1, 12, size=200)
+    a, before = (jnp.asarray(kept[t - k], jnp.float32)[:, None] for k in (0, 1))
+    late = jnp.zeros((200, 1), bool)
+    guess = jax.nn.log_softmax(jnp.asarray(rng.normal(size=(200, 3, 4)), jnp.float32))
+    loss = np.asarray(row_loss(guess, clean, noisy, a, before, late))
+    assert (loss >= -1e-5).all()
+    assert loss.max() > 0.1
+    known = jnp.where(clean[..., None] == jnp.arange(4), 0.0, -69.0)
+    assert np.asarray(row_loss(known, clean, noisy, a, before, late)) == pytest.approx(0, abs=1e-4)
+
+
+def test_the_loss_at_time_0_is_the_surprise_at_the_clean_choice():
+    rng = np.random.default_rng(2)
+    guess = jax.nn.log_softmax(jnp.asarray(rng.normal(size=(8, 2, 3)), jnp.float32))
+    clean, noisy = (jnp.asarray(rng.integers(3, size=(8, 2))) for _ in range(2))
+    kept, first = jnp.full((8, 1), 0.99), jnp.ones((8, 1), bool)
+    loss = row_loss(guess, clean, noisy, kept, jnp.ones((8, 1)), first)
+    surprise = [-sum(float(guess[i, j, clean[i, j]]) for j in range(2)) for i in range(8)]
+    assert np.asarray(loss) == pytest.approx(surprise, rel=1e-5)
+
+
+def test_the_divergence_at_the_end_of_the_chain():
+    kept, size = 0.25, 3
+    p = kept * np.eye(size)[0] + (1 - kept) / size
+    assert float(prior_divergence(kept, size)) == pytest.approx(
+        (p * np.log(p * size)).sum(), abs=1e-5
+    )
+    assert float(prior_divergence(1e-9, size)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_with_a_network_that_says_nothing_the_loss_is_known():
+    """Zero weights predict noise 0 and uniform choices: E loss = 1 + the summed bound."""
+    layout, T = Layout((Block("x", 0, 1, "number"), Block("c", 1, 4, "choice"))), 6
+    settings = DiffusionSettings(hidden=(8,), embed=8, timesteps=T)
+    net = jax.tree.map(jnp.zeros_like, Denoiser(5, 5, 0, settings, key=KEY))
+    n = 60_000
+    rows = Rows(jnp.zeros((n, 1)), jnp.ones((n, 1), jnp.int32), jnp.zeros(n, jnp.int32))
+    kept, steps = chain("cosine", T)
+    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept)).mean()
+    flat, bound, reached = np.full(4, 0.25), np.log(4), np.eye(4)[1]
+    for t in range(T):
+        before, reached = reached, reached @ steps[t]
+        if t == 0:
+            continue
+        for xt in range(4):
+            truth = before * steps[t][:, xt]
+            model = flat * steps[t][:, xt]
+            truth, model = truth / truth.sum(), model / model.sum()
+            bound += reached[xt] * (truth * np.log(np.maximum(truth, 1e-30) / model)).sum()
+    end = reached
+    bound += (end * np.log(end * 4)).sum()
+    assert found == pytest.approx(1.0 + bound, abs=0.02)
+
+
+def test_layouts_go_both_ways_and_put_equal_sizes_together():
+    layout = Layout(BLOCKS)
+    assert layout.groups == ((1, 2), (2, 3))
+    X = np.array([[0, 1, 0, 0.5, 1, 0, 0, 0, 1], [1, 0, 0, -2, 0, 1, 1, 0, 0]], np.float32)
+    numbers, codes = layout.split(layout.check(X))
+    assert numbers.tolist() == [[0.5], [-2.0]]
+    assert codes.tolist() == [[0, 1, 2], [1, 0, 0]]
+    assert np.array_equal(layout.join(numbers, codes), X)
+
+
+def test_private_gradients_know_every_layer_of_the_denoiser():
+    """Book-kept sums agree with a gradient per row, so no parameter is left out."""
+    settings = DiffusionSettings(hidden=(6, 6), embed=4, timesteps=10)
+    net = Denoiser(6, 6, 2, settings, key=KEY)
+    rows = Rows(jax.random.normal(KEY, (5, 2)), jnp.ones((5, 1), jnp.int32), jnp.arange(5) % 2)
+    descent = Told(settings, ((1, 4),))
+    mask = jnp.array([True, True, False, True, True])
+    kept, plain = (
+        clipped_sum(descent.one, net, rows, mask, clip=0.5, key=KEY, layer=layer)
+        for layer in (Dense, None)
+    )
+    assert np.asarray(kept.norms) == pytest.approx(np.asarray(plain.norms), rel=1e-3)
+    for a, b in zip(jax.tree.leaves(kept.total), jax.tree.leaves(plain.total), strict=True):
+        assert np.asarray(a) == pytest.approx(np.asarray(b), abs=1e-4)
+
+
+def test_the_moving_average_moves_by_its_share():
+    old, new = MLP(2, (), 1, key=KEY), MLP(2, (), 1, key=jax.random.key(9))
+    mixed = averaged(old, new, 0.75)
+    expected = 0.75 * old.layers[0].weight + 0.25 * new.layers[0].weight
+    assert np.asarray(mixed.layers[0].weight) == pytest.approx(np.asarray(expected), rel=1e-6)
