@@ -17,6 +17,7 @@ from siloweave.privacy.events import (
     Gaussian,
     Laplace,
     NonPrivate,
+    SampledGaussian,
     SharedGaussian,
     ThresholdGaussian,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "NonPrivate",
     "OSEntropy",
     "Relation",
+    "SampledGaussian",
     "SeededEntropy",
     "SharedGaussian",
     "ThresholdGaussian",
