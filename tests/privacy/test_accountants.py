@@ -16,6 +16,7 @@ from siloweave.privacy import (
     Laplace,
     Ledger,
     NonPrivate,
+    SampledGaussian,
     SharedGaussian,
     ThresholdGaussian,
 )
@@ -29,6 +30,7 @@ SINGLE = [
     Laplace(scale=9.1, sensitivity=1.0),
     Laplace(scale=9.1, sensitivity=1.5),
     ThresholdGaussian(sigma=7.3, sensitivity=1.0, threshold=46),
+    SampledGaussian(noise_multiplier=1.3, sampling_rate=0.02),
     NonPrivate(reason="test"),
 ]
 READINGS = {

@@ -9,6 +9,7 @@ from siloweave.privacy import (
     Gaussian,
     Laplace,
     NonPrivate,
+    SampledGaussian,
     SharedGaussian,
     ThresholdGaussian,
 )
@@ -21,6 +22,7 @@ EVERY = [
     Laplace(scale=8.0, sensitivity=2.0, count=5),
     NonPrivate(reason="comparison only"),
     ThresholdGaussian(sigma=6.0, sensitivity=1.0, threshold=40, count=2),
+    SampledGaussian(noise_multiplier=0.5, sampling_rate=0.25, replace_one=True, count=80),
 ]
 
 
@@ -44,6 +46,10 @@ def test_the_bytes_of_events_never_change():
         b'{"type":"laplace","scale":8.0,"sensitivity":2.0,"count":5}',
         b'{"type":"non_private","reason":"comparison only"}',
         b'{"type":"threshold_gaussian","sigma":6.0,"sensitivity":1.0,"threshold":40,"count":2}',
+        (
+            b'{"type":"sampled_gaussian","noise_multiplier":0.5,"sampling_rate":0.25,'
+            b'"replace_one":true,"count":80}'
+        ),
     ]
     assert [ev.encode(event) for event in EVERY] == written
 
@@ -121,6 +127,12 @@ def test_values_out_of_bounds_are_refused_by_name(bad):
         NonPrivate(reason="")
     with pytest.raises(InputError, match=f"sigma = {bad}"):
         ThresholdGaussian(sigma=bad, sensitivity=1.0, threshold=9)
+    with pytest.raises(InputError, match=f"noise_multiplier = {bad}"):
+        SampledGaussian(noise_multiplier=bad, sampling_rate=0.5)
+    with pytest.raises(InputError, match=f"sampling_rate = {bad}"):
+        SampledGaussian(noise_multiplier=1.0, sampling_rate=bad)
+    with pytest.raises(InputError, match=r"sampling_rate = 1\.5 must be at most 1"):
+        SampledGaussian(noise_multiplier=1.0, sampling_rate=1.5)
 
 
 def test_a_threshold_that_names_single_rows_is_refused():
@@ -129,7 +141,7 @@ def test_a_threshold_that_names_single_rows_is_refused():
 
 
 def test_only_a_threshold_escapes_its_zcdp():
-    assert [ev.delta_once(event) > 0 for event in EVERY] == [False] * 5 + [True]
+    assert [ev.delta_once(event) > 0 for event in EVERY] == [False] * 5 + [True, False]
     event = ThresholdGaussian(sigma=2.0, sensitivity=1.0, threshold=9)
     assert ev.rho_once(event) == 1 / 8
     assert ev.pure_once(event) == math.inf
