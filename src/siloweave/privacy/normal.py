@@ -111,5 +111,11 @@ def add_normal(tree: Any, deviation: float, *, key: Array) -> Any:
     **Guarantee**: that of `normal`; no two numbers share noise.
     """
     leaves, structure = jax.tree.flatten(tree)
-    noisy = [x + deviation * normal(key, x.shape, stream) for stream, x in enumerate(leaves)]
+    # One draw for all, and no fusion beyond it: a program for each leaf takes long to compile.
+    drawn = jax.lax.optimization_barrier(normal(key, (sum(x.size for x in leaves),)))
+    noisy, start = [], 0
+    for leaf in leaves:
+        part = jax.lax.slice(drawn, (start,), (start + leaf.size,)).reshape(leaf.shape)
+        noisy.append(leaf + deviation * part)
+        start += leaf.size
     return jax.tree.unflatten(structure, noisy)
