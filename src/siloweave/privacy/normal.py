@@ -112,7 +112,8 @@ def add_normal(tree: Any, deviation: float, *, key: Array) -> Any:
     """
     leaves, structure = jax.tree.flatten(tree)
     # One draw for all, and no fusion beyond it: a program for each leaf takes long to compile.
-    drawn = jax.lax.optimization_barrier(normal(key, (sum(x.size for x in leaves),)))
+    fresh = normal(key, (sum(x.size for x in leaves),))
+    drawn: Array = jax.lax.optimization_barrier(fresh)  # type: ignore[no-untyped-call]
     noisy, start = [], 0
     for leaf in leaves:
         part = jax.lax.slice(drawn, (start,), (start + leaf.size,)).reshape(leaf.shape)
