@@ -51,6 +51,7 @@ _MECHANISMS = {
     "threshold_gaussian": "discrete Gaussian over a threshold",
     "exponential": "exponential mechanism",
     "laplace": "discrete Laplace",
+    "sampled_gaussian": "Gaussian on Poisson samples",
     "non_private": "none",
 }
 
