@@ -36,12 +36,11 @@ from siloweave.models.conditional import (
     row_table,
 )
 from siloweave.models.critic import Critic, critic_losses, packed
-from siloweave.models.draws import GAN, draw
+from siloweave.models.draws import GAN, draw, settle
 from siloweave.models.generator import (
     Heads,
     PlainGenerator,
     ResidualGenerator,
-    Running,
 )
 from siloweave.models.layout import Layout
 from siloweave.models.nets import averaged
@@ -52,7 +51,6 @@ __all__ = ["GANSettings", "ads_gan_settings", "fit_gan"]
 
 Array = jax.Array
 Matrix = NDArray[np.float32]
-_SETTLING = 10_000
 Generator = ResidualGenerator | PlainGenerator
 
 
@@ -383,7 +381,7 @@ def fit_gan(
     settings = settings or GANSettings()
     layout = Layout(tuple(blocks))
     X = layout.check(X)
-    _check_numbers(X, layout)
+    check_numbers(X, layout)
     heads = Heads(
         layout.blocks, conditional_columns(layout, labels) if settings.conditional else ()
     )
@@ -403,22 +401,8 @@ def fit_gan(
         progress=progress,
         store=store,
     )
-    running = settle(step, state.average, table.conditions, c)
+    running = settle(settings, heads, state.average, table.conditions, c)
     return GAN(settings, heads, table.conditions, state.average, running)
-
-
-def settle(step: Step, generator: Generator, conditions: Conditions, key: Array) -> Running:
-    """Batch statistics of a generator for rows drawn one by one, from 10,000 rows of its own.
-
-    Conditions follow the law of training. No real row is read, and it works for a generator whose
-    weights are a mean of several.
-    """
-    a, b = jax.random.split(key)
-    asked = jnp.zeros((_SETTLING, 0))
-    if conditions.width:
-        places = draw_conditions(conditions.law("log"), jax.random.uniform(a, (_SETTLING,)))
-        asked = jax.nn.one_hot(places, conditions.width)
-    return draw(step.settings, step.heads, generator, asked, b)[2]
 
 
 def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:
@@ -429,7 +413,12 @@ def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(b.column for b in layout.choices if b.column not in numbers))
 
 
-def _check_numbers(X: Matrix, layout: Layout) -> None:
+def check_numbers(X: Matrix, layout: Layout) -> None:
+    """Refuse numbers beyond 1, which tanh cannot make.
+
+    Raises:
+        InputError: Naming the column.
+    """
     for block in layout.blocks:
         if block.kind == "number" and (most := float(np.abs(X[:, block.start]).max())) > 1.0:
             raise InputError(

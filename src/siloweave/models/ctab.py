@@ -1,0 +1,391 @@
+"""CTAB-GAN: rows as small square images, and a convolutional GAN of them.
+
+Zhao, Kunar, Birke & Chen, CTAB-GAN: Effective Table Data Synthesizing, ACML 2021; the layers are
+DCGAN's (Radford, Metz & Chintala 2016). A row and its condition are padded with zeros to a square;
+conditions cover the modes of numeric columns too. To the logarithmic GAN loss come the condition's
+cross-entropy, the distance between mean and spread of the critic's last features (information
+loss, L1), and, where a label column is named, a classifier's disagreement with generated labels.
+
+One departure: the classifier's loss is added to the generator's other losses and takes part in
+the same step, where the authors' code takes a step of its own for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from siloweave.errors import InputError
+from siloweave.models.conditional import row_table
+from siloweave.models.draws import GAN, draw, normal, settle
+from siloweave.models.gan import Batch, Matching, check_numbers
+from siloweave.models.generator import Heads, Running
+from siloweave.models.layout import Layout
+from siloweave.models.nets import MLP
+from siloweave.models.train import Progress, train
+from siloweave.tables.features import Block
+
+__all__ = ["CTABSettings", "ConvCritic", "ConvGenerator", "fit_ctab", "side_of"]
+
+Array = jax.Array
+Matrix = NDArray[np.float32]
+SIDES = (4, 8, 16, 24, 32)
+_LAYERS = 4
+_LEAST = 1e-4  # added inside logarithms
+
+
+def side_of(width: int) -> int:
+    """Side of the smallest square that holds a row.
+
+    Raises:
+        InputError: A row is longer than 32 x 32.
+
+    Example:
+        >>> side_of(16), side_of(17)
+        (4, 8)
+    """
+    for side in SIDES:
+        if side * side >= width:
+            return side
+    raise InputError(
+        f"a row and its condition take {width} entries, above 32 x 32 = 1,024: CTAB-GAN cannot "
+        "hold it; group categories, or use another GAN"
+    )
+
+
+@dataclass(frozen=True)
+class CTABSettings:
+    """How a CTAB-GAN is made and trained; the defaults are the authors'.
+
+    Attributes:
+        noise: Random inputs of the generator.
+        channels: Of the critic's first convolution; doubled from layer to layer.
+        temperature: Of the Gumbel-softmax.
+        rate: Of Adam.
+        betas: Of Adam.
+        epsilon: Of Adam.
+        decay: Times a parameter, added to its gradient.
+        batch: Rows in a step.
+        epochs: Passes over the rows.
+
+    Raises:
+        InputError: A value is out of bounds.
+    """
+
+    noise: int = 100
+    channels: int = 64
+    temperature: float = 0.2
+    rate: float = 2e-4
+    betas: tuple[float, float] = (0.5, 0.9)
+    epsilon: float = 1e-3
+    decay: float = 1e-5
+    batch: int = 500
+    epochs: int = 150
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", tuple(self.betas))  # JSON knows lists only
+        for name, low in (("noise", 1), ("channels", 1), ("batch", 2), ("epochs", 0)):
+            if getattr(self, name) < low:
+                raise InputError(f"{name}={getattr(self, name)!r} must be {low} or more")
+        for name in ("temperature", "rate", "epsilon"):
+            if not 0.0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
+
+    def steps(self, rows: int) -> int:
+        """How many updates a fit to so many rows takes."""
+        return self.epochs * max(rows // self.batch, 1)
+
+    def network(self, heads: Heads, key: Array) -> ConvGenerator:
+        """A fresh generator."""
+        fan_in = self.noise + heads.condition_width
+        return ConvGenerator(fan_in, heads.width, self.channels, key=key)
+
+
+class _Norm(eqx.Module):
+    """Batch normalisation over rows and places: a scale and a shift per channel."""
+
+    scale: Array
+    shift: Array
+
+    def __init__(self, channels: int, key: Array) -> None:
+        self.scale = 1.0 + 0.02 * normal(key, (channels,))
+        self.shift = jnp.zeros(channels)
+
+    def __call__(
+        self, x: Array, known: tuple[Array, Array] | None = None
+    ) -> tuple[Array, tuple[Array, Array]]:
+        mean, var = (x.mean((0, 1, 2)), x.var((0, 1, 2))) if known is None else known
+        scale = self.scale * jax.lax.rsqrt(var + 1e-5)
+        return (x - mean) * scale + self.shift, (mean, var)
+
+
+def _stages(side: int, channels: int) -> list[tuple[int, int]]:
+    """(channels, side) from the image inwards."""
+    stages = [(1, side), (channels, side // 2)]
+    while stages[-1][1] > 3 and len(stages) < _LAYERS:
+        stages.append((stages[-1][0] * 2, stages[-1][1] // 2))
+    return stages
+
+
+def _kernel(size: int, fan_in: int, fan_out: int, key: Array) -> Array:
+    return 0.02 * normal(key, (size, size, fan_in, fan_out))
+
+
+_DIMENSIONS = ("NHWC", "HWIO", "NHWC")
+
+
+class ConvCritic(eqx.Module):
+    """Halves an image until one number is left.
+
+    Example:
+        >>> critic = ConvCritic(20, 4, key=jax.random.key(0))
+        >>> chance, features = critic(jnp.ones((3, 20)))
+        >>> chance.shape, features.shape
+        ((3,), (3, 32))
+    """
+
+    kernels: tuple[Array, ...]
+    norms: tuple[_Norm, ...]
+    side: int = eqx.field(static=True)
+
+    def __init__(self, width: int, channels: int, *, key: Array) -> None:
+        self.side = side_of(width)
+        stages = _stages(self.side, channels)
+        keys = jax.random.split(key, 2 * len(stages))
+        sizes = [4] * (len(stages) - 1) + [stages[-1][1]]
+        outs = [c for c, _ in stages[1:]] + [1]
+        self.kernels = tuple(
+            _kernel(size, a, b, k)
+            for size, (a, _), b, k in zip(sizes, stages, outs, keys, strict=False)
+        )
+        self.norms = tuple(
+            _Norm(c, k) for (c, _), k in zip(stages[1:], keys[len(stages) :], strict=False)
+        )
+
+    def __call__(self, rows: Array) -> tuple[Array, Array]:
+        """Chance that each row is real, (n,), and the last features, (n, places x channels)."""
+        full = jnp.pad(rows, ((0, 0), (0, self.side**2 - rows.shape[1])))
+        x = full.reshape(-1, self.side, self.side, 1)
+        for kernel, norm in zip(self.kernels[:-1], self.norms, strict=True):
+            x = jax.lax.conv_general_dilated(
+                x, kernel, (2, 2), [(1, 1), (1, 1)], dimension_numbers=_DIMENSIONS
+            )
+            x = jax.nn.leaky_relu(norm(x)[0], 0.2)
+        features = x.reshape(x.shape[0], -1)
+        last = self.kernels[-1].reshape(-1)
+        return jax.nn.sigmoid(features @ last), features
+
+
+class ConvGenerator(eqx.Module):
+    """Doubles an image from one place until a row fits into it.
+
+    Example:
+        >>> net = ConvGenerator(6, 20, 4, key=jax.random.key(0))
+        >>> raw, running = net(jnp.ones((3, 6)))
+        >>> raw.shape, len(running)
+        ((3, 20), 2)
+    """
+
+    kernels: tuple[Array, ...]
+    norms: tuple[_Norm, ...]
+    start_side: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    def __init__(self, fan_in: int, width: int, channels: int, *, key: Array) -> None:
+        stages = _stages(side_of(width), channels)[::-1]
+        keys = jax.random.split(key, 2 * len(stages))
+        first, self.start_side = stages[0]
+        self.width = width
+        self.kernels = (
+            0.02 * normal(keys[0], (fan_in, self.start_side**2 * first)),
+            *(
+                _kernel(4, a, b, k)
+                for (a, _), (b, _), k in zip(stages[:-1], stages[1:], keys[1:], strict=False)
+            ),
+        )
+        self.norms = tuple(
+            _Norm(c, k) for (c, _), k in zip(stages[:-1], keys[len(stages) :], strict=False)
+        )
+
+    def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
+        """Map noise and condition, (n, fan_in), to (n, width); statistics as in CTGAN."""
+        used, n = [], x.shape[0]
+        x = (x @ self.kernels[0]).reshape(n, self.start_side, self.start_side, -1)
+        for i, norm in enumerate(self.norms):
+            x, seen = norm(x, None if running is None else running[i])
+            used.append(seen)
+            x = jax.lax.conv_transpose(
+                jax.nn.relu(x), self.kernels[i + 1], (2, 2), "SAME", dimension_numbers=_DIMENSIONS
+            )
+        return x.reshape(n, -1)[:, : self.width], tuple(used)
+
+    def start(self) -> Running:
+        """Statistics before the first step."""
+        return tuple((jnp.zeros_like(m.shift), jnp.ones_like(m.scale)) for m in self.norms)
+
+
+class _State(NamedTuple):
+    generator: ConvGenerator
+    critic: ConvCritic
+    classifier: MLP | None
+    moments: tuple[optax.OptState, optax.OptState, optax.OptState]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One critic step, one classifier step, one generator step.
+
+    Attributes:
+        settings: Of the GAN.
+        heads: Outputs of the generator.
+        label: Where the label's categories lie in a row, (start, size); None without a label.
+    """
+
+    settings: CTABSettings
+    heads: Heads
+    label: tuple[int, int] | None
+
+    def _adam(self) -> optax.GradientTransformation:
+        s = self.settings
+        return optax.chain(
+            optax.add_decayed_weights(s.decay),
+            optax.adam(s.rate, b1=s.betas[0], b2=s.betas[1], eps=s.epsilon),
+        )
+
+    def start(self, key: Array) -> _State:
+        a, b, c = jax.random.split(key, 3)
+        s, heads = self.settings, self.heads
+        critic = ConvCritic(heads.width + heads.condition_width, s.channels, key=b)
+        classifier = None
+        if self.label is not None:
+            size = self.label[1]
+            hidden = (256, 256, 256, 256)
+            width = heads.width - size
+            classifier = MLP(width, hidden, size, key=c, act="leaky_relu", dropout=0.5)
+        generator, init = s.network(heads, a), self._adam().init
+        nothing = optax.EmptyState()
+        moments = (init(generator), init(critic), init(classifier) if classifier else nothing)
+        return _State(generator, critic, classifier, moments)
+
+    def __call__(self, state: _State, batch: Batch, key: Array) -> tuple[_State, Array]:
+        a, b, c, d = jax.random.split(key, 4)
+        fake = draw(self.settings, self.heads, state.generator, batch.asked, a)[0]
+        loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake)
+        critic, second = self._stepped(state.critic, slope, state.moments[1])
+        classifier, third = state.classifier, state.moments[2]
+        if classifier is not None:
+            slope = eqx.filter_grad(self.disagreement)(classifier, batch.real, c)
+            classifier, third = self._stepped(classifier, slope, third)
+        slope = eqx.filter_grad(self.generator_loss)(
+            state.generator, critic, state.classifier, batch, b, d
+        )
+        generator, first = self._stepped(state.generator, slope, state.moments[0])
+        return _State(generator, critic, classifier, (first, second, third)), loss
+
+    def _stepped(self, net: Any, slope: Any, moments: Any) -> tuple[Any, Any]:
+        change, moments = self._adam().update(slope, moments, net)
+        return eqx.apply_updates(net, change), moments
+
+    def critic_loss(self, critic: ConvCritic, batch: Batch, fake: Array) -> Array:
+        """Binary cross-entropy of real and generated rows."""
+        real, _ = critic(jnp.concatenate([batch.real, batch.met], axis=1))
+        made, _ = critic(jnp.concatenate([fake, batch.asked], axis=1))
+        return -jnp.log(real + _LEAST).mean() - jnp.log(1.0 - made + _LEAST).mean()
+
+    def disagreement(self, classifier: MLP, rows: Array, key: Array) -> Array:
+        """Cross-entropy of the classifier with the label in the rows."""
+        assert self.label is not None
+        start, size = self.label
+        rest = jnp.concatenate([rows[:, :start], rows[:, start + size :]], axis=1)
+        logs = jax.nn.log_softmax(classifier(rest, key=key), axis=1)
+        return -(logs * rows[:, start : start + size]).sum(1).mean()
+
+    def generator_loss(
+        self, generator: ConvGenerator, critic: ConvCritic, classifier: MLP | None, batch: Batch,
+        drawing: Array, dropping: Array,
+    ) -> Array:  # fmt: skip
+        """Adversarial, condition, information and classifier loss."""
+        fake, raw, _ = draw(self.settings, self.heads, generator, batch.again, drawing)
+        chance, ours = critic(jnp.concatenate([fake, batch.again], axis=1))
+        _, theirs = critic(jnp.concatenate([batch.real, batch.met], axis=1))
+        loss = -jnp.log(chance + _LEAST).mean() + information(theirs, ours)
+        if self.heads.condition_width:
+            loss += self.heads.cross_entropy(raw, batch.again).mean()
+        if classifier is not None:
+            loss += self.disagreement(classifier, fake, dropping)
+        return loss
+
+
+def information(real: Array, fake: Array) -> Array:
+    """L1 distance of the means plus that of the standard deviations of two sets of features.
+
+    Example:
+        >>> float(information(jnp.zeros((2, 3)), jnp.ones((2, 3))))
+        3.0
+    """
+
+    def spread(x: Array) -> Array:
+        # The root has no slope at 0, where a feature is the same in all rows.
+        return jnp.sqrt(x.var(0) + 1e-12)
+
+    return jnp.abs(real.mean(0) - fake.mean(0)).sum() + jnp.abs(spread(real) - spread(fake)).sum()
+
+
+def fit_ctab(
+    X: Matrix,
+    blocks: Sequence[Block],
+    settings: CTABSettings | None = None,
+    *,
+    key: Array,
+    labels: str | None = None,
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
+) -> GAN:
+    """Train a CTAB-GAN on feature vectors.
+
+    Args:
+        X: (rows, width), finite, numbers within -1 and 1 (``numeric="modes"`` gives such).
+        blocks: What its columns are.
+        settings: The authors' if None.
+        key: A jax key, for everything random.
+        labels: A column for the classifier's loss; None for none.
+        progress: Told how far training is.
+        store: Folder for checkpoints; a call that finds one goes on from it.
+
+    Raises:
+        InputError: `X` does not fit, or is too wide for 32 x 32 with its conditions.
+        TrainingError: Training diverged.
+    """
+    settings, layout = settings or CTABSettings(), Layout(tuple(blocks))
+    X = layout.check(X)
+    check_numbers(X, layout)
+    heads = Heads(layout.blocks, tuple(dict.fromkeys(b.column for b in layout.choices)))
+    label = None
+    if labels is not None:
+        block = layout.choice_of(labels)
+        label = (int(np.flatnonzero(heads.order == block.start)[0]), block.size)
+    sizes = [b.size for b in heads.conditional.choices]
+    table = row_table(heads.conditional.split(X)[1].astype(np.int64), sizes)
+    a, b, c = jax.random.split(key, 3)
+    step = _Step(settings, heads, label)
+    fitted = partial(train, steps=settings.steps(len(X)), batch=settings.batch, key=b)
+    state = fitted(
+        step.start(a),
+        step,
+        (np.ascontiguousarray(X[:, heads.order]), table.order),
+        sampler=Matching(table.conditions, settings.batch),
+        progress=progress,
+        store=store,
+    )
+    running = settle(settings, heads, state.generator, table.conditions, c)
+    return GAN(settings, heads, table.conditions, state.generator, running)

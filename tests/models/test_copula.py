@@ -1,0 +1,292 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from siloweave.errors import DataError, InputError
+from siloweave.models.copula import (
+    CopulaSettings,
+    GaussianCopula,
+    NormalScores,
+    positive_definite,
+)
+from siloweave.models.margins import FAMILIES, Categories, Margin, from_normal, to_normal
+from siloweave.tables.features import Block
+from siloweave.tables.keys import generator
+
+LAWS = {
+    "beta": stats.beta(2.0, 5.0, 10.0, 3.0),
+    "norm": stats.norm(3.0, 2.0),
+    "truncnorm": stats.truncnorm(-1.0, 2.0),
+    "uniform": stats.uniform(1.0, 4.0),
+    "gamma": stats.gamma(2.0, 5.0),
+    "kde": stats.norm(-40.0, 0.1),
+}
+PAIR = (Block("x", 0, 1, "number"), Block("y", 1, 1, "number"))
+MIXED = (Block("x", 0, 1, "number"), Block("c", 1, 3, "choice"), Block("d", 4, 2, "choice"))
+
+
+def drawn(law, n=4000, seed=3):
+    return law.ppf(generator(seed).random(n))
+
+
+def pair(r, n=20_000):
+    z = stats.norm.ppf(generator(1).random((n, 2)))
+    return np.stack([z[:, 0], r * z[:, 0] + np.sqrt(1 - r * r) * z[:, 1]], axis=1)
+
+
+def one_hot(codes, size):
+    return np.eye(size, dtype=np.float32)[codes]
+
+
+def mixed(n=6000):
+    z = pair(0.8, n)
+    c = np.digitize(z[:, 1], [-0.5, 0.8])
+    d = (generator(8).random(n) < np.where(c == 2, 0.9, 0.2)).astype(int)
+    return np.concatenate([z[:, :1], one_hot(c, 3), one_hot(d, 2)], axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_fits_its_own_law(family):
+    x = drawn(LAWS[family])
+    law = Margin.fit(x, family)
+    assert stats.kstest(law.cdf(x), "uniform").statistic < 0.035
+
+
+@pytest.mark.parametrize("family", ["norm", "uniform", "gamma"])
+def test_a_wrong_family_is_seen_to_be_wrong(family):
+    x = drawn(stats.beta(0.3, 0.3))
+    assert stats.kstest(Margin.fit(x, family).cdf(x), "uniform").statistic > 0.05
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("law", ["beta", "truncnorm", "uniform"])
+def test_values_come_back_from_their_normal_scores(family, law):
+    x = drawn(LAWS[law])
+    margin = Margin.fit(x, family)
+    gap = np.abs(from_normal(margin, to_normal(margin, x)) - x)
+    inside = np.abs(to_normal(margin, x)) < 5.0  # beyond, probabilities are cut off
+    assert inside.mean() > 0.99
+    assert gap[inside].max() < 1e-4
+    assert np.isfinite(to_normal(margin, np.array([-1e30, 1e30]))).all()
+
+
+@pytest.mark.parametrize("skewed", [1.0, -1.0])
+def test_a_truncated_normal_law_far_in_one_tail_stays_exact(skewed):
+    x = skewed * drawn(stats.expon())
+    law = Margin.fit(x, "truncnorm")
+    u = np.linspace(0.01, 0.99, 50)
+    np.testing.assert_allclose(law.cdf(law.ppf(u)), u, atol=1e-9)
+    assert (np.diff(law.ppf(u)) > 0).all()
+
+
+def test_the_beta_law_has_the_shapes_of_greatest_likelihood():
+    x = drawn(stats.beta(2.0, 5.0))
+    a, b, low, high = Margin.fit(x, "beta").parameters
+    x = np.quantile(x, (np.arange(2000) + 0.5) / 2000)
+    best = stats.beta.fit(x, floc=low, fscale=high - low)[:2]
+    np.testing.assert_allclose((a, b), best, rtol=1e-3)
+
+
+def test_a_spike_at_the_edge_is_fitted_without_nan():
+    x = np.concatenate([np.zeros(9000), drawn(stats.expon(), 1000) * 1e4])
+    for family in FAMILIES:
+        law = Margin.fit(x, family)
+        assert np.isfinite(from_normal(law, to_normal(law, x))).all()
+
+
+def test_a_constant_column_comes_back_constant():
+    law = Margin.fit(np.full(5, 7.5), "beta")
+    assert law.family == "constant"
+    assert set(from_normal(law, np.array([-3.0, 0.0, 3.0]))) == {7.5}
+
+
+@pytest.mark.parametrize("values", [[], [1.0, np.nan], [np.inf, 1.0]])
+def test_a_law_needs_finite_values(values):
+    with pytest.raises(InputError, match="finite"):
+        Margin.fit(np.array(values))
+
+
+def test_categories_are_pieces_as_wide_as_their_frequency():
+    law = Categories.fit(np.array([2] * 6 + [0] * 3 + [3]), 4)
+    assert law.order[:3].tolist() == [2, 0, 3]
+    np.testing.assert_allclose(law.edges, [0, 0.6, 0.9, 1, 1])
+    u = generator(0).random(50_000)
+    np.testing.assert_allclose(
+        np.bincount(law.codes(u), minlength=4) / 50_000, law.shares, atol=0.01
+    )
+    assert law.codes(np.array([1.0 - 1e-16, 1.0])).tolist() == [3, 3]
+
+
+def test_the_score_of_a_category_is_the_normal_mean_of_its_piece():
+    law = Categories.fit(np.array([0] * 7 + [1] * 2 + [2]), 3)
+    low, high = law.bounds(np.arange(3))
+    z = stats.norm.ppf(
+        np.clip(low[:, None] + (high - low)[:, None] * np.linspace(0, 1, 40_001), 1e-9, 1 - 1e-9)
+    )
+    np.testing.assert_allclose(law.scores, z.mean(axis=1), atol=2e-3)
+
+
+@pytest.mark.parametrize("r", [-0.9, 0.0, 0.6])
+@pytest.mark.parametrize("family", ["norm", "beta", "kde"])
+def test_a_known_correlation_and_known_marginals_are_reproduced(r, family):
+    X = pair(r).astype(np.float32)
+    copula = GaussianCopula.fit(X, PAIR, CopulaSettings(family=family), key=0)
+    drawn = copula.sample(20_000, key=5)
+    assert copula.correlation[0, 1] == pytest.approx(r, abs=0.03)
+    assert np.corrcoef(drawn.T)[0, 1] == pytest.approx(r, abs=0.04)
+    for i in range(2):
+        assert stats.ks_2samp(drawn[:, i], X[:, i]).statistic < 0.025
+
+
+def test_equal_binary_columns_stay_equal_by_mean_scores_and_not_by_uniform_ones():
+    codes = (generator(0).random(4000) < 0.5).astype(int)
+    X = np.concatenate([one_hot(codes, 2), one_hot(codes, 2)], axis=1)
+    blocks = (Block("a", 0, 2, "choice"), Block("b", 2, 2, "choice"))
+    same = {}
+    for scores in ("mean", "uniform"):
+        copula = GaussianCopula.fit(X, blocks, CopulaSettings(scores=scores), key=0)
+        drawn = copula.sample(4000, key=1)
+        same[scores] = (drawn[:, 0] == drawn[:, 2]).mean()
+    assert same["mean"] > 0.99
+    assert 0.65 < same["uniform"] < 0.75
+
+
+def test_the_number_of_a_spiked_column_is_fitted_where_it_is_in_use():
+    n = 10_000
+    value = drawn(stats.norm(5.0, 1.0), n)
+    spiked = generator(4).random(n) < 0.7
+    other = value + stats.norm.ppf(generator(5).random(n))
+    X = np.concatenate(
+        [np.where(spiked, 0, value)[:, None], one_hot(spiked.astype(int), 2), other[:, None]], 1
+    )
+    blocks = (Block("x", 0, 1, "number"), Block("x", 1, 2, "choice"), Block("y", 3, 1, "number"))
+    copula = GaussianCopula.fit(X, blocks, CopulaSettings(family="norm"), key=0)
+    np.testing.assert_allclose(copula.margins[0].parameters, [5.0, 1.0], atol=0.05)
+    assert copula.correlation[0, 2] == pytest.approx(0.5**0.5, abs=0.03)
+
+
+def test_given_a_number_the_others_follow_the_conditional_normal():
+    copula = GaussianCopula.fit(pair(0.8), PAIR, CopulaSettings(family="norm"), key=0)
+    given = np.full((20_000, 2), np.nan, np.float32)
+    given[:, 0] = 1.5
+    drawn = copula.sample(20_000, key=3, given=given)
+    assert set(drawn[:, 0]) == {np.float32(1.5)}
+    assert drawn[:, 1].mean() == pytest.approx(1.2, abs=0.03)
+    assert drawn[:, 1].std() == pytest.approx(0.6, abs=0.02)
+
+
+def test_given_categories_the_rows_are_those_that_rejection_would_leave():
+    copula = GaussianCopula.fit(mixed(), MIXED, key=0)
+    free = copula.sample(120_000, key=1)
+    kept = free[(free[:, 3] == 1) & (free[:, 5] == 1)]
+    given = np.full((8_000, 6), np.nan, np.float32)
+    given[:, 1:] = [0, 0, 1, 0, 1]
+    drawn = copula.sample(8_000, key=2, given=given)
+    assert (drawn[:, 1:] == given[:, 1:]).all()
+    assert stats.ks_2samp(drawn[:, 0], kept[:, 0]).statistic < 0.03
+    assert abs(drawn[:, 0].mean() - free[:, 0].mean()) > 0.3
+
+
+def test_rows_may_be_given_different_columns():
+    copula = GaussianCopula.fit(mixed(), MIXED, key=0)
+    given = np.full((3, 6), np.nan, np.float32)
+    given[0, 0], given[1, 4:] = 0.25, [0, 1]
+    drawn = copula.sample(3, key=2, given=given)
+    assert drawn[0, 0] == np.float32(0.25)
+    assert drawn[1, 5] == 1.0
+    assert (drawn[:, 1:4].sum(1) == 1).all()
+
+
+def test_what_no_real_row_had_cannot_be_asked_for():
+    X = mixed()
+    X[:, 1:4] = [1, 0, 0]
+    copula = GaussianCopula.fit(X, MIXED, key=0)
+    given = np.full((1, 6), np.nan, np.float32)
+    given[0, 1:4] = [0, 1, 0]
+    with pytest.raises(InputError, match="'c'"):
+        copula.sample(1, key=0, given=given)
+    with pytest.raises(InputError, match="shape"):
+        copula.sample(2, key=0, given=given)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_few_rows_constant_columns_and_one_category_are_no_trouble(n):
+    X = np.tile(np.array([[3.0, 1.0, 1.0, 0.0]], np.float32), (n, 1))
+    blocks = (Block("x", 0, 1, "number"), Block("c", 1, 1, "choice"), Block("d", 2, 2, "choice"))
+    copula = GaussianCopula.fit(X, blocks, key=0)
+    np.testing.assert_array_equal(copula.sample(7, key=1), np.tile(X[:1], (7, 1)))
+    assert copula.sample(0, key=1).shape == (0, 4)
+
+
+def test_one_column_is_enough():
+    X = pair(0.0)[:, :1]
+    drawn = GaussianCopula.fit(X, PAIR[:1], key=0).sample(5000, key=1)
+    assert stats.ks_2samp(drawn[:, 0], X[:, 0]).statistic < 0.03
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_no_number_is_refused_with_its_place(bad):
+    X = pair(0.1)[:9]
+    X[4, 1] = bad
+    with pytest.raises(InputError, match="'y', row 4"):
+        GaussianCopula.fit(X, PAIR, key=0)
+
+
+def test_a_matrix_that_does_not_fit_its_blocks_is_refused():
+    with pytest.raises(InputError, match="shape"):
+        GaussianCopula.fit(np.zeros((3, 5)), PAIR, key=0)
+    with pytest.raises(InputError, match="no rows"):
+        GaussianCopula.fit(np.zeros((0, 2)), PAIR, key=0)
+    with pytest.raises(InputError, match="n=-1"):
+        GaussianCopula.fit(pair(0.1)[:9], PAIR, key=0).sample(-1, key=0)
+
+
+def test_settings_are_checked_and_families_can_differ_by_column():
+    with pytest.raises(InputError, match="cauchy"):
+        CopulaSettings(family="cauchy")
+    with pytest.raises(InputError, match="scores"):
+        CopulaSettings(scores="median")
+    settings = CopulaSettings(families={"y": "uniform"})
+    copula = GaussianCopula.fit(pair(0.1), PAIR, settings, key=0)
+    assert [law.family for law in copula.margins] == ["beta", "uniform"]
+
+
+def test_a_copula_comes_back_from_its_file_and_draws_the_same(tmp_path):
+    copula = GaussianCopula.fit(mixed(), MIXED, key=0)
+    copula.save(tmp_path / "copula")
+    again = GaussianCopula.load(tmp_path / "copula")
+    np.testing.assert_array_equal(again.sample(99, key=4), copula.sample(99, key=4))
+    data = (tmp_path / "copula").read_bytes()
+    (tmp_path / "copula").write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match="copula"):
+        GaussianCopula.load(tmp_path / "copula")
+
+
+def test_keys_reproduce_and_differ():
+    copula = GaussianCopula.fit(mixed(), MIXED, CopulaSettings(scores="uniform"), key=6)
+    twin = GaussianCopula.fit(mixed(), MIXED, CopulaSettings(scores="uniform"), key=6)
+    np.testing.assert_array_equal(copula.correlation, twin.correlation)
+    np.testing.assert_array_equal(copula.sample(20, key=1), twin.sample(20, key=1))
+    assert (copula.sample(20, key=1) != copula.sample(20, key=2)).any()
+
+
+def test_an_impossible_correlation_is_made_positive_definite():
+    R = np.array([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]])
+    fixed = positive_definite(R)
+    assert np.linalg.eigvalsh(R)[0] < -0.5
+    assert np.linalg.eigvalsh(fixed)[0] > 0
+    np.testing.assert_array_equal(fixed.diagonal(), 1.0)
+    good = np.array([[1.0, 0.3], [0.3, 1.0]])
+    np.testing.assert_allclose(positive_definite(good), good)
+
+
+def test_normal_scores_map_numbers_only_and_back():
+    X = mixed()
+    X[:, 0] = np.exp(X[:, 0])
+    transform = NormalScores.fit(X, MIXED, "gamma")
+    Z = transform.encode(X)
+    np.testing.assert_array_equal(Z[:, 1:], X[:, 1:])
+    assert stats.kstest(NormalScores.fit(X, MIXED, "kde").encode(X)[:, 0], "norm").statistic < 0.1
+    inside = np.abs(Z[:, 0]) < 5.0
+    assert inside.mean() > 0.99
+    np.testing.assert_allclose(transform.decode(Z)[inside], X[inside], rtol=1e-4, atol=1e-4)

@@ -1,0 +1,82 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from siloweave.errors import InputError
+from siloweave.models.ctab import (
+    ConvCritic,
+    ConvGenerator,
+    CTABSettings,
+    fit_ctab,
+    information,
+    side_of,
+)
+from siloweave.models.draws import GAN
+from siloweave.tables.keys import generator
+from tests.models.test_gan import BLOCKS, one_hot, table
+
+KEY = jax.random.key(5)
+SMALL = CTABSettings(noise=8, channels=8, batch=64, epochs=300, rate=2e-3)
+
+
+@pytest.mark.parametrize(("width", "side"), [(16, 4), (17, 8), (576, 24)])
+def test_a_row_is_padded_to_the_smallest_square(width, side):
+    assert side_of(width) == side
+    net = ConvGenerator(5, width, 2, key=KEY)
+    raw, running = eqx.filter_jit(net)(jnp.ones((3, 5)))
+    assert raw.shape == (3, width)
+    assert [m.shape for m, _ in running] == [n.scale.shape for n in net.norms]
+    chance, features = eqx.filter_jit(ConvCritic(width, 2, key=KEY))(raw)
+    assert chance.shape == (3,)
+    assert features.shape[0] == 3
+
+
+def test_a_row_that_is_too_wide_is_refused():
+    assert [side_of(n) for n in (1, 257, 577, 1024)] == [4, 24, 32, 32]
+    with pytest.raises(InputError, match="1025"):
+        side_of(1025)
+
+
+def test_the_padding_says_nothing():
+    critic, rows = ConvCritic(20, 4, key=KEY), generator(1).random((6, 20)).astype(np.float32)
+    padded = np.concatenate([rows, np.zeros((6, 44), np.float32)], axis=1)
+    score = eqx.filter_jit(critic)
+    np.testing.assert_allclose(score(rows)[0], score(padded)[0], rtol=1e-5)
+
+
+def test_the_information_loss_is_zero_for_equal_features_only():
+    x = generator(1).random((50, 4)).astype(np.float32)
+    assert float(information(x, x[::-1])) == pytest.approx(0.0, abs=1e-5)
+    y = 2 * x + 1
+    want = np.abs(x.mean(0) - y.mean(0)).sum() + np.abs(x.std(0) - y.std(0)).sum()
+    assert float(information(x, y)) == pytest.approx(want, rel=1e-4)
+    slope = jax.grad(information, argnums=1)(jnp.ones((4, 2)), jnp.ones((4, 2)))
+    assert np.isfinite(slope).all()
+
+
+def test_a_convolutional_gan_learns_draws_and_comes_back(tmp_path):
+    gan = fit_ctab(table(), BLOCKS, SMALL, key=KEY, labels="flag")
+    X = gan.sample(2_000, key=KEY)
+    assert one_hot(X)
+    assert X[:, 10].mean() == pytest.approx(table()[:, 10].mean(), abs=0.1)
+    balanced = gan.sample(100, key=KEY, balanced="flag")
+    assert balanced[:, 9:].sum(0).tolist() == [50, 50]
+    sides = [np.sign(balanced[balanced[:, 9 + flag] == 1, 0]).mean() for flag in (0, 1)]
+    assert sides[0] < sides[1] - 0.5
+    gan.save(tmp_path / "gan")
+    again = GAN.load(tmp_path / "gan")
+    np.testing.assert_array_equal(again.sample(9, key=KEY), gan.sample(9, key=KEY))
+
+
+def test_bad_settings_and_rows_are_refused():
+    for field, value in (("noise", 0), ("batch", 1), ("rate", 0.0), ("epsilon", np.inf)):
+        with pytest.raises(InputError, match=field):
+            CTABSettings(**{field: value})
+    X = table()
+    X[2, 8] = np.nan
+    with pytest.raises(InputError, match="'flat', row 2"):
+        fit_ctab(X, BLOCKS, SMALL, key=KEY)
+    with pytest.raises(InputError, match="labels"):
+        fit_ctab(table(), BLOCKS, SMALL, key=KEY, labels="x")

@@ -1,0 +1,183 @@
+"""GANs as wholes: small networks, few steps."""
+
+import jax
+import numpy as np
+import pytest
+
+from siloweave.errors import DataError, InputError
+from siloweave.models.draws import GAN
+from siloweave.models.gan import GANSettings, ads_gan_settings, fit_gan
+from siloweave.tables.features import Block
+from siloweave.tables.keys import generator
+
+KEY = jax.random.key(3)
+SMALL = GANSettings(
+    noise=4, generator=(32,), critic=(32, 32), pac=2, dropout=0.0, batch=200, epochs=1500, rate=2e-3
+)
+BLOCKS = (
+    Block("x", 0, 1, "number"),
+    Block("x", 1, 2, "choice"),
+    Block("class", 3, 4, "choice"),
+    Block("one", 7, 1, "choice"),
+    Block("flat", 8, 1, "number"),
+    Block("flag", 9, 2, "choice"),
+)
+CODES = {"class": slice(3, 7), "flag": slice(9, 11)}
+
+
+def table(n=150):
+    """Fewer rows than a batch; a constant number, one category, a class of one row, one of none."""
+    rng = generator(0)
+    flag = (rng.random(n) < 0.9).astype(int)
+    kind = np.where(rng.random(n) < 0.3, 1, 0)
+    kind[0] = 2
+    X = np.zeros((n, 11), np.float32)
+    X[:, 0] = rng.random(n) * 0.2 + np.where(flag, 0.5, -0.5)
+    X[np.arange(n), 1 + flag] = 1
+    X[np.arange(n), 3 + kind] = 1
+    X[:, 7], X[:, 8] = 1, 0.25
+    X[np.arange(n), 9 + flag] = 1
+    return X
+
+
+@pytest.fixture(scope="module")
+def gan():
+    return fit_gan(table(), BLOCKS, SMALL, key=KEY)
+
+
+def one_hot(X, blocks=BLOCKS):
+    return all(
+        set(np.unique(X[:, b.start : b.start + b.size])) <= {0.0, 1.0}
+        and (X[:, b.start : b.start + b.size].sum(1) == 1).all()
+        for b in blocks
+        if b.kind == "choice"
+    )
+
+
+def test_rows_have_the_shape_of_the_features(gan):
+    X = gan.sample(2_500, key=KEY)
+    assert X.shape == (2_500, 11)
+    assert X.dtype == np.float32
+    assert one_hot(X)
+    assert np.abs(X[:, [0, 8]]).max() <= 1
+    assert gan.sample(0, key=KEY).shape == (0, 11)
+    assert (X[:, 7] == 1).all()
+    assert np.abs(X[:, 8] - 0.25).mean() < 0.2
+
+
+def test_the_law_of_conditions_decides_how_frequent_a_rare_category_is(gan):
+    real, log = (
+        gan.sample(6_000, key=KEY, law=law)[:, CODES["flag"]].mean(0)[0] for law in ("real", "log")
+    )
+    assert real == pytest.approx(table()[:, 9].mean(), abs=0.06)
+    assert log > real + 0.05
+
+
+def test_numbers_follow_the_category_that_is_asked_for(gan):
+    for flag, side in ((0, -1), (1, 1)):
+        given = np.full((300, 11), np.nan, np.float32)
+        given[:, CODES["flag"]] = np.eye(2)[flag]
+        X = gan.sample(300, key=KEY, given=given)
+        assert (X[:, CODES["flag"]] == given[:, CODES["flag"]]).all()
+        assert one_hot(X)
+        assert (np.sign(X[:, 0]) == side).mean() > 0.8
+
+
+def test_rows_may_be_asked_for_different_things(gan):
+    given = np.full((4, 11), np.nan, np.float32)
+    given[0, CODES["class"]] = np.eye(4)[1]
+    given[1, CODES["class"]], given[1, CODES["flag"]] = np.eye(4)[0], np.eye(2)[0]
+    given[2, 1:3] = [0, 1]  # a mode, which is no condition
+    X = gan.sample(4, key=KEY, given=given)
+    known = ~np.isnan(given)
+    np.testing.assert_array_equal(X[known], given[known])
+    assert one_hot(X)
+
+
+def test_balanced_classes_are_equally_frequent_even_one_of_one_row(gan):
+    X = gan.sample(600, key=KEY, balanced="class")
+    assert X[:, CODES["class"]].sum(0).tolist() == [200, 200, 200, 0]
+    assert gan.sample(0, key=KEY, balanced="class").shape == (0, 11)
+
+
+def test_what_cannot_be_drawn_is_refused(gan):
+    given = np.full((1, 11), np.nan, np.float32)
+    given[0, CODES["class"]] = np.eye(4)[3]
+    with pytest.raises(InputError, match="no real row"):
+        gan.sample(1, key=KEY, given=given)
+    with pytest.raises(InputError, match="shape"):
+        gan.sample(2, key=KEY, given=given)
+    given = np.full((1, 11), np.nan, np.float32)
+    given[0, 0] = 0.5
+    with pytest.raises(InputError, match="numbers"):
+        gan.sample(1, key=KEY, given=given)
+    with pytest.raises(InputError, match="'x'"):
+        gan.sample(1, key=KEY, balanced="x")
+    with pytest.raises(InputError, match="n=-1"):
+        gan.sample(-1, key=KEY)
+    with pytest.raises(InputError, match="both"):
+        gan.sample(1, key=KEY, given=given, balanced="class")
+
+
+def test_keys_reproduce_fits_and_draws(gan):
+    twin = fit_gan(table(), BLOCKS, SMALL, key=KEY)
+    np.testing.assert_array_equal(twin.sample(50, key=KEY), gan.sample(50, key=KEY))
+    assert (gan.sample(50, key=jax.random.key(9)) != gan.sample(50, key=KEY)).any()
+
+
+def test_a_gan_comes_back_from_its_file_and_draws_the_same(gan, tmp_path):
+    gan.save(tmp_path / "gan")
+    again = GAN.load(tmp_path / "gan")
+    assert (again.settings, again.heads, again.conditions) == (
+        gan.settings,
+        gan.heads,
+        gan.conditions,
+    )
+    for asked in ({}, {"balanced": "class"}):
+        np.testing.assert_array_equal(
+            again.sample(70, key=KEY, **asked), gan.sample(70, key=KEY, **asked)
+        )
+    data = (tmp_path / "gan").read_bytes()
+    (tmp_path / "gan").write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match="gan"):
+        GAN.load(tmp_path / "gan")
+
+
+def test_ads_gan_learns_without_conditions():
+    settings = ads_gan_settings("nearest", generator=(32,), critic=(32, 32), batch=100, epochs=1000)
+    gan = fit_gan(table(), BLOCKS, settings, key=KEY)
+    X = gan.sample(2_000, key=KEY)
+    assert one_hot(X)
+    assert gan.conditions.width == 0
+    assert X[:, 10].mean() == pytest.approx(table()[:, 10].mean(), abs=0.15)
+    assert X[:, 0].mean() == pytest.approx(table()[:, 0].mean(), abs=0.25)
+
+
+def test_one_column_of_numbers_is_enough():
+    X = (generator(1).random((64, 1)) * 0.2 + 0.6).astype(np.float32)
+    settings = GANSettings(generator=(8,), critic=(8,), pac=2, batch=32, epochs=1)
+    drawn = fit_gan(X, BLOCKS[:1], settings, key=KEY).sample(400, key=KEY)
+    assert drawn.shape == (400, 1)
+    assert 0 < drawn.std() < 1
+
+
+def test_no_steps_leave_a_generator_that_has_learnt_nothing_but_draws():
+    X = table()
+    gan = fit_gan(X, BLOCKS, GANSettings(generator=(8,), epochs=0), key=KEY)
+    assert one_hot(gan.sample(30, key=KEY))
+
+
+def test_what_cannot_be_learnt_from_is_refused():
+    X = table()
+    for bad in (np.nan, np.inf):
+        Y = X.copy()
+        Y[3, 8] = bad
+        with pytest.raises(InputError, match="'flat', row 3"):
+            fit_gan(Y, BLOCKS, SMALL, key=KEY)
+    X[0, 0] = 3.5
+    with pytest.raises(InputError, match="modes"):
+        fit_gan(X, BLOCKS, SMALL, key=KEY)
+    with pytest.raises(InputError, match="no rows"):
+        fit_gan(X[:0], BLOCKS, SMALL, key=KEY)
+    with pytest.raises(InputError, match="labels"):
+        fit_gan(table(), BLOCKS, SMALL, key=KEY, labels="x")
