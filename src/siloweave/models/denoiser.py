@@ -29,8 +29,10 @@ __all__ = [
 ]
 
 PREDICTIONS = ("noise", "clean", "velocity")
+"""What a network may give for numbers: see `target`."""
 
 Groups = tuple[tuple[int, int], ...]
+"""(how many, of which size) of the choices, smallest first."""
 
 
 class Rows(NamedTuple):

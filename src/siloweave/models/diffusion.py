@@ -319,16 +319,9 @@ def fit(
     update = _Descent(settings, diffused.groups, gradient)
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(told))
     state = train(
-        update.start(net),
-        update,
-        rows,
-        steps=settings.steps,
-        batch=min(settings.batch, len(X)),
-        key=key,
-        sampler=sampler,
-        progress=progress,
-        store=store,
-    )
+        update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
+        key=key, sampler=sampler, progress=progress, store=store,
+    )  # fmt: skip
     law = (
         () if label is None else tuple((np.bincount(told, minlength=label.size) / len(X)).tolist())
     )
@@ -337,6 +330,5 @@ def fit(
 
 def _reach(numbers: Matrix, declared: float | None) -> tuple[tuple[float, float], ...]:
     if declared is not None:
-        return ((-declared, declared),) * numbers.shape[1]
-    ranges = [(float(column.min()), float(column.max())) for column in numbers.T]
-    return tuple(ranges)
+        return tuple([(-declared, declared)] * int(numbers.shape[1]))
+    return tuple([(float(column.min()), float(column.max())) for column in numbers.T])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__ = [
     "draw",
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 Array = jax.Array
-_LOG_ZERO = -69.0  # log of 1e-30: a probability of nothing
+_NOTHING = 1e-30  # a probability of nothing
 
 
 def log_kept_or_fresh(log_p: Array, kept: Array, size: int) -> Array:
@@ -45,10 +46,9 @@ def log_kept_or_fresh(log_p: Array, kept: Array, size: int) -> Array:
         >>> jnp.exp(out).round(2).tolist()
         [0.75, 0.25]
     """
-    tiny = 1e-30
     return jnp.logaddexp(
-        log_p + jnp.log(jnp.maximum(kept, tiny)),
-        jnp.log(jnp.maximum(1.0 - kept, tiny)) - jnp.log(float(size)),
+        log_p + jnp.log(jnp.maximum(kept, _NOTHING)),
+        jnp.log(jnp.maximum(1.0 - kept, _NOTHING)) - jnp.log(float(size)),
     )
 
 
@@ -79,12 +79,8 @@ def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Arr
         kept_next: ᾱ_s of the earlier time s, alike; larger than ᾱ_t.
     """
     K = log_x0.shape[-1]
-    a = (kept / kept_next)[..., None]
-    log_seen = _log_one_hot(codes, K)
-    unscaled = log_kept_or_fresh(log_seen, a, K) + log_kept_or_fresh(
-        log_x0, jnp.asarray(kept_next)[..., None], K
-    )
-    return jax.nn.log_softmax(unscaled, axis=-1)
+    start = log_kept_or_fresh(log_x0, jnp.asarray(kept_next)[..., None], K)
+    return jax.nn.log_softmax(_log_reached(codes, kept / kept_next, K) + start, axis=-1)
 
 
 def row_loss(
@@ -104,17 +100,19 @@ def row_loss(
         (batch,) nats, summed over the c choices; never negative but for rounding.
     """
     K = log_x0.shape[-1]
-    truth = posterior(_log_one_hot(clean, K), noisy, kept, kept_next)
-    model = posterior(log_x0, noisy, kept, kept_next)
+    seen = _log_reached(noisy, kept / kept_next, K)
+    truth = jax.nn.log_softmax(seen + _log_reached(clean, kept_next, K), axis=-1)
+    start = log_kept_or_fresh(log_x0, kept_next[..., None], K)
+    model = jax.nn.log_softmax(seen + start, axis=-1)
     divergence = (jnp.exp(truth) * (truth - model)).sum(-1)
     decoding = -jnp.take_along_axis(log_x0, clean[..., None], axis=-1)[..., 0]
     return jnp.where(first, decoding, divergence).sum(-1)
 
 
-def prior_divergence(kept_last: float, size: int) -> Array:
+def prior_divergence(kept_last: float, size: int) -> float:
     """KL(q(x_T | x_0) || uniform) of one choice: a constant of the schedule, nats."""
-    log_p = log_kept_or_fresh(_log_one_hot(jnp.array(0), size), jnp.array(kept_last), size)
-    return jnp.maximum((jnp.exp(log_p) * (log_p + jnp.log(float(size)))).sum(), 0.0)
+    p = kept_last * np.eye(size)[0] + (1.0 - kept_last) / size
+    return float(max(np.sum(p * np.log(np.maximum(p, 1e-30) * size)), 0.0))
 
 
 def draw(uniform: Array, log_p: Array) -> Array:
@@ -132,5 +130,8 @@ def draw(uniform: Array, log_p: Array) -> Array:
     return jnp.sum(u[..., None] >= reached[..., :-1], axis=-1).astype(jnp.int32)
 
 
-def _log_one_hot(codes: Array, size: int) -> Array:
-    return jnp.where(codes[..., None] == jnp.arange(size), 0.0, _LOG_ZERO)
+def _log_reached(codes: Array, kept: Array, size: int) -> Array:
+    """log q(code | other end) for both ends of a chain: only two values for each code."""
+    fresh = jnp.maximum((1.0 - jnp.asarray(kept)) / size, _NOTHING)
+    same, other = (jnp.log(x)[..., None] for x in (kept + fresh, fresh))
+    return jnp.where(codes[..., None] == jnp.arange(size), same, other)

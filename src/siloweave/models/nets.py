@@ -153,7 +153,8 @@ class MLP(eqx.Module):
     def __call__(self, x: Array, tape: Tape | None = None, *, key: Array | None = None) -> Array:
         """Map (batch, fan_in) to (batch, fan_out); `key` switches dropout on."""
         act = activation(self.act)
-        keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
+        count = len(self.layers)
+        keys = [None] * count if key is None or not self.dropout else jax.random.split(key, count)
         for layer, k in zip(self.layers[:-1], keys, strict=False):
             pre = layer(x, tape)
             h = act(normalised(pre) if self.norm else pre)

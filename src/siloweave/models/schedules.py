@@ -25,7 +25,9 @@ __all__ = ["SAMPLERS", "SCHEDULES", "Walk", "kept_variance", "walk"]
 
 Floats = npt.NDArray[np.float64]
 SCHEDULES = ("cosine", "linear")
+"""Names of the noise schedules."""
 SAMPLERS = ("ancestral", "ddim", "solver")
+"""Names of the samplers."""
 _LARGEST_BETA = 0.999
 _SPACING = 1.5  # measured on normal laws of spreads 0.05 to 1: evens out the solver's errors
 _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one

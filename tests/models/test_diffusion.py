@@ -1,0 +1,210 @@
+"""TabDDPM as a whole: what it learns, draws, stores and refuses."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from siloweave.errors import DataError, InputError
+from siloweave.models import diffusion
+from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.tables.features import Block
+from tests.models.toys import BLOCKS, JOINT, joint_of, toy
+
+KEY = jax.random.key(5)
+TINY = DiffusionSettings(hidden=(16,), embed=16, timesteps=20, steps=3, batch=8)
+SMALL = DiffusionSettings(
+    hidden=(64,), embed=32, timesteps=50, steps=800, batch=256, learning_rate=4e-3, decay=0.98
+)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return diffusion.fit(toy(4000), BLOCKS, SMALL, key=KEY)
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    return diffusion.fit(toy(4000), BLOCKS, SMALL, key=KEY, labels="y")
+
+
+def assert_like_the_toy(X, off=0.04):
+    assert joint_of(X) == pytest.approx(JOINT, abs=off)
+    for y, mean, spread in ((0, -2.0, 0.3), (1, 1.0, 0.5)):
+        x = X[X[:, 4 + y] == 1, 0]
+        assert x.mean() == pytest.approx(mean, abs=0.15)
+        assert x.std() == pytest.approx(spread, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "steps", "eta"),
+    [("ancestral", 25, 0.0), ("ddim", 25, 0.0), ("ddim", 25, 1.0), ("solver", 25, 0.0)],
+)
+def test_every_sampler_recovers_mixture_and_joint(fitted, sampler, steps, eta):
+    X = fitted.sample(2000, key=KEY, sampler=sampler, steps=steps, eta=eta)
+    assert_like_the_toy(X)
+    assert X[:, 1:4].sum(1).tolist() == [1.0] * 2000
+
+
+def test_labels_follow_their_law_or_are_balanced(labelled):
+    assert_like_the_toy(labelled.sample(2000, key=KEY, steps=25))
+    assert labelled.label_law == pytest.approx((0.5, 0.5), abs=0.03)
+    rare = replace(labelled, label_law=(0.95, 0.05))
+    assert rare.sample(2000, key=KEY, steps=25)[:, 5].mean() == pytest.approx(0.05, abs=0.02)
+    assert rare.sample(2000, key=KEY, steps=25, balanced=True)[:, 5].mean() == pytest.approx(
+        0.5, abs=0.03
+    )
+
+
+def test_a_given_label_is_exact_and_other_columns_follow(labelled):
+    given = np.full((2000, 6), np.nan, np.float32)
+    given[:, 4:] = [0, 1]
+    X = labelled.sample(2000, key=KEY, given=given, steps=25)
+    assert (X[:, 5] == 1).all()
+    assert X[:, 1:4].mean(0) == pytest.approx(JOINT[:, 1] / JOINT[:, 1].sum(), abs=0.05)
+    assert X[:, 0].mean() == pytest.approx(1.0, abs=0.15)
+
+
+def test_given_columns_stay_and_pull_the_others(fitted):
+    """Replacement is not the exact law: it pulls the others towards it."""
+    given = np.full((2000, 6), np.nan, np.float32)
+    given[:, 1:4] = [1, 0, 0]
+    once = fitted.sample(2000, key=KEY, given=given, steps=25)
+    again = fitted.sample(2000, key=KEY, given=given, steps=25, resamples=4)
+    truth, alone = JOINT[0, 0] / JOINT[0].sum(), JOINT[:, 0].sum()
+    for X in (once, again):
+        assert (X[:, 1] == 1).all()
+    assert alone + 0.05 < once[:, 4].mean() < truth + 0.05
+    assert abs(again[:, 4].mean() - truth) < abs(once[:, 4].mean() - truth)
+    given = np.full((2000, 6), np.nan, np.float32)
+    given[:, 0] = 1.1
+    X = fitted.sample(2000, key=KEY, given=given, steps=25)
+    assert X[:, 0].tolist() == [np.float32(1.1)] * 2000
+    assert X[:, 5].mean() > 0.8
+
+
+def test_sampling_uses_the_averaged_weights():
+    """After steps with decay near 1 the average is not the last network."""
+    last = diffusion.fit(toy(64), BLOCKS, replace(TINY, steps=60, decay=0.0), key=KEY)
+    mean = diffusion.fit(toy(64), BLOCKS, replace(TINY, steps=60, decay=0.9), key=KEY)
+    a, b = last.net.project.weight, mean.net.project.weight
+    assert float(jnp.abs(a - b).max()) > 1e-4
+    first = diffusion.network(mean.layout, TINY, None, jax.random.split(KEY)[0]).project.weight
+    assert float(jnp.abs(b - first).max()) < float(jnp.abs(a - first).max())
+
+
+def test_one_key_one_model_one_table():
+    a, b = (diffusion.fit(toy(64), BLOCKS, TINY, key=KEY, labels="y") for _ in range(2))
+    X = a.sample(50, key=KEY)
+    assert np.array_equal(X, b.sample(50, key=KEY))
+    assert not np.array_equal(X, a.sample(50, key=jax.random.key(6)))
+    other = diffusion.fit(toy(64), BLOCKS, TINY, key=jax.random.key(6), labels="y")
+    assert not np.array_equal(X, other.sample(50, key=KEY))
+
+
+@pytest.mark.parametrize("labels", [None, "y"])
+def test_a_stored_model_draws_the_same_rows(tmp_path, labels):
+    model = diffusion.fit(toy(64), BLOCKS, TINY, key=KEY, labels=labels)
+    model.save(tmp_path / "m.safetensors")
+    again = TabDDPM.load(tmp_path / "m.safetensors")
+    assert (again.settings, again.layout, again.label) == (TINY, model.layout, model.label)
+    assert np.array_equal(model.sample(30, key=KEY), again.sample(30, key=KEY))
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    path = tmp_path / "m.safetensors"
+    with pytest.raises(DataError, match="not a stored model"):
+        TabDDPM.load(path)
+    path.write_bytes(b"12345678 nothing")
+    with pytest.raises(DataError, match="not a stored model"):
+        TabDDPM.load(path)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused_by_name(bad):
+    X = toy(20)
+    X[7, 0] = bad
+    with pytest.raises(InputError, match="column 'x', row 7"):
+        diffusion.fit(X, BLOCKS, TINY, key=KEY)
+
+
+def test_rows_that_do_not_fit_their_blocks_are_refused():
+    X = toy(20)
+    with pytest.raises(InputError, match=r"shape \(20, 5\).*\(rows, 6\)"):
+        diffusion.fit(X[:, :5], BLOCKS, TINY, key=KEY)
+    with pytest.raises(InputError, match="no rows"):
+        diffusion.fit(X[:0], BLOCKS, TINY, key=KEY)
+    X[3, 1:4] = 1
+    with pytest.raises(InputError, match="one-hot in column 'c'"):
+        diffusion.fit(X, BLOCKS, TINY, key=KEY)
+    with pytest.raises(InputError, match=r"labels='x'.*\['c', 'y'\]"):
+        diffusion.fit(toy(20), BLOCKS, TINY, key=KEY, labels="x")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"steps": 0}, {"batch": 0}, {"learning_rate": -1.0}, {"decay": 1.0}, {"prediction": "v"},
+     {"act": "sine"}, {"timesteps": 1}],
+)  # fmt: skip
+def test_settings_out_of_bounds_are_refused_by_name(wrong):
+    name = "activation" if "act" in wrong else next(iter(wrong))
+    with pytest.raises(InputError, match=name):
+        DiffusionSettings(**wrong)
+
+
+def test_sampling_what_cannot_be_sampled():
+    model = diffusion.fit(toy(64), BLOCKS, TINY, key=KEY)
+    assert model.sample(0, key=KEY).shape == (0, 6)
+    with pytest.raises(InputError, match="n=-1"):
+        model.sample(-1, key=KEY)
+    with pytest.raises(InputError, match="needs labels"):
+        model.sample(3, key=KEY, balanced=True)
+    with pytest.raises(InputError, match=r"shape \(2, 6\)"):
+        model.sample(3, key=KEY, given=np.zeros((2, 6)))
+    with pytest.raises(InputError, match="resamples=2"):
+        model.sample(3, key=KEY, resamples=2)
+    half = np.full((3, 6), np.nan)
+    half[:, 1] = 1.0
+    with pytest.raises(InputError, match="some categories of column 'c'"):
+        model.sample(3, key=KEY, given=half)
+
+
+def fits_and_samples(X, blocks, **options):
+    model = diffusion.fit(X, blocks, TINY, key=KEY, **options)
+    drawn = model.sample(10, key=KEY, steps=5)
+    assert drawn.shape == (10, X.shape[1])
+    assert np.isfinite(drawn).all()
+    return drawn
+
+
+def test_narrow_constant_and_wide_tables():
+    number = np.linspace(-1, 1, 30, dtype=np.float32)[:, None]
+    fits_and_samples(number, (Block("x", 0, 1, "number"),))
+    fits_and_samples(np.zeros((30, 1), np.float32), (Block("x", 0, 1, "number"),))
+    pair = np.eye(2, dtype=np.float32)[np.arange(30) % 2]
+    only = (Block("y", 0, 2, "choice"),)
+    fits_and_samples(pair, only)
+    assert fits_and_samples(pair, only, labels="y").sum(1).tolist() == [1.0] * 10
+    constant = np.ones((30, 1), np.float32)
+    assert fits_and_samples(constant, (Block("k", 0, 1, "choice"),)).tolist() == [[1.0]] * 10
+    flags = np.random.default_rng(0).integers(2, size=(40, 300))
+    X = np.eye(2, dtype=np.float32)[flags].reshape(40, 600)
+    blocks = tuple(Block(f"b{i}", 2 * i, 2, "choice") for i in range(300))
+    assert fits_and_samples(X, blocks).sum() == 3000
+
+
+def test_a_class_with_one_row_and_one_that_nobody_has():
+    X = np.zeros((30, 4), np.float32)
+    X[:, 0] = np.linspace(-1, 1, 30)
+    X[:, 1] = 1
+    X[0, 1:] = [0, 1, 0]
+    blocks = (Block("x", 0, 1, "number"), Block("y", 1, 3, "choice"))
+    model = diffusion.fit(X, blocks, TINY, key=KEY, labels="y")
+    drawn = model.sample(400, key=KEY, steps=5, balanced=True)
+    assert drawn[:, 1:].mean(0) == pytest.approx([0.5, 0.5, 0.0], abs=0.1)
+
+
+def test_fewer_rows_than_a_batch():
+    assert diffusion.fit(toy(3), BLOCKS, TINY, key=KEY).sample(2, key=KEY).shape == (2, 6)

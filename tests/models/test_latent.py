@@ -1,0 +1,87 @@
+"""Latent diffusion in two stages and as one."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from siloweave.errors import InputError
+from siloweave.models import latent
+from siloweave.models.autoencoder import AutoencoderSettings
+from siloweave.models.diffusion import DiffusionSettings
+from siloweave.models.latent import LatentDiffusion, LatentSettings
+from siloweave.tables.features import Block
+from tests.models.toys import BLOCKS, JOINT, joint_of, toy
+
+KEY = jax.random.key(4)
+CODER = AutoencoderSettings(
+    hidden=(32,), latent=4, steps=400, batch=128, learning_rate=5e-3, decay=0.95
+)
+NOISE = DiffusionSettings(
+    hidden=(64,), embed=32, timesteps=100, steps=800, batch=256, learning_rate=4e-3, decay=0.98,
+    prediction="noise",
+)  # fmt: skip
+TINY = LatentSettings(
+    AutoencoderSettings(hidden=(8,), steps=3, batch=8),
+    DiffusionSettings(hidden=(8,), embed=8, timesteps=10, steps=3, batch=8, prediction="clean"),
+)
+
+
+@pytest.mark.parametrize("prediction", ["noise", "clean"])
+def test_both_predictions_recover_the_toy(prediction):
+    settings = LatentSettings(CODER, replace(NOISE, prediction=prediction))
+    model = latent.fit(toy(2000), BLOCKS, settings, key=KEY)
+    X = model.sample(2000, key=KEY, steps=25)
+    assert joint_of(X) == pytest.approx(JOINT, abs=0.1)
+    assert X[X[:, 4] == 1, 0].mean() == pytest.approx(-2.0, abs=0.2)
+    assert X[X[:, 5] == 1, 0].mean() == pytest.approx(1.0, abs=0.2)
+
+
+def test_trained_as_one_it_recovers_the_joint_and_obeys_labels():
+    """The joint loss decodes the mean of what is denoised, so numbers are drawn too narrowly."""
+    diffusion = replace(NOISE, prediction="clean")
+    settings = LatentSettings(CODER, diffusion, joint=True, numbers="draw")
+    model = latent.fit(toy(2000), BLOCKS, settings, key=KEY, labels="y")
+    X = model.sample(2000, key=KEY, steps=25)
+    assert joint_of(X) == pytest.approx(JOINT, abs=0.1)
+    given = np.full((500, 6), np.nan, np.float32)
+    given[:, 4:] = [0, 1]
+    told = model.sample(500, key=KEY, steps=25, given=given)
+    assert (told[:, 5] == 1).all()
+    assert told[:, 0].mean() == pytest.approx(1.0, abs=0.5)
+
+
+@pytest.mark.parametrize(("labels", "joint"), [("y", False), (None, True)])
+def test_stored_and_read_it_draws_the_same_rows(tmp_path, labels, joint):
+    settings = replace(TINY, joint=joint)
+    model = latent.fit(toy(30), BLOCKS, settings, key=KEY, labels=labels)
+    model.save(tmp_path / "l.safetensors")
+    again = LatentDiffusion.load(tmp_path / "l.safetensors")
+    assert again.settings == settings
+    X = model.sample(20, key=KEY, steps=5)
+    assert np.array_equal(X, again.sample(20, key=KEY, steps=5))
+    assert not np.array_equal(X, again.sample(20, key=jax.random.key(9), steps=5))
+
+
+def test_what_it_cannot_do_is_said():
+    model = latent.fit(toy(30), BLOCKS, TINY, key=KEY, labels="y")
+    given = np.full((4, 6), np.nan, np.float32)
+    given[:, 0] = 1.0
+    with pytest.raises(NotImplementedError, match="column 'x'"):
+        model.sample(4, key=KEY, given=given)
+    balanced = model.sample(200, key=KEY, steps=5, balanced=True)
+    assert balanced[:, 4].mean() == pytest.approx(0.5, abs=0.12)
+    assert model.sample(0, key=KEY).shape == (0, 6)
+    with pytest.raises(InputError, match="prediction='clean'"):
+        LatentSettings(diffusion=DiffusionSettings(prediction="noise"), joint=True)
+    with pytest.raises(InputError, match="divergence"):
+        replace(TINY, autoencoder=AutoencoderSettings(divergence=0.1), joint=True)
+    with pytest.raises(InputError, match="numbers='mode'"):
+        LatentSettings(numbers="mode")
+
+
+def test_a_constant_column_alone():
+    X = np.full((20, 1), 2.0, np.float32)
+    model = latent.fit(X, (Block("x", 0, 1, "number"),), TINY, key=KEY)
+    assert np.isfinite(model.sample(5, key=KEY, steps=5)).all()
