@@ -18,17 +18,22 @@ from siloweave.tables.keys import generator
 from tests.models.test_gan import BLOCKS, one_hot, table
 
 KEY = jax.random.key(5)
-SMALL = CTABSettings(noise=8, channels=8, batch=64, epochs=300, rate=2e-3)
+SMALL = CTABSettings(noise=8, channels=4, batch=64, epochs=120, rate=4e-3)
 
 
-@pytest.mark.parametrize(("width", "side"), [(16, 4), (17, 8), (576, 24)])
+@pytest.mark.parametrize(("width", "side"), [(16, 4), (17, 8)])
 def test_a_row_is_padded_to_the_smallest_square(width, side):
     assert side_of(width) == side
-    net = ConvGenerator(5, width, 2, key=KEY)
-    raw, running = eqx.filter_jit(net)(jnp.ones((3, 5)))
+
+    @eqx.filter_jit
+    def made():
+        net = ConvGenerator(5, width, 2, key=KEY)
+        raw, running = net(jnp.ones((3, 5)))
+        return net, raw, running, *ConvCritic(width, 2, key=KEY)(raw)
+
+    net, raw, running, chance, features = made()
     assert raw.shape == (3, width)
     assert [m.shape for m, _ in running] == [n.scale.shape for n in net.norms]
-    chance, features = eqx.filter_jit(ConvCritic(width, 2, key=KEY))(raw)
     assert chance.shape == (3,)
     assert features.shape[0] == 3
 
@@ -40,10 +45,15 @@ def test_a_row_that_is_too_wide_is_refused():
 
 
 def test_the_padding_says_nothing():
-    critic, rows = ConvCritic(20, 4, key=KEY), generator(1).random((6, 20)).astype(np.float32)
+    rows = generator(1).random((6, 20)).astype(np.float32)
     padded = np.concatenate([rows, np.zeros((6, 44), np.float32)], axis=1)
-    score = eqx.filter_jit(critic)
-    np.testing.assert_allclose(score(rows)[0], score(padded)[0], rtol=1e-5)
+
+    @eqx.filter_jit
+    def scores():
+        critic = ConvCritic(20, 4, key=KEY)
+        return critic(jnp.asarray(rows))[0], critic(jnp.asarray(padded))[0]
+
+    np.testing.assert_allclose(*scores(), rtol=1e-5)
 
 
 def test_the_information_loss_is_zero_for_equal_features_only():

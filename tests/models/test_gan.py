@@ -161,12 +161,6 @@ def test_one_column_of_numbers_is_enough():
     assert 0 < drawn.std() < 1
 
 
-def test_no_steps_leave_a_generator_that_has_learnt_nothing_but_draws():
-    X = table()
-    gan = fit_gan(X, BLOCKS, GANSettings(generator=(8,), epochs=0), key=KEY)
-    assert one_hot(gan.sample(30, key=KEY))
-
-
 def test_what_cannot_be_learnt_from_is_refused():
     X = table()
     for bad in (np.nan, np.inf):

@@ -356,7 +356,7 @@ def test_the_generator_is_paid_for_its_distance():
     rows, conditions = rows_of(X, heads)
     batch = jax.jit(Matching(conditions, 20))(rows, KEY)
     step = Step(small(None), heads)
-    state = step.start(KEY)
+    state = eqx.filter_jit(step.start)(KEY)
 
     @jax.jit
     def at_once():

@@ -380,7 +380,7 @@ def fit_ctab(
     step = _Step(settings, heads, label)
     fitted = partial(train, steps=settings.steps(len(X)), batch=settings.batch, key=b)
     state = fitted(
-        step.start(a),
+        eqx.filter_jit(step.start)(a),  # one program, not one for each shape
         step,
         (np.ascontiguousarray(X[:, heads.order]), table.order),
         sampler=Matching(table.conditions, settings.batch),

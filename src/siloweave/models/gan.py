@@ -391,7 +391,7 @@ def fit_gan(
     step = Step(settings, heads, entropy_weights(X, heads) if nearest else ())
     a, b, c = jax.random.split(key, 3)
     state = train(
-        step.start(a),
+        eqx.filter_jit(step.start)(a),  # one program, not one for each shape
         step,
         (np.ascontiguousarray(X[:, heads.order]), table.order),
         steps=settings.steps(len(X)),
