@@ -19,9 +19,7 @@ NOISE = {
 LAWFUL = {
     "src/siloweave/tables/split.py": "SynthFS makes its rows up: no real row stands behind them",
     "src/siloweave/models/autoencoder.py": "what a Gaussian head or a code is drawn with",
-    "src/siloweave/models/denoiser.py": "what a diffusion adds in training",
     "src/siloweave/models/latent.py": "what a latent diffusion starts from",
-    "src/siloweave/models/reverse.py": "what a diffusion takes away again",
 }
 ENTROPY = (
     *("secrets", "os.urandom", "os.getrandom", "random.SystemRandom", "ssl.RAND_bytes"),

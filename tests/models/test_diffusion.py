@@ -9,6 +9,7 @@ import pytest
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import diffusion
+from siloweave.models.descent import Descent, State
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
@@ -85,32 +86,53 @@ def test_given_columns_stay_and_pull_the_others(fitted):
     assert X[:, 5].mean() > 0.8
 
 
-def test_sampling_uses_the_averaged_weights():
-    """After steps with decay near 1 the average is not the last network."""
-    last = diffusion.fit(toy(64), BLOCKS, replace(TINY, steps=60, decay=0.0), key=KEY)
-    mean = diffusion.fit(toy(64), BLOCKS, replace(TINY, steps=60, decay=0.9), key=KEY)
-    a, b = last.net.project.weight, mean.net.project.weight
-    assert float(jnp.abs(a - b).max()) > 1e-4
-    first = diffusion.network(mean.layout, TINY, None, jax.random.split(KEY)[0]).project.weight
-    assert float(jnp.abs(b - first).max()) < float(jnp.abs(a - first).max())
+class Line(Descent):
+    """A network of one number that is drawn to the rows."""
+
+    def losses(self, net, rows, key):
+        return (net - rows) ** 2
+
+
+def test_the_average_follows_the_weights_at_its_own_pace():
+    line = Line(replace(TINY, decay=0.75, learning_rate=0.1, steps=100), ())
+    state = line.start(jnp.array(0.0))
+    average = 0.0
+    for step in range(40):
+        state, _ = line(state, jnp.ones(3), KEY)
+        decay = min(0.75, (1 + step) / (10 + step))
+        average = decay * average + (1 - decay) * float(state.net)
+    assert float(state.average) == pytest.approx(average, rel=1e-5)
+    assert float(state.average) != pytest.approx(float(state.net), rel=1e-3)
+
+
+def test_what_samples_are_the_averaged_weights(monkeypatch):
+    def train(state, *_, **__):
+        average = jax.tree.map(lambda x: x + 1, state.net)
+        return State(state.net, average, state.moments, state.step)
+
+    monkeypatch.setattr(diffusion, "train", train)
+    model = diffusion.fit(toy(30), BLOCKS, TINY, key=KEY)
+    first = diffusion.network(model.layout, TINY, None, jax.random.split(KEY)[0])
+    expected = np.asarray(first.project.weight) + 1
+    assert np.asarray(model.net.project.weight) == pytest.approx(expected)
 
 
 def test_one_key_one_model_one_table():
-    a, b = (diffusion.fit(toy(64), BLOCKS, TINY, key=KEY, labels="y") for _ in range(2))
+    a, b = (diffusion.fit(toy(30), BLOCKS, TINY, key=KEY, labels="y") for _ in range(2))
     X = a.sample(50, key=KEY)
     assert np.array_equal(X, b.sample(50, key=KEY))
     assert not np.array_equal(X, a.sample(50, key=jax.random.key(6)))
-    other = diffusion.fit(toy(64), BLOCKS, TINY, key=jax.random.key(6), labels="y")
+    other = diffusion.fit(toy(30), BLOCKS, TINY, key=jax.random.key(6), labels="y")
     assert not np.array_equal(X, other.sample(50, key=KEY))
 
 
 @pytest.mark.parametrize("labels", [None, "y"])
 def test_a_stored_model_draws_the_same_rows(tmp_path, labels):
-    model = diffusion.fit(toy(64), BLOCKS, TINY, key=KEY, labels=labels)
+    model = diffusion.fit(toy(30), BLOCKS, TINY, key=KEY, labels=labels)
     model.save(tmp_path / "m.safetensors")
     again = TabDDPM.load(tmp_path / "m.safetensors")
     assert (again.settings, again.layout, again.label) == (TINY, model.layout, model.label)
-    assert np.array_equal(model.sample(30, key=KEY), again.sample(30, key=KEY))
+    assert np.array_equal(model.sample(50, key=KEY), again.sample(50, key=KEY))
 
 
 def test_what_is_no_model_is_refused(tmp_path):
@@ -155,7 +177,7 @@ def test_settings_out_of_bounds_are_refused_by_name(wrong):
 
 
 def test_sampling_what_cannot_be_sampled():
-    model = diffusion.fit(toy(64), BLOCKS, TINY, key=KEY)
+    model = diffusion.fit(toy(30), BLOCKS, TINY, key=KEY)
     assert model.sample(0, key=KEY).shape == (0, 6)
     with pytest.raises(InputError, match="n=-1"):
         model.sample(-1, key=KEY)
@@ -179,32 +201,30 @@ def fits_and_samples(X, blocks, **options):
     return drawn
 
 
-def test_narrow_constant_and_wide_tables():
-    number = np.linspace(-1, 1, 30, dtype=np.float32)[:, None]
-    fits_and_samples(number, (Block("x", 0, 1, "number"),))
-    fits_and_samples(np.zeros((30, 1), np.float32), (Block("x", 0, 1, "number"),))
-    pair = np.eye(2, dtype=np.float32)[np.arange(30) % 2]
-    only = (Block("y", 0, 2, "choice"),)
-    fits_and_samples(pair, only)
+def test_one_constant_number_alone_and_fewer_rows_than_a_batch():
+    fits_and_samples(np.zeros((3, 1), np.float32), (Block("x", 0, 1, "number"),))
+
+
+def test_one_choice_alone_is_diffused_even_as_label():
+    pair, only = np.eye(2, dtype=np.float32)[np.arange(30) % 2], (Block("y", 0, 2, "choice"),)
     assert fits_and_samples(pair, only, labels="y").sum(1).tolist() == [1.0] * 10
-    constant = np.ones((30, 1), np.float32)
-    assert fits_and_samples(constant, (Block("k", 0, 1, "choice"),)).tolist() == [[1.0]] * 10
+
+
+def test_300_binary_columns_and_a_choice_of_one():
     flags = np.random.default_rng(0).integers(2, size=(40, 300))
-    X = np.eye(2, dtype=np.float32)[flags].reshape(40, 600)
+    X = np.concatenate([np.eye(2, dtype=np.float32)[flags].reshape(40, 600), np.ones((40, 1))], 1)
     blocks = tuple(Block(f"b{i}", 2 * i, 2, "choice") for i in range(300))
-    assert fits_and_samples(X, blocks).sum() == 3000
+    drawn = fits_and_samples(X, (*blocks, Block("k", 600, 1, "choice")))
+    assert drawn.sum() == 3010
 
 
 def test_a_class_with_one_row_and_one_that_nobody_has():
-    X = np.zeros((30, 4), np.float32)
-    X[:, 0] = np.linspace(-1, 1, 30)
-    X[:, 1] = 1
-    X[0, 1:] = [0, 1, 0]
-    blocks = (Block("x", 0, 1, "number"), Block("y", 1, 3, "choice"))
-    model = diffusion.fit(X, blocks, TINY, key=KEY, labels="y")
-    drawn = model.sample(400, key=KEY, steps=5, balanced=True)
-    assert drawn[:, 1:].mean(0) == pytest.approx([0.5, 0.5, 0.0], abs=0.1)
-
-
-def test_fewer_rows_than_a_batch():
-    assert diffusion.fit(toy(3), BLOCKS, TINY, key=KEY).sample(2, key=KEY).shape == (2, 6)
+    X = toy(30)
+    X[:, 1:] = [0, 1, 0, 1, 0]
+    X[0, 4:] = [0, 1]
+    model = diffusion.fit(X, BLOCKS, TINY, key=KEY, labels="y")
+    assert model.label_law == pytest.approx((29 / 30, 1 / 30))
+    assert model.sample(50, key=KEY, balanced=True)[:, 5].mean() == pytest.approx(0.5, abs=0.25)
+    X[0, 4:] = [1, 0]
+    model = diffusion.fit(X, BLOCKS, TINY, key=KEY, labels="y")
+    assert model.sample(50, key=KEY, balanced=True)[:, 5].sum() == 0

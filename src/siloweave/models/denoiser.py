@@ -23,6 +23,7 @@ __all__ = [
     "grouped",
     "inputs",
     "joined",
+    "normal_scores",
     "outputs",
     "row_losses",
     "target",
@@ -33,6 +34,9 @@ PREDICTIONS = ("noise", "clean", "velocity")
 
 Groups = tuple[tuple[int, int], ...]
 """(how many, of which size) of the choices, smallest first."""
+
+
+_EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
 
 
 class Rows(NamedTuple):
@@ -151,6 +155,12 @@ def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
     return out[:, :d], logs
 
 
+def normal_scores(uniform: Array) -> Array:
+    """Standard normal numbers from uniform ones in [0, 1), up to 5.4 standard deviations."""
+    scores: Array = 2.0**0.5 * jax.lax.erf_inv(jnp.clip(2.0 * uniform - 1.0, -_EDGE, _EDGE))
+    return scores
+
+
 def target(prediction: str, clean: Array, noise: Array, kept: Array) -> Array:
     """What the network should give for numbers.
 
@@ -203,14 +213,15 @@ def row_losses(
     Returns:
         (batch,).
     """
-    when, gauss, swap, drop = jax.random.split(key, 4)
-    n, T = len(rows.numbers), len(kept)
-    clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
+    chance, drop = jax.random.split(key)
+    (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
+    uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))  # one draw: each compiles for long
+    clock = (uniform[0, 0] + jnp.arange(n) / n) % 1.0
     t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
     a = jnp.asarray(kept, jnp.float32)[t][:, None]
     earlier = jnp.asarray(np.append(1.0, kept[:-1]), jnp.float32)[t][:, None]
-    noise = jax.random.normal(gauss, rows.numbers.shape)
-    swaps = jax.random.uniform(swap, (2, *rows.codes.shape))
+    noise = normal_scores(uniform[:, 1 : 1 + d])
+    swaps = jnp.stack([uniform[:, 1 + d : 1 + d + c], uniform[:, 1 + d + c :]])
     numbers = jnp.sqrt(a) * rows.numbers + jnp.sqrt(1.0 - a) * noise
     before = grouped(groups, rows.codes)
     noisy = [

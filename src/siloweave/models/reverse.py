@@ -17,6 +17,7 @@ from siloweave.models.denoiser import (
     grouped,
     inputs,
     joined,
+    normal_scores,
     outputs,
 )
 from siloweave.models.multinomial import draw, forward_codes, posterior, uniform_codes
@@ -56,7 +57,7 @@ def table(way: Walk, times: int, T: int) -> dict[str, Array]:
     }
 
 
-_Carry = tuple[Array, Array, Array, Array]
+_Carry = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -81,37 +82,40 @@ def denoise(
 ) -> tuple[Array, Array]:
     """From noise to clean rows: numbers (n, d) and codes (n, c)."""
     n, d, groups = kind.rows, kind.numbers, kind.groups
-    a, b, key = jax.random.split(key, 3)
-    anywhere = grouped(groups, jax.random.uniform(b, (n, sum(count for count, _ in groups))))
-    codes = joined([uniform_codes(u, K) for u, (_, K) in zip(anywhere, groups, strict=True)], n)
-    start = (jax.random.normal(a, (n, d)), codes, jnp.zeros((n, d)), key)
+    keys = jax.random.split(key, 1 + len(plan["t"]))
+    uniform = jax.random.uniform(keys[0], (n, d + sum(count for count, _ in groups)))
+    anywhere = zip(grouped(groups, uniform[:, d:]), groups, strict=True)
+    codes = joined([uniform_codes(u, size) for u, (_, size) in anywhere], n)
+    start = (normal_scores(uniform[:, :d]), codes, jnp.zeros((n, d)))
 
-    def step(carry: _Carry, p: dict[str, Array]) -> tuple[_Carry, None]:
-        numbers, codes, last, key = carry
-        key, *keys = jax.random.split(key, 4)
+    def step(carry: _Carry, now: tuple[dict[str, Array], Array]) -> tuple[_Carry, None]:
+        (numbers, codes, last), (p, key) = carry, now
+        drawing, replacing = (key, key) if given is None else jax.random.split(key)
+        uniform = jax.random.uniform(drawing, (n, d + codes.shape[1]))
         out = net(inputs(groups, numbers, codes), p["t"][None], labels)
         told, logs = outputs(groups, out, d)
         clean = clean_numbers(kind.prediction, told, numbers, p["kept"])
         clean = jnp.clip(clean, *reach)
-        z = jax.random.normal(keys[0], (n, d))
+        z = normal_scores(uniform[:, :d])
         earlier = p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
-        chosen = _earlier_codes(keys[1], groups, logs, codes, p)
+        chosen = _earlier_codes(uniform[:, d:], groups, logs, codes, p)
         if given is not None:
-            earlier, chosen = _replaced(keys[2], groups, (earlier, chosen), given, p)
-        return (earlier, chosen, clean, key), None
+            earlier, chosen = _replaced(replacing, groups, (earlier, chosen), given, p)
+        return (earlier, chosen, clean), None
 
-    (numbers, codes, *_), _ = jax.lax.scan(step, start, plan)
+    (numbers, codes, *_), _ = jax.lax.scan(step, start, (plan, keys[1:]))
     return numbers, codes
 
 
 def _earlier_codes(
-    key: Array, groups: Groups, logs: list[Array], codes: Array, p: dict[str, Array]
+    uniform: Array, groups: Groups, logs: list[Array], codes: Array, p: dict[str, Array]
 ) -> Array:
     """Choices one step earlier: the posterior, and x̂_0 itself at time 0."""
-    uniform = grouped(groups, jax.random.uniform(key, codes.shape))
     drawn = [
         draw(u, jnp.where(p["first"], log_x0, posterior(log_x0, part, p["kept"], p["next"])))
-        for u, log_x0, part in zip(uniform, logs, grouped(groups, codes), strict=True)
+        for u, log_x0, part in zip(
+            grouped(groups, uniform), logs, grouped(groups, codes), strict=True
+        )
     ]
     return joined(drawn, len(codes))
 
@@ -125,18 +129,19 @@ def _replaced(
 ) -> tuple[Array, Array]:
     """Given values at this step's noise in the place of the drawn ones; a step back if planned."""
     (numbers, codes), (x0, c0, number_known, code_known) = drawn, given
-    keys = jax.random.split(key, 4)
-    z = jax.random.normal(keys[0], x0.shape)
+    d, c = x0.shape[1], c0.shape[1]
+    uniform = jax.random.uniform(key, (len(x0), 2 * d + 4 * c))
+    z, again = normal_scores(uniform[:, :d]), normal_scores(uniform[:, d : 2 * d])
+    swaps = jnp.split(uniform[:, 2 * d :], [2 * c], axis=1)
     own = jnp.sqrt(p["next"]) * x0 + jnp.sqrt(1 - p["next"]) * z
     numbers = jnp.where(number_known, own, numbers)
-    codes = jnp.where(code_known, _forward(keys[1], groups, c0, p["next"]), codes)
+    codes = jnp.where(code_known, _forward(swaps[0], groups, c0, p["next"]), codes)
     a = p["kept"] / p["next"]
-    again = jnp.sqrt(a) * numbers + jnp.sqrt(1 - a) * jax.random.normal(keys[2], x0.shape)
-    numbers = jnp.where(p["back"], again, numbers)
-    return numbers, jnp.where(p["back"], _forward(keys[3], groups, codes, a), codes)
+    numbers = jnp.where(p["back"], jnp.sqrt(a) * numbers + jnp.sqrt(1 - a) * again, numbers)
+    return numbers, jnp.where(p["back"], _forward(swaps[1], groups, codes, a), codes)
 
 
-def _forward(key: Array, groups: Groups, codes: Array, kept: Array) -> Array:
-    uniform = grouped(groups, jax.random.uniform(key, (2, *codes.shape)))
-    parts = zip(uniform, grouped(groups, codes), groups, strict=True)
+def _forward(uniform: Array, groups: Groups, codes: Array, kept: Array) -> Array:
+    pairs = grouped(groups, jnp.stack(jnp.split(uniform, 2, axis=1)))
+    parts = zip(pairs, grouped(groups, codes), groups, strict=True)
     return joined([forward_codes(u, part, kept, size) for u, part, (_, size) in parts], len(codes))
