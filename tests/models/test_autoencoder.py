@@ -56,6 +56,7 @@ def test_the_divergence_is_that_of_normal_laws():
     numbers, codes = layout.split(toy(5))
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(5, jnp.int32))
 
+    @jax.jit
     def loss(shift):
         bias = net.encoder.layers[-1].bias.at[:3].set(shift)
         moved = autoencoder.eqx.tree_at(lambda n: n.encoder.layers[-1].bias, net, bias)
