@@ -98,6 +98,15 @@ def test_a_bound_is_refused_before_anything_is_read(name):
     assert fitted_once(name).budget == Budget(math.inf, 1e-6)
 
 
+def test_wrong_settings_are_refused_before_anything_is_read(name):
+    kind = GENERATORS[name]
+    wrong = {"family": "none"} if name == "gaussian_copula" else {"settings": {"wings": 2}}
+    with pytest.raises(InputError, match=r"wings|family"):
+        kind(**wrong).fit("nowhere.csv", SCHEMA)
+    with pytest.raises(InputError, match=r"takes no target|target='wings' is no column"):
+        kind(target="wings").fit("nowhere.csv", SCHEMA)
+
+
 def test_odd_tables(name):
     schema = Schema(
         (

@@ -24,7 +24,7 @@ import msgspec
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Matrix, Model
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
-from siloweave.errors import BudgetError
+from siloweave.errors import BudgetError, InputError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
@@ -78,13 +78,19 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
     made: list[Features] = []
 
     def encoders() -> str:
-        made.append(Features.fit(held.table, held.schema, numeric=kind.numeric, key=key))
+        made.append(
+            Features.fit(
+                held.table, held.schema, numeric=kind.numeric, key=fold_in(key, "features")
+            )
+        )
         return made[0].to_json()
 
     def weights() -> bytes:
         X = made[0].encode(held.table, key=fold_in(key, "encode"))
         settings = msgspec.json.decode(request.settings)
-        model = kind.train(X, made[0], settings, request.target, key, held.progress)
+        model = kind.train(
+            X, made[0], settings, request.target, fold_in(key, "model"), held.progress
+        )
         with TemporaryDirectory() as folder:
             model.save(Path(folder) / "model.safetensors")
             return (Path(folder) / "model.safetensors").read_bytes()
@@ -108,12 +114,13 @@ class CentralGenerator(ABC):
     """What all central generators share.
 
     Args:
-        target: A column whose classes are told to the model where it can use them.
+        target: A column whose classes are told to the model; only for one that takes a target.
     """
 
     target: str | None = None
     info: ClassVar[Info]
     numeric: ClassVar[Any] = "quantile"
+    takes_target: ClassVar[bool] = False
 
     @abstractmethod
     def chosen(self) -> dict[str, Any]:
@@ -160,6 +167,7 @@ class CentralGenerator(ABC):
 
         Raises:
             BudgetError: `budget` asks for a guarantee.
+            InputError: A setting is wrong, or there is no such target; nothing is released.
             SchemaError, DataError: The table does not fit the schema.
         """
         if budget is not None and isfinite(budget.epsilon):
@@ -167,11 +175,12 @@ class CentralGenerator(ABC):
                 f"{self.info.title} has no private training, and budget asks for epsilon = "
                 f"{budget.epsilon}. Give budget=None to go without a guarantee, or use AIM."
             )
+        settings = msgspec.json.encode(self.chosen())
+        self._check_target(schema)
         table, start = read(data), time.perf_counter()
         required_rows("curator", table.num_rows)
         job = Job(Budget(inf, _ANY_DELTA), seed, folder, run, progress=progress, limited=False)
         held = {"curator": Holding(table, schema, progress)}
-        settings = msgspec.json.encode(self.chosen())
         with in_process(held, party(type(self)), job, run) as (parties, sites):
             (reply,) = parties.ask(Train(settings, self.target, seed))
             site = sites["curator"]
@@ -189,6 +198,17 @@ class CentralGenerator(ABC):
             reply.rows.value,
             table.take([]),
         )
+
+    def _check_target(self, schema: Schema) -> None:
+        if self.target is None:
+            return
+        if not self.takes_target:
+            raise InputError(f"{self.info.title} takes no target; leave target={self.target!r} out")
+        if self.target not in schema.names:
+            raise InputError(
+                f"target={self.target!r} is no column of the schema; choose from "
+                f"{', '.join(schema.names)}"
+            )
 
     def _read(self, weights: bytes) -> Model:
         with TemporaryDirectory() as scratch:

@@ -9,21 +9,19 @@ diffusion models".
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from siloweave.algorithms.central import CentralGenerator
 from siloweave.algorithms.fitted import Fitted, Info
 from siloweave.algorithms.generated import Generated, Matrix, Model, read_generated
 from siloweave.algorithms.running import Progress
+from siloweave.errors import InputError
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, generator
-
-if TYPE_CHECKING:
-    from siloweave.models.diffusion import DiffusionSettings
-    from siloweave.models.gan import GANSettings
 
 __all__ = ["CTGAN", "GENERATORS", "GaussianCopula", "TabDDPM", "load"]
 
@@ -69,7 +67,7 @@ class GaussianCopula(CentralGenerator):
         (5, inf)
     """
 
-    family: str = "beta"
+    family: Literal["beta", "norm", "truncnorm", "uniform", "gamma", "kde"] = "beta"
     info: ClassVar[Info] = _info(
         "gaussian_copula",
         "GaussianCopula",
@@ -79,8 +77,10 @@ class GaussianCopula(CentralGenerator):
     numeric: ClassVar[Any] = "standard"
 
     def chosen(self) -> dict[str, Any]:
-        """The settings, as plain values."""
-        return {"family": self.family}
+        """The settings, as plain values; raises InputError if the family is unknown."""
+        from siloweave.models.copula import CopulaSettings
+
+        return {"family": CopulaSettings(family=self.family).family}
 
     @staticmethod
     def train(
@@ -106,14 +106,41 @@ class GaussianCopula(CentralGenerator):
 
 
 @dataclass(frozen=True)
-class CTGAN(CentralGenerator):
-    """Conditional GAN with mode-specific normalisation.
+class _Neural(CentralGenerator):
+    """A generator whose model has a dataclass of settings.
+
+    Args:
+        settings: Of the network and its training, as a mapping; defaults for the rest.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    @abstractmethod
+    def settings_type() -> Any:
+        """The dataclass of its settings."""
+
+    def chosen(self) -> dict[str, Any]:
+        """All settings, as plain values; raises InputError if one is wrong or unknown."""
+        kind = self.settings_type()
+        known = [one.name for one in fields(kind)]
+        for name in self.settings:
+            if name not in known:
+                raise InputError(
+                    f"settings has {name!r}, which {self.info.title} does not know; it has "
+                    f"{', '.join(known)}"
+                )
+        return asdict(kind(**self.settings))
+
+
+@dataclass(frozen=True)
+class CTGAN(_Neural):
+    """Conditional GAN with mode-specific normalisation; its classes are conditions, all alike.
 
     Args:
         settings: Of the network and its training, as a mapping; CTGAN's defaults for the rest.
     """
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
     info: ClassVar[Info] = _info(
         "ctgan",
         "CTGAN",
@@ -123,16 +150,12 @@ class CTGAN(CentralGenerator):
     )
     numeric: ClassVar[Any] = "modes"
 
-    @property
-    def full(self) -> GANSettings:
-        """All settings; raises InputError if one is wrong."""
+    @staticmethod
+    def settings_type() -> Any:
+        """The dataclass of its settings."""
         from siloweave.models.gan import GANSettings
 
-        return GANSettings(**self.settings)
-
-    def chosen(self) -> dict[str, Any]:
-        """The settings, as plain values."""
-        return asdict(self.full)
+        return GANSettings
 
     @staticmethod
     def train(
@@ -159,14 +182,14 @@ class CTGAN(CentralGenerator):
 
 
 @dataclass(frozen=True)
-class TabDDPM(CentralGenerator):
+class TabDDPM(_Neural):
     """Diffusion: Gaussian for numbers, multinomial for choices.
 
     Args:
+        target: A column of categories that the network is told instead of diffusing it.
         settings: Of the network and its training, as a mapping; defaults for the rest.
     """
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
     info: ClassVar[Info] = _info(
         "tabddpm",
         "TabDDPM",
@@ -174,17 +197,14 @@ class TabDDPM(CentralGenerator):
         "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM: modelling tabular data with "
         "diffusion models, ICML",
     )
+    takes_target: ClassVar[bool] = True
 
-    @property
-    def full(self) -> DiffusionSettings:
-        """All settings; raises InputError if one is wrong."""
+    @staticmethod
+    def settings_type() -> Any:
+        """The dataclass of its settings."""
         from siloweave.models.diffusion import DiffusionSettings
 
-        return DiffusionSettings(**self.settings)
-
-    def chosen(self) -> dict[str, Any]:
-        """The settings, as plain values."""
-        return asdict(self.full)
+        return DiffusionSettings
 
     @staticmethod
     def train(

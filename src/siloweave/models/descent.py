@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -69,9 +70,9 @@ class Descent(eqx.Module):
     groups: Groups = eqx.field(static=True)
     gradient: Gradient | None = None
 
+    @abstractmethod
     def losses(self, net: Any, rows: Any, key: Array) -> Array:
         """The loss of each row of a batch, (batch,)."""
-        raise NotImplementedError("Descent is not a model: override losses")
 
     def one(self, net: Any, row: Any, key: Array) -> Array:
         """The loss of one row, as private gradients need it."""
