@@ -18,6 +18,10 @@ settings.register_profile(
 )
 settings.load_profile("siloweave")
 
+# Compiled programs of the networks are kept, for the other workers of a run and for the next run.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "compiled"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

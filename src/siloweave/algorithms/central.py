@@ -191,6 +191,7 @@ class CentralGenerator(ABC):
             Features.from_json(reply.features.value),
             self.info,
             job.budget,
+            False,
             {"target": self.target, **msgspec.json.decode(settings)},
             ledgers,
             {"curator": head},

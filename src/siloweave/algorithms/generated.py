@@ -20,7 +20,7 @@ import numpy.typing as npt
 from siloweave.algorithms.fitted import Cost, Info, Outcome
 from siloweave.errors import DataError
 from siloweave.federation.parties import Traffic
-from siloweave.privacy.budget import Budget
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
@@ -44,7 +44,11 @@ class Model(Protocol):
 
 class _Saved(msgspec.Struct, frozen=True):
     info: Info
+    epsilon: float | None  # None without a bound: JSON has no infinity
     delta: float
+    unit: str
+    relation: Relation
+    private: bool
     settings: dict[str, Any]
     ledgers: dict[str, tuple[Entry, ...]]
     heads: dict[str, str]
@@ -64,7 +68,9 @@ class Generated(Outcome):
         model: Draws feature vectors.
         features: Vectors to table and back.
         info: What was run.
-        budget: What was allowed: nothing bounds a generator without guarantee.
+        budget: What was allowed; without a bound for a generator without guarantee.
+        private: False if no noise was added, or if it came from a seed: then nothing here is
+            protected.
         settings: The generator's public settings.
         ledgers: The owner's record.
         heads: Hash at the end of the ledger.
@@ -77,17 +83,13 @@ class Generated(Outcome):
     features: Features
     info: Info
     budget: Budget
+    private: bool
     settings: Mapping[str, Any]
     ledgers: Mapping[str, tuple[Entry, ...]]
     heads: Mapping[str, str]
     cost: Cost
     num_rows: int
     like: Table | None = None
-
-    @property
-    def private(self) -> bool:
-        """Whether anything protects the rows; it does not."""
-        return False
 
     def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
         """Synthetic rows as a `Table`."""
@@ -104,7 +106,11 @@ class Generated(Outcome):
         traffic = {n: (t.messages, t.bytes_to_party, t.bytes_from_party) for n, t in moved}
         saved = _Saved(
             self.info,
+            self.budget.epsilon if self.budget.private else None,
             self.budget.delta,
+            self.budget.unit,
+            self.budget.relation,
+            self.private,
             dict(self.settings),
             dict(self.ledgers),
             dict(self.heads),
@@ -136,11 +142,13 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
         like = read(path / "like.parquet") if saved.frame else None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a saved generator: {error}") from error
+    bound = inf if saved.epsilon is None else saved.epsilon
     return Generated(
         models[saved.info.name](path / "model.safetensors"),
         features,
         saved.info,
-        Budget(inf, saved.delta),
+        Budget(bound, saved.delta, saved.unit, saved.relation),
+        saved.private,
         saved.settings,
         saved.ledgers,
         saved.heads,
