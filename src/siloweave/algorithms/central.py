@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf, isfinite
@@ -24,7 +25,7 @@ import msgspec
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Matrix, Model
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
-from siloweave.errors import BudgetError, InputError
+from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
@@ -37,6 +38,7 @@ from siloweave.tables.schema import Schema
 __all__ = ["CentralGenerator", "Holding", "Train", "Trained", "party", "train"]
 
 _ANY_DELTA = 1e-6  # of a budget that bounds nothing
+_ENCODED = 0.05  # share of the progress bar before training
 
 
 # Messages
@@ -77,7 +79,11 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
     key = fold_in(request.seed, "train")
     made: list[Features] = []
 
+    def told(text: str, done: float) -> None:
+        held.progress(text, _ENCODED + (1.0 - _ENCODED) * done)
+
     def encoders() -> str:
+        held.progress("learning encoders", 0.0)
         made.append(
             Features.fit(
                 held.table, held.schema, numeric=kind.numeric, key=fold_in(key, "features")
@@ -86,11 +92,10 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
         return made[0].to_json()
 
     def weights() -> bytes:
+        held.progress("encoding rows", _ENCODED / 2)
         X = made[0].encode(held.table, key=fold_in(key, "encode"))
         settings = msgspec.json.decode(request.settings)
-        model = kind.train(
-            X, made[0], settings, request.target, fold_in(key, "model"), held.progress
-        )
+        model = kind.train(X, made[0], settings, request.target, fold_in(key, "model"), told)
         with TemporaryDirectory() as folder:
             model.save(Path(folder) / "model.safetensors")
             return (Path(folder) / "model.safetensors").read_bytes()
@@ -121,6 +126,11 @@ class CentralGenerator(ABC):
     info: ClassVar[Info]
     numeric: ClassVar[Any] = "quantile"
     takes_target: ClassVar[bool] = False
+
+    @property
+    def stated(self) -> Info:
+        """What it is and guarantees at these settings."""
+        return self.info
 
     @abstractmethod
     def chosen(self) -> dict[str, Any]:
@@ -157,7 +167,8 @@ class CentralGenerator(ABC):
         """Train on one table.
 
         Args:
-            data: The owner's table: a `Table`, frame or path.
+            data: The owner's table: a `Table`, frame or path; in a mapping of one name, the
+                owner's ("curator" otherwise).
             schema: Kinds of the columns.
             budget: None, or one without a bound: this generator gives no guarantee.
             seed: First weights, batches and noise of training; the same seed, the same model.
@@ -169,22 +180,20 @@ class CentralGenerator(ABC):
             BudgetError: `budget` asks for a guarantee.
             InputError: A setting is wrong, or there is no such target; nothing is released.
             SchemaError, DataError: The table does not fit the schema.
+            RosterError: `data` is a mapping of several parties.
         """
-        if budget is not None and isfinite(budget.epsilon):
-            raise BudgetError(
-                f"{self.info.title} has no private training, and budget asks for epsilon = "
-                f"{budget.epsilon}. Give budget=None to go without a guarantee, or use AIM."
-            )
+        allowed = self._allowed(budget)
         settings = msgspec.json.encode(self.chosen())
         self._check_target(schema)
-        table, start = read(data), time.perf_counter()
-        required_rows("curator", table.num_rows)
-        job = Job(Budget(inf, _ANY_DELTA), seed, folder, run, progress=progress, limited=False)
-        held = {"curator": Holding(table, schema, progress)}
+        name, rows = _owner(data)
+        table, start = read(rows), time.perf_counter()
+        required_rows(name, table.num_rows)
+        job = Job(allowed, seed, folder, run, progress=progress, limited=False)
+        held = {name: Holding(table, schema, progress)}
         with in_process(held, party(type(self)), job, run) as (parties, sites):
             (reply,) = parties.ask(Train(settings, self.target, seed))
-            site = sites["curator"]
-            ledgers, head = {"curator": tuple(site.ledger.entries)}, site.ledger.head
+            site = sites[name]
+            ledgers, head = {name: tuple(site.ledger.entries)}, site.ledger.head
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         return Generated(
             self._read(reply.model.value),
@@ -194,11 +203,19 @@ class CentralGenerator(ABC):
             False,
             {"target": self.target, **msgspec.json.decode(settings)},
             ledgers,
-            {"curator": head},
+            {name: head},
             cost,
             reply.rows.value,
             table.take([]),
         )
+
+    def _allowed(self, budget: Budget | None) -> Budget:
+        if budget is not None and isfinite(budget.epsilon):
+            raise BudgetError(
+                f"{self.info.title} has no private training, and budget asks for epsilon = "
+                f"{budget.epsilon}. Give budget=None to go without a guarantee, or use AIM."
+            )
+        return budget or Budget(inf, _ANY_DELTA)
 
     def _check_target(self, schema: Schema) -> None:
         if self.target is None:
@@ -216,3 +233,15 @@ class CentralGenerator(ABC):
             file = Path(scratch) / "model.safetensors"
             file.write_bytes(weights)
             return self.load(file)
+
+
+def _owner(data: Any) -> tuple[str, Any]:
+    """Who holds the one table, and the table."""
+    if not isinstance(data, Mapping):
+        return "curator", data
+    if len(data) != 1:
+        raise RosterError(
+            f"data has {len(data)} parties, and a central generator takes one that holds all rows"
+        )
+    ((name, rows),) = data.items()
+    return str(name), rows
