@@ -184,7 +184,7 @@ class CentralGenerator(ABC):
         """
         allowed = self._allowed(budget)
         settings = msgspec.json.encode(self.chosen())
-        self._check_target(schema)
+        self.check_target(schema)
         name, rows = _owner(data)
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
@@ -217,7 +217,12 @@ class CentralGenerator(ABC):
             )
         return budget or Budget(inf, _ANY_DELTA)
 
-    def _check_target(self, schema: Schema) -> None:
+    def check_target(self, schema: Schema) -> None:
+        """Refuse a target that is no column, or that this generator does not take.
+
+        Raises:
+            InputError: It is either.
+        """
         if self.target is None:
             return
         if not self.takes_target:
