@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
-from scipy.special import wrightomega
 
 from siloweave.models.junction_tree import JunctionTree
 from siloweave.models.mrf import MRF
@@ -205,6 +204,8 @@ def solve_block(base: Array, s: float, total: float) -> Array:
     The sum grows with log k and is convex, so that steps between the bounds cannot fail: one cell
     alone would hold `total` at the upper bound, and at the lower all would share it equally.
     """
+    from scipy.special import wrightomega  # late: it costs a third of a second
+
     low, high = (
         share + np.log(share) - float(base.max()) for share in (total / s / base.size, total / s)
     )
