@@ -12,7 +12,7 @@ of -69 and 0, and the times of one batch are spread evenly instead of drawn inde
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -281,6 +281,7 @@ def fit(
     *,
     key: Array,
     labels: str | None = None,
+    law: Sequence[float] | None = None,
     gradient: Gradient | None = None,
     sampler: str | Poisson = "shuffled",
     progress: Progress = lambda text, done: None,
@@ -295,6 +296,8 @@ def fit(
         key: A key of JAX: first weights, batches, times and noise.
         labels: A column that is one choice; the network is told it instead of diffusing it.
             It is diffused like the others when it is the only column.
+        law: Shares of the labels' categories to draw them by; those of the rows if None, which a
+            private fit must not leave.
         gradient: What a step follows instead of the mean loss's gradient: a function of the loss
             of one row `(net, row, key)`, the network, a batch and a key.
         sampler: How batches are drawn, as `train` takes it.
@@ -322,10 +325,10 @@ def fit(
         update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
         key=key, sampler=sampler, progress=progress, store=store,
     )  # fmt: skip
-    law = (
-        () if label is None else tuple((np.bincount(told, minlength=label.size) / len(X)).tolist())
-    )
-    return TabDDPM(state.average, layout, settings, label, law, _reach(numbers, settings.reach))
+    if law is None:
+        law = (np.bincount(told, minlength=label.size) / len(X)).tolist() if label else ()
+    shares = tuple(law) if label else ()
+    return TabDDPM(state.average, layout, settings, label, shares, _reach(numbers, settings.reach))
 
 
 def _reach(numbers: Matrix, declared: float | None) -> tuple[tuple[float, float], ...]:

@@ -9,7 +9,7 @@ squared error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -253,6 +253,7 @@ def fit(
     *,
     key: Array,
     labels: str | None = None,
+    law: Sequence[float] | None = None,
     gradient: Gradient | None = None,
     latent_gradient: Gradient | None = None,
     sampler: str | Poisson = "shuffled",
@@ -267,6 +268,8 @@ def fit(
         settings: Sizes and training.
         key: A key of JAX.
         labels: A column that is one choice; it is not encoded, and the diffusion is told it.
+        law: Shares of the labels' categories to draw them by; those of the rows if None, which a
+            private fit must not leave (nor may it be joint).
         gradient: What steps of the autoencoder (of everything, when joint) follow instead of the
             mean loss's gradient.
         latent_gradient: The same for the diffusion, which reads the rows once more. A private
@@ -300,7 +303,8 @@ def fit(
     latents = Layout(_latent_blocks(coder.net.latent, label))
     ddpm = diffusion.fit(
         np.concatenate([(Z - shift) / scale, told], 1), latents.blocks, settings.diffusion,
-        key=second, labels=_LABEL if label else None, gradient=latent_gradient, sampler=sampler,
+        key=second, labels=_LABEL if label else None, law=law, gradient=latent_gradient,
+        sampler=sampler,
         progress=lambda text, done: progress(f"diffusion: {text}", 0.5 + done / 2),
         store=None if store is None else store / "diffusion",
     )  # fmt: skip
