@@ -14,8 +14,8 @@
     delta = 1e-5
 
     [method]
-    name = "flaim"                # see `siloweave list`; further keys are its settings
-    rounds = 10
+    name = "flaim"                # see `siloweave list`; further keys are its settings,
+    rounds = 10                   # and those of a network stand below [method.settings]
 
     [[parties]]
     name = "north"
@@ -24,18 +24,19 @@
     [output]
     folder = "run"
 
-Paths are relative to the file. A key that is not known is refused, never ignored.
+Paths are relative to the file. A key that is not known is refused, never ignored. A method without
+a guarantee takes ``epsilon = inf``, or no ``[budget]`` at all.
 """
 
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from difflib import get_close_matches
 from hashlib import blake2b
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 import msgspec
@@ -53,7 +54,9 @@ __all__ = [
     "PartyTable",
     "SchemaFile",
     "Study",
+    "check_keys",
     "close_match",
+    "placed",
     "plain_name",
 ]
 
@@ -65,6 +68,7 @@ _TYPES = {
     "object": "a table",
     "bool": "true or false",
 }
+_ANY_DELTA = 1e-6  # of a budget that bounds nothing
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
@@ -91,10 +95,13 @@ class SchemaFile(_Section, frozen=True):
 
 
 class BudgetTable(_Section, frozen=True):
-    """``[budget]``: what the study may cost; see `siloweave.privacy.Budget`."""
+    """``[budget]``: what the study may cost; see `siloweave.privacy.Budget`.
+
+    ``epsilon = inf`` needs no ``delta``.
+    """
 
     epsilon: float
-    delta: float
+    delta: float | None = None
     relation: Relation = Relation.ADD_REMOVE
     unit: str = "row"
 
@@ -121,7 +128,7 @@ class Study(_Section, frozen=True):
     Args:
         study: Its name.
         schema: Where its columns are declared.
-        budget: What it may cost.
+        budget: What it may cost; None for a method without a guarantee.
         method: ``name`` of a synthesizer and its public settings.
         parties: Who holds the rows, and where.
         output: What to write, and where.
@@ -134,9 +141,9 @@ class Study(_Section, frozen=True):
 
     study: About
     schema: SchemaFile
-    budget: BudgetTable
     method: dict[str, Any]
     parties: tuple[PartyTable, ...]
+    budget: BudgetTable | None = None
     output: Output = Output()
     base: str = "."
 
@@ -190,13 +197,22 @@ class Study(_Section, frozen=True):
         return Path(self.base) / party.data
 
     def terms(self) -> Budget:
-        """The budget as the library takes it.
+        """The budget as the library takes it; without a bound where the file has none.
 
         Raises:
             BudgetError: epsilon or delta is out of bounds.
+            InputError: delta is missing beside a finite epsilon.
         """
-        budget = self.budget
-        return Budget(budget.epsilon, budget.delta, budget.unit, budget.relation)
+        budget = self.budget or BudgetTable(inf)
+        delta = budget.delta
+        if delta is None:
+            if budget.epsilon != inf:
+                raise InputError(
+                    "[budget] delta is missing. Add it, far below 1 / number of rows, for example "
+                    "delta = 1e-6; `siloweave init` writes a file with every field."
+                )
+            delta = _ANY_DELTA
+        return Budget(budget.epsilon, delta, budget.unit, budget.relation)
 
     def read_schema(self) -> "Schema":
         """The declared columns.
@@ -233,27 +249,15 @@ class Study(_Section, frozen=True):
         """The synthesizer that ``[method]`` names, with its settings.
 
         Raises:
-            InputError: The name or a setting is unknown, or a value is out of range.
+            InputError: The name or a setting is unknown, a value is out of range, or the method
+                has no budget and needs one.
+            BudgetError: The method is asked for a bound that it does not keep.
         """
-        from siloweave.algorithms.synthesizers import SYNTHESIZERS
+        from siloweave.methods import check_budget, method_of
 
-        name = self.method["name"]
-        kind = SYNTHESIZERS.get(name)
-        if kind is None:
-            near = close_match(name, SYNTHESIZERS)
-            raise InputError(
-                f"[method] name = {name!r} is unknown{near} Use one of {', '.join(SYNTHESIZERS)}."
-            )
-        given = {key: value for key, value in self.method.items() if key != "name"}
-        try:
-            synth = msgspec.convert(_nested(given, kind), kind)
-            if hasattr(synth, "algorithm"):
-                synth.algorithm()  # checks the values together
-            return synth
-        except msgspec.ValidationError as error:
-            raise InputError(_placed(error, "[method]")) from error
-        except InputError as error:
-            raise type(error)(f"[method] {error}") from error
+        synth = method_of(self.method)
+        check_budget(synth, self.terms() if self.budget else None)
+        return synth
 
     @staticmethod
     def load(path: str | Path) -> "Study":
@@ -296,41 +300,36 @@ class Study(_Section, frozen=True):
             siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes ...
         """
         sections = {field: None for field in Study.__struct_fields__ if field != "base"}
-        _check_keys(data, sections, "the study file")
+        check_keys(data, sections, "the study file")
         kinds = {"study": About, "schema": SchemaFile, "budget": BudgetTable, "output": Output}
         for name, kind in kinds.items():
             if isinstance(data.get(name), dict):
-                _check_keys(data[name], kind.__struct_fields__, f"[{name}]")
+                check_keys(data[name], kind.__struct_fields__, f"[{name}]")
         parties = data.get("parties", [])
         for party in parties if isinstance(parties, list) else []:
             if isinstance(party, dict):
-                _check_keys(party, PartyTable.__struct_fields__, "[[parties]]")
+                check_keys(party, PartyTable.__struct_fields__, "[[parties]]")
         try:
             return msgspec.convert({**data, "base": str(base)}, Study)
         except msgspec.ValidationError as error:
-            raise InputError(_placed(error, "")) from error
+            raise InputError(placed(error, "")) from error
 
 
-def _check_keys(given: Mapping[str, Any], known: Any, where: str) -> None:
+def check_keys(given: Mapping[str, Any], known: Any, where: str) -> None:
+    """Refuse a key that is not known.
+
+    Args:
+        given: A table of the file.
+        known: Keys that it may have.
+        where: What the table is called.
+
+    Raises:
+        InputError: Naming the key, and what was probably meant.
+    """
     for key in given:
         if key not in known:
             near = close_match(key, known)
             raise InputError(f"{where} {key} is unknown{near} It takes {', '.join(known)}.")
-
-
-def _nested(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Put the keys of a synthesizer's inner settings where they belong; in the file all lie flat.
-
-    Raises:
-        InputError: A key is unknown.
-    """
-    outer = [field.name for field in fields(kind) if field.name != "settings"]
-    inner = get_type_hints(kind).get("settings")
-    below = [field.name for field in fields(inner)] if inner else []
-    _check_keys(given, [*outer, *below], "[method]")
-    flat = {key: value for key, value in given.items() if key in outer}
-    rest = {key: value for key, value in given.items() if key not in outer}
-    return {**flat, "settings": rest} if rest else flat
 
 
 def close_match(word: str, known: Any) -> str:
@@ -344,7 +343,7 @@ def close_match(word: str, known: Any) -> str:
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
-def _placed(error: msgspec.ValidationError, where: str) -> str:
+def placed(error: msgspec.ValidationError, where: str) -> str:
     """Say where a wrong value is in the words of the file: ``$.budget.delta`` -> [budget] delta."""
     text, _, path = str(error).partition(" - at `")
     parts = re.findall(r"\[?\w+|\[\.\.\.\]", path.rstrip("`").removeprefix("$"))
