@@ -1,0 +1,181 @@
+"""The method that a study names: looked up, its settings checked, its budget held against it.
+
+**Guarantee**: none of its own. A finite epsilon is refused for a method that keeps none, so that no
+study file promises what its run does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from math import isfinite
+from typing import Any, get_type_hints
+
+import msgspec
+
+from siloweave.algorithms.fitted import Info
+from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.privacy.budget import Budget
+from siloweave.study import check_keys, close_match, placed
+
+__all__ = ["check_budget", "check_parties", "listed", "method_of", "registered", "unbounded"]
+
+_SETTING = re.compile(r"settings[.:] ?")
+
+
+def registered() -> dict[str, Any]:
+    """Every synthesizer's class by the name that studies use; loads no network.
+
+    Example:
+        >>> {"aim", "flaim", "ctgan"} <= set(registered())
+        True
+    """
+    from siloweave.algorithms.generators import GENERATORS
+    from siloweave.algorithms.synthesizers import SYNTHESIZERS
+
+    return {**SYNTHESIZERS, **GENERATORS}
+
+
+def listed() -> dict[str, Info]:
+    """What every synthesizer is and guarantees, by name."""
+    return {name: kind.info for name, kind in registered().items()}
+
+
+def unbounded(synth: Any) -> bool:
+    """Whether a method takes no budget: a generator that is trained without noise."""
+    from siloweave.algorithms.central import CentralGenerator
+
+    return isinstance(synth, CentralGenerator) and synth.stated.guarantee == "none"
+
+
+def method_of(method: Mapping[str, Any]) -> Any:
+    """The synthesizer that ``[method]`` names, with its settings.
+
+    Args:
+        method: The table: ``name``, and settings; those of a network in ``[method.settings]``.
+
+    Raises:
+        InputError: The name or a setting is unknown, or a value is out of range.
+    """
+    name, known = method["name"], registered()
+    kind = known.get(name)
+    if kind is None:
+        near = close_match(name, known)
+        raise InputError(
+            f"[method] name = {name!r} is unknown{near} Use one of {', '.join(known)}."
+        )
+    given = {key: value for key, value in method.items() if key != "name"}
+    try:
+        synth = msgspec.convert(_nested(given, kind), kind)
+        if hasattr(synth, "algorithm"):
+            synth.algorithm()  # checks the values together
+        elif given:
+            synth.chosen()  # the same for a generator; its defaults need no check
+        return synth
+    except msgspec.ValidationError as error:
+        raise InputError(placed(error, "[method]")) from error
+    except InputError as error:
+        text = str(error)
+        where = "[method.settings] " if _SETTING.match(text) else "[method] "
+        raise type(error)(where + _SETTING.sub("", text, count=1)) from error
+
+
+def _nested(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Put the keys of a graphical model's inner settings where they belong; in a file all lie flat.
+
+    Raises:
+        InputError: A key is unknown.
+    """
+    names = [field.name for field in fields(kind)]
+    inner = get_type_hints(kind).get("settings")
+    if not hasattr(inner, "__dataclass_fields__"):
+        if "settings" in names:
+            _point_below(given, names, kind)
+        check_keys(given, names, "[method]")
+        return dict(given)
+    outer = [name for name in names if name != "settings"]
+    check_keys(given, [*outer, *(field.name for field in fields(inner))], "[method]")
+    flat = {key: value for key, value in given.items() if key in outer}
+    rest = {key: value for key, value in given.items() if key not in outer}
+    return {**flat, "settings": rest} if rest else flat
+
+
+def _point_below(given: Mapping[str, Any], names: list[str], kind: Any) -> None:
+    """Say where a network's setting goes that was written beside its table.
+
+    Raises:
+        InputError: There is one.
+    """
+    odd = [key for key in given if key not in names]
+    for key in odd:
+        if key in {field.name for field in fields(kind.settings_type())}:
+            raise InputError(
+                f"[method] {key} is a setting of the network: write it below [method.settings]."
+            )
+
+
+def check_budget(synth: Any, budget: Budget | None) -> None:
+    """Check that a method is not asked for a bound that it does not keep, or run without one.
+
+    Args:
+        synth: The synthesizer.
+        budget: The study's; None where the file has none.
+
+    Raises:
+        BudgetError: It is asked for a bound.
+        InputError: It keeps one, and the file names none.
+    """
+    name = synth.info.title
+    if unbounded(synth):
+        if budget is not None and isfinite(budget.epsilon):
+            raise BudgetError(
+                f"[budget] epsilon = {budget.epsilon}: {name} is trained without noise and keeps "
+                "no bound. Write epsilon = inf, or leave [budget] out, to run it without a "
+                f"guarantee; these keep one: {', '.join(_bounded(1))}."
+            )
+    elif budget is None:
+        raise InputError(
+            f"[budget] is missing: {name} needs epsilon and delta. Only methods without a "
+            "guarantee run without it."
+        )
+
+
+def _bounded(parties: int) -> list[str]:
+    """Names of the methods with a guarantee that can serve so many parties."""
+    return [
+        name
+        for name, info in listed().items()
+        if info.guarantee == "dp" and (info.split == "central") == (parties == 1)
+    ]
+
+
+def check_parties(name: str, synth: Any, parties: int) -> None:
+    """Check that a method for one party gets one.
+
+    Raises:
+        RosterError: It gets more.
+    """
+    if synth.info.split == "central" and parties > 1:
+        split = [n for n, info in listed().items() if info.split == "rows"]
+        raise RosterError(
+            f"[method] name = {name!r} takes one party that sees all rows; the study has "
+            f"{parties}, whose rows would have to be pooled. Keep one, or use a method for split "
+            f"rows: {', '.join(split)}."
+        )
+
+
+def check_target(synth: Any, schema: Any) -> None:
+    """Check a generator's target against the schema, if it has one.
+
+    Raises:
+        InputError: There is no such column, or the method takes no target.
+    """
+    if not hasattr(synth, "check_target"):
+        return
+    try:
+        synth.check_target(schema)
+    except SchemaError:
+        raise
+    except InputError as error:
+        raise InputError(f"[method] {error}") from error
