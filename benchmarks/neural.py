@@ -1,0 +1,145 @@
+"""Neural generators on the tables of the papers: quality, privacy and speed, one run at a time.
+
+    python benchmarks/neural.py quality --list
+    python benchmarks/neural.py quality --table abalone --model tabddpm --seed 0
+    python benchmarks/neural.py quality --limit-minutes 60
+    python benchmarks/results_page.py
+
+Every run has a process of its own and is kept as it ends, so a benchmark that was stopped goes on
+where it was. Tables, models and settings are in neural_tables.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from neural_tables import MODELS, SHORT, TABLES
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """What a file of results holds."""
+    return [json.loads(x) for x in path.read_text().splitlines()] if path.is_file() else []
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells one run from another."""
+    names = ("table", "model", "seed", "label", "epsilon", "rows_asked")
+    return tuple(row.get(name) for name in names)
+
+
+def run(job: dict[str, Any], out: Path) -> dict[str, Any] | None:
+    """One run in a process of its own; keeps its line, or says what went wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "line.json"
+        told = [sys.executable, str(HERE / "neural_run.py"), json.dumps(job), str(file)]
+        done = subprocess.run(told, check=False)
+        if done.returncode or not file.is_file():
+            print(f"{job['table']} {job['model']} seed {job['seed']}: failed", flush=True)
+            return None
+        row = json.loads(file.read_text())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("a") as kept:
+        kept.write(json.dumps(row) + "\n")
+    return row
+
+
+def told(row: dict[str, Any]) -> str:
+    """A line for the reader who waits."""
+    shown = ("resemblance (SiloFuse)", "resemblance (DP-TLDM)", "propensity", "utility")
+    found = ", ".join(
+        f"{name} {row['scores'][name]['value']:.1f} (ceiling {row['scores'][name]['ceiling']:.1f})"
+        for name in shown
+        if name in row["scores"]
+    )
+    return (
+        f"{row['table']} {row['model']} seed {row['seed']}: {found}; fit {row['fit_seconds']:.0f} s"
+        f" ({row['fit_cpu']:.0f} s of processor), sample {row['sample_seconds']:.1f} s,"
+        f" {row['peak_mb']:.0f} MB, {row['steps']} steps"
+    )
+
+
+def known(models: list[str]) -> list[str]:
+    """Those models that the package has."""
+    from siloweave.algorithms.generators import GENERATORS
+
+    lacking = [name for name in models if name not in GENERATORS]
+    if lacking:
+        print(f"not in the package: {', '.join(lacking)}; it has {', '.join(GENERATORS)}")
+    return [name for name in models if name in GENERATORS]
+
+
+def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every run that was asked for."""
+    found = []
+    for table in args.table or list(TABLES):
+        name = SHORT.get(table, table)
+        seeds = args.seed if args.seed is not None else range(TABLES[name].seeds)
+        found += [
+            {
+                "table": name, "model": model, "seed": seed, "label": args.label,
+                "settings": json.loads(args.settings), "rows_asked": args.rows,
+                "max_rows": args.max_rows, "data": str(args.data),
+            }
+            for seed in seeds
+            for model in args.model or MODELS
+        ]  # fmt: skip
+    return found
+
+
+def quality(args: argparse.Namespace) -> None:
+    """Run what is missing, or list it."""
+    out = args.out or RESULTS / "neural_quality.jsonl"
+    done = {key(row) for row in lines(out)}
+    missing = [job for job in jobs(args) if key(job) not in done]
+    if args.list:
+        for job in missing:
+            print(f"missing: {job['table']} {job['model']} seed {job['seed']} {job['label']}")
+        print(f"{len(missing)} runs are missing from {out.name}")
+        return
+    able = known(sorted({job["model"] for job in missing}))
+    start = time.monotonic()
+    for job in missing:
+        if job["model"] not in able:
+            continue
+        if time.monotonic() - start > 60 * args.limit_minutes:
+            print("stopped: --limit-minutes is over")
+            return
+        row = run(job, out)
+        if row:
+            print(told(row), flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parts = parse.add_subparsers(required=True)
+    names = [*TABLES, *SHORT]
+    part = parts.add_parser("quality", help="fit, sample and score")
+    part.add_argument("--table", nargs="*", choices=names)
+    part.add_argument("--model", nargs="*")
+    part.add_argument("--seed", nargs="*", type=int)
+    part.add_argument("--settings", default="{}", help="JSON: arguments of the model's class")
+    part.add_argument("--label", default="", help="name of runs with other settings")
+    part.add_argument("--rows", type=int, help="rows used at most, for trials")
+    part.add_argument("--max-rows", type=int, default=6_000, help="of a boosting fit of the scores")
+    part.add_argument("--limit-minutes", type=float, default=float("inf"))
+    part.add_argument("--list", action="store_true", help="what is missing")
+    part.add_argument("--out", type=Path, help="where lines are kept")
+    part.add_argument("--data", type=Path, default=Path("../shared/data"))
+    part.set_defaults(do=quality)
+    return parse
+
+
+if __name__ == "__main__":
+    args = parser().parse_args()
+    args.do(args)

@@ -1,0 +1,118 @@
+"""Tables, models and settings of the benchmark of neural generators; all choices are made here.
+
+Bounds, categories and which columns have gaps are read off the rows used, holdout included, and
+taken as public, as in every published figure. Kinds of columns are those of datasets.json, but a
+number that is whole in every row is declared so, and identifiers are columns like others.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import siloweave as sw
+from siloweave.tables.detect import describe
+from siloweave.tables.keys import generator
+
+SPLIT_SEED = 2026
+HOLDOUT = 0.2
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table, how many of its rows are used at most, and whether its target is a class."""
+
+    file: str
+    most: int | None = None
+    seeds: int = 1  # what is asked for
+
+
+TABLES = {
+    "adult": Source("adult", seeds=3),
+    "california_housing": Source("california_housing"),
+    "abalone": Source("abalone", seeds=3),
+    "churn": Source("churn", seeds=3),
+    "covertype": Source("covertype", most=50_000),
+    "diabetes": Source("diabetes", seeds=3),
+    "heloc": Source("heloc"),
+    "intrusion_nslkdd_test": Source("intrusion_nslkdd_test"),
+}
+SHORT = {"housing": "california_housing", "intrusion": "intrusion_nslkdd_test"}
+
+MODELS = (
+    *("gaussian_copula", "copula_gan", "ctgan", "ads_gan", "ctab_gan"),
+    *("tabddpm", "latentdiff", "tldm", "e2e"),
+)
+
+# Arguments of a model's class where they differ from its defaults: per model, and per model and
+# table. A figure names the settings that it was made with, so lines of other settings stay.
+SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table that is ready to be fitted.
+
+    Attributes:
+        schema: Of all rows used.
+        train: Rows that a model sees.
+        holdout: Rows that it does not see.
+        target: The column of the table's task, and whether it holds classes.
+        share: Rows used, of all.
+    """
+
+    schema: sw.Schema
+    train: sw.Table
+    holdout: sw.Table
+    target: str
+    classes: bool
+    share: tuple[int, int]
+
+
+def arguments(model: str, table: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a model's class on a table: shared, then the table's, then those given."""
+    return {**SETTINGS.get(model, {}), **SETTINGS.get((model, table), {}), **given}
+
+
+def column(table: sw.Table, name: str, numeric: bool) -> sw.Column:
+    """What is declared of one column; numbers of one value are a category."""
+    values = table.values(name)[~table.missing(name)]
+    if not numeric or len(np.unique(values)) < 2:
+        return describe(table, name, kind="categorical", max_categories=10**6)
+    whole = np.asarray(values, dtype=float)
+    return describe(table, name, kind="integer" if (whole == whole.round()).all() else "continuous")
+
+
+def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
+    """Read a table, take a sample of its rows if it is large, and split off a fifth.
+
+    The order of the rows is drawn once (SPLIT_SEED), so every model and seed sees the same rows.
+
+    Args:
+        name: One of TABLES.
+        data: The folder with the Parquet files and datasets.json.
+        rows: Rows used at most, for trials.
+    """
+    source = TABLES[name]
+    facts = json.loads((data / "datasets.json").read_text())[source.file]
+    table = sw.read(data / f"{source.file}.parquet")
+    limits = [limit for limit in (source.most, rows, table.num_rows) if limit is not None]
+    order = generator(SPLIT_SEED).permutation(table.num_rows)[: min(limits)]
+    held = round(HOLDOUT * len(order))
+    used = table.take(np.sort(order))
+    numbers = {n for n in table.names if table.kind(n) in ("numbers", "whole numbers")} - set(
+        facts["categorical"]
+    )
+    schema = sw.Schema(tuple(column(used, n, n in numbers) for n in table.names))
+    return Prepared(
+        schema,
+        table.take(np.sort(order[held:])),
+        table.take(np.sort(order[:held])),
+        facts["target"],
+        facts["task"] == "classification",
+        (len(order), table.num_rows),
+    )
