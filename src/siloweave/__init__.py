@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from siloweave.evaluate.scoring import score
     from siloweave.evaluate.workload import tvd, workload_error
     from siloweave.privacy.budget import Budget, Relation
+    from siloweave.privacy.calibrate import budget_of_separation
     from siloweave.tables.codes import Encoder
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "attack",
     "attack_run",
+    "budget_of_separation",
     "load",
     "read",
     "score",
@@ -76,6 +78,7 @@ _HOME = {
     "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
+    "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),
     "load": lambda: import_module("siloweave.algorithms.generators"),
     "read": lambda: import_module("siloweave.tables.read"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),

@@ -78,3 +78,14 @@ def test_an_impossible_rho_is_refused(rho):
 def test_more_budget_is_more_rho():
     rhos = [cal.rho_for(Budget(epsilon=e, delta=1e-6)) for e in np.geomspace(0.01, 20, 12)]
     assert rhos == sorted(rhos)
+
+
+@pytest.mark.parametrize("separation", [0.1, 0.15, 0.2])
+def test_a_budget_of_a_separation_is_that_of_a_gaussian_mechanism(separation):
+    budget = cal.budget_of_separation(separation, 1e-5)
+    sigma = 1 / cal.mu_of_separation(separation)
+    one = ev.SampledGaussian(noise_multiplier=sigma, sampling_rate=1.0)
+    assert ac.epsilon([one], 1e-5) == pytest.approx(budget.epsilon, rel=5e-3)
+    assert budget.epsilon <= ac.epsilon([one], 1e-5) * (1 + 1e-9)
+    with pytest.raises(InputError, match="separation"):
+        cal.budget_of_separation(0.8, 1e-5)

@@ -15,6 +15,7 @@ from siloweave.privacy import (
     Laplace,
     Ledger,
     NonPrivate,
+    SampledGaussian,
     ThresholdGaussian,
 )
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
@@ -430,3 +431,15 @@ def test_what_cannot_be_a_ledger_is_refused(tmp_path):
         Ledger("clinic", path=tmp_path)
     with pytest.raises(InputError, match="owner"):
         Ledger("")
+
+
+def test_what_remains_beside_steps_on_samples_can_be_spent():
+    """As zCDP the steps alone are beyond the limit; what they cost at its delta is not."""
+    ledger = Ledger("clinic", limit=LIMIT)
+    charge(ledger, SampledGaussian(noise_multiplier=2.0, sampling_rate=0.002, count=20), "steps")
+    assert ledger.rho > rho_for(LIMIT)
+    left = ledger.remaining()
+    assert left > 0.3 * rho_for(LIMIT)
+    charge(ledger, Gaussian(sigma=gaussian_sigma(left, 1.0), sensitivity=1.0), "rest")
+    assert 0.99 < ledger.epsilon() <= 1.0
+    assert ledger.remaining() < 0.01 * left

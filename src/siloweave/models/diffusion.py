@@ -325,10 +325,14 @@ def fit(
         update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
         key=key, sampler=sampler, progress=progress, store=store,
     )  # fmt: skip
-    if law is None:
-        law = (np.bincount(told, minlength=label.size) / len(X)).tolist() if label else ()
-    shares = tuple(law) if label else ()
-    return TabDDPM(state.average, layout, settings, label, shares, _reach(numbers, settings.reach))
+    reach = _reach(numbers, settings.reach)
+    return TabDDPM(state.average, layout, settings, label, _law(label, told, law), reach)
+
+
+def _law(label: Block | None, told: Any, given: Sequence[float] | None) -> tuple[float, ...]:
+    if label is None:
+        return ()
+    return tuple(np.bincount(told, minlength=label.size) / len(told) if given is None else given)
 
 
 def _reach(numbers: Matrix, declared: float | None) -> tuple[tuple[float, float], ...]:

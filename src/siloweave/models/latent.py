@@ -281,8 +281,7 @@ def fit(
     Raises:
         InputError: For rows that are not finite or not one-hot, or an unknown label column.
     """
-    settings = settings or LatentSettings()
-    layout = Layout(tuple(blocks))
+    settings, layout = settings or LatentSettings(), Layout(tuple(blocks))
     X = layout.check(X)
     label = None if labels is None or len(layout.blocks) == 1 else layout.choice_of(labels)
     rest, kept = _rest(layout, label), X[:, _places(layout, label)]
@@ -300,12 +299,11 @@ def fit(
     )  # fmt: skip
     Z = coder.encode(kept)
     shift, scale = _frame(Z, settings.scaled)
-    latents = Layout(_latent_blocks(coder.net.latent, label))
+    blocks = _latent_blocks(coder.net.latent, label)
     ddpm = diffusion.fit(
-        np.concatenate([(Z - shift) / scale, told], 1), latents.blocks, settings.diffusion,
+        np.concatenate([(Z - shift) / scale, told], 1), blocks, settings.diffusion,
         key=second, labels=_LABEL if label else None, law=law, gradient=latent_gradient,
-        sampler=sampler,
-        progress=lambda text, done: progress(f"diffusion: {text}", 0.5 + done / 2),
+        sampler=sampler, progress=lambda text, done: progress(f"diffusion: {text}", 0.5 + done / 2),
         store=None if store is None else store / "diffusion",
     )  # fmt: skip
     return LatentDiffusion(coder, ddpm, layout, settings, shift, scale, label)

@@ -19,6 +19,7 @@ from siloweave.privacy.events import (
 from siloweave.privacy.sampled import separation_of
 
 __all__ = [
+    "budget_of_separation",
     "exponential_epsilon",
     "gaussian_sigma",
     "gdp_epsilon",
@@ -273,6 +274,34 @@ def mu_of_separation(separation: float) -> float:
             "and 0.7071 (none)."
         )
     return -2 * NormalDist().inv_cdf(0.5 - separation / math.sqrt(2))
+
+
+def budget_of_separation(
+    separation: float, delta: float, *, relation: Relation = Relation.ADD_REMOVE
+) -> Budget:
+    """The budget whose epsilon a Gaussian mechanism of this separation has at ``delta``.
+
+    Separation 0.1, 0.15 and 0.2 are how Zhu et al. ("Quantifying and Mitigating Privacy Risks for
+    Tabular Generative Models", 2024) state budgets. This is the exchange rate: mu of
+    :func:`mu_of_separation`, and epsilon of :func:`gdp_epsilon`.
+
+    What it means and what not: one number stands for a whole trade-off curve, and so does the
+    other. A run that keeps to the budget has *this* epsilon at *this* delta; its own curve is not
+    that of a Gaussian, so its separation may be below or above the one asked for. What follows
+    from (epsilon, delta) alone is a separation of at most sqrt(1/2) (e^epsilon - 1 + 2 delta) /
+    (e^epsilon + 1). For steps that keep to the separation itself use
+    :func:`separated_multiplier`.
+
+    Args:
+        separation: in (0, sqrt(2)/2).
+        delta: of the budget, in (0, 1).
+        relation: which tables are neighbours.
+
+    Example:
+        >>> [round(budget_of_separation(s, 1e-5).epsilon, 2) for s in (0.1, 0.15, 0.2)]
+        [1.37, 2.16, 3.03]
+    """
+    return Budget(gdp_epsilon(mu_of_separation(separation), delta), delta, relation=relation)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:

@@ -30,7 +30,7 @@ from siloweave.privacy import journal
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import UNREADABLE, Event
+from siloweave.privacy.events import UNREADABLE, Event, Gaussian, SampledGaussian
 
 __all__ = ["Entry", "Ledger"]
 
@@ -269,7 +269,12 @@ class Ledger:
 
     @property
     def rho(self) -> float:
-        """Total zCDP."""
+        """Total zCDP.
+
+        A step on a sample counts as if every row were in it. That is no overcount: the least
+        zCDP of such a step is the same, since its Renyi divergences of high order are. It is the
+        wrong unit for them, and what they cost is read from `epsilon`.
+        """
         return self._tally.rho
 
     def epsilon(self, delta: float | None = None) -> float:
@@ -281,13 +286,34 @@ class Ledger:
         return self._tally.epsilon(delta)
 
     def remaining(self) -> float:
-        """The zCDP that can still be spent before the limit; infinite without one."""
+        """The zCDP that a further release may cost before the limit; infinite without one.
+
+        Beside steps on samples it is less than what `rho` leaves of the limit's zCDP, or more: it
+        is found with the accountant that reads `epsilon`.
+        """
         if self.limit is None or not self.limit.private:
             return math.inf
         left = self.limit.delta - self._tally.delta
         if left <= 0:
             return 0.0
+        if any(isinstance(event, SampledGaussian) for event in self.events):
+            return self._beside_samples(self.limit)
         return max(0.0, rho_for(msgspec.structs.replace(self.limit, delta=left)) - self._tally.rho)
+
+    def _beside_samples(self, limit: Budget) -> float:
+        """The largest zCDP, within 0.1 percent, that fits beside what is in the ledger."""
+
+        def fits(rho: float) -> bool:
+            asked = self._tally.copy()
+            asked.add(Gaussian(sigma=1.0, sensitivity=math.sqrt(2 * rho)))
+            return asked.epsilon(limit.delta) <= limit.epsilon
+
+        low, high = 0.0, rho_for(limit)
+        least = 1e-6 * high
+        while high - low > max(1e-3 * low, least):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
     def verify(self, hashes: Iterable[str] = ()) -> None:
         """Check the file once more, and that entries with these ``hashes`` are still in it.
