@@ -1,19 +1,31 @@
 """A dry run: what a study would take and cost, found without reading its rows."""
 
+from __future__ import annotations
+
 import csv
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from siloweave.errors import DataError, InputError
-from siloweave.runs import check_columns, check_roster, finished, spent
+from siloweave.methods import check_parties, check_schema, unbounded
+from siloweave.privacy.budget import Budget
+from siloweave.runs import check_columns, finished, spent
 from siloweave.starter import same_columns
 from siloweave.study import PartyTable, Study
 from siloweave.tables.files import csv_header, table_file, unreadable
 from siloweave.tables.read import read_batches
+from siloweave.tables.schema import Schema
 
-__all__ = ["Forecast", "cautions", "foretell"]
+if TYPE_CHECKING:
+    from siloweave.algorithms.prediction import Prediction
+
+__all__ = ["Forecast", "cautions", "foretell", "predicted"]
+
+
+_BYTES = {".csv": 6.0, ".parquet": 1.0}  # of a value, in a file of that kind
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -30,11 +42,13 @@ class Forecast(msgspec.Struct, frozen=True):
         rounds: How often parties are asked.
         memory_mb: Peak, of one process that simulates all parties, roughly; for the rows it goes
             by the sizes of the files.
-        seconds: Of one core, roughly.
+        seconds: Of one core, roughly; None where that cannot be told.
         bytes_per_party: Sent and received, roughly.
-        domain_cells: Of the whole table; the product of all columns' codes.
+        domain_cells: Of the whole table, the product of all columns' codes; None for a generator,
+            as the next three.
         workload_queries, workload_cells: Queries, and cells of all of them.
         largest_query: Columns of the largest query.
+        notes: How figures were found.
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
@@ -49,12 +63,13 @@ class Forecast(msgspec.Struct, frozen=True):
     delta: float
     rounds: int
     memory_mb: float
-    seconds: float
+    seconds: float | None
     bytes_per_party: int
-    domain_cells: float
-    workload_queries: int
-    workload_cells: int
-    largest_query: tuple[str, ...]
+    domain_cells: float | None
+    workload_queries: int | None
+    workload_cells: int | None
+    largest_query: tuple[str, ...] | None
+    notes: tuple[str, ...]
     warnings: tuple[str, ...]
     resumes: int
     finished: bool
@@ -73,20 +88,20 @@ def foretell(study: Study) -> Forecast:
         InputError: Something cannot work; the message names it.
         LedgerError: A ledger was edited.
     """
-    from siloweave.algorithms.prediction import predict
-
     schema, synth, budget = study.read_schema(), study.synthesizer(), study.terms()
-    check_roster(study, synth)
+    check_parties(study.method["name"], synth, len(study.parties))
+    check_schema(synth, schema, study.schema.learn)
     columns = {party.name: _columns(study, party) for party in study.parties}
     same_columns(columns)
     for party, names in columns.items():
         check_columns(party, names, schema)
     resumes = sum(spent(study).values())
-    found = predict(synth, schema, len(study.parties), budget, study.schema.learn)
+    found = predicted(study, synth, schema, len(next(iter(columns.values()))))
+    cells = found.domain_cells
     return Forecast(
         study.study.name,
         synth.info.title,
-        synth.info.guarantee,
+        synth.stated.guarantee,
         synth.info.trust,
         study.names,
         found.epsilon_per_party,
@@ -95,14 +110,39 @@ def foretell(study: Study) -> Forecast:
         found.memory_mb + _rows_mb(study),
         found.seconds,
         found.bytes_per_party,
-        float(found.domain_cells),
+        None if cells is None else float(cells),
         found.workload_queries,
         found.workload_cells,
-        tuple(found.largest_query),
+        found.largest_query,
+        found.notes,
         cautions(study),
         resumes,
         finished(study) is not None,
     )
+
+
+def predicted(study: Study, synth: Any, schema: Schema, columns: int) -> Prediction:
+    """What a run will take; checks on the way that it can be run at all.
+
+    Raises:
+        CapacityError: The model would not fit.
+        InputError: A setting does not fit the schema.
+    """
+    budget = study.terms()
+    if hasattr(synth, "algorithm"):
+        from siloweave.algorithms.prediction import predict
+
+        return predict(synth, schema, len(study.parties), budget, study.schema.learn)
+    from siloweave.algorithms.training_prediction import predict_training
+
+    return predict_training(synth, schema, budget, _rows(study, columns))
+
+
+def _rows(study: Study, columns: int) -> int:
+    """How many rows there may be, from the sizes of files."""
+    files = [study.path(party) for party in study.parties]
+    values = sum(file.stat().st_size / _BYTES[file.suffix.lower()] for file in files)
+    return max(round(values / max(columns, 1)), 2)
 
 
 def _rows_mb(study: Study) -> float:
@@ -160,10 +200,22 @@ def cautions(study: Study) -> tuple[str, ...]:
             f"{study.schema.learn:.0%} of the budget goes to facts that the schema leaves open "
             f"({open_ones}); the forecast takes each such column to have {synth.bins} codes"
         )
-    if study.budget.delta > 1e-4:
-        found.append(f"delta = {study.budget.delta} is large: keep it far below 1 / number of rows")
-    if study.budget.epsilon > 10:
-        found.append(f"epsilon = {study.budget.epsilon} promises little: 1 is a usual choice")
-    if synth.info.guarantee != "dp":
-        found.append(f"{synth.info.title} has the guarantee {synth.info.guarantee!r}, not 'dp'")
-    return tuple(found)
+    return (*found, *_promises(synth, study.terms()))
+
+
+def _promises(synth: Any, budget: Budget) -> list[str]:
+    """What is odd about the guarantee."""
+    if unbounded(synth):
+        text = (
+            f"{synth.info.title} is trained without noise, so epsilon is infinite: its model and "
+            "its table may repeat real rows. Treat both as if they were the rows"
+        )
+        return [text]
+    found = []
+    if budget.delta > 1e-4:
+        found.append(f"delta = {budget.delta} is large: keep it far below 1 / number of rows")
+    if budget.epsilon > 10:
+        found.append(f"epsilon = {budget.epsilon} promises little: 1 is a usual choice")
+    if (kind := synth.stated.guarantee) != "dp":
+        found.append(f"{synth.info.title} has the guarantee {kind!r}, not 'dp'")
+    return found

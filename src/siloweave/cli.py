@@ -176,21 +176,20 @@ def sample(
         list[str] | None,
         typer.Option(help="column=value, to fix a column; may be given several times."),
     ] = None,
+    balanced: Annotated[
+        str | None, typer.Option(help="A column whose classes shall be equally frequent.")
+    ] = None,
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
     """Draw rows from a finished run's model; costs no privacy."""
     with _reported():
         from siloweave.cli_output import print_result
-        from siloweave.conditions import open_model, parse_given, sample_given
+        from siloweave.conditions import draw, open_model
         from siloweave.tables.read import write
 
         fitted = open_model(run)
-        fixed = parse_given(given or [], fitted.encoder.schema)
-        if fixed:
-            table = sample_given(fitted, fixed, rows, key=seed)
-        else:
-            table = fitted.sample_table(rows, seed=seed)
+        table = draw(fitted, given or [], balanced, rows, key=seed)
         write(table, out)
         print_result(
             {"file": str(out), "rows": table.num_rows, "private": fitted.private},
@@ -320,7 +319,7 @@ def attack(
 def list_all(json: AsJson = False) -> None:
     """Show every synthesizer: split, family, guarantee, trust, paper."""
     with _reported():
-        from siloweave.algorithms.synthesizers import SYNTHESIZERS
         from siloweave.cli_output import print_methods
+        from siloweave.methods import listed
 
-        print_methods({name: kind.info for name, kind in SYNTHESIZERS.items()}, json=json)
+        print_methods(listed(), json=json)

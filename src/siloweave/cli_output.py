@@ -1,6 +1,7 @@
 """What the command line shows: tables for people, JSON for programs, progress for the patient."""
 
 from collections.abc import Mapping, Sequence
+from math import isinf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -130,11 +131,7 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
         f"[bold]{escape(summary.study)}[/]: {summary.rows:,} synthetic rows from "
         f"{_count(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
     )
-    console.print(
-        f"Privacy: ε = {words.epsilon(summary.epsilon)} of {words.epsilon(summary.epsilon_allowed)}"
-        f" at δ = {words.small(summary.delta)} for each {escape(summary.unit)} "
-        f"({summary.relation.replace('_', '/')} neighbours, guarantee: {summary.guarantee})"
-    )
+    console.print(_promise(summary))
     console.print(
         f"Took {summary.rounds} questions to the parties and "
         f"{words.duration(sum(summary.seconds.values()))}"
@@ -147,6 +144,16 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
     console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
     console.print(
         f"More rows, at no cost: [bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
+    )
+
+
+def _promise(summary: Summary) -> str:
+    if summary.guarantee == "none" and isinf(summary.epsilon_allowed):
+        return "Privacy: none was asked for and none is given (ε = ∞)"
+    return (
+        f"Privacy: ε = {words.epsilon(summary.epsilon)} of {words.epsilon(summary.epsilon_allowed)}"
+        f" at δ = {words.small(summary.delta)} for each {escape(summary.unit)} "
+        f"({summary.relation.replace('_', '/')} neighbours, guarantee: {summary.guarantee})"
     )
 
 
@@ -177,18 +184,24 @@ def print_forecast(found: Forecast, *, json: bool) -> None:
     )
     grid = _grid("of each party" if len(found.parties) > 1 else "of the party", ">")
     delta, epsilon = words.small(found.delta), words.epsilon(found.epsilon_per_party)
-    grid.add_row(f"ε at δ = {delta}", f"at most {epsilon}")
+    bare = isinf(found.epsilon_per_party)
+    told = "∞: nothing bounds it" if bare else f"at most {epsilon}"
+    grid.add_row("ε" if bare else f"ε at δ = {delta}", told)
     grid.add_row("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
     console.print(grid)
     grid = _grid("of the whole run, all parties in one process", ">")
     grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
-    grid.add_row("time", f"about {words.duration(found.seconds)}")
+    known = found.seconds is not None
+    grid.add_row("time", f"about {words.duration(found.seconds or 0)}" if known else "not foretold")
     grid.add_row("rounds", f"at most {found.rounds}")
-    grid.add_row("queries in the workload", f"{found.workload_queries:,}")
-    grid.add_row("cells of these and all queries inside them", f"{found.workload_cells:,}")
-    grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
-    grid.add_row("largest query", escape(", ".join(found.largest_query)))
+    if found.largest_query is not None:
+        grid.add_row("queries in the workload", f"{found.workload_queries:,}")
+        grid.add_row("cells of these and all queries inside them", f"{found.workload_cells:,}")
+        grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
+        grid.add_row("largest query", escape(", ".join(found.largest_query)))
     console.print(grid)
+    for note in found.notes:
+        console.print(escape(f"({note})"))
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
     if found.finished:
         console.print("This run has finished; running it again releases nothing.")

@@ -10,11 +10,11 @@ from siloweave.errors import InputError
 from siloweave.study import close_match
 from siloweave.summaries import open_run
 from siloweave.tables.codes import Encoder
-from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-__all__ = ["open_model", "parse_given", "sample_given"]
+__all__ = ["draw", "open_model", "parse_given", "sample_given"]
 
 
 def open_model(run: Path) -> Any:
@@ -26,16 +26,64 @@ def open_model(run: Path) -> Any:
     Raises:
         InputError: There is no finished run, or a file of its model is gone or damaged.
     """
-    from siloweave.algorithms.fitted import Fitted
+    from siloweave.algorithms.generators import load
 
     open_run(run)
     try:
-        return Fitted.load(run / "model")
+        return load(run / "model")
     except InputError as error:
         raise type(error)(
             f"{run / 'model'}: {error}. Put its files back from a backup; a model can be copied "
             "from wherever it was sent."
         ) from error
+
+
+def draw(
+    fitted: Any, items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
+) -> Table:
+    """Draw rows as the command line asks for them.
+
+    Args:
+        fitted: A fit of any kind.
+        items: ``column=value`` texts.
+        balanced: A column whose classes shall be equally frequent.
+        num_rows: How many.
+        key: Seed or key.
+
+    Returns:
+        The rows, columns in schema order.
+
+    Raises:
+        InputError: A condition cannot be read, or hardly any row meets it.
+        DataError: The model gives the values probability 0.
+    """
+    graphical = hasattr(fitted, "encoder")
+    schema = fitted.encoder.schema if graphical else fitted.features.schema
+    given = parse_given(items, schema)
+    if balanced is not None:
+        _check_balanced(schema, balanced, given)
+    if graphical and (given or balanced):
+        return sample_given(fitted, given, num_rows, key=key, balanced=balanced)
+    if given or balanced:
+        table: Table = fitted.sample_table(
+            num_rows, seed=key, given=given or None, balanced=balanced or False
+        )
+        return table
+    plain: Table = fitted.sample_table(num_rows, seed=key)
+    return plain
+
+
+def _check_balanced(schema: Schema, name: str, given: Mapping[str, Any]) -> None:
+    if name not in schema.names:
+        raise InputError(
+            f"--balanced {name!r}: there is no such column{close_match(name, schema.names)}"
+        )
+    if schema[name].kind not in ("categorical", "boolean"):
+        raise InputError(
+            f"--balanced {name!r}: this column has no classes; it is {schema[name].kind}."
+        )
+    if name in given:
+        raise InputError(f"--given and --balanced both name {name!r}; leave one out.")
 
 
 def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
@@ -106,8 +154,15 @@ def _value(column: Column, text: str, item: str) -> Any:
     return number
 
 
-def sample_given(fitted: Any, given: Mapping[str, Any], num_rows: int, *, key: Key) -> Table:
-    """Draw rows in which some columns have given values.
+def sample_given(
+    fitted: Any,
+    given: Mapping[str, Any],
+    num_rows: int,
+    *,
+    key: Key,
+    balanced: str | None = None,
+) -> Table:
+    """Draw rows of a graphical model in which some columns have given values.
 
     A number stands for its bin when the other columns are drawn, and comes back as given.
 
@@ -116,6 +171,7 @@ def sample_given(fitted: Any, given: Mapping[str, Any], num_rows: int, *, key: K
         given: Column to value, from `parse_given`.
         num_rows: How many.
         key: Seed or key.
+        balanced: A column whose classes shall be equally frequent, but for one row.
 
     Returns:
         The rows, columns in schema order.
@@ -129,6 +185,10 @@ def sample_given(fitted: Any, given: Mapping[str, Any], num_rows: int, *, key: K
         name: np.full(num_rows, _code(encoder, name, value), dtype=np.int64)
         for name, value in given.items()
     }
+    if balanced is not None:
+        classes = encoder.domain.size_of(balanced) - int(encoder.schema[balanced].missing)
+        order = generator(fold_in(key, "balanced")).permutation(num_rows)
+        known[balanced] = (order % classes).astype(np.int64)
     codes = fitted.model.sample_given(known, key=fold_in(key, "given"))
     drawn = encoder.decode(codes, key=fold_in(key, "decode"))
     columns: dict[str, tuple[Any, Any]] = {}

@@ -15,11 +15,20 @@ from typing import Any, get_type_hints
 import msgspec
 
 from siloweave.algorithms.fitted import Info
-from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.privacy.budget import Budget
 from siloweave.study import check_keys, close_match, placed
+from siloweave.tables.schema import Schema
 
-__all__ = ["check_budget", "check_parties", "listed", "method_of", "registered", "unbounded"]
+__all__ = [
+    "check_budget",
+    "check_parties",
+    "check_schema",
+    "listed",
+    "method_of",
+    "registered",
+    "unbounded",
+]
 
 _SETTING = re.compile(r"settings[.:] ?")
 
@@ -94,6 +103,7 @@ def _nested(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
             _point_below(given, names, kind)
         check_keys(given, names, "[method]")
         return dict(given)
+    assert inner is not None
     outer = [name for name in names if name != "settings"]
     check_keys(given, [*outer, *(field.name for field in fields(inner))], "[method]")
     flat = {key: value for key, value in given.items() if key in outer}
@@ -165,17 +175,25 @@ def check_parties(name: str, synth: Any, parties: int) -> None:
         )
 
 
-def check_target(synth: Any, schema: Any) -> None:
-    """Check a generator's target against the schema, if it has one.
+def check_schema(synth: Any, schema: Schema, learn: float) -> None:
+    """Check a generator against the schema: its target, and that nothing is left to be learned.
+
+    Args:
+        synth: The synthesizer; graphical models learn what is open, and need no check here.
+        schema: The declared columns.
+        learn: Share of the budget for what is not declared.
 
     Raises:
-        InputError: There is no such column, or the method takes no target.
+        InputError: There is no such target, the method takes none, or it cannot learn a schema.
     """
     if not hasattr(synth, "check_target"):
         return
+    if learn:
+        raise InputError(
+            f"[schema] learn = {learn}: {synth.info.title} learns no schema. Declare every bound "
+            "and category in the schema's file, and leave learn out."
+        )
     try:
         synth.check_target(schema)
-    except SchemaError:
-        raise
     except InputError as error:
-        raise InputError(f"[method] {error}") from error
+        raise type(error)(f"[method] {error}") from error

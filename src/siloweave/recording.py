@@ -7,19 +7,21 @@ go into `owner` only, which the public page never reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from siloweave import __version__
-from siloweave.algorithms.fitted import Fitted
+from siloweave.algorithms.fitted import Fitted, Outcome
+from siloweave.algorithms.generated import Generated
 from siloweave.evaluate.likelihood import negative_log_likelihood
 from siloweave.evaluate.workload import tvd, workload_errors
-from siloweave.privacy.accountants import Tally
+from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, Exponential, NonPrivate, rho_once, times
 from siloweave.privacy.ledger import Entry
+from siloweave.report import words
 from siloweave.report.record import (
     Association,
     BudgetTerms,
@@ -32,19 +34,20 @@ from siloweave.report.record import (
     PublicView,
     Record,
     SchemaFact,
+    Setting,
     Sight,
 )
+from siloweave.shown import Shown, shown
 from siloweave.statistics.association import cramers_v
 from siloweave.statistics.marginals import marginal
-from siloweave.tables.bins import BINNED, as_moments, edges_of
-from siloweave.tables.codes import Clique, Codes, Encoder
+from siloweave.tables.bins import BINNED
+from siloweave.tables.codes import Codes
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
-__all__ = ["labels_of", "record_of"]
+__all__ = ["record_of"]
 
-_ROWS = 20_000  # of a synthetic table that pictures are made of
-_MANY = 200_000  # of one that errors are measured on; exact marginals can need gigabytes
+_SCALARS = (str, int, float, bool, type(None))
 _MECHANISMS = {
     "gaussian": "discrete Gaussian",
     "shared_gaussian": "shares of discrete Gaussian",
@@ -56,42 +59,13 @@ _MECHANISMS = {
 }
 
 
-def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
-    """One label per code of a column."""
-    column = encoder.schema[name]
-    if column.kind in BINNED:
-        width = (encoder.bins_per_column or {}).get(name, encoder.bins)
-        labels = [_span(column, a, b) for a, b in pairwise(edges_of(column, width).tolist())]
-    elif column.kind == "boolean":
-        labels = ["False", "True"]
-    else:
-        labels = [str(c) for c in column.categories]
-    return tuple(labels + (["missing"] if column.missing else []))
-
-
-def _span(column: Column, start: float, end: float) -> str:
-    """A bin, from its first to its last value."""
-    if column.kind == "continuous":
-        return f"{_number(start)} to {_number(end)}"
-    first, last = int(start), int(end) - 1
-    if column.kind == "datetime":
-        moments = as_moments(column, np.array([first, last]), None).tolist()
-        texts = [str(moment).removesuffix(" 00:00:00") for moment in moments]
-    else:
-        texts = [str(first), str(last)]
-    return texts[0] if first == last else " to ".join(texts)
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
-
-
 def record_of(
-    fitted: Fitted,
+    fitted: Outcome,
     title: str,
     *,
     owner: Sequence[Table] = (),
     test: Table | None = None,
+    synthetic: Table | None = None,
 ) -> Record:
     """Everything that the report of a fit shows.
 
@@ -99,9 +73,11 @@ def record_of(
         fitted: The fit.
         title: Name of the study.
         owner: Real rows, for the owner's copy only.
-        test: Real rows that were held out, for the likelihood in the owner's copy.
+        test: Real rows that were held out, for the likelihood in the owner's copy; a generator
+            tells none.
+        synthetic: Rows drawn from a generator; drawn anew if not given.
     """
-    epsilons = fitted.epsilons
+    epsilons, view = fitted.epsilons, shown(fitted, synthetic, errors=bool(owner))
     return Record(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -115,19 +91,27 @@ def record_of(
         ledgers=tuple(r for n, es in fitted.ledgers.items() for r in _ledger_rows(fitted, n, es)),
         visibility=_visibility(fitted),
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
-        schema_facts=tuple(_fact(c) for c in fitted.encoder.schema.columns),
-        assumed_public=_ASSUMED,
-        settings={n: _plain(v) for n, v in fitted.settings.items()},
-        synthetic=_synthetic(fitted),
-        owner=_owner(fitted, owner, test, fitted.workload) if owner else None,
+        schema_facts=tuple(_fact(c) for c in view.encoder.schema.columns),
+        assumed_public=_assumed(fitted),
+        warnings=_uncovered(fitted),
+        settings=dict(_flat(fitted.settings)),
+        synthetic=_synthetic(fitted, view),
+        owner=_owner(fitted, view, owner, test) if owner else None,
     )
 
 
-def _plain(value: object) -> str | int | float | bool:
-    return value if isinstance(value, str | int | float | bool) else str(value)
+def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Setting]]:
+    """Settings by name; those of a table within are named after it, with a dot."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        elif isinstance(value, list | tuple) and all(isinstance(v, _SCALARS) for v in value):
+            yield above + name, list(value)
+        else:
+            yield above + name, value if isinstance(value, _SCALARS) else str(value)
 
 
-def _terms(fitted: Fitted) -> BudgetTerms:
+def _terms(fitted: Outcome) -> BudgetTerms:
     budget = fitted.budget
     return BudgetTerms(
         epsilon=budget.epsilon,
@@ -137,31 +121,54 @@ def _terms(fitted: Fitted) -> BudgetTerms:
     )
 
 
-def _synthetic(fitted: Fitted) -> PublicView:
-    rows = round(fitted.model.total)
-    codes = fitted.sample_codes(min(rows, _ROWS))
+def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
     return PublicView(
-        num_rows=rows,
-        marginals=_marginals(fitted.encoder, codes),
-        association=_association(codes),
-        cliques=tuple(fitted.model.tree.cliques),
+        num_rows=view.rows,
+        marginals=_marginals(view, view.codes),
+        association=_association(view.codes),
+        cliques=tuple(fitted.model.tree.cliques) if isinstance(fitted, Fitted) else (),
     )
 
 
-_ASSUMED = (
-    "the schema: columns, kinds, categories, bounds, where values may be missing",
-    "the roster, and which party took part in which round",
-    "the workload, the number of bins and every setting",
-)
+def _assumed(fitted: Outcome) -> tuple[str, ...]:
+    facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
+    if not isinstance(fitted, Fitted):
+        return facts, "every setting"
+    return (
+        facts,
+        "the roster, and which party took part in which round",
+        "the workload, the number of bins and every setting",
+    )
 
 
-def _reason(fitted: Fitted) -> str:
-    if fitted.info.guarantee != "dp":
-        return f"{fitted.info.title} has the guarantee '{fitted.info.guarantee}'."
+def _reason(fitted: Outcome) -> str:
+    info = fitted.info
+    if info.guarantee == "none" and isinstance(fitted, Generated):
+        return (
+            f"{info.title} was trained on the rows without noise: its model and every row drawn "
+            "from it may repeat real ones, and no ε bounds that (ε = ∞)."
+        )
+    if info.guarantee != "dp":
+        return f"{info.title} has the guarantee '{info.guarantee}'. {info.statement}"
     return "The noise came from a seed: whoever knows it can take it away again."
 
 
-def _method(fitted: Fitted) -> Method:
+def _uncovered(fitted: Outcome) -> tuple[str, ...]:
+    """Which releases of a partly private method no epsilon covers."""
+    if fitted.info.guarantee != "partial":
+        return ()
+    entries = [entry for ledger in fitted.ledgers.values() for entry in ledger]
+    bare = [e.what for e in entries if isinstance(e.event, NonPrivate)]
+    paid = [e.event for e in entries if not isinstance(e.event, NonPrivate)]
+    if not bare or not paid:
+        return ()
+    spent, delta = words.epsilon(epsilon(paid, fitted.budget.delta)), fitted.budget.delta
+    named = "; ".join(dict.fromkeys(bare))
+    text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
+    return (f"{text}Released without any: {named}.",)
+
+
+def _method(fitted: Outcome) -> Method:
     info = fitted.info
     return Method(
         name=info.title,
@@ -174,11 +181,11 @@ def _method(fitted: Fitted) -> Method:
     )
 
 
-def _cost(fitted: Fitted, name: str, epsilon: float) -> PartyCost:
+def _cost(fitted: Outcome, name: str, epsilon: float) -> PartyCost:
     seen = fitted.cost.parties[name]
     return PartyCost(
         name=name,
-        rows_public=None,
+        rows_public=_known_rows(fitted),
         epsilon=epsilon,
         bytes_sent=seen.bytes_from_party,
         bytes_received=seen.bytes_to_party,
@@ -188,7 +195,14 @@ def _cost(fitted: Fitted, name: str, epsilon: float) -> PartyCost:
     )
 
 
-def _ledger_rows(fitted: Fitted, name: str, entries: Sequence[Entry]) -> list[LedgerRow]:
+def _known_rows(fitted: Outcome) -> int | None:
+    """The number of rows, where it was released as it is."""
+    if isinstance(fitted, Generated) and fitted.info.guarantee == "none":
+        return fitted.num_rows
+    return None
+
+
+def _ledger_rows(fitted: Outcome, name: str, entries: Sequence[Entry]) -> list[LedgerRow]:
     tally, rows = Tally(), []
     for entry in entries:
         tally.add(entry.event)
@@ -199,7 +213,7 @@ def _ledger_rows(fitted: Fitted, name: str, entries: Sequence[Entry]) -> list[Le
                 step=f"{entry.run}: {entry.step}",
                 what=entry.what,
                 to=entry.to,
-                mechanism=_MECHANISMS[str(entry.event.__struct_config__.tag)],
+                mechanism=_mechanism(entry.event),
                 parameters=_parameters(entry.event),
                 cumulative_epsilon=tally.epsilon(fitted.budget.delta),
                 rho=rho_once(entry.event) * times(entry.event),
@@ -208,18 +222,28 @@ def _ledger_rows(fitted: Fitted, name: str, entries: Sequence[Entry]) -> list[Le
     return rows
 
 
+def _mechanism(event: Event) -> str:
+    tag = str(event.__struct_config__.tag)
+    return _MECHANISMS.get(tag, tag.replace("_", " "))
+
+
 def _parameters(event: Event) -> str:
     if isinstance(event, NonPrivate):
         return event.reason
-    parts = ((n, getattr(event, n)) for n in event.__struct_fields__)
-    return ", ".join(f"{n.replace('_', ' ')} {v:.6g}" for n, v in parts)
+    parts = ((n.replace("_", " "), getattr(event, n)) for n in event.__struct_fields__)
+    return ", ".join(f"{n} {v:.6g}" if isinstance(v, float | int) else f"{n} {v}" for n, v in parts)
 
 
 _NOISE = "noise, paid for in the ledger"
+_READERS = {
+    "none": "nothing: no noise was added",
+    "partial": "noise in a part of the releases; nothing in the others, see the ledger",
+}
 
 
-def _visibility(fitted: Fitted) -> tuple[Sight, ...]:
-    readers = Sight(who="readers", sees="the model and the synthetic table", protected_by=_NOISE)
+def _visibility(fitted: Outcome) -> tuple[Sight, ...]:
+    kept = _READERS.get(fitted.info.guarantee, _NOISE) if isinstance(fitted, Generated) else _NOISE
+    readers = Sight(who="readers", sees="the model and the synthetic table", protected_by=kept)
     if fitted.info.trust == "curator":
         curator = Sight(who="the curator", sees="all rows", protected_by="nothing; it is trusted")
         return (curator, readers)
@@ -246,19 +270,19 @@ def _fact(column: Column) -> SchemaFact:
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
 
 
-def _marginals(encoder: Encoder, codes: Codes) -> tuple[Marginal, ...]:
+def _marginals(view: Shown, codes: Codes) -> tuple[Marginal, ...]:
     made = []
     for name in codes.domain.names:
-        column = encoder.schema[name]
+        column = view.encoder.schema[name]
         counts = marginal(codes, (name,)).astype(float)
         made.append(
             Marginal(
                 column=name,
                 kind=column.kind,
-                labels=labels_of(encoder, name),
+                labels=view.labels(name),
                 proportions=tuple((counts / max(1.0, counts.sum())).tolist()),
-                ordered=column.kind in BINNED,
-                missing=column.missing,
+                ordered=column.kind in BINNED and name not in view.kept,
+                missing=column.missing and name not in view.kept,
             )
         )
     return tuple(made)
@@ -269,24 +293,20 @@ def _association(codes: Codes) -> Association:
     return Association(names=codes.domain.names, values=tuple(tuple(row) for row in values))
 
 
-def _owner(
-    fitted: Fitted, tables: Sequence[Table], test: Table | None, workload: Sequence[Clique]
-) -> OwnerView:
-    real = Codes.concat([fitted.encoder.encode(t) for t in tables])
-    errors: dict[str, float] = {}
-    synthetic = fitted.sample_codes(_MANY)
-    if workload:
-        found = workload_errors(real, synthetic, workload)
+def _owner(fitted: Outcome, view: Shown, tables: Sequence[Table], test: Table | None) -> OwnerView:
+    real = Codes.concat([view.encode(t) for t in tables])
+    errors, scores = {}, {}
+    if isinstance(fitted, Fitted) and fitted.workload:
+        found = workload_errors(real, view.many, fitted.workload)
         errors = {"over the queries": found.queries, "over their closure": found.closure}
-    ways = [w for w in (1, 2, 3) if w <= len(real.domain.names)]
-    scores = {}
-    if test is not None:
-        held_out = fitted.encoder.encode(test)
+    if isinstance(fitted, Fitted) and test is not None:
+        held_out = view.encode(test)
         scores["held-out NLL, nats a row"] = negative_log_likelihood(fitted.model, held_out)
+    ways = [w for w in (1, 2, 3) if w <= len(real.domain.names)]
     return OwnerView(
-        marginals=_marginals(fitted.encoder, real),
+        marginals=_marginals(view, real),
         association=_association(real),
         workload_errors=errors,
-        tvd={f"{w}-way": tvd(real, synthetic, w, max_cliques=60, key=0) for w in ways},
+        tvd={f"{w}-way": tvd(real, view.many, w, max_cliques=60, key=0) for w in ways},
         scores=scores,
     )

@@ -29,6 +29,7 @@ import msgspec
 
 from siloweave.errors import DataError, InputError, RosterError, SchemaError
 from siloweave.files import put, write_text
+from siloweave.methods import check_parties, check_schema
 from siloweave.privacy.ledger import Ledger
 from siloweave.starter import same_columns
 from siloweave.study import PartyTable, Study
@@ -47,7 +48,6 @@ from siloweave.tables.schema import Schema
 
 __all__ = [
     "check_columns",
-    "check_roster",
     "execute",
     "finished",
     "load_rows",
@@ -57,6 +57,7 @@ __all__ = [
 
 #: Called with a text and the share that is done.
 Progress = Callable[[str, float], None]
+_BINS = 32  # to check a generator's rows with
 _READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
 
 
@@ -77,14 +78,16 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
     schema, synth = study.read_schema(), study.synthesizer()
     if (before := finished(study)) is not None:
         return before, True
-    from siloweave.algorithms.prediction import predict
+    check_parties(study.method["name"], synth, len(study.parties))
+    check_schema(synth, schema, study.schema.learn)
+    if hasattr(synth, "algorithm"):  # only graphical models have a capacity
+        from siloweave.algorithms.prediction import predict
 
-    check_roster(study, synth)
-    predict(synth, schema, len(study.parties), study.terms(), study.schema.learn)
+        predict(synth, schema, len(study.parties), study.terms(), study.schema.learn)
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
-    tables = load_rows(study, schema, synth.bins)
+    tables = load_rows(study, schema, getattr(synth, "bins", _BINS))
     seconds = {"reading rows": time.perf_counter() - start}
     with _claimed(study):
         _same_rows(study)
@@ -95,8 +98,8 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
             seed=study.output.seed,
             folder=study.folder,
             run=study.run_name,
-            learn=study.schema.learn,
             progress=lambda text, done: progress(text, _READ + (_FITTED - _READ) * done),
+            **({"learn": study.schema.learn} if study.schema.learn else {}),
         )
         seconds.update(fitted.cost.phases)
         summary = _write_outputs(study, fitted, tables, seconds, progress)
@@ -145,19 +148,6 @@ def finished(study: Study) -> Summary | None:
         return None
     verify_ledgers(found, ledger_files(study.folder))
     return found
-
-
-def check_roster(study: Study, synth: Any) -> None:
-    """Check that a method for one party gets one.
-
-    Raises:
-        RosterError: It gets more.
-    """
-    if synth.info.split == "central" and len(study.parties) > 1:
-        raise RosterError(
-            f"[method] name = {study.method['name']!r} takes one party that sees all rows; the "
-            f"study has {len(study.parties)}. Keep one, or use a method for split rows."
-        )
 
 
 def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
@@ -309,7 +299,9 @@ def _write_outputs(
         fitted.save(stage / "model")
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
-        record = record_of(fitted, study.study.name, owner=list(tables.values()))
+        record = record_of(
+            fitted, study.study.name, owner=list(tables.values()), synthetic=synthetic
+        )
         public = record.public()
         write_text(stage / "record.json", public.to_json())
         write_text(stage / "record-owner.json", record.to_json(), private=True)

@@ -228,7 +228,9 @@ participation = 1.0        # probability with which a party joins a round
 """
 _AIM = """\
 [method]
-name = "aim"               # one party that sees all rows; `siloweave list` shows the others
+name = "aim"               # one party that sees all rows; `siloweave list` shows the others. One
+#                          # without a guarantee, such as "ctgan", wants epsilon = inf above; the
+#                          # settings of its network stand below [method.settings]
 # degree = 3               # columns in one query of the workload
 # queries = 64             # queries in the workload
 # bins = 32                # of a column of numbers

@@ -5,7 +5,8 @@ import pytest
 
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.privacy import Budget
-from siloweave.recording import labels_of, record_of
+from siloweave.recording import record_of
+from siloweave.shown import labels_of
 from siloweave.report import render
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder

@@ -34,26 +34,29 @@ class Prediction:
     """What a run will take.
 
     Attributes:
-        domain_cells: Cells of the full table of all columns.
-        workload_queries: Queries.
-        workload_cells: Cells over the closure of the queries.
-        largest_query: The query with the most cells.
         rounds: Rounds of selection and measurement, at most.
         memory_mb: Peak, with all parties in one process, without their rows.
         bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand.
-        seconds: Of one core, roughly.
+        seconds: Of one core, roughly; None where that cannot be told.
         epsilon_per_party: Most that a party will have spent.
+        domain_cells: Cells of the full table of all columns; None for a method without a workload,
+            as the next three.
+        workload_queries: Queries.
+        workload_cells: Cells over the closure of the queries.
+        largest_query: The query with the most cells.
+        notes: How a figure was found, where that matters.
     """
 
-    domain_cells: int
-    workload_queries: int
-    workload_cells: int
-    largest_query: tuple[str, ...]
     rounds: int
     memory_mb: float
     bytes_per_party: int
-    seconds: float
+    seconds: float | None
     epsilon_per_party: float
+    domain_cells: int | None = None
+    workload_queries: int | None = None
+    workload_cells: int | None = None
+    largest_query: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def predict(
@@ -94,10 +97,6 @@ def predict(
     shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * heard
     tree = min(limit * 1e6 / 8, domain.size(), (20 if looks else 1) * cells)
     return Prediction(
-        domain.size(),
-        len(queries),
-        cells,
-        max(queries, key=domain.size),
         rounds,
         _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
         int(joined * (4 * (one_ways + chosen) + shipped)),
@@ -105,6 +104,10 @@ def predict(
         + _PARTY_S * parties
         + _work(looks, rounds, joined * parties, len(below), cells, tree),
         budget.epsilon,
+        domain.size(),
+        len(queries),
+        cells,
+        max(queries, key=domain.size),
     )
 
 
