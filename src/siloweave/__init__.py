@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siloweave.algorithms.fitted import Fitted
-    from siloweave.algorithms.generators import CTGAN, GaussianCopula, TabDDPM, load
+    from siloweave.algorithms.generated import Generated
+    from siloweave.algorithms.generators import (
+        ADSGAN,
+        CTABGAN,
+        CTGAN,
+        E2E,
+        TLDM,
+        CopulaGAN,
+        GaussianCopula,
+        LatentDiff,
+        TabDDPM,
+        load,
+    )
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
@@ -30,14 +42,21 @@ if TYPE_CHECKING:
     from siloweave.tables.split import split_rows
 
 __all__ = [
+    "ADSGAN",
     "AIM",
+    "CTABGAN",
     "CTGAN",
+    "E2E",
     "FLAIM",
+    "TLDM",
     "Budget",
     "Column",
+    "CopulaGAN",
     "Encoder",
     "Fitted",
     "GaussianCopula",
+    "Generated",
+    "LatentDiff",
     "Relation",
     "Schema",
     "SiloweaveError",
@@ -62,14 +81,21 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
+    "ADSGAN": lambda: import_module("siloweave.algorithms.generators"),
     "AIM": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "CTABGAN": lambda: import_module("siloweave.algorithms.generators"),
     "CTGAN": lambda: import_module("siloweave.algorithms.generators"),
+    "E2E": lambda: import_module("siloweave.algorithms.generators"),
     "FLAIM": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "TLDM": lambda: import_module("siloweave.algorithms.generators"),
     "Budget": lambda: import_module("siloweave.privacy.budget"),
     "Column": lambda: import_module("siloweave.tables.schema"),
+    "CopulaGAN": lambda: import_module("siloweave.algorithms.generators"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
     "Fitted": lambda: import_module("siloweave.algorithms.fitted"),
     "GaussianCopula": lambda: import_module("siloweave.algorithms.generators"),
+    "Generated": lambda: import_module("siloweave.algorithms.generated"),
+    "LatentDiff": lambda: import_module("siloweave.algorithms.generators"),
     "Relation": lambda: import_module("siloweave.privacy.budget"),
     "Schema": lambda: import_module("siloweave.tables.schema"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),

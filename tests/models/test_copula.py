@@ -6,7 +6,6 @@ from siloweave.errors import DataError, InputError
 from siloweave.models.copula import (
     CopulaSettings,
     GaussianCopula,
-    NormalScores,
     positive_definite,
 )
 from siloweave.models.margins import FAMILIES, Categories, Margin, from_normal, to_normal
@@ -278,15 +277,3 @@ def test_an_impossible_correlation_is_made_positive_definite():
     np.testing.assert_array_equal(fixed.diagonal(), 1.0)
     good = np.array([[1.0, 0.3], [0.3, 1.0]])
     np.testing.assert_allclose(positive_definite(good), good)
-
-
-def test_normal_scores_map_numbers_only_and_back():
-    X = mixed()
-    X[:, 0] = np.exp(X[:, 0])
-    transform = NormalScores.fit(X, MIXED, "gamma")
-    Z = transform.encode(X)
-    np.testing.assert_array_equal(Z[:, 1:], X[:, 1:])
-    assert stats.kstest(NormalScores.fit(X, MIXED, "kde").encode(X)[:, 0], "norm").statistic < 0.1
-    inside = np.abs(Z[:, 0]) < 5.0
-    assert inside.mean() > 0.99
-    np.testing.assert_allclose(transform.decode(Z)[inside], X[inside], rtol=1e-4, atol=1e-4)

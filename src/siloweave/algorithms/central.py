@@ -35,7 +35,7 @@ from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["CentralGenerator", "Holding", "Train", "Trained", "party", "train"]
+__all__ = ["CentralGenerator", "Holding", "Train", "Trained", "Training", "party", "train"]
 
 _ANY_DELTA = 1e-6  # of a budget that bounds nothing
 _ENCODED = 0.05  # share of the progress bar before training
@@ -72,6 +72,27 @@ class Holding:
     progress: Progress = silent
 
 
+@dataclass(frozen=True)
+class Training:
+    """What a model is trained on.
+
+    Attributes:
+        X: Feature vectors, one per row.
+        features: How they were made.
+        settings: Of the generator, as `CentralGenerator.chosen` gave them.
+        target: A column whose classes are told to the model, or None.
+        key: Everything random.
+        progress: Told how far training is.
+    """
+
+    X: Matrix
+    features: Features
+    settings: dict[str, Any]
+    target: str | None
+    key: Key
+    progress: Progress = silent
+
+
 def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> Trained:
     """Encode, train, release; all three are entered as releases without privacy."""
     held = site.rows
@@ -95,7 +116,8 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
         held.progress("encoding rows", _ENCODED / 2)
         X = made[0].encode(held.table, key=fold_in(key, "encode"))
         settings = msgspec.json.decode(request.settings)
-        model = kind.train(X, made[0], settings, request.target, fold_in(key, "model"), told)
+        work = Training(X, made[0], settings, request.target, fold_in(key, "model"), told)
+        model = kind.train(work)
         with TemporaryDirectory() as folder:
             model.save(Path(folder) / "model.safetensors")
             return (Path(folder) / "model.safetensors").read_bytes()
@@ -138,14 +160,7 @@ class CentralGenerator(ABC):
 
     @staticmethod
     @abstractmethod
-    def train(
-        X: Matrix,
-        features: Features,
-        settings: dict[str, Any],
-        target: str | None,
-        key: Key,
-        progress: Progress,
-    ) -> Model:
+    def train(work: Training) -> Model:
         """Train on feature vectors."""
 
     @staticmethod
@@ -231,6 +246,12 @@ class CentralGenerator(ABC):
             raise InputError(
                 f"target={self.target!r} is no column of the schema; choose from "
                 f"{', '.join(schema.names)}"
+            )
+        blocks = Features.declared(schema.select([self.target])).blocks
+        if [block.kind for block in blocks] != ["choice"]:
+            raise InputError(
+                f"target={self.target!r} is no choice among few classes; give a column that is "
+                "boolean, or has at most 256 categories or 10 whole numbers"
             )
 
     def _read(self, weights: bytes) -> Model:

@@ -9,7 +9,7 @@ protected by is in `Fitted.info`, and in `Fitted.ledgers`, from which epsilon is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
 from pathlib import Path
@@ -28,7 +28,7 @@ from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Frame, Table, read, write
 
-__all__ = ["Cost", "Fitted", "Info", "Ledgers", "Outcome", "load"]
+__all__ = ["Cost", "Fitted", "Info", "Kept", "Ledgers", "Outcome", "load"]
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -67,9 +67,15 @@ class Cost:
         return "\n".join(lines)
 
 
-class _Saved(msgspec.Struct, frozen=True):
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file of any kept fit says; a kind of fit adds what is its own.
+
+    Attributes:
+        traffic: Per party: messages, bytes to it, bytes from it.
+        frame: Kind of the frame that was fitted.
+    """
+
     info: Info
-    budget: Budget
     private: bool
     settings: dict[str, Any]
     ledgers: dict[str, tuple[Entry, ...]]
@@ -77,10 +83,24 @@ class _Saved(msgspec.Struct, frozen=True):
     traffic: dict[str, tuple[int, int, int]]
     rounds: int
     phases: dict[str, float]
-    measured: tuple[tuple[tuple[tuple[str, ...], ...], float], ...]
-    workload: tuple[tuple[str, ...], ...]
     frame: Frame | None = None
     version: int = 1
+
+    @property
+    def cost(self) -> Cost:
+        """What the run moved and how long it took."""
+        traffic = {name: Traffic(*numbers) for name, numbers in self.traffic.items()}
+        return Cost(traffic, self.rounds, self.phases)
+
+    def like(self, folder: Path) -> Table | None:
+        """The empty table of the kind that was fitted, if there was one."""
+        return read(folder / "like.parquet").framed(self.frame) if self.frame else None
+
+
+class _Saved(Kept, frozen=True, kw_only=True):
+    budget: Budget
+    measured: tuple[tuple[tuple[tuple[str, ...], ...], float], ...]
+    workload: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -116,8 +136,14 @@ def _up(epsilon: float) -> str:
 class Outcome(ABC):
     """What every fit can do, whatever its model: sample, tell what it cost, and be kept."""
 
+    info: Info
     budget: Budget
+    private: bool
+    settings: Mapping[str, Any]
     ledgers: Mapping[str, tuple[Entry, ...]]
+    heads: Mapping[str, str]
+    cost: Cost
+    like: Table | None
 
     @property
     def epsilon(self) -> float:
@@ -141,6 +167,25 @@ class Outcome(ABC):
     @abstractmethod
     def save(self, folder: Path | str) -> None:
         """Write the fit into a folder, as data only: nothing in it runs when it is read."""
+
+    def keep(self, folder: Path, kind: Callable[..., Kept], file: str, **own: Any) -> None:
+        """Write what every kept fit has, and what is a kind's own, as `file` in `folder`."""
+        moved = self.cost.parties.items()
+        kept = kind(
+            info=self.info,
+            private=self.private,
+            settings=dict(self.settings),
+            ledgers=dict(self.ledgers),
+            heads=dict(self.heads),
+            traffic={n: (t.messages, t.bytes_to_party, t.bytes_from_party) for n, t in moved},
+            rounds=self.cost.rounds,
+            phases=dict(self.cost.phases),
+            frame=self.like.frame if self.like else None,
+            **own,
+        )
+        if self.like:
+            write(self.like, folder / "like.parquet")
+        (folder / file).write_bytes(msgspec.json.encode(kept))
 
     def sample(self, num_rows: int | None = None, *, seed: Key = 0) -> Any:
         """Synthetic rows as a frame of the kind that was fitted.
@@ -199,27 +244,14 @@ class Fitted(Outcome):
         path.mkdir(parents=True, exist_ok=True)
         self.model.save(path / "model.safetensors")
         (path / "encoder.json").write_text(self.encoder.to_json())
-        traffic = {
-            n: (t.messages, t.bytes_to_party, t.bytes_from_party)
-            for n, t in self.cost.parties.items()
-        }
-        saved = _Saved(
-            self.info,
-            self.budget,
-            self.private,
-            dict(self.settings),
-            dict(self.ledgers),
-            dict(self.heads),
-            traffic,
-            self.cost.rounds,
-            dict(self.cost.phases),
-            tuple((r.cliques, r.sigma) for r in self.measured),
-            tuple(self.workload),
-            self.like.frame if self.like else None,
+        self.keep(
+            path,
+            _Saved,
+            "fit.json",
+            budget=self.budget,
+            measured=tuple((r.cliques, r.sigma) for r in self.measured),
+            workload=tuple(self.workload),
         )
-        if self.like:
-            write(self.like, path / "like.parquet")
-        (path / "fit.json").write_bytes(msgspec.json.encode(saved))
 
     @classmethod
     def load(cls, folder: Path | str) -> Fitted:
@@ -233,10 +265,9 @@ class Fitted(Outcome):
         try:
             encoder = Encoder.from_json((path / "encoder.json").read_text())
             saved = msgspec.json.decode((path / "fit.json").read_bytes(), type=_Saved)
-            like = read(path / "like.parquet") if saved.frame else None
+            like = saved.like(path)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as a saved fit: {error}") from error
-        traffic = {n: Traffic(*numbers) for n, numbers in saved.traffic.items()}
         return cls(
             model,
             encoder,
@@ -246,10 +277,10 @@ class Fitted(Outcome):
             saved.settings,
             saved.ledgers,
             saved.heads,
-            Cost(traffic, saved.rounds, saved.phases),
+            saved.cost,
             tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
-            like.framed(saved.frame) if like and saved.frame else None,
+            like,
         )
 
 

@@ -17,14 +17,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.fitted import Cost, Info, Outcome
-from siloweave.errors import DataError
-from siloweave.federation.parties import Traffic
+from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome
+from siloweave.algorithms.given import balanced_column, equally, wishes
+from siloweave.errors import DataError, InputError
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.read import Frame, Table, read, write
+from siloweave.tables.read import Table
 
 __all__ = ["Generated", "Matrix", "Model", "read_generated"]
 
@@ -33,31 +33,32 @@ Matrix = npt.NDArray[np.float32]
 
 
 class Model(Protocol):
-    """A generator of feature vectors. Conforming: GaussianCopula of `models`."""
+    """A generator of feature vectors. Conforming: `CopulaModel`, and all `NetworkModel`."""
 
-    def sample(self, n: int, *, key: Key) -> Matrix:
-        """Draw rows."""
+    @property
+    def takes(self) -> frozenset[str]:
+        """Columns that `given` may name."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rows have what is given in those columns; else only more often."""
+
+    def shares(self, column: str) -> tuple[float, ...] | None:
+        """How frequent each option of a column was in the rows, where the model knows."""
+
+    def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
+        """Draw rows; `given` is NaN wherever a row is free."""
 
     def save(self, path: Path) -> None:
         """Write the model as one safetensors file."""
 
 
-class _Saved(msgspec.Struct, frozen=True):
-    info: Info
+class _Saved(Kept, frozen=True, kw_only=True):
     epsilon: float | None  # None without a bound: JSON has no infinity
     delta: float
     unit: str
     relation: Relation
-    private: bool
-    settings: dict[str, Any]
-    ledgers: dict[str, tuple[Entry, ...]]
-    heads: dict[str, str]
-    traffic: dict[str, tuple[int, int, int]]
-    rounds: int
-    phases: dict[str, float]
     num_rows: int
-    frame: Frame | None = None
-    version: int = 1
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,71 @@ class Generated(Outcome):
     num_rows: int
     like: Table | None = None
 
-    def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
-        """Synthetic rows as a `Table`."""
-        X = self.model.sample(num_rows or self.num_rows, key=fold_in(seed, "rows"))
-        return self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
+    def sample_table(
+        self,
+        num_rows: int | None = None,
+        *,
+        seed: Key = 0,
+        given: Any = None,
+        balanced: str | bool = False,
+        tries: int = 100,
+    ) -> Table:
+        """Synthetic rows as a `Table`; the arguments are those of `sample`."""
+        if num_rows is not None and num_rows < 0:
+            raise InputError(f"num_rows={num_rows} rows cannot be drawn; give 0 or more")
+        if given is None and balanced is False:
+            count = self.num_rows if num_rows is None else num_rows
+            X = self.model.sample(count, key=fold_in(seed, "rows"))
+            return self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
+        wanted = wishes(self.features, given, num_rows, self.num_rows, seed)
+        if balanced is not False:
+            target = self.settings.get("target")
+            column = balanced_column(self.features.schema, balanced, target, wanted)
+            wanted = wanted.also(equally(self.model, self.features, column, wanted.count, seed))
+        return wanted.drawn(self.model, self.like, tries=tries, seed=seed)
+
+    def sample(
+        self,
+        num_rows: int | None = None,
+        *,
+        seed: Key = 0,
+        given: Any = None,
+        balanced: str | bool = False,
+        tries: int = 100,
+    ) -> Any:
+        """Synthetic rows as a frame of the kind that was fitted.
+
+        What is given is in the rows to the letter. Other columns follow it by the model's own
+        conditional law where it has one: exactly for a Gaussian copula and for the target of a
+        diffusion; nearly for other columns of TabDDPM, which are put in place again at every step.
+        GANs are told categories, and all models are asked again for rows that do not match.
+
+        Args:
+            num_rows: How many; as many as the model was trained on, or as `given` has, if None.
+            seed: The same seed gives the same rows.
+            given: What rows shall have: a mapping of column to value (None: the value is missing),
+                or a frame with one row per wanted row, where a cell without a value is free.
+            balanced: A column of categories or booleans, whose classes are then equally frequent;
+                True for the target.
+            tries: Rows drawn at most for each that is wanted (and 10,000 in any case), before
+                matching ones are called too rare.
+
+        Raises:
+            InputError: There is no such column, no target, `num_rows` does not fit, or matching
+                rows are too rare; the message says how rare.
+            SchemaError: A value is outside the schema.
+
+        Example:
+            >>> from siloweave.algorithms.copulas import GaussianCopula
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> model = GaussianCopula().fit(adult().take(range(300)), adult_schema())
+            >>> old = model.sample(4, given={"age": 60, "sex": "Female"}, balanced="income")
+            >>> old["age"].tolist(), sorted(old["income"])
+            ([60, 60, 60, 60], ['<=50K', '<=50K', '>50K', '>50K'])
+        """
+        return self.sample_table(
+            num_rows, seed=seed, given=given, balanced=balanced, tries=tries
+        ).to_native()
 
     def save(self, folder: Path | str) -> None:
         """Write the fit into a folder, as data only: nothing in it runs when it is read."""
@@ -102,27 +164,16 @@ class Generated(Outcome):
         path.mkdir(parents=True, exist_ok=True)
         self.model.save(path / "model.safetensors")
         (path / "features.json").write_text(self.features.to_json())
-        moved = self.cost.parties.items()
-        traffic = {n: (t.messages, t.bytes_to_party, t.bytes_from_party) for n, t in moved}
-        saved = _Saved(
-            self.info,
-            self.budget.epsilon if self.budget.private else None,
-            self.budget.delta,
-            self.budget.unit,
-            self.budget.relation,
-            self.private,
-            dict(self.settings),
-            dict(self.ledgers),
-            dict(self.heads),
-            traffic,
-            self.cost.rounds,
-            dict(self.cost.phases),
-            self.num_rows,
-            self.like.frame if self.like else None,
+        self.keep(
+            path,
+            _Saved,
+            "generated.json",
+            epsilon=self.budget.epsilon if self.budget.private else None,
+            delta=self.budget.delta,
+            unit=self.budget.unit,
+            relation=self.budget.relation,
+            num_rows=self.num_rows,
         )
-        if self.like:
-            write(self.like, path / "like.parquet")
-        (path / "generated.json").write_bytes(msgspec.json.encode(saved))
 
 
 def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Model]]) -> Generated:
@@ -139,7 +190,7 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
     try:
         saved = msgspec.json.decode((path / "generated.json").read_bytes(), type=_Saved)
         features = Features.from_json((path / "features.json").read_text())
-        like = read(path / "like.parquet") if saved.frame else None
+        like = saved.like(path)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a saved generator: {error}") from error
     bound = inf if saved.epsilon is None else saved.epsilon
@@ -152,7 +203,7 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
         saved.settings,
         saved.ledgers,
         saved.heads,
-        Cost({n: Traffic(*t) for n, t in saved.traffic.items()}, saved.rounds, saved.phases),
+        saved.cost,
         saved.num_rows,
-        like.framed(saved.frame) if like and saved.frame else None,
+        like,
     )

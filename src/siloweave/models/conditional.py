@@ -79,6 +79,16 @@ class Conditions:
         sums = np.bincount(self.columns, weights, minlength=len(self.sizes))
         return np.asarray(weights / sums[self.columns] / max(len(self.sizes), 1))
 
+    def shares(self, column: int) -> tuple[float, ...]:
+        """Share of the real rows that each category of a column has.
+
+        Example:
+            >>> Conditions((2, 2), (1, 3, 0, 4)).shares(0)
+            (0.25, 0.75)
+        """
+        counts = np.array(self.counts, dtype=np.float64)[self.columns == column]
+        return tuple((counts / counts.sum()).tolist())
+
     def within(
         self, column: int, weights: Literal["equal"] | Sequence[float]
     ) -> NDArray[np.float64]:

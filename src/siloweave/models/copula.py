@@ -13,7 +13,7 @@ of the means, which equal columns keep at 1; ``scores="uniform"`` is the other w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -37,11 +37,10 @@ from siloweave.models.margins import (
 from siloweave.tables.features import Block
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["CopulaSettings", "GaussianCopula", "NormalScores", "positive_definite"]
+__all__ = ["CopulaSettings", "GaussianCopula", "positive_definite"]
 
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
-_Change = Callable[[Margin, NDArray[np.floating]], Floats]
 _INSIDE = (1e-12, 1.0 - 1e-12)
 _SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
 
@@ -281,52 +280,6 @@ class GaussianCopula:
             for family, part in zip(facts["families"], parts, strict=True)
         )
         return cls(blocks, margins, correlation)
-
-
-@dataclass(frozen=True)
-class NormalScores:
-    """The transform of CopulaGAN: numbers become normal scores, all else stays as it is.
-
-    It is a transform, not a likelihood: a GAN is trained on its output, and what the GAN draws
-    is mapped back.
-
-    Attributes:
-        places: Columns of the matrix that hold numbers.
-        margins: Their laws.
-
-    Example:
-        >>> from siloweave.tables.features import Block
-        >>> X = np.linspace(2.0, 3.0, 50, dtype=np.float32)[:, None]
-        >>> transform = NormalScores.fit(X, (Block("x", 0, 1, "number"),), "uniform")
-        >>> bool(np.allclose(transform.decode(transform.encode(X)), X, atol=1e-5))
-        True
-    """
-
-    places: tuple[int, ...]
-    margins: tuple[Margin, ...]
-
-    @classmethod
-    def fit(
-        cls, X: NDArray[np.floating], blocks: Sequence[Block], family: Family = "beta"
-    ) -> NormalScores:
-        """Fit the law of every number in feature vectors `X`, (rows, width)."""
-        X = Layout(tuple(blocks)).check(X)
-        places = tuple(block.start for block in blocks if block.kind == "number")
-        return cls(places, tuple(Margin.fit(X[:, i], family) for i in places))
-
-    def encode(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return a copy of `X` with numbers as normal scores, within ±5.17."""
-        return self._mapped(X, to_normal)
-
-    def decode(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return a copy of `X` with normal scores as numbers."""
-        return self._mapped(X, from_normal)
-
-    def _mapped(self, X: NDArray[np.floating], change: _Change) -> NDArray[np.float32]:
-        mapped = np.array(X, dtype=np.float32)
-        for i, law in zip(self.places, self.margins, strict=True):
-            mapped[:, i] = change(law, X[:, i])
-        return mapped
 
 
 def positive_definite(R: Floats, least: float = 1e-6) -> Floats:

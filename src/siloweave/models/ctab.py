@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +25,12 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.models.conditional import row_table
 from siloweave.models.draws import GAN, draw, normal, settle
-from siloweave.models.gan import Batch, Matching, check_numbers
+from siloweave.models.gan import Batch, Seen
 from siloweave.models.generator import Heads, Running
 from siloweave.models.layout import Layout
 from siloweave.models.nets import MLP
-from siloweave.models.train import Progress, train
+from siloweave.models.train import Progress
 from siloweave.tables.features import Block
 
 __all__ = ["CTABSettings", "ConvCritic", "ConvGenerator", "fit_ctab", "side_of"]
@@ -367,25 +365,13 @@ def fit_ctab(
         TrainingError: Training diverged.
     """
     settings, layout = settings or CTABSettings(), Layout(tuple(blocks))
-    X = layout.check(X)
-    check_numbers(X, layout)
-    heads = Heads(layout.blocks, tuple(dict.fromkeys(b.column for b in layout.choices)))
+    seen = Seen.of(X, layout, tuple(dict.fromkeys(b.column for b in layout.choices)))
     label = None
     if labels is not None:
         block = layout.choice_of(labels)
-        label = (int(np.flatnonzero(heads.order == block.start)[0]), block.size)
-    sizes = [b.size for b in heads.conditional.choices]
-    table = row_table(heads.conditional.split(X)[1].astype(np.int64), sizes)
+        label = (int(np.flatnonzero(seen.heads.order == block.start)[0]), block.size)
     a, b, c = jax.random.split(key, 3)
-    step = _Step(settings, heads, label)
-    fitted = partial(train, steps=settings.steps(len(X)), batch=settings.batch, key=b)
-    state = fitted(
-        eqx.filter_jit(step.start)(a),  # one program, not one for each shape
-        step,
-        (np.ascontiguousarray(X[:, heads.order]), table.order),
-        sampler=Matching(table.conditions, settings.batch),
-        progress=progress,
-        store=store,
-    )
-    running = settle(settings, heads, state.generator, table.conditions, c)
-    return GAN(settings, heads, table.conditions, state.generator, running)
+    step = _Step(settings, seen.heads, label)
+    state = seen.run(step, settings, (a, b), progress, store)
+    running = settle(settings, seen.heads, state.generator, seen.conditions, c)
+    return GAN(settings, seen.heads, seen.conditions, state.generator, running)

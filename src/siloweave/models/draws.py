@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,6 +46,7 @@ class GAN:
         conditions: What it may be asked for, and how many real rows were so.
         generator: The network.
         running: Its batch statistics.
+        note: What its maker wants kept in the same file, as JSON holds it.
     """
 
     settings: GANSettings | CTABSettings
@@ -53,6 +54,7 @@ class GAN:
     conditions: Conditions
     generator: ResidualGenerator | PlainGenerator | ConvGenerator
     running: Running
+    note: Mapping[str, Any] = field(default_factory=dict)
 
     def sample(
         self,
@@ -96,6 +98,25 @@ class GAN:
         for i in range(-(-n // _CHUNK)):
             c, d = jax.random.split(jax.random.fold_in(b, i))
             chunks.append(self._draw(self._free(law, c), d))
+        return self._joined(chunks, n)
+
+    def attempt(self, given: Matrix, *, key: Array) -> Matrix:
+        """Draw one row for each row of `given`, told its rarest condition; rows may miss it.
+
+        Args:
+            given: As for `sample`.
+            key: A jax key.
+
+        Raises:
+            InputError: As for `sample`, but for rows that are too rare.
+        """
+        n = len(given)
+        asked, chunks = self._asked(self._wanted(n, given)), []
+        for i, start in enumerate(range(0, n, _CHUNK)):
+            a, b = jax.random.split(jax.random.fold_in(key, i))
+            told = np.resize(asked[start : start + _CHUNK], _CHUNK)
+            places = np.where(told >= 0, told, self._free("real", a))
+            chunks.append(self._draw(places.astype(np.int32), b))
         return self._joined(chunks, n)
 
     def _free(self, law: Literal["real", "log"], key: Array) -> NDArray[np.int32]:
@@ -195,6 +216,7 @@ class GAN:
             "blocks": [asdict(block) for block in self.heads.blocks],
             "columns": self.heads.columns,
             "counts": self.conditions.counts,
+            "note": dict(self.note),
         }
         save_arrays(Path(path), (self.generator, self.running), facts)
 
@@ -209,7 +231,7 @@ class GAN:
         from siloweave.models.gan import GANSettings
 
         kinds = {"GANSettings": GANSettings, "CTABSettings": CTABSettings}
-        found: list[tuple[GANSettings | CTABSettings, Heads, Conditions]] = []
+        found: list[tuple[GANSettings | CTABSettings, Heads, Conditions, dict[str, Any]]] = []
 
         def build(
             facts: dict[str, Any],
@@ -221,12 +243,14 @@ class GAN:
                 tuple(Block(**block) for block in facts["blocks"]), tuple(facts["columns"])
             )
             sizes = tuple(block.size for block in heads.conditional.choices)
-            found.append((settings, heads, Conditions(sizes, tuple(facts["counts"]))))
+            counts = tuple(facts["counts"])
+            found.append((settings, heads, Conditions(sizes, counts), facts["note"]))
             generator = settings.network(heads, jax.random.key(0))
             return generator, generator.start()
 
         generator, running = load_arrays(Path(path), build)
-        return cls(*found[0], generator, running)
+        settings, heads, conditions, note = found[0]
+        return cls(settings, heads, conditions, generator, running, note)
 
 
 @eqx.filter_jit

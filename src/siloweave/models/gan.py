@@ -16,7 +16,7 @@ One update is one critic step and one generator step, compiled into the loop of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -361,6 +361,7 @@ def fit_gan(
     labels: str | None = None,
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
+    note: Mapping[str, Any] | None = None,
 ) -> GAN:
     """Train a GAN on feature vectors.
 
@@ -373,6 +374,7 @@ def fit_gan(
             of a numeric column if None.
         progress: Told how far training is.
         store: Folder for checkpoints; a call that finds one goes on from it.
+        note: What shall be kept in the GAN's file, as JSON holds it.
 
     Raises:
         InputError: `X` does not fit, or a setting cannot be used.
@@ -380,29 +382,79 @@ def fit_gan(
     """
     settings = settings or GANSettings()
     layout = Layout(tuple(blocks))
-    X = layout.check(X)
-    check_numbers(X, layout)
-    heads = Heads(
-        layout.blocks, conditional_columns(layout, labels) if settings.conditional else ()
-    )
-    codes = heads.conditional.split(X)[1].astype(np.int64)
-    table = row_table(codes, [b.size for b in heads.conditional.choices])
-    nearest = settings.identifiability == "nearest"
-    step = Step(settings, heads, entropy_weights(X, heads) if nearest else ())
+    columns = conditional_columns(layout, labels) if settings.conditional else ()
+    seen = Seen.of(X, layout, columns)
+    weights: tuple[float, ...] = ()
+    if settings.identifiability == "nearest":
+        weights = entropy_weights(X, seen.heads)
+    step = Step(settings, seen.heads, weights)
     a, b, c = jax.random.split(key, 3)
-    state = train(
-        eqx.filter_jit(step.start)(a),  # one program, not one for each shape
-        step,
-        (np.ascontiguousarray(X[:, heads.order]), table.order),
-        steps=settings.steps(len(X)),
-        batch=settings.batch,
-        key=b,
-        sampler=Matching(table.conditions, settings.batch),
-        progress=progress,
-        store=store,
-    )
-    running = settle(settings, heads, state.average, table.conditions, c)
-    return GAN(settings, heads, table.conditions, state.average, running)
+    state = seen.run(step, settings, (a, b), progress, store)
+    running = settle(settings, seen.heads, state.average, seen.conditions, c)
+    return GAN(settings, seen.heads, seen.conditions, state.average, running, note or {})
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What training reads: rows in inner order, and which of them meet each condition.
+
+    Attributes:
+        heads: Outputs of the generator.
+        rows: (rows, width), in inner order.
+        order: Row numbers, as `row_table` sorts them.
+        conditions: What they are sorted by.
+    """
+
+    heads: Heads
+    rows: Matrix
+    order: NDArray[np.int32]
+    conditions: Conditions
+
+    @classmethod
+    def of(cls, X: Matrix, layout: Layout, columns: tuple[str, ...]) -> Seen:
+        """Prepare rows.
+
+        Args:
+            X: (rows, width), finite, numbers within -1 and 1.
+            layout: What its columns are.
+            columns: Columns whose choices are conditions.
+
+        Raises:
+            InputError: `X` does not fit.
+        """
+        X = layout.check(X)
+        check_numbers(X, layout)
+        heads = Heads(layout.blocks, columns)
+        codes = heads.conditional.split(X)[1].astype(np.int64)
+        table = row_table(codes, [b.size for b in heads.conditional.choices])
+        return cls(heads, np.ascontiguousarray(X[:, heads.order]), table.order, table.conditions)
+
+    def run(
+        self,
+        step: Any,
+        settings: Any,
+        keys: tuple[Array, Array],
+        progress: Progress,
+        store: Path | None,
+    ) -> Any:
+        """Train; `keys` are for the first weights and for the steps.
+
+        A batch may have more rows than there are: they are drawn with replacement.
+
+        Raises:
+            TrainingError: Training diverged.
+        """
+        return train(
+            eqx.filter_jit(step.start)(keys[0]),  # one program, not one for each shape
+            step,
+            (self.rows, self.order),
+            steps=settings.steps(len(self.rows)),
+            batch=settings.batch,
+            key=keys[1],
+            sampler=Matching(self.conditions, settings.batch),
+            progress=progress,
+            store=store,
+        )
 
 
 def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:

@@ -1,0 +1,228 @@
+"""Generators that are diffusions: TabDDPM, and the latent diffusions LatentDiff, TLDM and E2E.
+
+Kotelnikov et al. 2023, "TabDDPM: modelling tabular data with diffusion models"; Shankar et al.
+2024, "SiloFuse: cross-silo synthetic data generation with latent tabular diffusion models" (its
+centralised baselines LatentDiff and E2E); Zhu et al. 2024, "DP-TLDM" (its model without privacy).
+
+**Guarantee**: none, see central.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from siloweave.algorithms.central import Training
+from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.generated import Matrix, Model
+from siloweave.algorithms.networks import (
+    NetworkGenerator,
+    NetworkModel,
+    jax_key,
+    settings_of,
+    without_guarantee,
+)
+from siloweave.tables.keys import Key
+
+__all__ = ["E2E", "TLDM", "DiffusionModel", "LatentDiff", "LatentModel", "TabDDPM"]
+
+_RESAMPLES = 4  # walks of each step where columns are replaced: nearer to the conditional law
+
+
+@dataclass(frozen=True)
+class DiffusionModel(NetworkModel):
+    """A `TabDDPM`: it is told its label, and other columns are replaced at every step."""
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Columns that it can be asked for: all."""
+        return frozenset(block.column for block in self.net.layout.blocks)
+
+    def shares(self, column: str) -> tuple[float, ...] | None:
+        """How frequent each option of the label was; nothing of other columns."""
+        known = self.net.label is not None and column == self.net.label.column
+        return tuple(self.net.label_law) if known else None
+
+    def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
+        """Draw rows."""
+        if given is None:
+            return super().sample(n, key=key)
+        seen = {b.column for b in self.net.layout.blocks if not _free(given, b)}
+        way: dict[str, Any] = {"sampler": "ddim", "eta": 1.0, "resamples": _RESAMPLES}
+        if self.net.label is not None and seen <= {self.net.label.column}:
+            way = {"sampler": "solver"}  # nothing is replaced
+        drawn: Matrix = self.net.sample(n, key=jax_key(key), given=given, **way)
+        return drawn
+
+
+def _free(given: Matrix, block: Any) -> bool:
+    return bool((given[:, block.start] != given[:, block.start]).all())
+
+
+@dataclass(frozen=True)
+class LatentModel(NetworkModel):
+    """A `LatentDiffusion`: it can be asked for its label only."""
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """The label, if there is one."""
+        return frozenset() if self.net.label is None else frozenset({self.net.label.column})
+
+    def shares(self, column: str) -> tuple[float, ...] | None:
+        """How frequent each option of the label was; nothing of other columns."""
+        return tuple(self.net.diffusion.label_law) if column in self.takes else None
+
+
+@dataclass(frozen=True)
+class TabDDPM(NetworkGenerator):
+    """Diffusion: Gaussian for numbers, multinomial for choices.
+
+    Args:
+        target: A column of categories that the network is told instead of diffusing it.
+        settings: Of the network and its training, as a mapping; defaults for the rest.
+    """
+
+    info: ClassVar[Info] = without_guarantee(
+        "tabddpm",
+        "TabDDPM",
+        "diffusion",
+        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM: modelling tabular data with "
+        "diffusion models, ICML",
+    )
+    takes_target: ClassVar[bool] = True
+
+    @staticmethod
+    def settings_type() -> Any:
+        """The dataclass of its settings."""
+        from siloweave.models.diffusion import DiffusionSettings
+
+        return DiffusionSettings
+
+    @staticmethod
+    def train(work: Training) -> Model:
+        """Train on feature vectors."""
+        from siloweave.models.diffusion import DiffusionSettings, fit
+
+        return DiffusionModel(
+            fit(
+                work.X,
+                work.features.blocks,
+                settings_of(DiffusionSettings, work.settings),
+                key=jax_key(work.key),
+                labels=work.target,
+                progress=work.progress,
+            )
+        )
+
+    @staticmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+        from siloweave.models.diffusion import TabDDPM as Diffusion
+
+        return DiffusionModel(Diffusion.load(path))
+
+
+@dataclass(frozen=True)
+class LatentDiff(NetworkGenerator):
+    """Autoencoder, then Gaussian diffusion of its latent rows: SiloFuse without silos.
+
+    Args:
+        target: A column of categories that the diffusion is told; it is not encoded.
+        settings: A mapping with the mappings ``autoencoder`` and ``diffusion``, and ``scaled`` and
+            ``numbers``; defaults for the rest.
+
+    Example:
+        >>> LatentDiff(settings={"diffusion": {"step": 10}}).chosen()
+        Traceback (most recent call last):
+        ...
+        siloweave.errors.InputError: settings.diffusion.step is no setting; ...
+    """
+
+    info: ClassVar[Info] = without_guarantee(
+        "latent_diff",
+        "LatentDiff",
+        "latent diffusion",
+        "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with "
+        "latent tabular diffusion models, ICDE",
+    )
+    takes_target: ClassVar[bool] = True
+
+    @staticmethod
+    def settings_type() -> Any:
+        """The dataclass of its settings."""
+        from siloweave.models.latent import LatentSettings
+
+        return LatentSettings
+
+    @staticmethod
+    def train(work: Training) -> Model:
+        """Train on feature vectors."""
+        from siloweave.models.latent import LatentSettings, fit
+
+        return LatentModel(
+            fit(
+                work.X,
+                work.features.blocks,
+                settings_of(LatentSettings, work.settings),
+                key=jax_key(work.key),
+                labels=work.target,
+                progress=work.progress,
+            )
+        )
+
+    @staticmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+        from siloweave.models.latent import LatentDiffusion
+
+        return LatentModel(LatentDiffusion.load(path))
+
+
+@dataclass(frozen=True)
+class TLDM(LatentDiff):
+    """Variational autoencoder, then diffusion of its latent rows that predicts the noise.
+
+    Args:
+        target: A column of categories that the diffusion is told; it is not encoded.
+        settings: As of `LatentDiff`.
+    """
+
+    info: ClassVar[Info] = without_guarantee(
+        "tldm",
+        "TLDM",
+        "latent diffusion",
+        "Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, Quantifying and mitigating privacy risks "
+        "for tabular generative models (DP-TLDM), arXiv",
+    )
+
+    def preset(self) -> Mapping[str, Any]:
+        """Networks of 3 x 256 units, a divergence, noise prediction."""
+        wide = (256, 256, 256)
+        return {
+            "autoencoder": {"hidden": wide, "divergence": 1e-3},
+            "diffusion": {"hidden": wide, "prediction": "noise"},
+        }
+
+
+@dataclass(frozen=True)
+class E2E(LatentDiff):
+    """Encoder, denoiser and decoder trained as one: the baseline that SiloFuse is compared with.
+
+    Args:
+        target: A column of categories that the denoiser is told; it is not encoded.
+        settings: As of `LatentDiff`; steps, batch and rates are those of ``diffusion``.
+    """
+
+    info: ClassVar[Info] = without_guarantee(
+        "e2e",
+        "E2E",
+        "latent diffusion",
+        "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with "
+        "latent tabular diffusion models, ICDE",
+    )
+
+    def preset(self) -> Mapping[str, Any]:
+        """All parts as one, which needs the clean latent."""
+        return {"joint": True, "diffusion": {"prediction": "clean"}}
