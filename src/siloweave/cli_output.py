@@ -133,7 +133,7 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
     )
     console.print(_promise(summary))
     console.print(
-        f"Took {summary.rounds} questions to the parties and "
+        f"Took {_count(summary.rounds, 'question', 'questions')} to the parties and "
         f"{words.duration(sum(summary.seconds.values()))}"
     )
     _print_parties(console, summary)

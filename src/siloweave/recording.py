@@ -55,7 +55,7 @@ _MECHANISMS = {
     "exponential": "exponential mechanism",
     "laplace": "discrete Laplace",
     "sampled_gaussian": "Gaussian on Poisson samples",
-    "non_private": "none",
+    "non_private": "no noise",
 }
 
 

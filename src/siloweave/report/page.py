@@ -114,7 +114,12 @@ def _warnings(record: Record) -> list[str]:
             f"Facts of {len(set(free))} columns were taken from the rows and paid by nobody "
             f"({named}). ε does not cover them: declare them, or pay for them."
         )
-    if math.isinf(record.epsilon_spent):
+    if record.method.guarantee == "none" and math.isinf(record.budget.epsilon):
+        found.append(
+            "Nothing that was released is protected, and the synthetic table may repeat real rows: "
+            "pass it and this page on only to those who may see the rows."
+        )
+    elif math.isinf(record.epsilon_spent):
         found.append("At least one release has no privacy cost that is finite: ε = ∞.")
     elif _overspent(record):
         found.append(
@@ -127,10 +132,11 @@ def _warnings(record: Record) -> list[str]:
 def _facts(record: Record) -> list[tuple[str, str]]:
     """Tiles under the verdict."""
     parties = record.parties
+    asked = max((party.rounds for party in parties), default=0)
     moved = sum(party.bytes_sent + party.bytes_received for party in parties)
     return [
-        ("parties", words.count(len(parties))),
-        ("questions asked", words.count(max((party.rounds for party in parties), default=0))),
+        ("party" if len(parties) == 1 else "parties", words.count(len(parties))),
+        ("question asked" if asked == 1 else "questions asked", words.count(asked)),
         ("releases", words.count(len(record.ledgers))),
         ("on the wire", words.size(moved)),
         ("time", words.duration(sum(phase.seconds for phase in record.phases))),
@@ -149,8 +155,14 @@ def _power(record: Record) -> dict[str, Any]:
         "sound": sound,
         "broken": claimed and not sound,
         "best": words.percent(words.attacker_power(0.01, epsilon, delta)),
-        "share": min(1.0, record.epsilon_spent / record.budget.epsilon),
+        "unbounded": math.isinf(record.budget.epsilon),
+        "share": 1.0 if math.isinf(record.epsilon_spent) else min(1.0, _share(record)),
     }
+
+
+def _share(record: Record) -> float:
+    """Share of the allowed ε that is spent; 0 where no bound was set."""
+    return record.epsilon_spent / record.budget.epsilon
 
 
 def _ledger(record: Record) -> dict[str, Any]:
@@ -159,6 +171,7 @@ def _ledger(record: Record) -> dict[str, Any]:
     spent = {party.name: party.epsilon for party in record.parties}
     order = sorted(parties, key=lambda name: -spent.get(name, 0.0))
     chosen = list(parties) if len(parties) <= PARTIES else order[:PARTIES]
+    drawn = any(math.isfinite(row.cumulative_epsilon) for row in record.ledgers)
     limit = max(LEDGER_ROWS // max(len(chosen), 1), 10)
     tables = [
         {
@@ -171,7 +184,7 @@ def _ledger(record: Record) -> dict[str, Any]:
         for name in chosen
     ]
     return {
-        "svg": plots.staircase(record.ledgers, record.budget.epsilon) if parties else "",
+        "svg": plots.staircase(record.ledgers, record.budget.epsilon) if drawn else "",
         "mechanisms": _mechanisms(record.ledgers, parties[order[0]] if order else []),
         "dearest": order[0] if order else "",
         "tables": tables,
@@ -236,9 +249,9 @@ def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | N
 
 def _errors(owner: OwnerView | None) -> dict[str, str]:
     """Bars of workload error and total variation distance, for the owner's copy."""
+    found = {"workload": "", "tvd": ""}
     if owner is None:
-        return {}
-    found = {}
+        return found
     if owner.workload_errors:
         found["workload"] = plots.error_bars(
             owner.workload_errors, 2.0, title="Workload error, mean L1 distance of marginals"

@@ -125,7 +125,7 @@ class _Axes:
             for mark in self.marks
         )
         for mark in svg.ticks(self.longest, 6):
-            if 0 < mark <= self.longest:
+            if 0 < mark <= self.longest and mark == int(mark):
                 body += svg.text(self.x(mark), self.bottom + 16, f"{mark:g}", "ax", "middle")
         middle = (self.left + self.right) / 2
         return body + svg.text(middle, self.bottom + 34, label, "ax", "middle")

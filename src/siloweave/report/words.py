@@ -80,6 +80,8 @@ def small(value: float) -> str:
     >>> small(1e-5), small(0.25)
     ('1e-5', '0.25')
     """
+    if math.isinf(value):
+        return "∞"
     return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e")
 
 
