@@ -17,11 +17,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from neural_tables import MODELS, SHORT, TABLES
+from neural_tables import (
+    DELTA,
+    MODELS,
+    PRIVATE,
+    PRIVATE_TABLES,
+    SEPARATIONS,
+    SHORT,
+    TABLES,
+    kind_of,
+    settled,
+)
 
+Row = dict[str, Any]
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 
@@ -33,7 +45,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def key(row: dict[str, Any]) -> tuple[Any, ...]:
     """What tells one run from another."""
-    names = ("table", "model", "seed", "label", "epsilon", "rows_asked")
+    names = ("table", "model", "seed", "label", "separation", "rows_asked")
     return tuple(row.get(name) for name in names)
 
 
@@ -68,20 +80,18 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
-def known(models: list[str]) -> list[str]:
-    """Those models that the package has."""
-    from siloweave.algorithms.generators import GENERATORS
-
-    lacking = [name for name in models if name not in GENERATORS]
+def able(models: list[str]) -> set[str]:
+    """Those models that the package has; says which it lacks."""
+    lacking = [name for name in models if kind_of(name) is None]
     if lacking:
-        print(f"not in the package: {', '.join(lacking)}; it has {', '.join(GENERATORS)}")
-    return [name for name in models if name in GENERATORS]
+        print(f"not in the package: {', '.join(lacking)}")
+    return set(models) - set(lacking)
 
 
-def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
+def jobs(args: argparse.Namespace, models: Sequence[str], tables: Sequence[str]) -> list[Row]:
     """Every run that was asked for."""
     found = []
-    for table in args.table or list(TABLES):
+    for table in args.table or tables:
         name = SHORT.get(table, table)
         seeds = args.seed if args.seed is not None else range(TABLES[name].seeds)
         found += [
@@ -91,25 +101,44 @@ def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
                 "max_rows": args.max_rows, "data": str(args.data),
             }
             for seed in seeds
-            for model in args.model or MODELS
+            for model in args.model or models
         ]  # fmt: skip
     return found
 
 
 def quality(args: argparse.Namespace) -> None:
-    """Run what is missing, or list it."""
-    out = args.out or RESULTS / "neural_quality.jsonl"
-    done = {key(row) for row in lines(out)}
-    missing = [job for job in jobs(args) if key(job) not in done]
+    """Generators without a guarantee."""
+    work(args, jobs(args, MODELS, list(TABLES)), args.out or RESULTS / "neural_quality.jsonl")
+
+
+def privacy(args: argparse.Namespace) -> None:
+    """Private generators and AIM, at the budgets of three separations."""
+    every = [
+        {**job, "separation": separation, "delta": DELTA}
+        for separation in args.separation or SEPARATIONS
+        for job in jobs(args, PRIVATE, PRIVATE_TABLES)
+    ]
+    work(args, every, args.out or RESULTS / "neural_privacy.jsonl")
+
+
+def work(args: argparse.Namespace, every: list[Row], out: Path) -> None:
+    """Run what is missing, or list it; a line made with other settings is made again."""
+    done = {key(row): row for row in lines(out)}
+    models = able(sorted({job["model"] for job in every}))
+    missing = [
+        job
+        for job in every
+        if key(job) not in done or (job["model"] in models and not settled(job, done[key(job)]))
+    ]
     if args.list:
         for job in missing:
-            print(f"missing: {job['table']} {job['model']} seed {job['seed']} {job['label']}")
+            at = f" separation {job['separation']}" if "separation" in job else ""
+            print(f"missing: {job['table']} {job['model']} seed {job['seed']}{at} {job['label']}")
         print(f"{len(missing)} runs are missing from {out.name}")
         return
-    able = known(sorted({job["model"] for job in missing}))
     start = time.monotonic()
     for job in missing:
-        if job["model"] not in able:
+        if job["model"] not in models:
             continue
         if time.monotonic() - start > 60 * args.limit_minutes:
             print("stopped: --limit-minutes is over")
@@ -119,13 +148,21 @@ def quality(args: argparse.Namespace) -> None:
             print(told(row), flush=True)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = parse.add_subparsers(required=True)
-    names = [*TABLES, *SHORT]
-    part = parts.add_parser("quality", help="fit, sample and score")
-    part.add_argument("--table", nargs="*", choices=names)
+def speed(args: argparse.Namespace) -> None:
+    """Time ourselves and a peer in turn."""
+    import neural_speed
+
+    neural_speed.speed(args)
+
+
+def dp_step(args: argparse.Namespace) -> None:
+    """Steps a second with and without privacy."""
+    subprocess.run([sys.executable, str(HERE / "dp_sgd.py")], check=True)
+
+
+def fits(part: argparse.ArgumentParser, do: Callable[[argparse.Namespace], None]) -> None:
+    """Arguments of what fits and scores."""
+    part.add_argument("--table", nargs="*", choices=[*TABLES, *SHORT])
     part.add_argument("--model", nargs="*")
     part.add_argument("--seed", nargs="*", type=int)
     part.add_argument("--settings", default="{}", help="JSON: arguments of the model's class")
@@ -136,7 +173,33 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--list", action="store_true", help="what is missing")
     part.add_argument("--out", type=Path, help="where lines are kept")
     part.add_argument("--data", type=Path, default=Path("../shared/data"))
-    part.set_defaults(do=quality)
+    part.set_defaults(do=do)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parts = parse.add_subparsers(required=True)
+    fits(parts.add_parser("quality", help="fit, sample and score"), quality)
+    part = parts.add_parser("privacy", help="the same at equal budgets, and attack")
+    part.add_argument("--separation", nargs="*", type=float, help="whose epsilon is spent")
+    fits(part, privacy)
+    part = parts.add_parser("dp-step", help="a private step beside others: see dp_sgd.py")
+    part.set_defaults(do=dp_step)
+    part = parts.add_parser("speed", help="beside the peers, see neural_speed.py")
+    part.add_argument("--part", choices=["ctgan-steps", "ctgan-whole", "tabddpm"], required=True)
+    part.add_argument("--peer-python", type=Path, required=True, help="runs the peer")
+    part.add_argument("--checkout", type=Path, help="of TabDDPM's authors' repository")
+    part.add_argument("--repeats", type=int, default=3)
+    part.add_argument("--steps", type=int, default=200, help="that are timed")
+    part.add_argument("--epochs", type=int, default=10, help="of a whole run")
+    part.add_argument("--batch", type=int)
+    part.add_argument("--rows", type=int, help="rows used at most")
+    part.add_argument("--draws", type=int, default=0, help="rows drawn by each sampler")
+    part.add_argument("--threads", type=int, default=2)
+    part.add_argument("--out", type=Path, help="where lines are kept")
+    part.add_argument("--data", type=Path, default=Path("../shared/data"))
+    part.set_defaults(do=speed)
     return parse
 
 

@@ -12,14 +12,16 @@ import os
 import resource
 import sys
 import time
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from flaim_adult import commit
-from neural_tables import arguments, prepare
+from neural_tables import Prepared, kind_of, prepare, told
 
 import siloweave as sw
-from siloweave.algorithms.generators import GENERATORS
+
+KEPT = ("table", "model", "seed", "label", "rows_asked", "separation", "delta")
 
 
 def steps(settings: Any, rows: int) -> int:
@@ -37,6 +39,22 @@ def spent() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
+def since(start: tuple[float, float]) -> tuple[float, float]:
+    """Wall and processor seconds since then."""
+    now = spent()
+    return now[0] - start[0], now[1] - start[1]
+
+
+def machine() -> str:
+    """Cores, threads that a step may use, and the accelerator if there is one."""
+    import jax
+
+    device = jax.devices()[0]
+    threads = os.environ.get("OMP_NUM_THREADS", "all")
+    named = "" if device.platform == "cpu" else f", {device.device_kind}"
+    return f"{os.cpu_count()} cores, {threads} threads{named}"
+
+
 def peak_mb() -> float:
     """The largest resident set of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -52,33 +70,54 @@ def scored(real, synthetic, table, seed: int, max_rows: int) -> dict[str, dict[s
     return {part.name: {name: getattr(part, name) for name in names} for part in found.parts}
 
 
+def budgeted(job: dict[str, Any], given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The generator, and what its fit is told besides table and seed."""
+    if job.get("separation") is None:
+        return kind_of(job["model"])(**given), {}
+    from siloweave.privacy.calibrate import budget_of_separation
+
+    budget = budget_of_separation(job["separation"], job["delta"])
+    return kind_of(job["model"])(**given), {"budget": budget}
+
+
+def attacked(table: Prepared, synthetic: sw.Table, seed: int) -> list[dict[str, Any]]:
+    """Every attack without shadow models; the holdout is the control."""
+    names = ("attack", "variant", "risk", "low", "high")
+    found = sw.attack(
+        table.train, synthetic, control=table.holdout, schema=table.schema, seed=seed,
+        attacks=["singling_out", "linkability", "inference", "membership"],
+    )  # fmt: skip
+    return [{name: getattr(part, name) for name in names} for part in found.parts]
+
+
 def fit_and_score(job: dict[str, Any]) -> dict[str, Any]:
     """The line of one run."""
     table = prepare(job["table"], Path(job["data"]), job["rows_asked"])
-    kind = GENERATORS[job["model"]]
-    given = arguments(job["model"], job["table"], job["settings"])
-    if kind.takes_target and table.classes:
-        given.setdefault("target", table.target)
+    given = told(job, table.target if table.classes else None)
+    made, named = budgeted(job, given)
     load = os.getloadavg()[0]
-    wall, own = spent()
-    fitted = kind(**given).fit(table.train, table.schema, seed=job["seed"])
-    fit_wall, fit_own = (now - then for now, then in zip(spent(), (wall, own), strict=True))
-    wall, own = spent()
+    start = spent()
+    fitted = made.fit(table.train, table.schema, seed=job["seed"], **named)
+    fit_wall, fit_own = since(start)
+    start = spent()
     synthetic = fitted.sample_table(table.train.num_rows, seed=job["seed"])
-    sample_wall, sample_own = (now - then for now, then in zip(spent(), (wall, own), strict=True))
-    peak = peak_mb()
-    wall, _ = spent()
+    sample_wall, sample_own = since(start)
+    peak, start = peak_mb(), spent()
     scores = scored(table.train, synthetic, table, job["seed"], job["max_rows"])
-    return {
-        **{name: job[name] for name in ("table", "model", "seed", "label", "rows_asked")},
+    settings = json.loads(json.dumps(dict(getattr(fitted, "settings", {})), default=str))
+    line = {name: job.get(name) for name in KEPT} | {
         "rows": table.train.num_rows, "holdout": table.holdout.num_rows, "share": table.share,
-        "columns": len(table.schema.names), "given": given, "settings": dict(fitted.settings),
-        "steps": steps(fitted.settings, table.train.num_rows), "fit_seconds": fit_wall,
+        "columns": len(table.schema.names), "given": given, "settings": settings,
+        "steps": steps(settings, table.train.num_rows), "fit_seconds": fit_wall,
         "fit_cpu": fit_own, "sample_seconds": sample_wall, "sample_cpu": sample_own,
-        "peak_mb": peak, "score_seconds": time.perf_counter() - wall,
+        "peak_mb": peak, "score_seconds": since(start)[0],
         "max_rows": job["max_rows"], "scores": scores, "load": [load, os.getloadavg()[0]],
-        "commit": commit(), "machine": f"{os.cpu_count()} cores",
+        "commit": commit(), "machine": machine(),
     }  # fmt: skip
+    if job.get("separation") is not None:
+        line["epsilon"] = fitted.epsilon if isfinite(fitted.epsilon) else None
+        line["risks"] = attacked(table, synthetic, job["seed"])
+    return line
 
 
 if __name__ == "__main__":

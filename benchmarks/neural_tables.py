@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +47,12 @@ SHORT = {"housing": "california_housing", "intrusion": "intrusion_nslkdd_test"}
 
 MODELS = (
     *("gaussian_copula", "copula_gan", "ctgan", "ads_gan", "ctab_gan"),
-    *("tabddpm", "latentdiff", "tldm", "e2e"),
+    *("tabddpm", "latent_diff", "tldm", "e2e"),
 )
+
+PRIVATE = ("aim", "dp_ctgan", "dp_tabddpm", "dp_tldm")
+PRIVATE_TABLES = ("adult", "california_housing")
+SEPARATIONS, DELTA = (0.1, 0.15, 0.2), 1e-5
 
 # Arguments of a model's class where they differ from its defaults: per model, and per model and
 # table. A figure names the settings that it was made with, so lines of other settings stay.
@@ -76,6 +82,40 @@ class Prepared:
 def arguments(model: str, table: str, given: dict[str, Any]) -> dict[str, Any]:
     """Arguments of a model's class on a table: shared, then the table's, then those given."""
     return {**SETTINGS.get(model, {}), **SETTINGS.get((model, table), {}), **given}
+
+
+def kind_of(model: str) -> Any:
+    """The class of a model, private or not; None if the package has none of that name."""
+    from siloweave.algorithms.generators import GENERATORS
+
+    return {**GENERATORS, **private_kinds(), "aim": sw.AIM}.get(model)
+
+
+def private_kinds() -> dict[str, Any]:
+    """Private generators by name; none if the package has none."""
+    home = "siloweave.algorithms.private_generators"
+    found: dict[str, Any] = {}
+    if find_spec(home) is not None:
+        found = import_module(home).PRIVATE_GENERATORS
+    return found
+
+
+def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
+    """Arguments of the class of a job's model; it is told the classes if it takes them."""
+    given = arguments(job["model"], job["table"], job["settings"])
+    if classes is not None and getattr(kind_of(job["model"]), "takes_target", False):
+        given.setdefault("target", classes)
+    return given
+
+
+def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Whether a line was made with the settings that its job has now."""
+    kind = kind_of(job["model"])
+    if not hasattr(kind, "chosen"):
+        return True
+    classes = row.get("given", {}).get("target")
+    chosen = json.loads(json.dumps(kind(**told(job, classes)).chosen()))
+    return all(row["settings"].get(name) == value for name, value in chosen.items())
 
 
 def column(table: sw.Table, name: str, numeric: bool) -> sw.Column:

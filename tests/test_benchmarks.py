@@ -1,0 +1,121 @@
+"""The benchmark of neural generators: what it lists and what it writes, from lines made here."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Import a module of the benchmarks."""
+    monkeypatch.syspath_prepend(str(HERE))
+    return import_module
+
+
+def line(**changed):
+    part = {"value": 90.0, "ceiling": 97.5, "floor": 50.0, "interval": [89.0, 91.0]}
+    names = ("resemblance (DP-TLDM)", "resemblance (SiloFuse)", "propensity", "utility")
+    made = {
+        "table": "adult", "model": "ctgan", "seed": 0, "label": "", "rows_asked": None,
+        "rows": 39074, "columns": 15, "scores": {name: dict(part) for name in names},
+        "given": {}, "settings": {}, "fit_seconds": 12.0, "peak_mb": 800.0, "steps": 1000,
+        "load": [0.5, 1.0], "commit": "abc1234", "machine": "2 cores",
+    }  # fmt: skip
+    return made | changed
+
+
+def turn(side, pace, call="2026-01-01T00:00:00"):
+    fits = [{"steps": 1, "seconds": 1.0, "cpu": 1.0}, {"steps": 11, "seconds": 2.0, "cpu": 3.0}]
+    return {
+        "part": "ctgan-steps", "call": call, "commit": "abc1234", "side": side, "fits": fits,
+        "batch": 500, "threads": 1, "load": [0.1, 0.2], "steps_a_second": pace,
+    }  # fmt: skip
+
+
+def written(folder, name, rows):
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def rows_of(text, start):
+    return [one for one in text.splitlines() if one.startswith(f"| {start} |")]
+
+
+def test_a_page_without_runs_invents_nothing(load, tmp_path):
+    text = load("neural_page").page(tmp_path)
+    ours = rows_of(text, "tldm")[0].split(" | ")
+    assert ours[1] == "0"
+    assert ours[2] == "98"  # published for housing
+    assert {ours[i].strip("| ") for i in (3, 4, 6, 7, 9, 10)} == {"not run"}
+    assert len(rows_of(text, "0.2")) == 8  # four methods, two tables
+    assert all("not run" in one for one in rows_of(text, "0.2"))
+
+
+def test_a_page_shows_published_ours_and_ceiling(load, tmp_path):
+    other = line(seed=1, commit="def5678")
+    other["scores"]["utility"]["value"] = 94.0
+    trial = line(seed=2, rows_asked=100, commit="0000000")
+    written(tmp_path, "neural_quality.jsonl", [line(), line(), other, trial])
+    text = load("neural_page").page(tmp_path)
+    assert rows_of(text, "ctgan")[1] == (
+        "| ctgan | 2 | 90 | 90.0 ± 0.0 | 97.5 | 79 | 90.0 ± 0.0 | 97.5 | 83 | 92.0 ± 2.8 | 97.5 "
+        "| 12 | 800 | 1,000 |"
+    )
+    assert "Source: commit abc1234, def5678; 2 cores, load average 0.5 to 1.0." in text
+
+
+def test_one_seed_shows_its_interval(load, tmp_path):
+    written(tmp_path, "neural_quality.jsonl", [line()])
+    assert "90.0 (89.0–91.0)" in rows_of(load("neural_page").page(tmp_path), "ctgan")[1]
+
+
+def test_private_runs_show_their_epsilon_and_highest_risk(load, tmp_path):
+    risks = [{"attack": "membership", "variant": v, "risk": r} for v, r in (("a", 0.1), ("b", 0.2))]
+    private = {"separation": 0.1, "epsilon": 1.4142, "risks": risks}
+    unbounded = {"model": "dp_tldm", "separation": 0.15, "epsilon": None, "risks": []}
+    written(tmp_path, "neural_privacy.jsonl", [line(model="aim", **private), line(**unbounded)])
+    text = load("neural_page").page(tmp_path)
+    aim = next(one for one in rows_of(text, "0.1") if "| aim | 1 |" in one)
+    assert "| 1.41 |" in aim
+    assert aim.endswith("| – | – | – | 20.0 |")
+    assert any("| dp_tldm | 1 | ∞ |" in one for one in rows_of(text, "0.15"))
+
+
+def test_ratios_are_of_medians_within_one_call(load, tmp_path):
+    rows = [turn("ours", pace) for pace in (10.0, 30.0, 20.0)]
+    rows += [turn("peer", pace) for pace in (5.0, 8.0, 99.0)]
+    rows += [turn("ours", 1.0, call="2026-01-02T00:00:00")]  # its other side is missing
+    written(tmp_path, "neural_speed.jsonl", rows)
+    found = rows_of(load("neural_page").page(tmp_path), "CTGAN training, steps a second")
+    assert len(found) == 1
+    assert found[0] == (
+        "| CTGAN training, steps a second | 20.00 (10.00–30.00) | 8.00 (5.00–99.00) | 2.50 | 3 "
+        "| 500 | 1 | 0.1 to 0.2 | abc1234 |"
+    )
+
+
+def test_the_rest_of_the_page_goes_a_level_down(load):
+    assert load("results_page").deeper("## a\n\n## b\n### c\n") == "## a\n\n### b\n#### c\n"
+
+
+def test_what_is_missing_is_listed(tmp_path):
+    out = tmp_path / "lines.jsonl"
+    asked = ["--table", "abalone", "--model", "gaussian_copula", "no_such", "--seed", "0", "1"]
+
+    def listed():
+        told = [sys.executable, str(HERE / "neural.py"), "quality", "--list", "--out", str(out)]
+        return subprocess.run([*told, *asked], capture_output=True, text=True, check=True).stdout
+
+    assert "4 runs are missing" in listed()
+    assert "not in the package: no_such" in listed()
+    kept = {"table": "abalone", "model": "gaussian_copula", "given": {}}
+    stale = line(**kept, settings={"family": "norm"})
+    fresh = line(**kept, seed=1, settings={"family": "beta", "target": None})
+    written(tmp_path, out.name, [stale, fresh])
+    assert "missing: abalone gaussian_copula seed 0" in listed()
+    assert "missing: abalone gaussian_copula seed 1" not in listed()
