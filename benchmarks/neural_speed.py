@@ -7,8 +7,9 @@
         --checkout tab-ddpm
 
 Sides take turns within one call, each turn in a process of its own, at the same batch, layers and
-threads. Steps a second come from two fits of a process that did one before: the difference of
-their steps over the difference of their seconds, so neither compilation nor preprocessing counts.
+threads. Steps a second come from two fits of a process that did the longer one before: the
+difference of their steps over that of their seconds, so neither compilation nor preprocessing
+counts.
 A whole run counts everything from the call of fit to the last row, compilation included: ours is
 started without any compiled programs kept. Nothing is extrapolated.
 """
@@ -123,9 +124,9 @@ def ctgan_steps(args: argparse.Namespace, keep: Any) -> None:
         folder = Path(name)
         table, files = without_gaps(prepare(ADULT, args.data, args.rows or 12_500), folder)
         per_epoch = max(table.train.num_rows // args.batch, 1)
-        epochs = [1, 1, 1 + max(round(args.steps / per_epoch), 1)]
+        long = 1 + max(round(args.steps / per_epoch), 1)
         job = {
-            **files, "discrete": discrete(table), "batch": args.batch, "epochs": epochs,
+            **files, "discrete": discrete(table), "batch": args.batch, "epochs": [long, 1, long],
             "threads": args.threads, "seed": 0, "rows": 0, "sample": "",
         }  # fmt: skip
         turns(args, "ctgan", job, keep, lambda side, found: {"steps_a_second": pace(found["fits"])})
@@ -179,7 +180,7 @@ def tabddpm(args: argparse.Namespace, keep: Any) -> None:
             **files, "rows": str(folder / "rows.st"), "sizes": [b.size for b in rest.choices],
             "classes": label.size, "target": table.target, "hidden": HIDDEN,
             "timesteps": TIMESTEPS, "batch": args.batch or 1024, "rate": RATE, "decay": DECAY,
-            "steps": [5, 5, 5 + args.steps], "threads": args.threads, "seed": 0,
+            "steps": [5 + args.steps, 5, 5 + args.steps], "threads": args.threads, "seed": 0,
             "draws": args.draws, "sample": str(folder / "sample"), "checkout": str(args.checkout),
         }  # fmt: skip
 
@@ -205,7 +206,7 @@ def turns(args: argparse.Namespace, name: str, job: dict[str, Any], keep: Any, t
         order = list(sides(args, name).items())
         for side, command in order if repeat % 2 == 0 else order[::-1]:
             before = os.getloadavg()[0]
-            found = child(command, job, args.threads)
+            found = child(command, job, args.threads, cold=args.part == "ctgan-whole")
             keep({
                 "side": side, "repeat": repeat, "threads": args.threads, "batch": job["batch"],
                 "load": [before, os.getloadavg()[0]], **found, **told(side, found),
