@@ -194,7 +194,7 @@ def cautions(study: Study) -> tuple[str, ...]:
             f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
-    if study.schema.learn:
+    if study.schema.learn and hasattr(synth, "bins"):
         open_ones = ", ".join(open_facts(schema)) or "nothing"
         found.append(
             f"{study.schema.learn:.0%} of the budget goes to facts that the schema leaves open "

@@ -1,0 +1,294 @@
+"""A generator without a guarantee as a study: what it asks for, tells, writes, and refuses."""
+
+import csv
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from siloweave.cli import main
+from siloweave.methods import registered
+from siloweave.privacy.ledger import Ledger
+from siloweave.report import Record
+from siloweave.tables.codes import Encoder
+from siloweave.tables.read import read
+from siloweave.tables.schema import Schema
+from tests.cli.conftest import Folder
+
+STUDY = """\
+[study]
+name = "bare"
+
+[schema]
+file = "schema.json"
+
+[method]
+name = "gaussian_copula"
+
+[[parties]]
+name = "north"
+data = "north.csv"
+"""
+DIFFUSION = """\
+name = "tabddpm"
+target = "sex"
+[method.settings]
+steps = 3
+batch = 16
+hidden = [8]
+embed = 8
+timesteps = 5
+"""
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Files of a copula's study that was run; copied, never changed."""
+    path = tmp_path_factory.mktemp("bare")
+    patch = pytest.MonkeyPatch()
+    patch.chdir(path)
+    try:
+        Folder(path, None).write("study.toml", STUDY)  # type: ignore[arg-type]
+        assert main(["run", "study.toml"]) == 0
+    finally:
+        patch.undo()
+    return path
+
+
+@pytest.fixture
+def bare(once, tmp_path, capsys, monkeypatch):
+    """A folder with that study, finished."""
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    folder = Folder.__new__(Folder)
+    folder.path, folder._capsys = tmp_path, capsys
+    return folder
+
+
+@pytest.fixture
+def fresh(folder):
+    """A folder with that study, not yet run."""
+    folder.write("study.toml", STUDY)
+    return folder
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_list_shows_every_method_and_loads_no_network(folder):
+    methods = folder.json("list")
+    assert set(methods) == set(registered())
+    assert {info["guarantee"] for info in methods.values()} >= {"dp", "none"}
+    code = (
+        "import sys; from siloweave.cli import main; main(['list']);"
+        "slow = {'jax', 'equinox', 'optax', 'scipy', 'opendp', 'dp_accounting', 'sklearn'};"
+        "sys.exit(', '.join(sorted(slow & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in methods)
+
+
+def test_check_foretells_what_it_can_and_says_that_nothing_is_promised(fresh):
+    before = fresh.files()
+    found = fresh.json("check")
+    assert fresh.files() == before
+    assert found["epsilon_per_party"] == "inf"
+    assert found["domain_cells"] is found["largest_query"] is None
+    assert min(found["memory_mb"], found["seconds"], found["bytes_per_party"]) > 0
+    assert "epsilon is infinite" in found["warnings"][0]
+    code, out, _ = fresh.call("check")
+    assert code == 0
+    assert "∞: nothing bounds it" in out
+    assert "right to a factor of three" in out
+    assert "workload" not in out
+
+
+def test_a_run_writes_all_that_other_runs_write(bare):
+    for name in ("synthetic.csv", "report.html", "report-owner.html", "run.json", "record.json"):
+        assert (bare.path / "run" / name).is_file()
+    before = bare.files()
+    summary = bare.json("run")
+    assert bare.files() == before
+    assert (summary["finished_before"], summary["guarantee"]) == (True, "none")
+    assert (summary["private"], summary["epsilon"]) == (False, "inf")
+    (party,) = summary["parties"]
+    assert (party["name"], party["releases"]) == ("north", 3)
+    code, out, _ = bare.call("run")
+    assert code == 0
+    assert "none was asked for and none is given (ε = ∞)" in out
+    assert len(rows_of(bare.path / "run/synthetic.csv")) == 40
+    trail = bare.json("ledger", "run")
+    assert [entry["event"]["type"] for entry in trail["ledgers"][0]["entries"]] == [
+        "non_private"
+    ] * 3
+
+
+def test_the_report_says_in_words_that_nothing_is_protected(bare):
+    public = (bare.path / "run/report.html").read_text()
+    assert "trained on the rows without noise" in public
+    assert "ε = ∞" in public
+    assert "no bound was set, and none holds" in public
+    assert "inf<" not in public
+    assert "TVD" not in public
+    owner = (bare.path / "run/report-owner.html").read_text()
+    assert "TVD" in owner
+    assert Record.from_json((bare.path / "run/record.json").read_bytes()).owner is None
+    bare.call("report", "run", "-o", "again.html")
+    assert (bare.path / "again.html").read_text() == public
+
+
+def test_rows_are_drawn_as_they_are_asked_for(bare):
+    words = ["sample", "run", "-n", 30, "-o"]
+    assert bare.json(*words, "a.csv") == {"file": "a.csv", "rows": 30, "private": False}
+    bare.call(*words, "b.csv")
+    assert rows_of(bare.path / "a.csv") == rows_of(bare.path / "b.csv")
+    code, _, err = bare.call(*words, "c.csv", "--given", "age=40", "--balanced", "sex")
+    assert code == 0, err
+    drawn = rows_of(bare.path / "c.csv")
+    assert {row["age"] for row in drawn} == {"40"}
+    assert Counter(row["sex"] for row in drawn) == {"f": 15, "m": 15}
+    for words, said in (
+        (["--balanced", "age"], "has no classes"),
+        (["--balanced", "sxe"], "did you mean 'sex'?"),
+        (["--balanced", "sex", "--given", "sex=f"], "leave one out"),
+        (["--given", "sex=z"], "It has f, m"),
+    ):
+        code, _, err = bare.call("sample", "run", "-o", "d.csv", *words)
+        assert (code, said in err) == (2, True), err
+
+
+def test_classes_of_a_graphical_model_are_balanced_too(done):
+    code, _, err = done.call(
+        "sample", "run", "-n", 21, "-o", "a.csv", "--balanced", "job", "--given", "sex=f"
+    )
+    assert code == 0, err
+    drawn = rows_of(done.path / "a.csv")
+    assert {row["sex"] for row in drawn} == {"f"}
+    assert sorted(Counter(row["job"] for row in drawn).values()) == [10, 11]
+
+
+def test_its_table_fits_the_schema_and_so_whatever_reads_two_tables(bare):
+    schema = Schema.from_json((bare.path / "schema.json").read_text())
+    codes = Encoder(schema, bins=4).encode(read(bare.path / "run/synthetic.csv"))
+    assert codes.num_rows == 40
+    known = ["--only", "membership", "--targets", 20, "--schema", "schema.json"]
+    risks = bare.json("attack", "north.csv", "run/synthetic.csv", "--control", "south.csv", *known)
+    assert risks["parts"]
+
+
+@pytest.mark.parametrize("budget", ["", "epsilon = inf\n", "epsilon = inf\ndelta = 1e-5\n"])
+def test_a_budget_is_left_out_or_infinite(fresh, budget):
+    table = f"[budget]\n{budget}\n" if budget else ""
+    fresh.replace("study.toml", "[method]", f"{table}[method]")
+    assert fresh.json("check")["epsilon_per_party"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[method]", "[budget]\nepsilon = 1\ndelta = 1e-6\n[method]", "keeps no bound"),
+        ("[method]", "[budget]\nepsilon = 1\n[method]", "[budget] delta is missing"),
+        ('"gaussian_copula"', '"aim"', "[budget] is missing: AIM needs epsilon and delta"),
+        ('"gaussian_copula"', '"gausian_copula"', "did you mean 'gaussian_copula'?"),
+        ('_copula"', '_copula"\nfamily = "t"', "[method] family"),
+        ('_copula"', '_copula"\nfamilly = "beta"', "did you mean 'family'?"),
+        ('_copula"', '_copula"\ntarget = "sex"', "takes no target"),
+        ('"schema.json"', '"schema.json"\nlearn = 0.1', "GaussianCopula learns no schema"),
+        ("[method]", "[[parties]]\nname = 'b'\ndata = 'south.csv'\n[method]", "would have to be"),
+    ],
+)
+def test_what_it_does_not_keep_or_take_is_refused(fresh, old, new, said):
+    fresh.replace("study.toml", old, new)
+    before = fresh.files()
+    for command in ("check", "run"):
+        code, _, err = fresh.call(command)
+        assert (code, said in err) == (2, True), err
+    assert fresh.files() == before
+
+
+def test_methods_that_would_do_are_named(fresh):
+    fresh.replace("study.toml", "[method]", "[budget]\nepsilon = 1\ndelta = 1e-6\n[method]")
+    _, _, err = fresh.call("check")
+    assert "these keep one: aim" in err
+    fresh.write("study.toml", STUDY + "[[parties]]\nname = 'b'\ndata = 'south.csv'\n")
+    _, _, err = fresh.call("check")
+    assert "flaim, two_round" in err
+
+
+def test_a_network_is_trained_with_its_settings(fresh):
+    fresh.replace("study.toml", 'name = "gaussian_copula"\n', DIFFUSION)
+    assert fresh.json("check")["seconds"] > 0
+    code, _, err = fresh.call("run")
+    assert code == 0, err
+    assert {"learning encoders", "encoding rows", "sampling", "report"} <= set(err.splitlines())
+    record = json.loads((fresh.path / "run/record.json").read_bytes())
+    assert record["settings"]["target"] == "sex"
+    assert record["settings"]["hidden"] == [8]
+    assert record["epsilon_spent"] == "inf"
+    code, _, err = fresh.call("sample", "run", "-n", 9, "-o", "x.csv", "--balanced", "sex")
+    assert code == 0, err
+    assert len(rows_of(fresh.path / "x.csv")) == 9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("batch = 16", 'batch = "x"', "[method.settings] batch"),
+        ("batch = 16", "batches = 16", "[method.settings] batches"),
+        ("steps = 3", "steps = 0", "[method.settings] steps"),
+        ('target = "sex"', 'target = "sx"', "[method] target='sx' is no column"),
+        ('target = "sex"\n', "steps = 4\n", "write it below [method.settings]"),
+    ],
+)
+def test_a_wrong_setting_of_a_network_is_named(fresh, old, new, said):
+    fresh.replace("study.toml", 'name = "gaussian_copula"\n', DIFFUSION.replace(old, new))
+    before = fresh.files()
+    code, _, err = fresh.call("check")
+    assert (code, said in err) == (2, True), err
+    assert fresh.files() == before
+
+
+KILLED = """
+import os, signal, sys
+from siloweave.cli import main
+from siloweave.models.copula import GaussianCopula
+
+GaussianCopula.fit = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main(["run"]))
+"""
+
+
+def test_after_being_killed_in_training_the_same_command_starts_again(fresh):
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED], cwd=fresh.path, capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -9
+    (file,) = (fresh.path / "run").glob("parties/*/ledger.jsonl")
+    counted = Ledger.read(file).entries
+    assert [entry.what for entry in counted] == [
+        "encoders of every column",
+        "weights of GaussianCopula",
+    ]
+    assert not (fresh.path / "run/run.json").exists()
+    assert fresh.json("check")["resumes"] == 2
+    summary = fresh.json("run")
+    assert summary["finished_before"] is False
+    after = Ledger.read(file).entries
+    assert after[:2] == counted  # what was counted is counted, once
+    assert len(after) == 3
+    assert Ledger.read(file).epsilon(1e-6) == math.inf
+
+
+def test_a_folder_that_gave_everything_away_serves_no_private_run(bare):
+    bare.replace("study.toml", "[method]", "[budget]\nepsilon = 1\ndelta = 1e-6\n[method]")
+    bare.replace("study.toml", "gaussian_copula", "aim")
+    code, _, err = bare.call("run")
+    assert code == 2
+    assert "has already spent epsilon = inf" in err
