@@ -36,8 +36,9 @@ LATE = ("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplo
 ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
     *("nets", "train", "batches", "checkpoints", "descent"),
-    *("gan", "generator", "conditional", "draws", "critic", "ctab"),
+    *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
     *("diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
+    "points",
 )
 ARRAY_FILES = {
     *(f"siloweave.models.{name}" for name in NEURAL),

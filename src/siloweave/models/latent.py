@@ -5,6 +5,10 @@ SiloFuse) shows a loss on the clean latent, and its text speaks of noise: both a
 `DiffusionSettings.prediction`. With `joint` encoder, denoiser and decoder are trained as one (their
 E2E): the loss is the likelihood of the row decoded from the denoised latent, plus the latent's
 squared error.
+
+The coder is that autoencoder, or `points`: fixed points for choices and numbers as they are. Points
+keep everything about a row, learn nothing, and code every column by itself, so columns can be given
+when rows are drawn.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from siloweave.models.descent import Descent, Gradient
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.nets import Array, load_arrays, save_arrays
+from siloweave.models.points import Points, PointSettings
 from siloweave.models.schedules import kept_variance
 from siloweave.models.train import Poisson, train
 from siloweave.tables.features import Block
@@ -44,7 +49,7 @@ class LatentSettings:
     """Settings of a latent diffusion.
 
     Attributes:
-        autoencoder: Settings of the autoencoder.
+        autoencoder: Settings of the autoencoder, or of points in its place.
         diffusion: Settings of the diffusion; its `prediction` is "clean" when `joint`. Its steps,
             batch and rates are those of the joint training too.
         joint: Whether both are trained as one.
@@ -53,7 +58,7 @@ class LatentSettings:
         numbers: What is read from the Gaussian heads: their "mean" or a "draw".
     """
 
-    autoencoder: AutoencoderSettings = field(default_factory=AutoencoderSettings)
+    autoencoder: AutoencoderSettings | PointSettings = field(default_factory=AutoencoderSettings)
     diffusion: DiffusionSettings = field(default_factory=DiffusionSettings)
     joint: bool = False
     scaled: bool = True
@@ -63,13 +68,21 @@ class LatentSettings:
         """Refuse what cannot be trained."""
         if self.numbers not in {"mean", "draw"}:
             raise InputError(f"numbers={self.numbers!r} is neither 'mean' nor 'draw'")
+        if self.joint and isinstance(self.autoencoder, PointSettings):
+            raise InputError("joint=True needs an autoencoder to train: points learn nothing")
         if self.joint and self.diffusion.prediction != "clean":
             raise InputError(
                 "joint=True needs diffusion.prediction='clean': the decoder is given the denoised "
                 "latent"
             )
-        if self.joint and self.autoencoder.divergence:
+        if self.joint and self.dense.divergence:
             raise InputError("joint=True has no divergence: set autoencoder.divergence=0")
+
+    @property
+    def dense(self) -> AutoencoderSettings:
+        """Settings of the autoencoder where there is one."""
+        assert isinstance(self.autoencoder, AutoencoderSettings)
+        return self.autoencoder
 
 
 class _Pair(eqx.Module):
@@ -91,7 +104,7 @@ class LatentDiffusion:
         label: The choice that the diffusion is told, or None.
     """
 
-    coder: Autoencoder
+    coder: Autoencoder | Points
     diffusion: TabDDPM
     layout: Layout
     settings: LatentSettings
@@ -109,32 +122,38 @@ class LatentDiffusion:
         eta: float = 0.0,
         balanced: bool = False,
         given: Matrix | None = None,
+        resamples: int = 1,
     ) -> Matrix:
         """Draw rows.
 
         Args:
             n: Rows.
             key: A key of JAX.
-            sampler: "solver" (the default), "ddim" or "ancestral".
+            sampler: "solver" (the default), "ddim" or "ancestral", as `TabDDPM.sample` takes it.
             steps: Times visited; None is 50, or all of them for "ancestral".
             eta: Noise of "ddim", 0 to 1.
             balanced: Whether every label is equally likely.
-            given: (n, width), NaN but for labels; the diffusion is told these.
+            given: (n, width), NaN where a value is to be drawn. The diffusion is told labels; other
+                columns are kept in place while rows are drawn (see `TabDDPM.sample`), which points
+                can do and an autoencoder cannot.
+            resamples: How often each step is walked when columns are given.
 
         Returns:
             (n, width) float32, choices one-hot.
 
         Raises:
             InputError: For a sampler, `steps` or shape that cannot be used.
-            NotImplementedError: When another column than the label is given.
+            NotImplementedError: When another column than the label is given to an autoencoder.
         """
         first, second = jax.random.split(key)
         told = None if given is None else self._told(n, given)
-        drawn = self.diffusion.sample(
-            n, key=first, sampler=sampler or "solver", steps=steps, eta=eta,
-            balanced=balanced, given=told,
-        )  # fmt: skip
         latent = len(self.shift)
+        if sampler is None and (told is None or np.isnan(told[:, :latent]).all()):
+            sampler = "solver"
+        drawn = self.diffusion.sample(
+            n, key=first, sampler=sampler, steps=steps, eta=eta, balanced=balanced, given=told,
+            resamples=resamples,
+        )  # fmt: skip
         Z = drawn[:, :latent] * self.scale + self.shift
         rows = self.coder.decode(Z, key=second, numbers=self.settings.numbers)
         X = np.zeros((n, self.layout.width), dtype=np.float32)
@@ -149,18 +168,27 @@ class LatentDiffusion:
             raise InputError(
                 f"given has shape {given.shape}, but {n} rows need ({n}, {self.layout.width})"
             )
-        for b in self.layout.blocks:
-            if b != self.label and not np.isnan(given[:, b.start : b.start + b.size]).all():
-                raise NotImplementedError(
-                    f"column {b.column!r} cannot be given to a latent diffusion, whose latents mix "
-                    "all columns: only the column it was fitted with as labels can"
-                )
         told = np.full((n, self.diffusion.layout.width), np.nan, np.float32)
+        if isinstance(self.coder, Points):
+            self.layout.known(given)
+            Z = self.coder.encode(given[:, _places(self.layout, self.label)])
+            told[:, : len(self.shift)] = (Z - self.shift) / self.scale
+        else:
+            self._refuse(given)
         if self.label is not None:
             told[:, len(self.shift) :] = given[
                 :, self.label.start : self.label.start + self.label.size
             ]
         return told
+
+    def _refuse(self, given: Matrix) -> None:
+        for b in self.layout.blocks:
+            if b != self.label and not np.isnan(given[:, b.start : b.start + b.size]).all():
+                raise NotImplementedError(
+                    f"column {b.column!r} cannot be given to an autoencoder's latent diffusion, "
+                    "whose latents mix all columns: only the column it was fitted with as labels "
+                    "can, or any column with PointSettings in the place of the autoencoder"
+                )
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
@@ -185,17 +213,12 @@ class LatentDiffusion:
         read: list[Any] = []
 
         def build(facts: dict[str, Any]) -> Any:
-            raw = facts["settings"]
-            settings = LatentSettings(
-                AutoencoderSettings(**raw.pop("autoencoder")),
-                DiffusionSettings(**raw.pop("diffusion")),
-                **raw,
-            )
+            settings = _settings(facts["settings"])
             layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
             label = None if facts["label"] is None else layout.choice_of(facts["label"])
             reach = tuple((low, high) for low, high in facts["reach"])
             read.extend((layout, settings, label, (tuple(facts["label_law"]), reach)))
-            coder = Coder(_rest(layout, label), settings.autoencoder, key=jax.random.key(0))
+            coder = _coder_net(_rest(layout, label), settings)
             latents = Layout(_latent_blocks(coder.latent, label))
             net = diffusion.network(latents, settings.diffusion, _told_block(latents, label))
             return coder, net, jnp.zeros(coder.latent), jnp.zeros(coder.latent)
@@ -207,19 +230,38 @@ class LatentDiffusion:
         )
 
 
+def _settings(raw: dict[str, Any]) -> LatentSettings:
+    coder = raw.pop("autoencoder")
+    kind = PointSettings if set(coder) == {"per_bit"} else AutoencoderSettings
+    return LatentSettings(kind(**coder), DiffusionSettings(**raw.pop("diffusion")), **raw)
+
+
+def _coder_net(rest: Layout, settings: LatentSettings) -> Any:
+    """A network or table of points of the right shape, for stored arrays to fill."""
+    if isinstance(settings.autoencoder, PointSettings):
+        return Points.of(rest, settings.autoencoder).net
+    return Coder(rest, settings.autoencoder, key=jax.random.key(0))
+
+
 def _assembled(
-    nets: tuple[Coder, Denoiser],
+    nets: tuple[Any, Denoiser],
     layout: Layout,
     settings: LatentSettings,
     label: Block | None,
     facts: _Facts,
     frame: tuple[Matrix, Matrix],
 ) -> LatentDiffusion:
-    coder = Autoencoder(nets[0], _rest(layout, label), settings.autoencoder)
+    coder = _coder(nets[0], _rest(layout, label), settings)
     latents = Layout(_latent_blocks(nets[0].latent, label))
     told = _told_block(latents, label)
     ddpm = TabDDPM(nets[1], latents, settings.diffusion, told, *facts)
     return LatentDiffusion(coder, ddpm, layout, settings, *frame, label)
+
+
+def _coder(net: Any, rest: Layout, settings: LatentSettings) -> Autoencoder | Points:
+    if isinstance(settings.autoencoder, PointSettings):
+        return Points(net, rest, settings.autoencoder)
+    return Autoencoder(net, rest, settings.autoencoder)
 
 
 def _places(layout: Layout, label: Block | None) -> list[int]:
@@ -292,8 +334,8 @@ def fit(
             (kept, told.astype(np.float32)), (layout, rest, label), settings,
             key=first, gradient=gradient, sampler=sampler, progress=progress, store=store,
         )  # fmt: skip
-    coder = autoencoder.fit(
-        kept, rest.blocks, settings.autoencoder, key=first, gradient=gradient, sampler=sampler,
+    coder, before = _fitted_coder(
+        kept, rest, settings, key=first, gradient=gradient, sampler=sampler,
         progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
         store=None if store is None else store / "autoencoder",
     )  # fmt: skip
@@ -303,10 +345,20 @@ def fit(
     ddpm = diffusion.fit(
         np.concatenate([(Z - shift) / scale, told], 1), blocks, settings.diffusion,
         key=second, labels=_LABEL if label else None, law=law, gradient=latent_gradient,
-        sampler=sampler, progress=lambda text, done: progress(f"diffusion: {text}", 0.5 + done / 2),
+        sampler=sampler,
+        progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),
         store=None if store is None else store / "diffusion",
     )  # fmt: skip
     return LatentDiffusion(coder, ddpm, layout, settings, shift, scale, label)
+
+
+def _fitted_coder(
+    X: Matrix, rest: Layout, settings: LatentSettings, **training: Any
+) -> tuple[Autoencoder | Points, float]:
+    """The coder of rows, and the share of the work that it was."""
+    if isinstance(settings.autoencoder, PointSettings):
+        return Points.of(rest, settings.autoencoder), 0.0
+    return autoencoder.fit(X, rest.blocks, settings.autoencoder, **training), 0.5
 
 
 def _frame(Z: Matrix, scaled: bool) -> tuple[Matrix, Matrix]:
@@ -343,7 +395,7 @@ def _fit_joint(
 ) -> LatentDiffusion:
     (X, told), (layout, rest, label) = data, parts
     first, second, key = jax.random.split(key, 3)
-    coder = Coder(rest, settings.autoencoder, key=first)
+    coder = Coder(rest, settings.dense, key=first)
     latents = Layout(_latent_blocks(coder.latent, label))
     block = _told_block(latents, label)
     pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))

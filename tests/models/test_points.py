@@ -1,0 +1,91 @@
+"""Points in the place of an autoencoder."""
+
+import jax
+import numpy as np
+import pytest
+
+from siloweave.errors import InputError
+from siloweave.models import latent
+from siloweave.models.autoencoder import AutoencoderSettings
+from siloweave.models.diffusion import DiffusionSettings
+from siloweave.models.latent import LatentDiffusion, LatentSettings
+from siloweave.models.layout import Layout
+from siloweave.models.points import Points, PointSettings, spread
+from siloweave.tables.features import Block
+from tests.models.toys import BLOCKS, JOINT, joint_of, toy
+
+KEY = jax.random.key(3)
+NOISE = DiffusionSettings(
+    hidden=(64,), embed=32, timesteps=100, steps=800, batch=256, learning_rate=4e-3, decay=0.98
+)
+SETTINGS = LatentSettings(PointSettings(), NOISE)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 42, 256])
+def test_points_keep_apart_and_do_not_lean(size):
+    dimensions = PointSettings().dimensions(size)
+    points = spread(size, dimensions)
+    assert points.shape == (size, dimensions)
+    if size > 2:
+        assert np.allclose((points**2).sum(1), dimensions)
+        gaps = np.linalg.norm(points[:, None] - points[None], axis=2) + 9 * np.eye(size)
+        assert gaps.min() > 1.9
+        assert np.abs(points.mean(0)).max() < 0.1
+    assert points is spread(size, dimensions)
+
+
+def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():
+    layout = Layout((Block("a", 0, 5, "choice"), Block("b", 5, 1, "number"),
+                     Block("c", 6, 40, "choice"), Block("d", 46, 1, "choice")))  # fmt: skip
+    draw = np.random.default_rng(0)
+    codes = [draw.integers(b.size, size=300) for b in layout.blocks]
+    X = np.zeros((300, 47), np.float32)
+    for b, code in zip(layout.blocks, codes, strict=True):
+        X[np.arange(300), b.start + code] = 1.0
+    X[:, 5] = draw.uniform(size=300)
+    coder = Points.of(layout, PointSettings())
+    Z = coder.encode(X)
+    assert Z.shape == (300, coder.net.latent) == (300, 3 + 1 + 6 + 1)
+    moved = Z + draw.uniform(-0.3, 0.3, Z.shape).astype(np.float32)
+    assert np.array_equal(coder.decode(Z, key=KEY), X)
+    choices = [i for i in range(47) if i != 5]
+    assert np.array_equal(coder.decode(moved, key=KEY)[:, choices], X[:, choices])
+    X[3, :5] = np.nan
+    assert np.isnan(coder.encode(X)[3, :3]).all()
+    assert np.isnan(coder.encode(X)).sum() == 3
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return latent.fit(toy(2000), BLOCKS, SETTINGS, key=KEY)
+
+
+def test_the_joint_law_is_recovered_and_kept(fitted, tmp_path):
+    X = fitted.sample(2000, key=KEY, steps=25)
+    assert joint_of(X) == pytest.approx(JOINT, abs=0.07)
+    assert X[X[:, 4] == 1, 0].mean() == pytest.approx(-2.0, abs=0.2)
+    assert X[X[:, 5] == 1, 0].mean() == pytest.approx(1.0, abs=0.2)
+    fitted.save(tmp_path / "model.safetensors")
+    again = LatentDiffusion.load(tmp_path / "model.safetensors")
+    assert again.settings == fitted.settings
+    assert np.array_equal(X, again.sample(2000, key=KEY, steps=25))
+
+
+def test_any_column_can_be_given(fitted):
+    given = np.full((2000, 6), np.nan, np.float32)
+    given[:, 4:] = [0, 1]
+    X = fitted.sample(2000, key=KEY, given=given, resamples=4, sampler="ddim", steps=25, eta=1.0)
+    assert (X[:, 5] == 1).all()
+    assert X[:, 0].mean() == pytest.approx(1.0, abs=0.35)
+    given = np.full((100, 6), np.nan, np.float32)
+    given[:, 0] = 1.25
+    X = fitted.sample(100, key=KEY, given=given)
+    assert X[:, 0] == pytest.approx(1.25, abs=1e-4)
+
+
+def test_wrong_settings():
+    with pytest.raises(InputError, match="per_bit"):
+        PointSettings(per_bit=0.5)
+    with pytest.raises(InputError, match="points learn nothing"):
+        LatentSettings(PointSettings(), DiffusionSettings(prediction="clean"), joint=True)
+    assert isinstance(LatentSettings().autoencoder, AutoencoderSettings)
