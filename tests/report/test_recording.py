@@ -1,13 +1,18 @@
 """From a fit to its record: what it shows, to whom, and in which words."""
 
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
+from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.privacy import Budget
+from siloweave.privacy.events import Gaussian
 from siloweave.recording import record_of
-from siloweave.shown import labels_of
 from siloweave.report import render
+from siloweave.shown import labels_of
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table
@@ -107,3 +112,92 @@ def test_a_fact_that_came_from_rows_is_named_once(flaim):
     page = render(record_of(flaim, "a"))
     assert page.count("taken from the rows") == 1
     assert "one added or removed" in page
+
+
+# Generators
+
+
+WIDE = Schema(
+    (
+        Column("name", "categorical", categories=tuple(f"n{i}" for i in range(300)), missing=True),
+        Column("ill", "boolean"),
+    )
+)
+
+
+def people(count, seed):
+    rng = np.random.default_rng(seed)
+    names = np.array([f"n{i}" for i in (300 * rng.random(count) ** 6).astype(int)], dtype=object)
+    return Table.from_columns({"name": (names, None), "ill": (rng.random(count) < 0.5, None)})
+
+
+@pytest.fixture(scope="module")
+def copula(tables):
+    return GaussianCopula().fit(tables[0], SCHEMA)
+
+
+def test_a_generator_is_told_in_plain_words(copula, tables):
+    record = record_of(copula, "a", owner=tables[:1])
+    assert (record.private, record.epsilon_spent) == (False, np.inf)
+    assert "trained on the rows without noise" in record.not_private_reason
+    assert record.parties[0].rows_public == 60
+    told = {sight.who: sight.protected_by for sight in record.visibility}
+    assert told == {
+        "the curator": "nothing; it is trusted",
+        "readers": "nothing: no noise was added",
+    }
+    assert record.owner.workload_errors == {}
+    assert set(record.owner.tvd) == {"1-way", "2-way", "3-way"}
+    page = render(record.public())
+    assert "pass it and this page on only to those who may see the rows" in page
+    assert "no curve to draw" in page
+    assert ">inf" not in page
+
+
+def test_a_generators_public_record_is_the_same_whatever_the_rows_are(copula, tables):
+    drawn = copula.sample_table(50)
+    with_rows = record_of(copula, "a", owner=tables, synthetic=drawn).public()
+    without = record_of(copula, "a", synthetic=drawn)
+    for name in without.__struct_fields__:
+        if name != "created":
+            assert getattr(with_rows, name) == getattr(without, name), name
+    assert with_rows.owner is None
+
+
+def test_a_wide_column_is_shown_by_its_frequent_values_of_the_synthetic_table():
+    fitted, real = GaussianCopula().fit(people(400, 0), WIDE), people(400, 1)
+    record = record_of(fitted, "a", owner=[real])
+    (wide, _), (owned, _) = record.synthetic.marginals, record.owner.marginals
+    assert len(wide.labels) == 41
+    assert wide.labels[-1] == "all others"
+    assert wide.labels == owned.labels
+    assert not wide.missing
+    assert sum(wide.proportions) == pytest.approx(1.0)
+    assert owned.proportions[0] == pytest.approx(np.mean(real.values("name") == "n0"))
+    kept = [np.mean(real.values("name") == label) for label in owned.labels[:-1]]
+    assert owned.proportions[-1] == pytest.approx(1.0 - sum(kept))
+
+
+def test_what_a_part_covers_and_what_it_does_not(copula):
+    (name, entries), *_ = copula.ledgers.items()
+    paid = msgspec.structs.replace(entries[0], event=Gaussian(sigma=4.0, sensitivity=1.0))
+    info = msgspec.structs.replace(copula.info, guarantee="partial", statement="Counts only.")
+    partial = replace(
+        copula, info=info, budget=Budget(2.0, 1e-5), ledgers={name: (paid, *entries[1:])}
+    )
+    record = record_of(partial, "a")
+    (warning,) = record.warnings
+    assert "ε = 1.02 at δ = 1e-5" in warning
+    assert "weights of GaussianCopula; number of rows" in warning
+    assert "encoders" not in warning
+    page = render(record)
+    assert "Partly private" in page
+    assert "NOT PRIVATE" in page
+    assert record_of(copula, "a").warnings == ()
+
+
+def test_settings_within_settings_are_told_by_name(copula):
+    nested = replace(copula, settings={"a": {"b": [1, 2], "c": {"d": None}}, "e": {1, 2}})
+    settings = record_of(nested, "a").settings
+    assert settings == {"a.b": [1, 2], "a.c.d": None, "e": "{1, 2}"}
+    assert "1, 2" in render(record_of(nested, "a"))

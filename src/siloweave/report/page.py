@@ -90,7 +90,8 @@ def template_of(source: str) -> Any:
 def _verdict(record: Record) -> words.Verdict:
     """The headline: the method's label, unless this run undercuts it."""
     if not record.private:
-        return words.NOT_PRIVATE
+        part = record.method.guarantee == "partial"
+        return words.PARTIAL_ONLY if part else words.NOT_PRIVATE
     verdict = words.VERDICTS[record.method.guarantee]
     if record.method.guarantee == "dp" and _overspent(record):
         return words.Verdict(

@@ -39,6 +39,13 @@ VERDICTS = {
 
 NOT_PRIVATE = Verdict("bad", "Not private", "Nothing on this page may be relied on as private.")
 
+PARTIAL_ONLY = Verdict(
+    "bad",
+    "Partly private",
+    "Noise covers a part of what was released, and nothing covers the rest. What is not covered "
+    "can give a row away whole, so no ε holds for this page or for the table.",
+)
+
 TRUST = {
     "curator": "a trusted curator sees the rows",
     "secure-sum": "the coordinator sees masked sums only",
