@@ -23,7 +23,7 @@ class Critic(eqx.Module):
     """Scores packs of rows: dense layers with leaky ReLU (0.2) and dropout.
 
     Attributes:
-            layers: From `pac` rows joined to one number.
+        layers: From `pac` rows joined to one number.
         pac: Rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh, NeurIPS 2018).
         dropout: Share of hidden units that are dropped when a key is given.
 
@@ -92,6 +92,11 @@ def gradient_penalty(
     Gulrajani, Ahmed, Arjovsky, Dumoulin & Courville, Improved Training of Wasserstein GANs,
     NeurIPS 2017. One interpolation coefficient per pack, one norm per pack.
 
+    Where a pack is a single number only slopes above 1 are penalised (Petzka, Fischer & Lukovnikov,
+    On the regularization of Wasserstein GANs, ICLR 2018). With several numbers a slope of the wrong
+    direction turns while its norm stays 1; a single one can only pass 0, and the penalty there held
+    critics at slope -1 for good: everything generated then went to one end.
+
     Args:
         score: (packs, width) -> (packs,).
         real: (packs, width).
@@ -112,7 +117,8 @@ def gradient_penalty(
     slope = jax.grad(lambda x: score(x).sum())(between)
     # The square root has no slope at 0; a critic that is flat there is pushed by nothing else.
     norm = jnp.sqrt(jnp.sum(slope**2, axis=-1) + 1e-12)
-    return (norm - 1.0) ** 2
+    excess = norm - 1.0 if real.shape[1] > 1 else jax.nn.relu(norm - 1.0)
+    return excess**2
 
 
 def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, key: Array) -> Array:
