@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         load,
     )
     from siloweave.algorithms.insiders import attack_run
+    from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
     from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.attacks.attack import attack
@@ -46,12 +47,15 @@ __all__ = [
     "AIM",
     "CTABGAN",
     "CTGAN",
+    "DPCTGAN",
+    "DPTLDM",
     "E2E",
     "FLAIM",
     "TLDM",
     "Budget",
     "Column",
     "CopulaGAN",
+    "DPTabDDPM",
     "Encoder",
     "Fitted",
     "GaussianCopula",
@@ -81,6 +85,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
+    "DPCTGAN": lambda: import_module("siloweave.algorithms.private_generators"),
+    "DPTLDM": lambda: import_module("siloweave.algorithms.private_generators"),
+    "DPTabDDPM": lambda: import_module("siloweave.algorithms.private_generators"),
     "ADSGAN": lambda: import_module("siloweave.algorithms.generators"),
     "AIM": lambda: import_module("siloweave.algorithms.synthesizers"),
     "CTABGAN": lambda: import_module("siloweave.algorithms.generators"),

@@ -15,11 +15,13 @@ can reach another row's gradient (batch normalisation and means over a batch can
 
 **Guarantee**, of one step of `Private` on a batch drawn by Poisson sampling:
 
-* The sum of clipped gradients has sensitivity `clip` in L2 when a row is added or removed (with or
-  without the randomness of the loss, whose keys are drawn by place and not by row), for all
-  parameters together: one joint clip. What is clipped is what is summed: both come from the same
-  inputs and output gradients, so the bound holds even for a model that is differentiated wrongly.
-  A row whose gradient is not finite counts nothing.
+* The sum of clipped gradients has sensitivity `clip` in L2 when a row is added or removed, for all
+  parameters together: one joint clip. One row more in a batch moves others to other places, and the
+  keys of the loss go by place. So these come from the secret too: keys that nobody knows are alike
+  for every place, and two neighbours can be told apart only by what one row adds. What is
+  clipped is what is summed: both come from the same inputs and output gradients, so the bound holds
+  even for a model that is differentiated wrongly. A row whose gradient is not finite counts
+  nothing.
 * The noise is Gaussian of standard deviation `clip * noise_multiplier` on every number, and the
   divisor is a constant, never the number of rows drawn. So `SampledGaussian(noise_multiplier,
   sampling_rate, steps)` is the event, charged before the first step; it prices replacing a row too.
@@ -161,7 +163,8 @@ class Private(eqx.Module):
     See the head of this module for what it guarantees.
 
     Attributes:
-        secret: Key of the noise, from `secret_key`; never from the user's seed.
+        secret: Key of the noise and of what losses draw, from `secret_key`; never from the
+            user's seed.
         clip: Largest norm of a row's gradient.
         noise_multiplier: Standard deviation of the noise in units of `clip`.
         batch: The divisor: the expected number of rows in a batch, a constant.
@@ -192,10 +195,9 @@ class Private(eqx.Module):
             key: Key of the step: every step needs its own, or noise would be used twice.
         """
         rows, mask = _sampled(batch)
-        found = clipped_sum(loss, model, rows, mask, clip=self.clip, key=key, layer=self.layer)
-        noisy = add_normal(
-            found.total, self.clip * self.noise_multiplier, key=_both(self.secret, key)
-        )
+        noise, drawing = jax.random.split(_both(self.secret, key))
+        found = clipped_sum(loss, model, rows, mask, clip=self.clip, key=drawing, layer=self.layer)
+        noisy = add_normal(found.total, self.clip * self.noise_multiplier, key=noise)
         return jax.tree.map(lambda x: x / self.batch, noisy), _shown(found.losses, mask)
 
 

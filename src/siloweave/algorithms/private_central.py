@@ -1,0 +1,328 @@
+"""Private central generators: the owner pays for a look at the columns, then for every step.
+
+DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, "Deep learning with
+differential privacy") on models of feature vectors, as one-party runs of the same federation.
+
+**Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards everyone who sees
+the model, the messages or the synthetic table. Paid in this order, each entered in the ledger
+before it is drawn: the number of rows (discrete Gaussian; public under replace-one), the counts of
+all columns at once (discrete Gaussian of joint L2 sensitivity sqrt(columns), times sqrt(2) under
+replace-one), all training steps together (sampled Gaussian). Encoders, bins, frequencies of
+classes and conditions, the sampling rate and the divisor of gradients follow from these.
+
+* Rows are drawn by Poisson sampling. Who is drawn, what a row's loss draws, the noise, and where
+  in its bin a value is encoded come from one secret of the owner's own entropy; the user's seed
+  gives the first weights and what is drawn without rows.
+* The noise multiplier is the least for which the ledger's own reading keeps to the budget.
+* Progress tells steps and time, not losses: those are means over real rows.
+* Assumed public: schema and bounds, bins, settings, and that a run took place. How long it takes
+  depends on the number of rows, which is not hidden from whoever has a clock.
+* Not included: `scope="autoencoder"` of DP-TLDM, whose second stage pays nothing; its ledger says
+  so with an event of infinite cost.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import sqrt
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from siloweave.algorithms.generated import Matrix, Model
+from siloweave.algorithms.private_counts import Look
+from siloweave.algorithms.running import Progress, silent
+from siloweave.federation.messages import Array, Public, Released, Reply, Request
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Relation, marginal_sensitivity, size_sensitivity
+from siloweave.privacy.events import Event, Gaussian, NonPrivate, SampledGaussian
+from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in
+from siloweave.tables.read import Table
+
+if TYPE_CHECKING:
+    import jax
+
+    from siloweave.models.train import Poisson
+    from siloweave.privacy.gradients import Private
+
+__all__ = ["Counted", "Counts", "Method", "Owned", "Prices", "Train", "Trained", "Work", "party"]
+
+_LOSS = re.compile(r", loss [^,]*")
+
+
+# Messages
+
+
+class Counted(Reply, frozen=True):
+    """How many rows there are, paid for or public, and every column's noisy counts."""
+
+    paid_rows: tuple[Released[int], ...]
+    known_rows: tuple[Public[int], ...]
+    counts: Released[Array]
+
+
+class Counts(Request[Counted], frozen=True):
+    """Count your rows, and every column's codes, with discrete Gaussian noise of these widths."""
+
+    rows_sigma: float
+    counts_sigma: float
+
+
+class Trained(Reply, frozen=True):
+    """The model as a safetensors file; its second entry pays, or says that nobody paid."""
+
+    model: Released[bytes]
+
+
+class Train(Request[Trained], frozen=True):
+    """Train, with this much noise, on samples of this rate.
+
+    `counts` and `rows` are what was released before: encoders and divisors come from them.
+    """
+
+    network: bytes
+    clip: float
+    target: str | None
+    seed: int
+    counts: Array
+    rows: int
+    rate: float
+    noise_multiplier: float
+
+
+# Prices
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The events of a run, under one neighbouring relation."""
+
+    relation: Relation
+
+    def rows(self, sigma: float) -> list[Event]:
+        """Of the number of rows; none where it is public."""
+        moved = size_sensitivity(self.relation)
+        return [Gaussian(sigma=sigma, sensitivity=moved)] if moved else []
+
+    def counts(self, columns: int, sigma: float) -> Gaussian:
+        """Of one count table per column, released together: every row is in one cell of each."""
+        unit = marginal_sensitivity(self.relation, norm="l2")
+        return Gaussian(sigma=sigma, sensitivity=sqrt(columns) * unit)
+
+    def steps(self, noise_multiplier: float, rate: float, count: int) -> SampledGaussian:
+        """Of all steps of training."""
+        replaced = self.relation is Relation.REPLACE_ONE
+        return SampledGaussian(noise_multiplier, rate, replaced, count)
+
+
+# Party
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What the owner works with.
+
+    Attributes:
+        table: Its rows.
+        encoder: The public bins that are counted.
+        codes: Its rows in these bins.
+        relation: Which tables are neighbours.
+        store: Where an interrupted training is kept, with its secret; nowhere if None.
+        progress: Told how far training is.
+    """
+
+    table: Table
+    encoder: Encoder
+    codes: Codes
+    relation: Relation
+    store: Path | None = None
+    progress: Progress = silent
+
+    @property
+    def prices(self) -> Prices:
+        """What its releases cost."""
+        return Prices(self.relation)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a model is trained with; the owner's secret gives all that touches rows.
+
+    Attributes:
+        table: The rows.
+        look: The paid counts, and what follows from them.
+        network: Settings of the model.
+        clip: Largest norm of a row's gradient.
+        target: A column that the model is told, or None.
+        seed: First weights, and what is drawn without rows.
+        secret: A key of the owner's own entropy, from `secret_key`.
+        request: Rate and noise.
+        owned: Where the training is kept, and whom to tell.
+    """
+
+    table: Table
+    look: Look
+    network: dict[str, Any]
+    clip: float
+    target: str | None
+    seed: int
+    secret: jax.Array
+    request: Train
+    owned: Owned
+
+    @property
+    def store(self) -> Path | None:
+        """Where checkpoints go."""
+        return None if self.owned.store is None else self.owned.store / "steps"
+
+    def encode(self, features: Features) -> Matrix:
+        """The rows as vectors; where in its bin a value lies is drawn from the secret."""
+        import jax
+
+        high, low = np.asarray(jax.random.key_data(jax.random.fold_in(self.secret, 0))).tolist()
+        return features.encode(self.table, key=(high << 32) | low)
+
+    def shares(self, features: Features) -> dict[int, list[float]]:
+        """How frequent each option of each choice is, by where its block starts; paid for."""
+        X = features.encode(self.look.product(), key=fold_in(self.seed, "shares"))
+        choices = [block for block in features.blocks if block.kind == "choice"]
+        return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
+
+    def law(self, features: Features) -> list[float] | None:
+        """How frequent each class of the target is; paid for. None without a target."""
+        blocks = [block for block in features.blocks if block.column == self.target]
+        return self.shares(features)[blocks[0].start] if blocks else None
+
+    @cached_property
+    def key(self) -> jax.Array:
+        """A public key: first weights, and what is drawn without rows."""
+        import jax
+
+        return jax.random.fold_in(jax.random.key(self.seed % 2**32), self.seed // 2**32 % 2**32)
+
+    @property
+    def sampler(self) -> Poisson:
+        """Who is in a batch, from the secret."""
+        import jax
+
+        from siloweave.models.train import Poisson
+
+        return Poisson(self.request.rate, jax.random.fold_in(self.secret, 1))
+
+    def gradient(self, layer: type | None, part: int = 0) -> Private:
+        """The noisy gradient of the steps that were paid for.
+
+        Args:
+            layer: Type of dense layers, None for a gradient per row.
+            part: Which of several networks; each has noise of its own.
+        """
+        import jax
+
+        from siloweave.privacy.gradients import Private
+
+        return Private(
+            jax.random.fold_in(self.secret, 2 + part),
+            clip=self.clip,
+            noise_multiplier=self.request.noise_multiplier,
+            batch=self.request.rate * self.request.rows,
+            layer=layer,
+        )
+
+    def progress(self, text: str, done: float) -> None:
+        """Tell how far it is, without the loss of real rows."""
+        self.owned.progress(_LOSS.sub("", text), done)
+
+
+class Method(ABC):
+    """What a private generator brings: how it is trained, and which steps of it are paid."""
+
+    title: ClassVar[str]
+    numeric: ClassVar[Any] = "quantile"
+
+    @staticmethod
+    @abstractmethod
+    def paid_steps(network: dict[str, Any]) -> int:
+        """How many noisy steps `train` takes."""
+
+    @staticmethod
+    def unpaid(network: dict[str, Any]) -> str:
+        """Why a part of it is not protected; empty where all of it is."""
+        return ""
+
+    @staticmethod
+    @abstractmethod
+    def train(work: Work, features: Features) -> Model:
+        """Train; rows are read through `work.encode`, `work.sampler` and `work.gradient`."""
+
+
+def count(request: Counts, site: Site[Owned]) -> Counted:
+    """Pay for the number of rows, then for the counts of all columns at once."""
+    held, entropy = site.rows, site.entropy
+    n, domain = held.table.num_rows, held.encoder.domain
+
+    def number() -> int:
+        exact = np.array([n], dtype=np.int64)
+        return int(mechanisms.add_gaussian(exact, request.rows_sigma, entropy=entropy)[0])
+
+    def counts() -> Array:
+        columns = zip(held.codes.columns, domain.sizes, strict=True)
+        exact = np.concatenate([np.bincount(c, minlength=size) for c, size in columns])
+        noisy = mechanisms.add_gaussian(
+            exact.astype(np.int64), request.counts_sigma, entropy=entropy
+        )
+        return Array.of(noisy, "<i8")
+
+    priced = held.prices.rows(request.rows_sigma)
+    paid = tuple(site.release(event, "number of rows", number) for event in priced)
+    known = () if paid else (Public(n, "neighbours have the same number of rows"),)
+    event = held.prices.counts(len(domain.names), request.counts_sigma)
+    return Counted(
+        paid, known, site.release(event, f"counts of {len(domain.names)} columns", counts)
+    )
+
+
+def train(method: type[Method], request: Train, site: Site[Owned]) -> Trained:
+    """Pay for all steps, then take them."""
+    network = msgspec.json.decode(request.network)
+    steps = method.paid_steps(network)
+    event = site.rows.prices.steps(request.noise_multiplier, request.rate, steps)
+    what = f"weights of {method.title}"
+    draw = partial(_weights, method, network, request, site)
+    reason = method.unpaid(network)
+    if not reason:
+        return Trained(site.release(event, what, draw))
+    site.pay(event, f"{what}: the steps that are private")
+    return Trained(site.release(NonPrivate(reason), what, draw))
+
+
+def _weights(
+    method: type[Method], network: dict[str, Any], request: Train, site: Site[Owned]
+) -> bytes:
+    from siloweave.privacy.gradients import secret_key
+
+    held = site.rows
+    secret = secret_key(site.entropy, store=held.store)
+    counts = request.counts.numpy().astype(np.int64)
+    look = Look(held.encoder, counts, request.rows, request.seed)
+    facts = (network, request.clip, request.target, request.seed)
+    work = Work(held.table, look, *facts, secret, request, held)
+    model = method.train(work, look.features(method.numeric))
+    with TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model.safetensors")
+        return (Path(folder) / "model.safetensors").read_bytes()
+
+
+def party(method: type[Method]) -> Handlers:
+    """The owner's side for one method: which function answers which request."""
+    answer: Callable[..., Trained] = partial(train, method)
+    return {Counts: count, Train: answer}

@@ -1,0 +1,92 @@
+"""What one noisy look at the columns is good for: encoders, frequencies, and rows to warm up with.
+
+The look itself is one release of every column's counts (Dwork, McSherry, Nissim & Smith 2006,
+"Calibrating noise to sensitivity in private data analysis"); all that is here reads what it gave.
+
+**Guarantee**: none of its own, and none needed: everything here is a function of counts that were
+paid for, of the public schema and of a public seed, so it is as private as the counts are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in, generator
+from siloweave.tables.read import Table
+
+__all__ = ["Look", "consistent"]
+
+Floats = npt.NDArray[np.float64]
+
+_DRAWN = 20_000  # rows of the product of the columns; shares are right to one in as many
+
+
+def consistent(counts: npt.NDArray[Any], total: float) -> Floats:
+    """The nearest counts that are not negative and have this sum.
+
+    Noise makes empty cells look occupied half of the time; what is taken from all cells alike
+    until the sum is right empties most of them again (projection onto a simplex).
+
+    Args:
+        counts: (cells,), noisy.
+        total: Their sum, above 0.
+
+    Example:
+        >>> consistent(np.array([10.0, 3.0, -2.0]), 10.0).tolist()
+        [8.5, 1.5, 0.0]
+    """
+    values = np.asarray(counts, dtype=np.float64)
+    falling = np.sort(values)[::-1]
+    over = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    taken = over[np.flatnonzero(falling > over)[-1]]
+    kept: Floats = np.maximum(values - taken, 0.0)
+    return kept
+
+
+@dataclass(frozen=True)
+class Look:
+    """Noisy counts of every column.
+
+    Attributes:
+        encoder: Its codes are what was counted.
+        counts: All columns one after the other, in the domain's order.
+        rows: How many rows there are, noisy or public; 1 or more.
+        seed: For what is drawn here; public.
+    """
+
+    encoder: Encoder
+    counts: npt.NDArray[np.int64]
+    rows: int
+    seed: int
+
+    @cached_property
+    def columns(self) -> dict[str, Floats]:
+        """Counts of each column, none negative, that sum to the number of rows."""
+        domain = self.encoder.domain
+        parts = np.split(self.counts, np.cumsum(domain.sizes)[:-1])
+        return {
+            name: consistent(part, float(self.rows))
+            for name, part in zip(domain.names, parts, strict=True)
+        }
+
+    def features(self, numeric: Any) -> Features:
+        """Encoders of every column."""
+        return Features.from_counts(self.encoder, self.columns, numeric=numeric)
+
+    def product(self) -> Table:
+        """Rows whose columns have these frequencies and nothing to do with each other."""
+        found = []
+        for name, counts in self.columns.items():
+            ends = np.floor(np.cumsum(counts) / counts.sum() * _DRAWN + 0.5)
+            times = np.diff(np.append(0.0, ends)).astype(np.int64)
+            codes = np.repeat(np.arange(len(counts)), times)
+            found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
+        drawn = Codes(self.encoder.domain, tuple(found))
+        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"))

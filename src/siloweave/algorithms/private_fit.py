@@ -1,0 +1,317 @@
+"""The coordinator's side of a private central generator: divide the budget, ask, assemble.
+
+Abadi et al. 2016, "Deep learning with differential privacy", for the training; how the budget is
+divided is ours.
+
+**Guarantee**: that of private_central.py. Here nothing reads rows; the owner's ledger has the last
+word, and the noise multiplier is the least for which it reads at most the budget.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import isfinite
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.private_central import Counts, Method, Owned, Prices, Train, party
+from siloweave.algorithms.private_counts import Look
+from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
+from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.federation.messages import Array
+from siloweave.federation.parties import Parties
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.calibrate import gaussian_sigma, rho_for, sampled_multiplier
+from siloweave.privacy.events import Event, rho_once
+from siloweave.tables.codes import Encoder
+from siloweave.tables.features import Features
+from siloweave.tables.read import read
+from siloweave.tables.schema import Schema
+
+__all__ = ["Plan", "PrivateGenerator"]
+
+_ROWS_SHARE = 0.01
+_LEAST_SIGMA = 0.5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a budget is divided, before anything is read.
+
+    Attributes:
+        budget: Most that any row may cost.
+        rows_sigma: Noise of the number of rows.
+        counts_sigma: Noise of the counts.
+        looks: The events of both.
+        steps: Noisy steps of training.
+        batch: Expected rows of a step.
+    """
+
+    budget: Budget
+    rows_sigma: float
+    counts_sigma: float
+    looks: tuple[Event, ...]
+    steps: int
+    batch: int
+
+    @classmethod
+    def of(cls, budget: Budget, columns: int, *, share: float, steps: int, batch: int) -> Plan:
+        """Divide a budget.
+
+        Args:
+            budget: Most that any row may cost.
+            columns: That are counted.
+            share: Of the zCDP for the counts; a hundredth goes to the number of rows.
+            steps: Noisy steps.
+            batch: Expected rows of a step.
+
+        Raises:
+            BudgetError: It does not pay for the steps with noise that leaves any signal, whatever
+                the number of rows; the message says what is feasible.
+        """
+        rho, prices = rho_for(budget), Prices(budget.relation)
+        unit = prices.counts(columns, 1.0).sensitivity
+        rows_sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
+        counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(share * rho, unit))
+        looks = (*prices.rows(rows_sigma), prices.counts(columns, counts_sigma))
+        plan = cls(budget, rows_sigma, counts_sigma, looks, steps, batch)
+        plan._refuse_what_learns_nothing(rho - sum(rho_once(event) for event in looks))
+        return plan
+
+    def _refuse_what_learns_nothing(self, left: float) -> None:
+        """Noise as large as the sum over a whole batch hides all of it."""
+        one = rho_once(Prices(self.budget.relation).steps(float(self.batch), 1.0, 1))
+        if left >= self.steps * one:
+            return
+        most = int(max(left, 0.0) / one)
+        can = f"at most {most} steps" if most else "not even a single step"
+        raise BudgetError(
+            f"epsilon = {self.budget.epsilon} at delta = {self.budget.delta} is too small for "
+            f"{self.steps} steps of {self.batch} rows: noise would exceed the sum of all clipped "
+            f"gradients of a batch. Feasible: {can}, or a batch of at least "
+            f"{self._batch_for(left)}, or a larger epsilon. Nothing was read."
+        )
+
+    def _batch_for(self, left: float) -> int:
+        unit = rho_once(Prices(self.budget.relation).steps(1.0, 1.0, 1))
+        return int(np.ceil((self.steps * unit / max(left, 1e-300)) ** 0.5))
+
+    def rate(self, rows: int) -> float:
+        """Probability of each row to be in a step."""
+        return min(1.0, self.batch / rows)
+
+    def multiplier(self, rows: int) -> float:
+        """The least noise multiplier that keeps to the budget."""
+        return sampled_multiplier(
+            self.budget, rate=self.rate(rows), steps=self.steps, others=self.looks
+        )
+
+
+@dataclass(frozen=True)
+class PrivateGenerator(ABC):
+    """What all private central generators share.
+
+    Args:
+        target: A column whose classes are told to the model; only for one that takes a target.
+        settings: Of the model and its training, as a mapping; defaults for the rest.
+        clip: Largest norm of a row's gradient.
+        counts_share: Share of the budget's zCDP for the counts of columns, in (0, 0.9].
+        bins: Equal-width bins of a numeric column that are counted.
+    """
+
+    target: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    clip: float = 1.0
+    counts_share: float = 0.1
+    bins: int = 32
+    info: ClassVar[Info]
+    method: ClassVar[type[Method]]
+    takes_target: ClassVar[bool] = False
+
+    @property
+    def stated(self) -> Info:
+        """What it is and guarantees at these settings."""
+        return self.info
+
+    @abstractmethod
+    def network(self) -> dict[str, Any]:
+        """Settings of the model, as plain values; raises InputError if one is wrong."""
+
+    @staticmethod
+    @abstractmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+
+    def chosen(self) -> dict[str, Any]:
+        """All settings, as plain values; raises InputError if one is wrong."""
+        if not (isfinite(self.clip) and self.clip > 0):
+            raise InputError(f"clip={self.clip!r} must be above 0")
+        if not 0 < self.counts_share <= 0.9:
+            raise InputError(f"counts_share={self.counts_share!r} must lie in (0, 0.9]")
+        own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
+        return {"target": self.target, **own, **self.network()}
+
+    def fit(
+        self,
+        data: Any,
+        schema: Schema,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        folder: Path | None = None,
+        run: str = "run",
+        noise: str = "os",
+        progress: Progress = silent,
+    ) -> Generated:
+        """Train on one table.
+
+        Args:
+            data: The owner's table: a `Table`, frame or path; in a mapping of one name, the
+                owner's ("curator" otherwise).
+            schema: Public facts about the columns.
+            budget: Most that any row may cost; all of it is spent.
+            seed: First weights, and what is drawn without rows.
+            folder: Keeps the ledger; an interrupted run goes on from there. In memory if None.
+            run: Name of the run.
+            noise: "os" for the operating system's entropy; "seeded" protects nothing.
+            progress: Called with a text and the share that is done; no losses.
+
+        Raises:
+            BudgetError: The budget has no bound, or is too small for these settings; nothing is
+                read. Or another run spent some of it.
+            InputError: A setting is wrong, or there is no such target; nothing is read.
+            SchemaError, DataError: The table does not fit the schema; nothing is released.
+        """
+        if not budget.private:
+            raise BudgetError(
+                f"{self.info.title} needs a finite epsilon, and budget has none. Use the same "
+                "generator without DP to go without a guarantee."
+            )
+        chosen, encoder = self.chosen(), Encoder(schema, self.bins)
+        self.check_target(schema)
+        if not encoder.domain.names:
+            raise InputError("schema has no column but ids; there is nothing to learn")
+        network, columns = self.network(), len(encoder.domain.names)
+        steps = self.method.paid_steps(network)
+        batch, share = int(network["batch"]), self.counts_share
+        plan = Plan.of(budget, columns, share=share, steps=steps, batch=batch)
+        limited = self.stated.guarantee == "dp"
+        job = Job(budget, seed, folder, run, noise, progress, limited)
+        return self._run(data, encoder, job, plan, chosen, network)
+
+    def _run(
+        self,
+        data: Any,
+        encoder: Encoder,
+        job: Job,
+        plan: Plan,
+        chosen: dict[str, Any],
+        network: dict[str, Any],
+    ) -> Generated:
+        owner, rows = _owner(data)
+        table, start = read(rows), time.perf_counter()
+        required_rows(owner, table.num_rows)
+        store, relation = _store(job), job.budget.relation
+        held = Owned(table, encoder, encoder.encode(table), relation, store, job.progress)
+        handlers = party(self.method)
+        with in_process({owner: held}, handlers, job, job.run) as (parties, sites):
+            look, multiplier, model = self._ask(parties, encoder, job, plan, network)
+            site = sites[owner]
+            ledgers, head = {owner: tuple(site.ledger.entries)}, site.ledger.head
+        if store is not None:  # the reply is kept: what it was made with, its secret, is not needed
+            rmtree(store, ignore_errors=True)
+        cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
+        drawn = {"noise_multiplier": multiplier, "rate": plan.rate(look.rows)}
+        return Generated(
+            self._read(model),
+            look.features(self.method.numeric),
+            self.stated,
+            job.budget,
+            job.noise == "os" and self.stated.guarantee == "dp",
+            {**chosen, **drawn},
+            ledgers,
+            {owner: head},
+            cost,
+            look.rows,
+            table.take([]),
+        )
+
+    def _ask(
+        self, parties: Parties, encoder: Encoder, job: Job, plan: Plan, network: dict[str, Any]
+    ) -> tuple[Look, float, bytes]:
+        """Both questions: counts, then the model."""
+        job.progress("counting", 0.0)
+        (seen,) = parties.ask(Counts(plan.rows_sigma, plan.counts_sigma))
+        (rows,) = (*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows))
+        look = Look(encoder, seen.counts.value.numpy().astype(np.int64), max(rows, 1), job.seed)
+        job.progress("finding the noise that fits the budget", 0.0)
+        multiplier, rate = plan.multiplier(look.rows), plan.rate(look.rows)
+        (trained,) = parties.ask(
+            Train(
+                msgspec.json.encode(network),
+                self.clip,
+                self.target,
+                job.seed,
+                Array.of(look.counts, "<i8"),
+                look.rows,
+                rate,
+                multiplier,
+            )
+        )
+        return look, multiplier, trained.model.value
+
+    def check_target(self, schema: Schema) -> None:
+        """Refuse a target that is no column, or that this generator does not take.
+
+        Raises:
+            InputError: It is either.
+        """
+        if self.target is None:
+            return
+        if not self.takes_target:
+            raise InputError(f"{self.info.title} takes no target; leave target={self.target!r} out")
+        if self.target not in schema.names:
+            raise InputError(
+                f"target={self.target!r} is no column of the schema; choose from "
+                f"{', '.join(schema.names)}"
+            )
+        blocks = Features.declared(schema.select([self.target])).blocks
+        if [block.kind for block in blocks] != ["choice"]:
+            raise InputError(
+                f"target={self.target!r} is no choice among few classes; give a column that is "
+                "boolean, or has at most 256 categories or 10 whole numbers"
+            )
+
+    def _read(self, weights: bytes) -> Model:
+        with TemporaryDirectory() as scratch:
+            file = Path(scratch) / "model.safetensors"
+            file.write_bytes(weights)
+            return self.load(file)
+
+
+def _owner(data: Any) -> tuple[str, Any]:
+    if not isinstance(data, Mapping):
+        return "curator", data
+    if len(data) != 1:
+        raise RosterError(f"data has {len(data)} parties; one owner holds all rows of this method")
+    ((name, rows),) = data.items()
+    return str(name), rows
+
+
+def _store(job: Job) -> Path | None:
+    """Where the owner keeps an interrupted training, in the folder of its site."""
+    if job.folder is None:
+        return None
+    name = blake2b(job.run.encode(), digest_size=8).hexdigest()
+    return job.folder / "parties" / "0000" / f"training-{name}"
