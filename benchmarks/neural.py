@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -156,8 +157,26 @@ def speed(args: argparse.Namespace) -> None:
 
 
 def dp_step(args: argparse.Namespace) -> None:
-    """Steps a second with and without privacy."""
-    subprocess.run([sys.executable, str(HERE / "dp_sgd.py")], check=True)
+    """Steps a second with and without privacy, by dp_sgd.py, and kept."""
+    from flaim_adult import commit
+
+    load = os.getloadavg()[0]
+    asked = ["--steps", str(args.steps), "--rounds", str(args.rounds), "--slow", str(args.slow)]
+    done = subprocess.run(
+        [sys.executable, str(HERE / "dp_sgd.py"), *asked],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    print(done.stdout, end="")
+    row = {
+        "call": time.strftime("%Y-%m-%dT%H:%M:%S"), "commit": commit(), "steps": args.steps,
+        "rounds": args.rounds, "threads": os.environ.get("OMP_NUM_THREADS", "all"),
+        "load": [load, os.getloadavg()[0]], "found": json.loads(done.stdout.splitlines()[-1]),
+    }  # fmt: skip
+    out = args.out or RESULTS / "neural_dp_step.jsonl"
+    with out.open("a") as kept:
+        kept.write(json.dumps(row) + "\n")
 
 
 def fits(part: argparse.ArgumentParser, do: Callable[[argparse.Namespace], None]) -> None:
@@ -185,6 +204,10 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--separation", nargs="*", type=float, help="whose epsilon is spent")
     fits(part, privacy)
     part = parts.add_parser("dp-step", help="a private step beside others: see dp_sgd.py")
+    part.add_argument("--steps", type=int, default=60)
+    part.add_argument("--rounds", type=int, default=3)
+    part.add_argument("--slow", type=int, default=3, help="steps with a gradient per row")
+    part.add_argument("--out", type=Path, help="where lines are kept")
     part.set_defaults(do=dp_step)
     part = parts.add_parser("speed", help="beside the peers, see neural_speed.py")
     part.add_argument("--part", choices=["ctgan-steps", "ctgan-whole", "tabddpm"], required=True)
