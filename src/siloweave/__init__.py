@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         CopulaGAN,
         GaussianCopula,
         LatentDiff,
+        PointDiff,
         TabDDPM,
         load,
     )
@@ -61,6 +62,7 @@ __all__ = [
     "GaussianCopula",
     "Generated",
     "LatentDiff",
+    "PointDiff",
     "Relation",
     "Schema",
     "SiloweaveError",
@@ -103,6 +105,7 @@ _HOME = {
     "GaussianCopula": lambda: import_module("siloweave.algorithms.generators"),
     "Generated": lambda: import_module("siloweave.algorithms.generated"),
     "LatentDiff": lambda: import_module("siloweave.algorithms.generators"),
+    "PointDiff": lambda: import_module("siloweave.algorithms.generators"),
     "Relation": lambda: import_module("siloweave.privacy.budget"),
     "Schema": lambda: import_module("siloweave.tables.schema"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from siloweave.algorithms.central import Training
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
@@ -24,9 +26,10 @@ from siloweave.algorithms.networks import (
     settings_of,
     without_guarantee,
 )
+from siloweave.tables.features import Block
 from siloweave.tables.keys import Key
 
-__all__ = ["E2E", "TLDM", "DiffusionModel", "LatentDiff", "LatentModel", "TabDDPM"]
+__all__ = ["E2E", "TLDM", "DiffusionModel", "LatentDiff", "LatentModel", "PointDiff", "TabDDPM"]
 
 _RESAMPLES = 4  # walks of each step where columns are replaced: nearer to the conditional law
 
@@ -47,32 +50,36 @@ class DiffusionModel(NetworkModel):
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows."""
-        if given is None:
-            return super().sample(n, key=key)
-        seen = {b.column for b in self.net.layout.blocks if not _free(given, b)}
-        way: dict[str, Any] = {"sampler": "ddim", "eta": 1.0, "resamples": _RESAMPLES}
-        if self.net.label is not None and seen <= {self.net.label.column}:
-            way = {"sampler": "solver"}  # nothing is replaced
+        way = _way(given, self.net.layout.blocks, self.net.label)
         drawn: Matrix = self.net.sample(n, key=jax_key(key), given=given, **way)
         return drawn
 
 
-def _free(given: Matrix, block: Any) -> bool:
-    return bool((given[:, block.start] != given[:, block.start]).all())
+def _way(given: Matrix | None, blocks: tuple[Block, ...], label: Block | None) -> dict[str, Any]:
+    """How to sample: nothing is replaced where only the label is given."""
+    if given is None:
+        return {}
+    there = {b for b in blocks if not np.isnan(given[:, b.start : b.stop]).all()}
+    if there <= {label}:
+        return {"sampler": "solver"}
+    return {"sampler": "ddim", "eta": 1.0, "resamples": _RESAMPLES}
 
 
 @dataclass(frozen=True)
-class LatentModel(NetworkModel):
-    """A `LatentDiffusion`: it can be asked for its label only."""
+class LatentModel(DiffusionModel):
+    """A `LatentDiffusion`: told its label; other columns are replaced if points code them."""
 
     @property
     def takes(self) -> frozenset[str]:
-        """The label, if there is one."""
+        """Columns that it can be asked for: the label; all where points code the columns."""
+        if hasattr(self.net.settings.autoencoder, "per_bit"):
+            return super().takes
         return frozenset() if self.net.label is None else frozenset({self.net.label.column})
 
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of the label was; nothing of other columns."""
-        return tuple(self.net.diffusion.label_law) if column in self.takes else None
+        known = self.net.label is not None and column == self.net.label.column
+        return tuple(self.net.diffusion.label_law) if known else None
 
 
 @dataclass(frozen=True)
@@ -226,3 +233,28 @@ class E2E(LatentDiff):
     def preset(self) -> Mapping[str, Any]:
         """All parts as one, which needs the clean latent."""
         return {"joint": True, "diffusion": {"prediction": "clean"}}
+
+
+@dataclass(frozen=True)
+class PointDiff(LatentDiff):
+    """Gaussian diffusion of rows whose choices are points on spheres; any column can be given.
+
+    Our own latent diffusion: its coder learns nothing and loses nothing, so all training goes to
+    the diffusion.
+
+    Args:
+        target: A column of categories that the diffusion is told; it is no part of a point.
+        settings: As of `LatentDiff`; ``autoencoder`` has ``per_bit`` only.
+    """
+
+    info: ClassVar[Info] = without_guarantee(
+        "point_diff",
+        "PointDiff",
+        "latent diffusion",
+        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE) and Chen, Zhang & Hinton 2023, "
+        "Analog bits, ICLR",
+    )
+
+    def preset(self) -> Mapping[str, Any]:
+        """Points in the place of the autoencoder."""
+        return {"autoencoder": {"per_bit": 1.0}}

@@ -193,6 +193,8 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
         like = saved.like(path)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a saved generator: {error}") from error
+    if saved.info.name not in models:
+        raise DataError(f"{path} holds a {saved.info.name!r}, which this siloweave does not know")
     bound = inf if saved.epsilon is None else saved.epsilon
     return Generated(
         models[saved.info.name](path / "model.safetensors"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from siloweave.algorithms.central import CentralGenerator
 from siloweave.algorithms.copulas import GaussianCopula
-from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, TabDDPM
+from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, PointDiff, TabDDPM
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.gans import ADSGAN, CTABGAN, CTGAN, CopulaGAN
 from siloweave.algorithms.generated import Generated, read_generated
@@ -27,13 +27,14 @@ __all__ = [
     "CopulaGAN",
     "GaussianCopula",
     "LatentDiff",
+    "PointDiff",
     "TabDDPM",
     "load",
 ]
 
 _KINDS: tuple[type[CentralGenerator], ...] = (
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
-    *(TabDDPM, LatentDiff, TLDM, E2E),
+    *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
 )
 GENERATORS: dict[str, type[CentralGenerator]] = {kind.info.name: kind for kind in _KINDS}
 """Every central generator by its name."""
@@ -45,6 +46,10 @@ def load(folder: Path | str) -> Fitted | Generated:
     Raises:
         DataError: A file is missing, cut or of another version.
     """
+    from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
+
     if (Path(folder) / "generated.json").is_file():
-        return read_generated(folder, {name: kind.load for name, kind in GENERATORS.items()})
+        models = {name: kind.load for name, kind in GENERATORS.items()}
+        models |= {name: kind.load for name, kind in PRIVATE_GENERATORS.items()}
+        return read_generated(folder, models)
     return Fitted.load(folder)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -79,7 +80,8 @@ def settings_of(
     """A dataclass of settings from a mapping; settings within settings are mappings too.
 
     Args:
-        kind: The dataclass.
+        kind: The dataclass. Where one of its fields may be one of several dataclasses, the one
+            that knows most of the names is taken, the first of equals.
         values: Its fields that differ from the defaults.
         path: What `values` is called, for errors.
 
@@ -95,8 +97,10 @@ def settings_of(
             raise InputError(
                 f"{path}.{name} is no setting; {path} may have {', '.join(sorted(known))}"
             )
-        if is_dataclass(known[name]):
-            made[name] = settings_of(known[name], value, f"{path}.{name}")
+        inner = [one for one in (known[name], *get_args(known[name])) if is_dataclass(one)]
+        if inner:
+            best: Any = max(inner, key=partial(_named_in, value))
+            made[name] = settings_of(best, value, f"{path}.{name}")
             continue
         try:
             made[name] = msgspec.convert(value, known[name])
@@ -106,6 +110,12 @@ def settings_of(
         return kind(**made)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _named_in(values: Any, kind: Any) -> int:
+    """How many of the names a dataclass has."""
+    names = set(values) if isinstance(values, Mapping) else set()
+    return len(names & {one.name for one in fields(kind)})
 
 
 @dataclass(frozen=True)
