@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def foretell(study: Study) -> Forecast:
         synth.stated.guarantee,
         synth.info.trust,
         study.names,
-        found.epsilon_per_party,
+        found.epsilon_per_party if synth.stated.guarantee == "dp" else inf,
         budget.delta,
         found.rounds,
         found.memory_mb + _rows_mb(study),

@@ -1,5 +1,7 @@
 """What the command line shows: tables for people, JSON for programs, progress for the patient."""
 
+import re
+import time
 from collections.abc import Mapping, Sequence
 from math import isinf
 from pathlib import Path
@@ -32,6 +34,8 @@ __all__ = [
     "warn",
 ]
 
+_STEP = re.compile(r"step \d+ of .*")
+_EVERY_S = 10.0  # between two lines about one stage, where there is no terminal
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
 
@@ -76,7 +80,7 @@ class Progress:
             disable=quiet or not self._console.is_terminal,
         )
         self._task = self._bars.add_task("starting", total=1.0)
-        self._stage = ""
+        self._stage, self._said = "", 0.0
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -92,10 +96,17 @@ class Progress:
 
     def __call__(self, text: str, done: float) -> None:
         """Show a stage and the share that is done, from 0 to 1."""
-        if not self._console.is_terminal and text != self._stage:
+        stage = _STEP.sub("step", text)
+        if not self._console.is_terminal and (stage != self._stage or self._due(text)):
             self._console.print(text)
-        self._stage = text
+            self._said = time.monotonic()
+        self._stage = stage
         self._bars.update(self._task, description=text, completed=min(max(done, 0.0), 1.0))
+
+
+    def _due(self, text: str) -> bool:
+        """Whether steps of training, of which there are thousands, deserve another line."""
+        return bool(_STEP.search(text)) and time.monotonic() - self._said > _EVERY_S
 
 
 def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:

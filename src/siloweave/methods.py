@@ -41,9 +41,10 @@ def registered() -> dict[str, Any]:
         True
     """
     from siloweave.algorithms.generators import GENERATORS
+    from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
     from siloweave.algorithms.synthesizers import SYNTHESIZERS
 
-    return {**SYNTHESIZERS, **GENERATORS}
+    return {**SYNTHESIZERS, **PRIVATE_GENERATORS, **GENERATORS}
 
 
 def listed() -> dict[str, Info]:
@@ -125,6 +126,12 @@ def _point_below(given: Mapping[str, Any], names: list[str], kind: Any) -> None:
             )
 
 
+def _trained_privately(synth: Any) -> bool:
+    from siloweave.algorithms.private_fit import PrivateGenerator
+
+    return isinstance(synth, PrivateGenerator)
+
+
 def check_budget(synth: Any, budget: Budget | None) -> None:
     """Check that a method is not asked for a bound that it does not keep, or run without one.
 
@@ -133,7 +140,7 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
         budget: The study's; None where the file has none.
 
     Raises:
-        BudgetError: It is asked for a bound.
+        BudgetError: It is asked for a bound; or it is trained with noise, and epsilon is infinite.
         InputError: It keeps one, and the file names none.
     """
     name = synth.info.title
@@ -148,6 +155,11 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
         raise InputError(
             f"[budget] is missing: {name} needs epsilon and delta. Only methods without a "
             "guarantee run without it."
+        )
+    elif not budget.private and _trained_privately(synth):
+        raise BudgetError(
+            f"[budget] epsilon = inf: {name} is trained with noise, and its amount follows from a "
+            "finite epsilon. Give one, for example epsilon = 1, or use the same method without DP."
         )
 
 

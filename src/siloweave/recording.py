@@ -231,7 +231,13 @@ def _parameters(event: Event) -> str:
     if isinstance(event, NonPrivate):
         return event.reason
     parts = ((n.replace("_", " "), getattr(event, n)) for n in event.__struct_fields__)
-    return ", ".join(f"{n} {v:.6g}" if isinstance(v, float | int) else f"{n} {v}" for n, v in parts)
+    return ", ".join(f"{n} {_told(v)}" for n, v in parts)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float | int) else str(value)
 
 
 _NOISE = "noise, paid for in the ledger"

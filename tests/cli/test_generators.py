@@ -292,3 +292,76 @@ def test_a_folder_that_gave_everything_away_serves_no_private_run(bare):
     code, _, err = bare.call("run")
     assert code == 2
     assert "has already spent epsilon = inf" in err
+
+
+PRIVATE = """\
+[budget]
+epsilon = 3
+delta = 1e-6
+
+[method]
+name = "dp_tabddpm"
+target = "sex"
+
+[method.settings]
+steps = 2
+batch = 16
+hidden = [8]
+embed = 8
+timesteps = 5
+"""
+
+
+@pytest.fixture
+def private(folder):
+    """A study of a generator that is trained with noise."""
+    folder.write("study.toml", STUDY.replace('[method]\nname = "gaussian_copula"\n', PRIVATE))
+    return folder
+
+
+def test_check_of_a_private_generator_promises_what_the_ledger_will_enforce(private):
+    found = private.json("check")
+    assert (found["epsilon_per_party"], found["guarantee"], found["rounds"]) == (3.0, "dp", 2)
+    assert found["warnings"] == []
+    parts = '"dp_tldm"\nscope = "autoencoder"'
+    private.replace("study.toml", '"dp_tabddpm"\ntarget = "sex"', parts)
+    text = (private.path / "study.toml").read_text()
+    head, _, tail = text.partition("[method.settings]")
+    private.write("study.toml", head + tail[tail.index("[[parties]]") :])
+    found = private.json("check")
+    assert (found["epsilon_per_party"], found["guarantee"]) == ("inf", "partial")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("epsilon = 3\ndelta = 1e-6", "epsilon = inf", "DP-TabDDPM is trained with noise"),
+        ("[budget]\nepsilon = 3\ndelta = 1e-6\n", "", "[budget] is missing: DP-TabDDPM needs"),
+        ("epsilon = 3", "epsilon = 1e-4", "Feasible: not even a single step"),
+        ("steps = 2", "steps = 2\nreach = -1", "[method.settings]"),
+        ('target = "sex"', 'target = "sex"\nclip = 0', "[method] clip=0"),
+        ('target = "sex"', 'target = "age"', "[method] target='age' is no choice"),
+    ],
+)
+def test_what_a_private_generator_cannot_do_is_refused_before_a_run(private, old, new, said):
+    private.replace("study.toml", old, new)
+    before = private.files()
+    for command in ("check", "run"):
+        code, _, err = private.call(command)
+        assert (code, said in err) == (2, True), err
+    assert private.files() == before
+
+
+@pytest.mark.slow
+def test_a_private_generator_runs_as_a_study(private):
+    code, _, err = private.call("run")
+    assert code == 0, err
+    summary = private.json("run")
+    assert (summary["private"], summary["guarantee"]) == (True, "dp")
+    assert 0 < summary["epsilon"] <= summary["epsilon_allowed"] == 3.0
+    page = (private.path / "run/report.html").read_text()
+    assert "NOT PRIVATE" not in page
+    assert "Gaussian on Poisson samples" in page
+    assert "loss" not in err
+    code, _, err = private.call("sample", "run", "-n", 8, "-o", "x.csv", "--balanced", "sex")
+    assert code == 0, err

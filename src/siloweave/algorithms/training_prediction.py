@@ -13,7 +13,9 @@ from typing import Any
 
 from siloweave.algorithms.central import CentralGenerator
 from siloweave.algorithms.prediction import Prediction
+from siloweave.algorithms.private_fit import Plan, PrivateGenerator
 from siloweave.privacy.budget import Budget
+from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
@@ -21,13 +23,13 @@ __all__ = ["predict_training"]
 
 _MODES = 10  # a number's choice under mode-specific normalisation
 _START_S, _ROW_S = 10.0, 6e-6  # libraries and compilation; encoding and sampling a value
-_MULTIPLY_S = 2.5e-11  # one multiplication of training
+_MULTIPLY_S, _PRIVATE = 2.5e-11, 1.8  # one multiplication of training; how much dearer with noise
 _BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
 _NOT_WIDTHS = ("betas",)
 
 
 def predict_training(
-    generator: CentralGenerator, schema: Schema, budget: Budget, rows: int
+    generator: CentralGenerator | PrivateGenerator, schema: Schema, budget: Budget, rows: int
 ) -> Prediction:
     """Predict a generator's run.
 
@@ -39,9 +41,12 @@ def predict_training(
 
     Raises:
         InputError: A setting is wrong.
+        BudgetError: It does not pay for the steps of a private training.
         SchemaError: A bound is not declared.
     """
-    settings = generator.chosen()
+    settings, private = generator.chosen(), isinstance(generator, PrivateGenerator)
+    if isinstance(generator, PrivateGenerator):
+        _check_steps(generator, schema, budget)
     width, columns = _width(generator, schema), len(schema.columns)
     work = list(_stages(settings, width, rows))
     weights = sum(weights for weights, _ in _networks(settings, width))
@@ -50,9 +55,10 @@ def predict_training(
     notes = [f"memory and time are guesses for {rows:,} rows, right to a factor of three at best"]
     if not known:
         notes.append("how many rows the training sees is not in its settings: no time is told")
-    seconds = _START_S + 2 * _ROW_S * rows * columns + _MULTIPLY_S * trained
+    cost = _MULTIPLY_S * (_PRIVATE if private else 1.0)
+    seconds = _START_S + 2 * _ROW_S * rows * columns + cost * trained
     return Prediction(
-        1,
+        2 if private else 1,
         _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
         int(4 * weights + 300 * width),
         seconds if known else None,
@@ -61,10 +67,22 @@ def predict_training(
     )
 
 
-def _width(generator: CentralGenerator, schema: Schema) -> int:
+def _check_steps(generator: PrivateGenerator, schema: Schema, budget: Budget) -> None:
+    network = generator.network()
+    Plan.of(
+        budget,
+        len(Encoder(schema, generator.bins).domain.names),
+        share=generator.counts_share,
+        steps=generator.method.paid_steps(network),
+        batch=int(network["batch"]),
+    )
+
+
+def _width(generator: CentralGenerator | PrivateGenerator, schema: Schema) -> int:
     """Entries of a row's vector, roughly."""
     width = Features.declared(schema).width
-    if generator.numeric == "modes":
+    coding = generator.method if isinstance(generator, PrivateGenerator) else generator
+    if coding.numeric == "modes":
         numbers = [c for c in schema.columns if c.kind in ("integer", "continuous", "datetime")]
         width += _MODES * len(numbers)
     return max(width, 1)
