@@ -23,7 +23,8 @@ __all__ = ["predict_training"]
 
 _MODES = 10  # a number's choice under mode-specific normalisation
 _START_S, _ROW_S = 10.0, 6e-6  # libraries and compilation; encoding and sampling a value
-_MULTIPLY_S, _PRIVATE = 2.5e-11, 1.8  # one multiplication of training; how much dearer with noise
+_MULTIPLY_S = 2.5e-11  # one multiplication of training, on one core
+_GAN, _PRIVATE = 3.0, 1.8  # how much dearer: a critic with a penalty; noise for every row
 _BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
 _NOT_WIDTHS = ("betas",)
 
@@ -56,6 +57,7 @@ def predict_training(
     if not known:
         notes.append("how many rows the training sees is not in its settings: no time is told")
     cost = _MULTIPLY_S * (_PRIVATE if private else 1.0)
+    cost *= _GAN if generator.info.family == "GAN" else 1.0
     seconds = _START_S + 2 * _ROW_S * rows * columns + cost * trained
     return Prediction(
         2 if private else 1,
