@@ -24,13 +24,13 @@ from typing import Any
 
 from neural_tables import (
     DELTA,
-    MODELS,
     PRIVATE,
     PRIVATE_TABLES,
     SEPARATIONS,
     SHORT,
     TABLES,
     kind_of,
+    models,
     settled,
 )
 
@@ -89,7 +89,7 @@ def able(models: list[str]) -> set[str]:
     return set(models) - set(lacking)
 
 
-def jobs(args: argparse.Namespace, models: Sequence[str], tables: Sequence[str]) -> list[Row]:
+def jobs(args: argparse.Namespace, usual: Sequence[str], tables: Sequence[str]) -> list[Row]:
     """Every run that was asked for."""
     found = []
     for table in args.table or tables:
@@ -102,14 +102,14 @@ def jobs(args: argparse.Namespace, models: Sequence[str], tables: Sequence[str])
                 "max_rows": args.max_rows, "data": str(args.data),
             }
             for seed in seeds
-            for model in args.model or models
+            for model in args.model or usual
         ]  # fmt: skip
     return found
 
 
 def quality(args: argparse.Namespace) -> None:
     """Generators without a guarantee."""
-    work(args, jobs(args, MODELS, list(TABLES)), args.out or RESULTS / "neural_quality.jsonl")
+    work(args, jobs(args, models(), list(TABLES)), args.out or RESULTS / "neural_quality.jsonl")
 
 
 def privacy(args: argparse.Namespace) -> None:
@@ -125,11 +125,11 @@ def privacy(args: argparse.Namespace) -> None:
 def work(args: argparse.Namespace, every: list[Row], out: Path) -> None:
     """Run what is missing, or list it; a line made with other settings is made again."""
     done = {key(row): row for row in lines(out)}
-    models = able(sorted({job["model"] for job in every}))
+    there = able(sorted({job["model"] for job in every}))
     missing = [
         job
         for job in every
-        if key(job) not in done or (job["model"] in models and not settled(job, done[key(job)]))
+        if key(job) not in done or (job["model"] in there and not settled(job, done[key(job)]))
     ]
     if args.list:
         for job in missing:
@@ -139,7 +139,7 @@ def work(args: argparse.Namespace, every: list[Row], out: Path) -> None:
         return
     start = time.monotonic()
     for job in missing:
-        if job["model"] not in models:
+        if job["model"] not in there:
             continue
         if time.monotonic() - start > 60 * args.limit_minutes:
             print("stopped: --limit-minutes is over")

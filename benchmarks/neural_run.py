@@ -28,6 +28,8 @@ def steps(settings: Any, rows: int) -> int:
     """Steps that settings amount to: their own and those of the settings within."""
     if not isinstance(settings, dict):
         return 0
+    if settings.get("joint"):  # one training, with the diffusion's steps
+        return steps(settings["diffusion"], rows)
     own = settings.get("steps") or 0
     if "epochs" in settings:
         own = settings["epochs"] * max(rows // settings["batch"], 1)

@@ -84,6 +84,13 @@ def arguments(model: str, table: str, given: dict[str, Any]) -> dict[str, Any]:
     return {**SETTINGS.get(model, {}), **SETTINGS.get((model, table), {}), **given}
 
 
+def models() -> list[str]:
+    """Models of the benchmark, and what else the package has."""
+    from siloweave.algorithms.generators import GENERATORS
+
+    return [*MODELS, *(name for name in GENERATORS if name not in MODELS)]
+
+
 def kind_of(model: str) -> Any:
     """The class of a model, private or not; None if the package has none of that name."""
     from siloweave.algorithms.generators import GENERATORS
