@@ -294,6 +294,23 @@ def test_a_folder_that_gave_everything_away_serves_no_private_run(bare):
     assert "has already spent epsilon = inf" in err
 
 
+STOPPED = """
+import os, signal, sys
+from siloweave.cli import main
+from siloweave.models import checkpoints
+
+write = checkpoints.Keeper.keep
+
+def keep(keeper, step, arrays):
+    write(keeper, step, arrays)
+    keeper.flush()
+    if step >= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoints.Keeper.keep = keep
+sys.exit(main(["run"]))
+"""
+
 PRIVATE = """\
 [budget]
 epsilon = 3
@@ -365,3 +382,23 @@ def test_a_private_generator_runs_as_a_study(private):
     assert "loss" not in err
     code, _, err = private.call("sample", "run", "-n", 8, "-o", "x.csv", "--balanced", "sex")
     assert code == 0, err
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_where_it_was_killed(fresh):
+    settings = DIFFUSION.replace("steps = 3", "steps = 6")
+    fresh.replace("study.toml", 'name = "gaussian_copula"\n', settings)
+    killed = subprocess.run(
+        [sys.executable, "-c", STOPPED], cwd=fresh.path, capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -9, killed.stderr
+    (kept,) = (fresh.path / "run/parties/0000").glob("training-*")
+    assert json.loads((kept / "training.json").read_bytes())["step"] in range(2, 6)
+    code, _, err = fresh.call("run")
+    assert code == 0, err
+    assert "step 1 of 6" not in err
+    assert not kept.exists()
+    fresh.write("study.toml", (fresh.path / "study.toml").read_text() + '[output]\nfolder = "b"\n')
+    assert fresh.call("run")[0] == 0
+    tables = [(fresh.path / run / "synthetic.csv").read_bytes() for run in ("run", "b")]
+    assert tables[0] == tables[1]

@@ -15,8 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from math import inf, isfinite
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
@@ -65,11 +67,12 @@ class Train(Request[Trained], frozen=True):
 
 @dataclass(frozen=True)
 class Holding:
-    """What the owner works with: its rows, the schema, and whom to tell how far it is."""
+    """What the owner works with; an interrupted training is kept in `store`, if there is one."""
 
     table: Table
     schema: Schema
     progress: Progress = silent
+    store: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Training:
         target: A column whose classes are told to the model, or None.
         key: Everything random.
         progress: Told how far training is.
+        store: Folder for checkpoints, of this training alone; none are kept if None.
     """
 
     X: Matrix
@@ -91,6 +95,7 @@ class Training:
     target: str | None
     key: Key
     progress: Progress = silent
+    store: Path | None = None
 
 
 def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> Trained:
@@ -116,7 +121,8 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
         held.progress("encoding rows", _ENCODED / 2)
         X = made[0].encode(held.table, key=fold_in(key, "encode"))
         settings = msgspec.json.decode(request.settings)
-        work = Training(X, made[0], settings, request.target, fold_in(key, "model"), told)
+        own = fold_in(key, "model")
+        work = Training(X, made[0], settings, request.target, own, told, held.store)
         model = kind.train(work)
         with TemporaryDirectory() as folder:
             model.save(Path(folder) / "model.safetensors")
@@ -187,7 +193,8 @@ class CentralGenerator(ABC):
             schema: Kinds of the columns.
             budget: None, or one without a bound: this generator gives no guarantee.
             seed: First weights, batches and noise of training; the same seed, the same model.
-            folder: Keeps the ledger; in memory if None.
+            folder: Keeps the ledger, and a training that was cut short, which then goes on; in
+                memory if None.
             run: Name of the run.
             progress: Called with a text and the share that is done.
 
@@ -204,11 +211,14 @@ class CentralGenerator(ABC):
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)
-        held = {name: Holding(table, schema, progress)}
+        store = _store(job)
+        held = {name: Holding(table, schema, progress, store)}
         with in_process(held, party(type(self)), job, run) as (parties, sites):
             (reply,) = parties.ask(Train(settings, self.target, seed))
             site = sites[name]
             ledgers, head = {name: tuple(site.ledger.entries)}, site.ledger.head
+        if store is not None:  # the reply is kept now
+            rmtree(store, ignore_errors=True)
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         return Generated(
             self._read(reply.model.value),
@@ -259,6 +269,14 @@ class CentralGenerator(ABC):
             file = Path(scratch) / "model.safetensors"
             file.write_bytes(weights)
             return self.load(file)
+
+
+def _store(job: Job) -> Path | None:
+    """Where the owner keeps a training that is not done: in the folder of its site."""
+    if job.folder is None:
+        return None
+    name = blake2b(job.run.encode(), digest_size=8).hexdigest()
+    return job.folder / "parties" / "0000" / f"training-{name}"
 
 
 def _owner(data: Any) -> tuple[str, Any]:

@@ -120,6 +120,7 @@ class TabDDPM(NetworkGenerator):
                 key=jax_key(work.key),
                 labels=work.target,
                 progress=work.progress,
+                store=work.store,
             )
         )
 
@@ -176,6 +177,7 @@ class LatentDiff(NetworkGenerator):
                 key=jax_key(work.key),
                 labels=work.target,
                 progress=work.progress,
+                store=work.store,
             )
         )
 

@@ -92,8 +92,10 @@ class CTGAN(NetworkGenerator):
         from siloweave.models.gan import GANSettings, fit_gan
 
         settings = settings_of(GANSettings, work.settings)
-        key, told = jax_key(work.key), work.progress
-        return GANModel(fit_gan(work.X, work.features.blocks, settings, key=key, progress=told))
+        key, told, store = jax_key(work.key), work.progress, work.store
+        return GANModel(
+            fit_gan(work.X, work.features.blocks, settings, key=key, progress=told, store=store)
+        )
 
     @staticmethod
     def load(path: Path) -> Model:
@@ -168,6 +170,7 @@ class CTABGAN(NetworkGenerator):
                 key=jax_key(work.key),
                 labels=work.target,
                 progress=work.progress,
+                store=work.store,
             )
         )
 
@@ -228,6 +231,7 @@ class CopulaGAN(CTGAN):
             settings_of(GANSettings, chosen),
             key=jax_key(work.key),
             progress=work.progress,
+            store=work.store,
             note={"scores": scores.to_facts()},
         )
         return _ScoredGAN(gan, scores)
