@@ -106,7 +106,7 @@ def test_check_foretells_what_it_can_and_says_that_nothing_is_promised(fresh):
     code, out, _ = fresh.call("check")
     assert code == 0
     assert "∞: nothing bounds it" in out
-    assert "right to a factor of three" in out
+    assert "expect a factor of three" in out
     assert "workload" not in out
 
 

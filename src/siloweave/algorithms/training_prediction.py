@@ -2,7 +2,8 @@
 
 **Guarantee**: reads no row. The count of multiplications is the usual one, six for each weight and
 row that is trained on (Kaplan et al. 2020, "Scaling laws for neural language models", section 2.1);
-what a second of one core does was fitted to a few runs, so expect a factor of three either way.
+what a core does in a second was fitted to a few runs on a busy machine, so expect a factor of three
+either way.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from siloweave.tables.schema import Schema
 __all__ = ["predict_training"]
 
 _MODES = 10  # a number's choice under mode-specific normalisation
-_START_S, _ROW_S = 10.0, 6e-6  # libraries and compilation; encoding and sampling a value
-_MULTIPLY_S = 2.5e-11  # one multiplication of training, on one core
-_GAN, _PRIVATE = 3.0, 1.8  # how much dearer: a critic with a penalty; noise for every row
+_START_S, _ROW_S = 8.0, 4e-6  # libraries and report; encoding or sampling a value
+_COMPILE_S, _PRIVATE_COMPILE_S = 25.0, 60.0  # of one stage of training, the first time
+_MULTIPLY_S, _PRIVATE = 6e-11, 1.8  # one multiplication of training; how much dearer with noise
 _BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
 _NOT_WIDTHS = ("betas",)
 
@@ -53,12 +54,12 @@ def predict_training(
     weights = sum(weights for weights, _ in _networks(settings, width))
     known = all(seen is not None for _, seen in work)
     trained = sum(6.0 * count * (seen or 0.0) for count, seen in work)
-    notes = [f"memory and time are guesses for {rows:,} rows, right to a factor of three at best"]
+    notes = [f"memory and time are guesses for {rows:,} rows: expect a factor of three either way"]
     if not known:
         notes.append("how many rows the training sees is not in its settings: no time is told")
-    cost = _MULTIPLY_S * (_PRIVATE if private else 1.0)
-    cost *= _GAN if generator.info.family == "GAN" else 1.0
-    seconds = _START_S + 2 * _ROW_S * rows * columns + cost * trained
+    seconds = _START_S + 2 * _ROW_S * rows * columns
+    seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
+    seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
     return Prediction(
         2 if private else 1,
         _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
