@@ -195,6 +195,7 @@ def row_losses(
     kept: npt.NDArray[np.float64],
     *,
     prediction: str = "noise",
+    focus: float = 0.0,
 ) -> Array:
     """The loss of each row at one random time.
 
@@ -209,6 +210,8 @@ def row_losses(
         groups: (how many, of which size) of the choices.
         kept: ᾱ of every time.
         prediction: What the network gives for numbers, one of `PREDICTIONS`.
+        focus: Errors of numbers are weighed by (1 - ᾱ)^focus. With "velocity", 1 is the error of
+            the clean row: early decisions count more than the last touch.
 
     Returns:
         (batch,).
@@ -232,7 +235,8 @@ def row_losses(
     out = net(x, t * (1000 / T), rows.labels, key=drop)
     told, logs = outputs(groups, out, noise.shape[1])
     truth = target(prediction, rows.numbers, noise, a)
-    loss = jnp.mean((told - truth) ** 2, axis=-1) if noise.shape[1] else jnp.zeros(n)
+    weight = (1.0 - a[:, 0]) ** focus
+    loss = weight * jnp.mean((told - truth) ** 2, axis=-1) if noise.shape[1] else jnp.zeros(n)
     columns = sum(count for count, _ in groups)
     for log_x0, x0, xt, (count, size) in zip(logs, before, noisy, groups, strict=True):
         bound = T * row_loss(log_x0, x0, xt, a, earlier, t[:, None] == 0)

@@ -56,6 +56,8 @@ class DiffusionSettings:
         residual: Whether hidden layers of equal width add to their input.
         prediction: Of numbers: "noise" (the paper's), "clean" (the row before the noise), or
             "velocity", a mixture of both that is well scaled at every time.
+        focus: How much more the numbers' early decisions count in the loss than their last touch;
+            see `row_losses`. 0 weighs all times alike.
         reach: Largest absolute number that a row may hold; samplers clip what they believe the
             clean row to be. None takes each number's range from the rows, which a private fit
             must not.
@@ -74,6 +76,7 @@ class DiffusionSettings:
     act: str = "relu"
     residual: bool = False
     prediction: str = "velocity"
+    focus: float = 0.0
     reach: float | None = None
 
     def __post_init__(self) -> None:
@@ -87,6 +90,8 @@ class DiffusionSettings:
                 raise InputError(f"{name}={getattr(self, name)!r} is not in [0, 1)")
         if self.prediction not in PREDICTIONS:
             raise InputError(f"prediction={self.prediction!r} is not one of {PREDICTIONS}")
+        if not self.focus >= 0:
+            raise InputError(f"focus={self.focus!r} must not be below 0")
         if self.reach is not None and not self.reach > 0:
             raise InputError(f"reach={self.reach!r} must be above 0, or None")
         activation(self.act)
@@ -96,7 +101,8 @@ class DiffusionSettings:
 class _Descent(Descent):
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
         kept = kept_variance(self.settings.schedule, self.settings.timesteps)
-        return row_losses(net, rows, key, self.groups, kept, prediction=self.settings.prediction)
+        s = self.settings
+        return row_losses(net, rows, key, self.groups, kept, prediction=s.prediction, focus=s.focus)
 
 
 @dataclass(frozen=True)

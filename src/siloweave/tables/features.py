@@ -70,7 +70,7 @@ class Features:
       digits before it, so every vector decodes to a category.
     * A column of integers, numbers or moments is a number. Values that hold 2 % of the rows or
       more (and ten times their even share) are spikes, with an option of their own; so is
-      ``missing``, and so is everything where there are at most ten distinct values. Where a spike
+      ``missing``, and so is everything where there are at most twenty distinct values. Where a spike
       or nothing is chosen the number is 0.
     * Columns of kind ``id`` are left out and come back as running numbers.
 
@@ -113,7 +113,7 @@ class Features:
         numeric: Numeric = "quantile",
         key: Key,
         spike_share: float = 0.02,
-        few_values: int = 10,
+        few_values: int = 20,
         wide: int = 256,
     ) -> "Features":
         """Learn encoders from rows; nothing here is private.
@@ -157,7 +157,7 @@ class Features:
         *,
         bins: int = 1,
         spikes: Mapping[str, Sequence[float]] | None = None,
-        few_values: int = 10,
+        few_values: int = 20,
         wide: int = 256,
     ) -> "Features":
         """Make encoders of public facts alone.
@@ -204,7 +204,7 @@ class Features:
         *,
         numeric: Numeric = "modes",
         spike_share: float = 0.02,
-        few_values: int = 10,
+        few_values: int = 20,
         wide: int = 256,
     ) -> "Features":
         """Learn encoders from counts over an encoder's codes, exact or noisy.

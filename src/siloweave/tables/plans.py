@@ -46,7 +46,7 @@ class Settings:
 
     numeric: Numeric = "quantile"
     spike_share: float = 0.02
-    few_values: int = 10
+    few_values: int = 20
     wide: int = 256
 
 
