@@ -1,4 +1,8 @@
-"""The properties that every central generator shares; a new one is tested by being listed."""
+"""The properties that every central generator shares; a new one is tested by being listed.
+
+Compiling is what costs here, a program for each network, table and power of two of rows drawn, so
+most tests look at one fit and draw 33 to 64 rows.
+"""
 
 import math
 from functools import cache
@@ -8,25 +12,49 @@ import pandas as pd
 import polars as pl
 import pytest
 
+import siloweave as sw
 from siloweave.algorithms.generators import GENERATORS, load
 from siloweave.errors import BudgetError, DataError, InputError, SchemaError
 from siloweave.privacy import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
-from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+from tests.synthesizers.cases import SCHEMA, TOWNS, pandas_frame, polars_frame
 
 # Settings with which a fit takes a moment; nothing is learnt in so few steps.
+_GAN = {"batch": 20, "pac": 2, "epochs": 1, "generator": (8,), "critic": (8,)}
+_STEPS = {"steps": 3, "batch": 16, "hidden": (8,)}
+_DIFFUSION = {**_STEPS, "embed": 8, "timesteps": 5}
 FAST = {
-    "gaussian_copula": {},
-    "ctgan": {"settings": {"batch": 20, "pac": 2, "epochs": 1, "generator": (8,), "critic": (8,)}},
-    "tabddpm": {"settings": {"steps": 3, "batch": 16, "hidden": (8,), "embed": 8, "timesteps": 5}},
+    "ctgan": _GAN,
+    "copula_gan": _GAN,
+    "ads_gan": {**_GAN, "pac": 1},
+    "ctab_gan": {"batch": 20, "epochs": 1, "channels": 2},
+    "tabddpm": _DIFFUSION,
+    "latent_diff": {"autoencoder": _STEPS, "diffusion": _DIFFUSION},
+    "tldm": {"autoencoder": _STEPS, "diffusion": _DIFFUSION},
+    "e2e": {"autoencoder": _STEPS, "diffusion": _DIFFUSION},
+    "point_diff": {"diffusion": _DIFFUSION},
 }
-pytestmark = pytest.mark.parametrize("name", GENERATORS)
+KEEPS = {"gaussian_copula", "tabddpm", "point_diff"}  # any column, a number too
+KNOWS = {"gaussian_copula", "copula_gan", "ctgan", "ctab_gan"}  # which categories rows had
+TARGET = "member"
+SOONER = {"gaussian_copula", "ctgan", "tabddpm"}  # on odd tables too; the others when slow
+every = pytest.mark.parametrize("name", GENERATORS)
+odd = pytest.mark.parametrize(
+    "name", [n if n in SOONER else pytest.param(n, marks=pytest.mark.slow) for n in GENERATORS]
+)
+
+
+def made(name, target=None):
+    settings = {"settings": FAST[name]} if name in FAST else {}
+    return GENERATORS[name](target=target, **settings)
 
 
 def fit(name, data=None, schema=SCHEMA, **named):
+    """With the target, where one is taken, on the tables of `cases`."""
     data = pandas_frame() if data is None else data
-    return GENERATORS[name](**FAST[name]).fit(data, schema, **named)
+    target = TARGET if GENERATORS[name].takes_target and schema is SCHEMA else None
+    return made(name, target).fit(data, schema, **named)
 
 
 @cache
@@ -35,16 +63,17 @@ def fitted_once(name):
     return fit(name)
 
 
+@every
 def test_samples_keep_the_schema_and_the_types(name):
     frame = pandas_frame()
-    sample = fitted_once(name).sample(200)
+    sample = fitted_once(name).sample(60)
     assert list(sample.columns) == list(SCHEMA.names)
-    assert len(sample) == 200
+    assert len(sample) == 60
     pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
     for column in SCHEMA.columns:
         values = sample[column.name].dropna()
         if not column.missing:
-            assert len(values) == 200
+            assert len(values) == 60
         if column.kind == "categorical":
             assert set(values) <= set(column.categories)
         elif column.kind in ("integer", "continuous"):
@@ -52,6 +81,7 @@ def test_samples_keep_the_schema_and_the_types(name):
             assert values.max() <= column.high
 
 
+@every
 def test_polars_gives_polars(name):
     frame = polars_frame()
     sample = fit(name, frame).sample(50)
@@ -59,6 +89,7 @@ def test_polars_gives_polars(name):
     assert sample.schema == frame.schema
 
 
+@every
 def test_the_same_seed_gives_the_same_rows(name):
     one, other = fitted_once(name), fit(name)
     pd.testing.assert_frame_equal(one.sample(40), other.sample(40))
@@ -66,11 +97,12 @@ def test_the_same_seed_gives_the_same_rows(name):
     assert len(one.sample()) == len(pandas_frame())
 
 
+@every
 def test_it_is_kept_as_data_and_read_again(name, tmp_path):
     fitted = fitted_once(name)
     fitted.save(tmp_path)
     again = load(tmp_path)
-    shown = [one.sample(30).astype(str) for one in (again, fitted)]  # a file has no pandas category
+    shown = [one.sample(40).astype(str) for one in (again, fitted)]  # a file has no pandas category
     pd.testing.assert_frame_equal(*shown)
     assert again.info == fitted.info
     assert again.settings == fitted.settings
@@ -80,6 +112,7 @@ def test_it_is_kept_as_data_and_read_again(name, tmp_path):
         load(tmp_path)
 
 
+@every
 def test_nothing_is_promised_and_the_ledger_says_so(name, tmp_path):
     fitted = fit(name, folder=tmp_path)
     assert not fitted.private
@@ -92,38 +125,199 @@ def test_nothing_is_promised_and_the_ledger_says_so(name, tmp_path):
     assert traffic.bytes_from_party > traffic.bytes_to_party > 0
 
 
+@every
 def test_a_bound_is_refused_before_anything_is_read(name):
     with pytest.raises(BudgetError, match=r"no private training.*epsilon = 1\.0"):
         fit(name, "nowhere.csv", budget=Budget(1.0, 1e-6))
     assert fitted_once(name).budget == Budget(math.inf, 1e-6)
 
 
+@every
 def test_wrong_settings_are_refused_before_anything_is_read(name):
     kind = GENERATORS[name]
     wrong = {"family": "none"} if name == "gaussian_copula" else {"settings": {"wings": 2}}
-    with pytest.raises(InputError, match=r"wings|family"):
+    with pytest.raises(InputError, match=r"settings\.wings is no setting|family"):
         kind(**wrong).fit("nowhere.csv", SCHEMA)
-    with pytest.raises(InputError, match=r"takes no target|target='wings' is no column"):
-        kind(target="wings").fit("nowhere.csv", SCHEMA)
+    for target, why in {
+        "wings": "is no column",
+        "pay": "is no choice",
+        "seen": "is no choice",
+    }.items():
+        with pytest.raises(InputError, match=f"takes no target|target='{target}' {why}"):
+            kind(target=target).fit("nowhere.csv", SCHEMA)
 
 
-def test_odd_tables(name):
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (sw.LatentDiff, {"diffusion": {"step": 1}}, r"settings\.diffusion\.step is no setting"),
+        (sw.LatentDiff, {"autoencoder": {"batch": 0}}, r"settings\.autoencoder: batch=0"),
+        (sw.TLDM, {"diffusion": {"hidden": "wide"}}, r"settings\.diffusion\.hidden='wide' cannot"),
+        (sw.E2E, {"autoencoder": 3}, r"settings\.autoencoder=3 must be a mapping"),
+        (sw.E2E, {"diffusion": {"prediction": "noise"}}, r"settings: joint=True needs"),
+        (sw.PointDiff, {"autoencoder": {"per_bit": 0.5}}, r"settings\.autoencoder: per_bit=0\.5"),
+        (sw.CTGAN, {"batch": 1.5}, r"settings\.batch=1\.5 cannot be used"),
+        (sw.CTGAN, 3, "settings=3 must be a mapping"),
+    ],
+)
+def test_an_error_names_the_path_of_a_setting(kind, settings, message):
+    with pytest.raises(InputError, match=message):
+        kind(settings=settings).chosen()
+
+
+def test_settings_of_the_papers_stay_beneath_those_of_the_user():
+    tldm = sw.TLDM(settings={"diffusion": {"steps": 7}}).chosen()
+    assert tldm["diffusion"]["prediction"] == "noise"
+    assert tldm["diffusion"]["steps"] == 7
+    assert tldm["autoencoder"]["divergence"] > 0
+    assert sw.E2E().chosen()["joint"]
+    ads = sw.ADSGAN(identifiability="pairs", settings={"epochs": 1}).chosen()
+    assert (ads["identifiability"], ads["epochs"], ads["pac"]) == ("pairs", 1, 1)
+    assert sw.LatentDiff(settings={"autoencoder": {"per_bit": 2}}).chosen()["autoencoder"] == {
+        "per_bit": 2.0
+    }
+    with pytest.raises(InputError, match="identifiability='far'"):
+        sw.ADSGAN(identifiability="far").chosen()
+
+
+# Rows that are given some of their columns
+
+
+@every
+def test_what_is_given_is_in_every_row(name):
+    model = fitted_once(name)
+    sample = model.sample(40, given={"sex": None, "member": True})
+    assert sample["sex"].isna().all()
+    assert sample["member"].all()
+    assert sample["town"].nunique() > 1
+    pd.testing.assert_series_equal(sample.dtypes, pandas_frame().dtypes)
+    again = model.sample(40, given={"sex": None, "member": True})
+    pd.testing.assert_frame_equal(sample, again)
+
+
+@every
+def test_each_row_may_be_given_something_else(name):
+    wanted = pd.DataFrame({"town": ["Ulm", None, "Bonn"] * 15, "member": [True, False, None] * 15})
+    wanted["member"] = wanted["member"].astype("boolean")
+    sample = fitted_once(name).sample(given=wanted)
+    assert len(sample) == 45
+    for column in wanted:
+        told = wanted[column].notna()
+        assert (sample[column][told].astype(object) == wanted[column][told].astype(object)).all()
+
+
+@every
+def test_numbers_are_given_exactly_or_called_too_rare(name):
+    model, given = fitted_once(name), {"age": 33, "pay": 0.1234567891, "seen": "2021-02-03"}
+    if name not in KEEPS:
+        with pytest.raises(InputError, match=r"40 of 40 rows were not met.*\(0\.00%\) matched in"):
+            model.sample(40, given=given, tries=1)
+        return
+    sample = model.sample(40, given={**given, "visits": None})
+    assert sample["age"].tolist() == [33] * 40
+    assert sample["pay"].tolist() == [0.1234567891] * 40
+    assert (sample["seen"] == pd.Timestamp("2021-02-03")).all()
+    assert sample["visits"].isna().all()
+
+
+@every
+def test_classes_are_balanced(name):
+    model = fitted_once(name)
+    towns = model.sample(40, balanced="town", given={"member": False})
+    counts = towns["town"].value_counts()[lambda c: c > 0]
+    assert counts.max() - counts.min() <= 1
+    if name in KNOWS:
+        assert sorted(counts.index) == sorted(TOWNS[:3])  # no row was elsewhere
+    assert not towns["member"].any()
+    if GENERATORS[name].takes_target:
+        assert model.sample(40, balanced=True)[TARGET].sum() == 20
+    else:
+        with pytest.raises(InputError, match="balanced=True needs a target"):
+            model.sample(40, balanced=True)
+
+
+@every
+def test_what_cannot_be_given_is_refused(name):
+    model = fitted_once(name)
+    wrong = [
+        ({"given": {"wings": 2}}, "given names 'wings', and rows can be given only sex, town"),
+        ({"given": {"age": 17}}, "given: column 'age'.*outside its bounds"),
+        ({"given": {"age": None}}, "given: column 'age' has no missing values"),
+        ({"given": {"age": [18, 19]}}, "'age' has several values"),
+        ({"given": {"town": "Rome"}}, "given: column 'town'.*none of its"),
+        ({"given": pd.DataFrame({"age": [20, 30]})}, "num_rows=5, but given has 2 rows"),
+        ({"balanced": "age"}, "balanced='age' is no column of classes"),
+        ({"balanced": "wings"}, "balanced='wings' is no column of classes"),
+        ({"balanced": "sex", "given": {"sex": "f"}}, "given and balanced both name 'sex'"),
+        ({"given": {"sex": "f"}, "tries": 0}, "tries=0"),
+    ]
+    for arguments, message in wrong:
+        with pytest.raises(InputError, match=message):
+            model.sample(5, **arguments)
+    with pytest.raises(InputError, match="num_rows=-1"):
+        model.sample(-1)
+    if name in KNOWS:
+        with pytest.raises(InputError, match="'town' to be 'elsewhere', which no row had"):
+            model.sample(5, given={"town": "elsewhere"})
+
+
+@every
+def test_no_rows_are_no_trouble(name):
+    model = fitted_once(name)
+    assert len(model.sample(0)) == len(model.sample(0, given={"sex": "f"})) == 0
+
+
+# Odd tables
+
+
+def _crowded(rows):
+    """One category, a constant, 3,000 values, 60 binary columns."""
+    rng = np.random.default_rng(0)
+    names = [f"n{i}" for i in range(3000)]
+    flags = [f"flag {i}" for i in range(60)]
     schema = Schema(
         (
             Column("only", "categorical", categories=("x",)),
             Column("flat", "continuous", low=0.0, high=1.0),
-            Column("sex", "categorical", categories=("f", "m")),
+            Column("wide", "categorical", categories=tuple(names)),
+            *(Column(flag, "boolean") for flag in flags),
         )
     )
-    frame = pd.DataFrame({"only": ["x"] * 40, "flat": [0.5] * 40, "sex": ["f", "m"] * 20})
-    sample = fit(name, frame, schema).sample(30)
+    columns = {"only": ["x"] * rows, "flat": [0.5] * rows, "wide": rng.choice(names, rows)}
+    return schema, pd.DataFrame({**columns, **{f: rng.random(rows) < 0.5 for f in flags}})
+
+
+@odd
+def test_crowded_tables(name):
+    schema, frame = _crowded(40)
+    model = fit(name, frame, schema)
+    sample = model.sample(40)
     assert set(sample["only"]) == {"x"}
     assert sample["flat"].between(0, 1).all()
-    wide = Schema((Column("c", "categorical", categories=tuple(f"n{i}" for i in range(3000))),))
-    names = pd.DataFrame({"c": [f"n{i}" for i in np.random.default_rng(0).integers(0, 3000, 60)]})
-    assert len(fit(name, names, wide).sample(10)) == 10
+    assert set(sample["wide"]) <= set(schema["wide"].categories)
+    assert sample[list(frame.columns[3:])].nunique().max() == 2
+    assert model.sample(40, given={"flag 3": True})["flag 3"].all()
 
 
+@odd
+def test_one_row(name):
+    schema = SCHEMA.select(["town", "age", "pay"])
+    frame = pandas_frame()[["town", "age", "pay"]].dropna()[:1]
+    sample = fit(name, frame, schema).sample(40)
+    assert len(sample) == 40
+    assert set(sample["town"]) <= set(TOWNS)
+    assert sample["age"].tolist() == frame["age"].tolist() * 40
+
+
+@odd
+def test_one_column_of_fewer_rows_than_a_batch(name):
+    frame = pd.DataFrame({"pay": np.linspace(-2.0, 2.0, 11)})
+    sample = fit(name, frame, Schema((Column("pay", "continuous", low=-3.0, high=3.0),))).sample(40)
+    assert sample["pay"].between(-3, 3).all()
+    assert list(sample.columns) == ["pay"]
+
+
+@every
 @pytest.mark.parametrize("change", ["drop", "add", "bound", "missing", "empty"])
 def test_rows_that_do_not_fit_are_refused(name, change):
     frame = pandas_frame()
