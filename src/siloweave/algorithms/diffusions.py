@@ -157,6 +157,10 @@ class LatentDiff(NetworkGenerator):
     )
     takes_target: ClassVar[bool] = True
 
+    def preset(self) -> Mapping[str, Any]:
+        """Early decisions count more than the last touch."""
+        return {"diffusion": {"focus": 0.5}}
+
     @staticmethod
     def settings_type() -> Any:
         """The dataclass of its settings."""
@@ -258,5 +262,5 @@ class PointDiff(LatentDiff):
     )
 
     def preset(self) -> Mapping[str, Any]:
-        """Points in the place of the autoencoder."""
-        return {"autoencoder": {"per_bit": 1.0}}
+        """Points in the place of the autoencoder; early decisions count more."""
+        return {"autoencoder": {"per_bit": 1.0}, "diffusion": {"focus": 0.5}}

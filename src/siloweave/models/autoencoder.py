@@ -57,8 +57,8 @@ class AutoencoderSettings:
     latent: int | None = None
     divergence: float = 0.0
     jitter: float = 0.0
-    steps: int = 5_000
-    batch: int = 512
+    steps: int = 4_000
+    batch: int = 256
     learning_rate: float = 1e-3
     weight_decay: float = 1e-5
     decay: float = 0.999

@@ -6,8 +6,9 @@ noise of the numbers and the log-probabilities of the clean choices. A column th
 as labels is not diffused; the network is told it, and sampling draws it from its law in the data.
 
 Where this departs from the authors' code: sampling uses the averaged weights (theirs keeps an
-average and samples without it), noisy choices enter as zeros and ones instead of log-probabilities
-of -69 and 0, and the times of one batch are spread evenly instead of drawn independently.
+average and samples without it), hidden units are SiLU, noisy choices enter as zeros and ones
+instead of log-probabilities of -69 and 0, and the times of one batch are spread evenly instead of
+drawn independently.
 """
 
 from __future__ import annotations
@@ -63,17 +64,17 @@ class DiffusionSettings:
             must not.
     """
 
-    hidden: tuple[int, ...] = (512, 512, 512)
+    hidden: tuple[int, ...] = (512, 512)
     embed: int = 128
     timesteps: int = 1000
     schedule: str = "cosine"
     steps: int = 10_000
-    batch: int = 1024
+    batch: int = 256
     learning_rate: float = 2e-3
     weight_decay: float = 1e-4
     decay: float = 0.999
     dropout: float = 0.0
-    act: str = "relu"
+    act: str = "silu"
     residual: bool = False
     prediction: str = "velocity"
     focus: float = 0.0
