@@ -70,7 +70,7 @@ class Features:
       digits before it, so every vector decodes to a category.
     * A column of integers, numbers or moments is a number. Values that hold 2 % of the rows or
       more (and ten times their even share) are spikes, with an option of their own; so is
-      ``missing``, and so is everything where there are at most twenty distinct values. Where a spike
+      ``missing``, and so is everything where there are at most 20 distinct values. Where a spike
       or nothing is chosen the number is 0.
     * Columns of kind ``id`` are left out and come back as running numbers.
 
