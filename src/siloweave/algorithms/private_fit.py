@@ -95,11 +95,11 @@ class Plan:
         if left >= self.steps * one:
             return
         most = int(max(left, 0.0) / one)
-        can = f"at most {most} steps" if most else "not even a single step"
+        can = f"At most {most} steps are" if most else "Not even a single step is"
         raise BudgetError(
             f"epsilon = {self.budget.epsilon} at delta = {self.budget.delta} is too small for "
-            f"{self.steps} steps of {self.batch} rows: noise would exceed the sum of all clipped "
-            f"gradients of a batch. Feasible: {can}, or a batch of at least "
+            f"{self.steps} steps of {self.batch} rows: the noise of a step would exceed the sum of "
+            f"all its clipped gradients. {can} feasible; or take a batch of at least "
             f"{self._batch_for(left)}, or a larger epsilon. Nothing was read."
         )
 
@@ -290,7 +290,7 @@ class PrivateGenerator(ABC):
         if [block.kind for block in blocks] != ["choice"]:
             raise InputError(
                 f"target={self.target!r} is no choice among few classes; give a column that is "
-                "boolean, or has at most 256 categories or 10 whole numbers"
+                "boolean, or has at most 256 categories or 20 whole numbers"
             )
 
     def _read(self, weights: bytes) -> Model:

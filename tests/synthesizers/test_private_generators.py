@@ -1,0 +1,201 @@
+"""The properties that every private central generator shares; a new one is tested by its name."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from siloweave.algorithms import private_central
+from siloweave.algorithms.generated import read_generated
+from siloweave.algorithms.private_generators import DPTLDM, PRIVATE_GENERATORS
+from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.models import checkpoints
+from siloweave.privacy import Budget, NonPrivate, SampledGaussian
+from siloweave.tables import Column, Schema
+from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+
+NET = {"steps": 3, "batch": 99, "hidden": (8,), "embed": 8, "timesteps": 5}
+# Settings with which a fit takes a moment; nothing is learnt in so few steps. A batch beyond the
+# rows draws all of them, and one program is compiled instead of two.
+FAST = {
+    "dp_ctgan": {"batch": 99, "steps": 4, "ratio": 2, "generator": (8,), "critic": (8,)},
+    "dp_tabddpm": NET,
+    "dp_tldm": {
+        "autoencoder": {"steps": 2, "batch": 99, "hidden": (8,)},
+        "diffusion": {**NET, "steps": 2},
+    },
+}
+BUDGET = Budget(epsilon=4.0, delta=1e-5)
+every = pytest.mark.parametrize("name", PRIVATE_GENERATORS)
+
+
+def make(name, **changes):
+    return PRIVATE_GENERATORS[name](settings=FAST[name], bins=8, **changes)
+
+
+def fit(name, data=None, schema=SCHEMA, **named):
+    data = pandas_frame() if data is None else data
+    return make(name).fit(data, schema, **{"budget": BUDGET, "noise": "seeded", **named})
+
+
+@cache
+def fitted_once(name):
+    """Compiling takes seconds; what only looks at a fit shares it."""
+    return fit(name)
+
+
+@every
+def test_samples_keep_the_schema_and_the_types(name):
+    frame, sample = pandas_frame(), fitted_once(name).sample(200)
+    assert len(sample) == 200
+    pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
+    for column in SCHEMA.columns:
+        values = sample[column.name].dropna()
+        if not column.missing:
+            assert len(values) == 200
+        if column.kind == "categorical":
+            assert set(values) <= set(column.categories)
+        elif column.kind in ("integer", "continuous"):
+            assert column.low <= values.min()
+            assert values.max() <= column.high
+
+
+@every
+def test_the_whole_budget_is_in_the_ledger_and_no_more(name):
+    fitted = fitted_once(name)
+    assert 0.98 * BUDGET.epsilon < fitted.epsilon <= BUDGET.epsilon
+    assert fitted.info.guarantee == "dp"
+    assert not fitted.private  # seeded
+    assert fitted.num_rows == len(fitted.sample())
+
+
+@every
+def test_it_is_kept_as_data_and_read_again(name, tmp_path):
+    fitted = fitted_once(name)
+    fitted.save(tmp_path)
+    readers = {known: kind.load for known, kind in PRIVATE_GENERATORS.items()}
+    again = read_generated(tmp_path, readers)
+    shown = [one.sample(30).astype(str) for one in (again, fitted)]  # a file has no pandas category
+    pd.testing.assert_frame_equal(*shown)
+    assert again.info == fitted.info
+    assert again.epsilon == fitted.epsilon
+
+
+@every
+def test_an_interrupted_run_goes_on_to_the_same_rows(name, tmp_path, monkeypatch):
+    kept = checkpoints.Keeper.keep
+
+    def killed(self, step, arrays):
+        kept(self, step, arrays)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints.Keeper, "keep", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fit(name, folder=tmp_path, noise="os")
+    (secret,) = tmp_path.rglob("secret.json")
+    first = secret.read_bytes()
+    ledger = next(tmp_path.rglob("ledger.jsonl")).read_bytes()
+    monkeypatch.undo()
+    seen = []
+    drawn = private_central._weights
+
+    def watched(*args):
+        model = drawn(*args)
+        seen.append(secret.read_bytes())
+        return model
+
+    monkeypatch.setattr(private_central, "_weights", watched)
+    resumed = fit(name, folder=tmp_path, noise="os")
+    assert seen == [first]
+    assert next(tmp_path.rglob("ledger.jsonl")).read_bytes() == ledger  # nothing is paid twice
+    assert not list(tmp_path.rglob("secret.json"))
+    assert not list(tmp_path.rglob("training-*"))
+    again = fit(name, folder=tmp_path, noise="os")  # the answer that was kept
+    assert len(seen) == 1
+    pd.testing.assert_frame_equal(again.sample(30), resumed.sample(30))
+    assert again.private
+
+
+def test_the_same_seeds_give_the_same_rows_and_polars_gives_polars():
+    one = fitted_once("dp_tabddpm")
+    other = fit("dp_tabddpm", {"clinic": polars_frame()})
+    assert isinstance(other.sample(5), pl.DataFrame)
+    assert other.sample(40)["age"].to_list() == one.sample(40)["age"].to_list()
+    assert list(other.ledgers) == ["clinic"]
+
+
+ODD = Schema(
+    (
+        Column("only", "categorical", categories=("x",)),
+        Column("flat", "continuous", low=0.0, high=1.0),
+        Column("name", "categorical", categories=tuple(f"n{i}" for i in range(400))),
+    )
+)
+
+
+@every
+def test_odd_tables(name):
+    """A constant, a number that never varies, a wide column, and fewer rows than a batch."""
+    rng = np.random.default_rng(0)
+    names = [f"n{i}" for i in rng.integers(0, 400, 7)]
+    frame = pd.DataFrame({"only": ["x"] * 7, "flat": [0.5] * 7, "name": names})
+    sample = fit(name, frame, ODD).sample(30)
+    assert set(sample["only"]) == {"x"}
+    assert sample["flat"].between(0, 1).all()
+    assert set(sample["name"]) <= set(ODD["name"].categories)
+
+
+@every
+def test_one_column(name):
+    schema = Schema((Column("sex", "categorical", categories=("f", "m")),))
+    sample = fit(name, pd.DataFrame({"sex": ["f", "m"] * 20}), schema).sample(10)
+    assert set(sample["sex"]) <= {"f", "m"}
+
+
+@every
+def test_what_cannot_be_paid_is_refused_before_anything_is_read(name):
+    with pytest.raises(BudgetError, match=r"too small .*Not even a single step.*Nothing was read"):
+        fit(name, "nowhere.csv", budget=Budget(1e-3, 1e-5))
+    with pytest.raises(BudgetError, match="needs a finite epsilon"):
+        fit(name, "nowhere.csv", budget=Budget(float("inf"), 1e-5))
+    with pytest.raises(RosterError, match="2 parties"):
+        fit(name, {"a": "nowhere.csv", "b": "nowhere.csv"})
+    for wrong in ({"clip": 0.0}, {"counts_share": 1.0}, {"target": "wings"}, {"target": "pay"}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            make(name, **wrong).fit("nowhere.csv", SCHEMA, budget=BUDGET)
+    with pytest.raises(InputError, match="wings"):
+        PRIVATE_GENERATORS[name](settings={"wings": 2}).fit("no.csv", SCHEMA, budget=BUDGET)
+
+
+def test_a_table_that_does_not_fit_releases_nothing(tmp_path):
+    frame = pandas_frame()
+    frame.loc[0, "age"] = 17
+    with pytest.raises(InputError, match="age"):
+        fit("dp_tabddpm", frame, folder=tmp_path)
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+def test_what_would_read_rows_without_noise_is_refused():
+    for wrong, words in (
+        ({"diffusion": {"reach": None}}, "reach=None"),
+        ({"autoencoder": {"divergence": 0.0}}, "divergence"),
+        ({"autoencoder": {"batch": 8}}, "must be the same"),
+    ):
+        with pytest.raises(InputError, match=words):
+            DPTLDM(settings=wrong).fit("nowhere.csv", SCHEMA, budget=BUDGET)
+    with pytest.raises(InputError, match="scope"):
+        DPTLDM(scope="all").fit("nowhere.csv", SCHEMA, budget=BUDGET)
+
+
+def test_the_papers_scope_is_partial_and_its_epsilon_infinite():
+    fitted = make("dp_tldm", scope="autoencoder").fit(pandas_frame(), SCHEMA, budget=BUDGET)
+    events = [entry.event for entry in fitted.ledgers["curator"]]
+    assert fitted.epsilon == float("inf")
+    assert not fitted.private
+    assert fitted.info.guarantee == "partial"
+    assert "no finite epsilon" in fitted.info.statement
+    assert isinstance(events[-1], NonPrivate)
+    assert isinstance(events[-2], SampledGaussian)
+    assert events[-2].count == FAST["dp_tldm"]["autoencoder"]["steps"]
