@@ -188,7 +188,7 @@ def tabddpm(args: argparse.Namespace, keep: Any) -> None:
             line = {"steps_a_second": pace(found["fits"]), "draws": args.draws, "scores": {}}
             if side == "ours":
                 for sampler, made in found["samplers"].items():
-                    line["scores"][sampler] = scored(table, made["rows"])
+                    line["scores"][sampler] = scored(table, made.pop("rows"))
             elif args.draws:
                 drawn = load_file(job["sample"])
                 Y = rest.join(drawn["numbers"], drawn["codes"], layout.width)

@@ -103,7 +103,6 @@ class Progress:
         self._stage = stage
         self._bars.update(self._task, description=text, completed=min(max(done, 0.0), 1.0))
 
-
     def _due(self, text: str) -> bool:
         """Whether steps of training, of which there are thousands, deserve another line."""
         return bool(_STEP.search(text)) and time.monotonic() - self._said > _EVERY_S

@@ -261,7 +261,7 @@ class CentralGenerator(ABC):
         if [block.kind for block in blocks] != ["choice"]:
             raise InputError(
                 f"target={self.target!r} is no choice among few classes; give a column that is "
-                "boolean, or has at most 256 categories or 10 whole numbers"
+                "boolean, or has at most 256 categories or 20 whole numbers"
             )
 
     def _read(self, weights: bytes) -> Model:

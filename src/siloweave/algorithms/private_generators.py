@@ -1,7 +1,8 @@
 """The private central generators: DP-CTGAN, DP-TabDDPM, DP-TLDM.
 
-Zhu, Zhao, Birke & Chen 2024, "Quantifying and Mitigating Privacy Risks for Tabular Generative
-Models", name these three; Xu et al. 2019 (CTGAN), Kotelnikov et al. 2023 (TabDDPM) are the models.
+Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, "Quantifying and Mitigating Privacy Risks for
+Tabular Generative Models", name these three; Xu et al. 2019 (CTGAN), Kotelnikov et al. 2023
+(TabDDPM) are the models.
 
 **Guarantee**: that of private_central.py, for every row and towards everyone. Departures from the
 paper: gradients are clipped per row and not per batch (which bounds nothing by itself), one clip
@@ -34,8 +35,8 @@ from siloweave.tables.features import Features
 __all__ = ["DPCTGAN", "DPTLDM", "PRIVATE_GENERATORS", "DPTabDDPM"]
 
 _ZHU = (
-    "Zhu, Zhao, Birke & Chen 2024, Quantifying and Mitigating Privacy Risks for Tabular "
-    "Generative Models"
+    "Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, Quantifying and Mitigating Privacy Risks for "
+    "Tabular Generative Models"
 )
 _STATEMENT = (
     "Each row, from everyone who sees the model or the synthetic table: the number of rows, the "

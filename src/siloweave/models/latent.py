@@ -339,8 +339,7 @@ def fit(
         progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
         store=None if store is None else store / "autoencoder",
     )  # fmt: skip
-    Z = coder.encode(kept)
-    shift, scale = _frame(Z, settings.scaled)
+    shift, scale = _frame(Z := coder.encode(kept), settings.scaled)
     blocks = _latent_blocks(coder.net.latent, label)
     ddpm = diffusion.fit(
         np.concatenate([(Z - shift) / scale, told], 1), blocks, settings.diffusion,
