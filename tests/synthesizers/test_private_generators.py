@@ -147,6 +147,7 @@ def test_odd_tables(name):
     assert set(sample["name"]) <= set(ODD["name"].categories)
 
 
+@pytest.mark.slow
 @every
 def test_one_column(name):
     schema = Schema((Column("sex", "categorical", categories=("f", "m")),))

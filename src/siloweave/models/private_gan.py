@@ -74,14 +74,14 @@ class PrivateGANSettings:
 
     noise: int = 64
     generator: tuple[int, ...] = (128, 128)
-    critic: tuple[int, ...] = (128, 128)
+    critic: tuple[int, ...] = (64, 64)
     temperature: float = 0.2
     penalty: float = 10.0
     critic_rate: float = 1e-3
     generator_rate: float = 5e-4
     betas: tuple[float, float] = (0.5, 0.9)
     batch: int = 512
-    steps: int = 2_000
+    steps: int = 1_000
     ratio: int = 5
     average: float = 0.99
 
