@@ -201,7 +201,7 @@ _CODER: dict[str, Any] = {
     "divergence": 0.01,
     "steps": 500,
     "batch": 1024,
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-3,
     "weight_decay": 0.0,
     "decay": 0.99,
 }
@@ -299,7 +299,8 @@ class DPTLDM(PrivateGenerator):
         where = "settings.autoencoder"
         own = merged(_CODER, chosen["autoencoder"])
         coder = settings_of(AutoencoderSettings, own, where)
-        latent = _diffusion(chosen["diffusion"], self.info.title, "settings.diffusion")
+        ours = merged({"learning_rate": 3e-3}, chosen["diffusion"])
+        latent = _diffusion(ours, self.info.title, "settings.diffusion")
         if not coder.divergence > 0:
             raise InputError(
                 f"{where} has divergence={coder.divergence}; it must be above 0: without it "
