@@ -29,8 +29,8 @@ a fifth of the rows, in the place of the synthetic ones. Having a quarter of the
 lower than as many rows would, most of all on small tables and on surnames: a value above it is no
 error. Rows are split once (seed 2026): four fifths to train on. Covertype: 50,000 of 581,012 rows,
 drawn with the same seed. Bounds and categories are public, as in the papers. The diffusions'
-settings were chosen on another split of Adult (with one look at intrusion), so its rows are partly in
-these holdouts; no other table took part (decision 0007).
+settings were chosen on another split of Adult (with one look at intrusion), so its rows are partly
+in these holdouts; no other table took part (decision 0007).
 
 What differs from the papers: trees are scikit-learn's, probabilities and predictions are out of
 fold, and a score sees at most 6,000 rows of either table. The propensity here lies between 50 and
