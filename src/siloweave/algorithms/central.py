@@ -11,11 +11,9 @@ event of infinite cost; encoders, bounds and frequencies are taken from the rows
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from math import inf, isfinite
 from pathlib import Path
 from shutil import rmtree
@@ -26,8 +24,9 @@ import msgspec
 
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Matrix, Model
+from siloweave.algorithms.one_owner import OneOwner, owner_of, training_store
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
-from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.errors import BudgetError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
@@ -143,7 +142,7 @@ def party(kind: type[CentralGenerator]) -> Handlers:
 
 
 @dataclass(frozen=True)
-class CentralGenerator(ABC):
+class CentralGenerator(OneOwner):
     """What all central generators share.
 
     Args:
@@ -151,9 +150,7 @@ class CentralGenerator(ABC):
     """
 
     target: str | None = None
-    info: ClassVar[Info]
     numeric: ClassVar[Any] = "quantile"
-    takes_target: ClassVar[bool] = False
 
     @property
     def stated(self) -> Info:
@@ -168,11 +165,6 @@ class CentralGenerator(ABC):
     @abstractmethod
     def train(work: Training) -> Model:
         """Train on feature vectors."""
-
-    @staticmethod
-    @abstractmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
 
     def fit(
         self,
@@ -207,11 +199,11 @@ class CentralGenerator(ABC):
         allowed = self._allowed(budget)
         settings = msgspec.json.encode(self.chosen())
         self.check_target(schema)
-        name, rows = _owner(data)
+        name, rows = owner_of(data)
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)
-        store = _store(job)
+        store = training_store(job)
         held = {name: Holding(table, schema, progress, store)}
         with in_process(held, party(type(self)), job, run) as (parties, sites):
             (reply,) = parties.ask(Train(settings, self.target, seed))
@@ -221,7 +213,7 @@ class CentralGenerator(ABC):
             rmtree(store, ignore_errors=True)
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         return Generated(
-            self._read(reply.model.value),
+            self.read_model(reply.model.value),
             Features.from_json(reply.features.value),
             self.info,
             job.budget,
@@ -241,51 +233,3 @@ class CentralGenerator(ABC):
                 f"{budget.epsilon}. Give budget=None to go without a guarantee, or use AIM."
             )
         return budget or Budget(inf, _ANY_DELTA)
-
-    def check_target(self, schema: Schema) -> None:
-        """Refuse a target that is no column, or that this generator does not take.
-
-        Raises:
-            InputError: It is either.
-        """
-        if self.target is None:
-            return
-        if not self.takes_target:
-            raise InputError(f"{self.info.title} takes no target; leave target={self.target!r} out")
-        if self.target not in schema.names:
-            raise InputError(
-                f"target={self.target!r} is no column of the schema; choose from "
-                f"{', '.join(schema.names)}"
-            )
-        blocks = Features.declared(schema.select([self.target])).blocks
-        if [block.kind for block in blocks] != ["choice"]:
-            raise InputError(
-                f"target={self.target!r} is no choice among few classes; give a column that is "
-                "boolean, or has at most 256 categories or 20 whole numbers"
-            )
-
-    def _read(self, weights: bytes) -> Model:
-        with TemporaryDirectory() as scratch:
-            file = Path(scratch) / "model.safetensors"
-            file.write_bytes(weights)
-            return self.load(file)
-
-
-def _store(job: Job) -> Path | None:
-    """Where the owner keeps a training that is not done: in the folder of its site."""
-    if job.folder is None:
-        return None
-    name = blake2b(job.run.encode(), digest_size=8).hexdigest()
-    return job.folder / "parties" / "0000" / f"training-{name}"
-
-
-def _owner(data: Any) -> tuple[str, Any]:
-    """Who holds the one table, and the table."""
-    if not isinstance(data, Mapping):
-        return "curator", data
-    if len(data) != 1:
-        raise RosterError(
-            f"data has {len(data)} parties, and a central generator takes one that holds all rows"
-        )
-    ((name, rows),) = data.items()
-    return str(name), rows

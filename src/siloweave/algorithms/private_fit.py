@@ -10,32 +10,30 @@ word, and the noise multiplier is the least for which it reads at most the budge
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
 from shutil import rmtree
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from siloweave.algorithms.fitted import Cost, Info
-from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.generated import Generated
+from siloweave.algorithms.one_owner import OneOwner, owner_of, training_store
 from siloweave.algorithms.private_central import Counts, Method, Owned, Prices, Train, party
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
-from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.errors import BudgetError, InputError
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for, sampled_multiplier
 from siloweave.privacy.events import Event, rho_once
 from siloweave.tables.codes import Encoder
-from siloweave.tables.features import Features
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -119,7 +117,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class PrivateGenerator(ABC):
+class PrivateGenerator(OneOwner):
     """What all private central generators share.
 
     Args:
@@ -135,9 +133,7 @@ class PrivateGenerator(ABC):
     clip: float = 1.0
     counts_share: float = 0.1
     bins: int = 32
-    info: ClassVar[Info]
     method: ClassVar[type[Method]]
-    takes_target: ClassVar[bool] = False
 
     @property
     def stated(self) -> Info:
@@ -147,11 +143,6 @@ class PrivateGenerator(ABC):
     @abstractmethod
     def network(self) -> dict[str, Any]:
         """Settings of the model, as plain values; raises InputError if one is wrong."""
-
-    @staticmethod
-    @abstractmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
 
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""
@@ -219,10 +210,10 @@ class PrivateGenerator(ABC):
         chosen: dict[str, Any],
         network: dict[str, Any],
     ) -> Generated:
-        owner, rows = _owner(data)
+        owner, rows = owner_of(data)
         table, start = read(rows), time.perf_counter()
         required_rows(owner, table.num_rows)
-        store, relation = _store(job), job.budget.relation
+        store, relation = training_store(job), job.budget.relation
         held = Owned(table, encoder, encoder.encode(table), relation, store, job.progress)
         handlers = party(self.method)
         with in_process({owner: held}, handlers, job, job.run) as (parties, sites):
@@ -234,7 +225,7 @@ class PrivateGenerator(ABC):
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         drawn = {"noise_multiplier": multiplier, "rate": plan.rate(look.rows)}
         return Generated(
-            self._read(model),
+            self.read_model(model),
             look.features(self.method.numeric),
             self.stated,
             job.budget,
@@ -270,48 +261,3 @@ class PrivateGenerator(ABC):
             )
         )
         return look, multiplier, trained.model.value
-
-    def check_target(self, schema: Schema) -> None:
-        """Refuse a target that is no column, or that this generator does not take.
-
-        Raises:
-            InputError: It is either.
-        """
-        if self.target is None:
-            return
-        if not self.takes_target:
-            raise InputError(f"{self.info.title} takes no target; leave target={self.target!r} out")
-        if self.target not in schema.names:
-            raise InputError(
-                f"target={self.target!r} is no column of the schema; choose from "
-                f"{', '.join(schema.names)}"
-            )
-        blocks = Features.declared(schema.select([self.target])).blocks
-        if [block.kind for block in blocks] != ["choice"]:
-            raise InputError(
-                f"target={self.target!r} is no choice among few classes; give a column that is "
-                "boolean, or has at most 256 categories or 20 whole numbers"
-            )
-
-    def _read(self, weights: bytes) -> Model:
-        with TemporaryDirectory() as scratch:
-            file = Path(scratch) / "model.safetensors"
-            file.write_bytes(weights)
-            return self.load(file)
-
-
-def _owner(data: Any) -> tuple[str, Any]:
-    if not isinstance(data, Mapping):
-        return "curator", data
-    if len(data) != 1:
-        raise RosterError(f"data has {len(data)} parties; one owner holds all rows of this method")
-    ((name, rows),) = data.items()
-    return str(name), rows
-
-
-def _store(job: Job) -> Path | None:
-    """Where the owner keeps an interrupted training, in the folder of its site."""
-    if job.folder is None:
-        return None
-    name = blake2b(job.run.encode(), digest_size=8).hexdigest()
-    return job.folder / "parties" / "0000" / f"training-{name}"

@@ -1,0 +1,91 @@
+"""What every generator shares whose rows lie with one owner, private or not.
+
+Xu et al. 2019, "Modeling tabular data using conditional GAN", and the papers that the generators
+name, have all rows at one place; central.py and private_fit.py run them as one-party studies.
+
+**Guarantee**: none of its own; nothing here reads a row.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.generated import Model
+from siloweave.algorithms.running import Job
+from siloweave.errors import InputError, RosterError
+from siloweave.tables.features import Features
+from siloweave.tables.schema import Schema
+
+__all__ = ["OneOwner", "owner_of", "training_store"]
+
+
+class OneOwner(ABC):
+    """A generator that may be told a target, and whose model travels as bytes."""
+
+    target: str | None
+    info: ClassVar[Info]
+    takes_target: ClassVar[bool] = False
+
+    @staticmethod
+    @abstractmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+
+    def check_target(self, schema: Schema) -> None:
+        """Refuse a target that is no column, or that this generator does not take.
+
+        Raises:
+            InputError: It is either.
+        """
+        if self.target is None:
+            return
+        if not self.takes_target:
+            raise InputError(f"{self.info.title} takes no target; leave target={self.target!r} out")
+        if self.target not in schema.names:
+            raise InputError(
+                f"target={self.target!r} is no column of the schema; choose from "
+                f"{', '.join(schema.names)}"
+            )
+        blocks = Features.declared(schema.select([self.target])).blocks
+        if [block.kind for block in blocks] != ["choice"]:
+            raise InputError(
+                f"target={self.target!r} is no choice among few classes; give a column that is "
+                "boolean, or has at most 256 categories or 20 whole numbers"
+            )
+
+    def read_model(self, weights: bytes) -> Model:
+        """The model that was released."""
+        with TemporaryDirectory() as scratch:
+            file = Path(scratch) / "model.safetensors"
+            file.write_bytes(weights)
+            return self.load(file)
+
+
+def owner_of(data: Any) -> tuple[str, Any]:
+    """Who holds the one table, and the table.
+
+    Raises:
+        RosterError: `data` is a mapping of several parties.
+    """
+    if not isinstance(data, Mapping):
+        return "curator", data
+    if len(data) != 1:
+        raise RosterError(
+            f"data has {len(data)} parties, and a central generator takes one that holds all rows"
+        )
+    ((name, rows),) = data.items()
+    return str(name), rows
+
+
+def training_store(job: Job) -> Path | None:
+    """Where the owner keeps a training that is not done: in the folder of its site."""
+    if job.folder is None:
+        return None
+    name = blake2b(job.run.encode(), digest_size=8).hexdigest()
+    return job.folder / "parties" / "0000" / f"training-{name}"
