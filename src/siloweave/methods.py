@@ -40,11 +40,12 @@ def registered() -> dict[str, Any]:
         >>> {"aim", "flaim", "ctgan"} <= set(registered())
         True
     """
+    from siloweave.algorithms.column_methods import COLUMN_METHODS
     from siloweave.algorithms.generators import GENERATORS
     from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
     from siloweave.algorithms.synthesizers import SYNTHESIZERS
 
-    return {**SYNTHESIZERS, **PRIVATE_GENERATORS, **GENERATORS}
+    return {**SYNTHESIZERS, **COLUMN_METHODS, **PRIVATE_GENERATORS, **GENERATORS}
 
 
 def listed() -> dict[str, Info]:
@@ -55,8 +56,10 @@ def listed() -> dict[str, Info]:
 def unbounded(synth: Any) -> bool:
     """Whether a method takes no budget: a generator that is trained without noise."""
     from siloweave.algorithms.central import CentralGenerator
+    from siloweave.algorithms.columns_split import ColumnsSplit
 
-    return isinstance(synth, CentralGenerator) and synth.stated.guarantee == "none"
+    free = isinstance(synth, CentralGenerator | ColumnsSplit)
+    return free and synth.stated.guarantee == "none"
 
 
 def method_of(method: Mapping[str, Any]) -> Any:

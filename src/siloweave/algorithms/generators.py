@@ -16,6 +16,7 @@ from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, PointDiff, Ta
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.gans import ADSGAN, CTABGAN, CTGAN, CopulaGAN
 from siloweave.algorithms.generated import Generated, read_generated
+from siloweave.algorithms.woven import COLUMNS, read_woven
 
 __all__ = [
     "ADSGAN",
@@ -46,8 +47,11 @@ def load(folder: Path | str) -> Fitted | Generated:
     Raises:
         DataError: A file is missing, cut or of another version.
     """
+    from siloweave.algorithms.column_methods import COLUMN_METHODS
     from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
 
+    if (Path(folder) / COLUMNS).is_file():
+        return read_woven(folder, COLUMN_METHODS)
     if (Path(folder) / "generated.json").is_file():
         models = {name: kind.load for name, kind in GENERATORS.items()}
         models |= {name: kind.load for name, kind in PRIVATE_GENERATORS.items()}

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import WireError
+from siloweave.errors import LedgerError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import (
     Array,
@@ -30,7 +30,7 @@ from siloweave.federation.messages import (
     Request,
 )
 from siloweave.privacy import mechanisms
-from siloweave.privacy.events import Event, SharedGaussian
+from siloweave.privacy.events import Event, NonPrivate, SharedGaussian
 from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.mechanisms import Entropy
 
@@ -205,6 +205,31 @@ class Site(Generic[Rows]):
         value = draw()
         return Released(value, entry, self._sealed(entry, value))
 
+    def release_under(self, entry: str, draw: Callable[[], T]) -> Released[T]:
+        """Release a value that an earlier entry of this run has paid for, without bound.
+
+        A protocol that sends something at each of thousands of steps, all without protection,
+        pays once: no further entry would make an infinite cost larger.
+
+        Args:
+            entry: Hash of the entry, from `pay`.
+            draw: Computes the value.
+
+        Raises:
+            LedgerError: There is no such entry of this run for this receiver, or its event is
+                bounded, so that it covers one release alone; nothing is computed.
+        """
+        known = next((e for e in self.ledger.entries if e.hash == entry), None)
+        mine = known is not None and (known.run, known.to) == (self._at.run, self._at.sender)
+        if known is None or not mine or not isinstance(known.event, NonPrivate):
+            raise LedgerError(
+                f"party {self.name!r}: entry {entry[:12]!r} does not pay for what is asked in step "
+                f"{self._at.step} of run {self._at.run}. Only a release without protection, of "
+                "this run and to the same receiver, covers further ones."
+            )
+        value = draw()
+        return Released(value, entry, self._sealed(entry, value))
+
     def keep_private(self, event: Event, what: str, draw: Callable[[], int]) -> int:
         """Pay for a number that stays here but steers later releases; drawn once a run."""
         name = f"kept/{self._at.run}/{what}"
@@ -223,9 +248,9 @@ class Site(Generic[Rows]):
         """Keep something of this run for a later message."""
         self._store.put(f"memory/{self._at.run}/{name}", value)
 
-    def recall(self, name: str) -> bytes | None:
-        """What was remembered under `name` in this run."""
-        return self._store.get(f"memory/{self._at.run}/{name}")
+    def recall(self, name: str, run: str | None = None) -> bytes | None:
+        """What was remembered under `name` in this run, or in the one that is named."""
+        return self._store.get(f"memory/{self._at.run if run is None else run}/{name}")
 
     def release_masked(
         self,

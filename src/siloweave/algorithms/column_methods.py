@@ -1,0 +1,16 @@
+"""Every method for split columns by name.
+
+Sources: Shankar et al. 2024 (silofuse.py, end_to_end.py).
+
+**Guarantee**: none of its own; each method's file states its own.
+"""
+
+from __future__ import annotations
+
+from siloweave.algorithms.columns_split import ColumnsSplit
+
+__all__ = ["COLUMN_METHODS"]
+
+_KINDS: tuple[type[ColumnsSplit], ...] = ()
+COLUMN_METHODS: dict[str, type[ColumnsSplit]] = {kind.info.name: kind for kind in _KINDS}
+"""Every method whose parties hold different columns, by its name."""

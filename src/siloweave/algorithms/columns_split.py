@@ -1,0 +1,371 @@
+"""Starting a run over parties that hold different columns of the same people.
+
+The setting is that of vertical federated synthesis (Shankar et al. 2024, "SiloFuse"; Jiang et al.
+2023, "Distributed synthetic data with VertiGAN"): rows are aligned before, and row i is the same
+person at every party. A method brings its messages, a party's handlers, the coordinator's loop,
+and how a party makes its columns out of what the coordinator draws (`Home`).
+
+**Guarantee**: none of its own; a method's file states its own, and every party's ledger holds what
+it released. One person's row lies at all parties, so what they release about it adds up: the
+epsilon of a fit is that of all ledgers together.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import inf, isfinite
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, ClassVar
+
+import numpy as np
+
+from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.generated import Model
+from siloweave.algorithms.one_owner import OneOwner
+from siloweave.algorithms.running import (
+    Job,
+    Progress,
+    in_process,
+    named_parties,
+    required_rows,
+    silent,
+)
+from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
+from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.budget import Budget
+from siloweave.tables.beside import beside
+from siloweave.tables.features import Features
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Schema
+
+__all__ = ["ColumnsSplit", "Part", "Task", "keep_home", "parts_of"]
+
+_ANY_DELTA = 1e-6  # of a budget that bounds nothing
+_FEATURES, _CODER = "home/features", "home/coder"  # what a party remembers of its columns
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a party works with.
+
+    Attributes:
+        table: Its columns, ids left out; rows in the order that all parties share.
+        schema: Of these columns.
+        progress: Called with a text and the share that is done of this party's work.
+        store: Folder for an interrupted training of this party, of this run alone; or None.
+    """
+
+    table: Table
+    schema: Schema
+    progress: Progress = silent
+    store: Path | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a coordinator is to do.
+
+    Attributes:
+        schema: Public facts about all columns, ids left out.
+        columns: Names of each party's columns, ids left out, in roster order.
+        seed: Everything random but noise that protects.
+        budget: What all parties together may release about a row; without a bound for none.
+        progress: Called with a text and the share that is done of the coordinator's work.
+        store: Folder for an interrupted training of the coordinator, of this run alone; or None.
+    """
+
+    schema: Schema
+    columns: Mapping[str, tuple[str, ...]]
+    seed: int
+    budget: Budget
+    progress: Progress = silent
+    store: Path | None = None
+
+
+def keep_home(site: Site[Any], features: Features, coder: bytes | None = None) -> None:
+    """Remember at a party how its columns are made of vectors; it never leaves.
+
+    Args:
+        site: The party.
+        features: Vectors of its columns to table and back.
+        coder: A safetensors file of whatever lies between the coordinator's vectors and those.
+    """
+    site.remember(_FEATURES, features.to_json().encode())
+    if coder is not None:
+        site.remember(_CODER, coder)
+
+
+@dataclass(frozen=True)
+class ColumnsSplit(OneOwner):
+    """What all methods share whose parties hold different columns.
+
+    Args:
+        target: A column whose classes are told to the model; only for a method that takes one.
+        shared: Whether synthetic columns are put together; else each stays with its party, and
+            only `Woven.sample_parts` draws.
+        settings: Of the networks and their training, as a mapping; defaults for the rest.
+    """
+
+    target: str | None = None
+    shared: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    home_share: ClassVar[float] = 0.5  # of the work that parties do one after the other
+
+    @property
+    def stated(self) -> Info:
+        """What it is and guarantees at these settings."""
+        return self.info
+
+    @abstractmethod
+    def chosen(self) -> dict[str, Any]:
+        """The settings, as plain values; raises InputError if one is wrong."""
+
+    @abstractmethod
+    def handlers(self) -> Handlers:
+        """A party's side; `Site.rows` is its `Part`."""
+
+    @abstractmethod
+    def coordinate(self, parties: Parties, task: Task) -> tuple[Model, int]:
+        """The coordinator's side.
+
+        Returns:
+            What draws the parties' vectors, side by side in roster order, and how many rows there
+            were.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def home(features: Features, coder: bytes | None) -> Home:
+        """What a party kept at home with `keep_home`, ready to decode."""
+
+    def fit(
+        self,
+        data: Any,
+        schema: Schema,
+        *,
+        budget: Budget | None = None,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        folder: Path | None = None,
+        run: str = "run",
+        noise: str = "os",
+        progress: Progress = silent,
+    ) -> Woven:
+        """Train over parties that hold different columns of the same people.
+
+        Args:
+            data: One table per party, as a list or by name; row i is one person in all of them.
+            schema: Public facts about all columns; every party gets its part.
+            budget: What all parties together may release about a row; None, or one without a
+                bound, for a method without a guarantee.
+            seed: Everything random but noise that protects.
+            names: Of the parties, when `data` is a list.
+            folder: Keeps ledgers, replies and trainings; the same folder and run resume. In
+                memory if None.
+            run: Name of the run.
+            noise: "os" for the operating system's entropy; "seeded" protects nothing.
+            progress: Called with a text and the share that is done.
+
+        Raises:
+            BudgetError: `budget` asks for a guarantee that these settings do not give.
+            InputError: A setting is wrong, or there is no such target; nothing is released.
+            RosterError, SchemaError, DataError: The tables do not fit the schema or each other;
+                the message names the party.
+        """
+        allowed, settings = self.allowed(budget), self.chosen()
+        self.check_target(schema)
+        start = time.perf_counter()
+        tables, held = parts_of(data, schema, names)
+        limited = self.stated.guarantee == "dp"
+        job = Job(allowed, seed, folder, run, noise, progress, limited)
+        left = self._run(held, schema, job)
+        traffic, rounds = left.pop("cost")
+        columns = {name: table.names for name, table in tables.items()}
+        return Woven(
+            info=self.stated,
+            budget=allowed,
+            private=noise == "os" and limited,
+            settings={"target": self.target, "shared": self.shared, **settings},
+            like=_like(tables, schema),
+            columns=columns,
+            cost=Cost(traffic, rounds, {"training": time.perf_counter() - start}),
+            **left,
+        )
+
+    def _run(self, held: Mapping[str, Part], schema: Schema, job: Job) -> dict[str, Any]:
+        """Open the sites, let the coordinator run, and collect what it left."""
+        stores = [_store(job, f"parties/{i:04d}") for i in range(len(held))]
+        ready = {
+            name: Part(part.table, part.schema, self._told(job, i, len(held)), stores[i])
+            for i, (name, part) in enumerate(held.items())
+        }
+        with in_process(ready, self.handlers(), job, job.run) as (parties, sites):
+            joint, rows = self.coordinate(parties, self._task(held, schema, job))
+            homes = {name: self._at_home(site, job.run) for name, site in sites.items()}
+            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
+            heads = {name: site.ledger.head for name, site in sites.items()}
+        for store in (*stores, _store(job, "coordinator")):  # replies and model are kept now
+            if store is not None:
+                rmtree(store, ignore_errors=True)
+        features = joined_features(schema, [home.features for home in homes.values()])
+        return {
+            "model": WovenModel(joint, homes, features),
+            "features": features,
+            "ledgers": ledgers,
+            "heads": heads,
+            "cost": (parties.traffic, parties.rounds),
+            "num_rows": rows,
+        }
+
+    def allowed(self, budget: Budget | None) -> Budget:
+        """The budget of a run; raises BudgetError where it asks for what is not given."""
+        if budget is not None and isfinite(budget.epsilon) and self.stated.guarantee != "dp":
+            raise BudgetError(
+                f"{self.info.title} releases without noise at these settings, and budget asks for "
+                f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee."
+            )
+        return budget or Budget(inf, _ANY_DELTA)
+
+    def _task(self, held: Mapping[str, Part], schema: Schema, job: Job) -> Task:
+        def told(text: str, done: float) -> None:
+            job.progress(text, self.home_share + (1.0 - self.home_share) * done)
+
+        columns = {name: part.schema.names for name, part in held.items()}
+        coded = schema.select([c.name for c in schema.columns if c.kind != "id"])
+        return Task(coded, columns, job.seed, job.budget, told, _store(job, "coordinator"))
+
+    def _told(self, job: Job, index: int, parties: int) -> Progress:
+        def told(text: str, done: float) -> None:
+            job.progress(
+                f"party {index + 1} of {parties}: {text}",
+                self.home_share * (index + done) / parties,
+            )
+
+        return told
+
+    def _at_home(self, site: Site[Part], run: str) -> Home:
+        features = site.recall(_FEATURES, run)
+        assert features is not None  # a method that keeps none is broken
+        return self.home(Features.from_json(features), site.recall(_CODER, run))
+
+
+def _store(job: Job, where: str) -> Path | None:
+    """Where a training that is not done is kept: beside the ledger and the transcript."""
+    if job.folder is None:
+        return None
+    return job.folder / where / f"training-{blake2b(job.run.encode(), digest_size=8).hexdigest()}"
+
+
+def _like(tables: Mapping[str, Table], schema: Schema) -> Table:
+    """An empty table of all columns, of the frame that was given."""
+    empty = beside([table.take([]) for table in tables.values()])
+    return empty.select([name for name in schema.names if name in empty.names])
+
+
+def parts_of(
+    data: Any, schema: Schema, names: Sequence[str] | None = None
+) -> tuple[dict[str, Table], dict[str, Part]]:
+    """Every party's table, and its part of the schema.
+
+    Args:
+        data: One table per party, as a list or by name.
+        schema: Of all columns.
+        names: Of the parties, when `data` is a list.
+
+    Returns:
+        The tables as they were read, and what parties work with; ids are left out of the latter.
+
+    Raises:
+        RosterError: Parties have other numbers of rows, ids in another order, or one is empty.
+        SchemaError: A column is in no schema, at no party, or at two.
+        DataError: A table cannot be read.
+
+    Example:
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> table, schema = adult(), adult_schema()
+        >>> _, parts = parts_of([table.select(["age", "sex"]), table.select(["income"])],
+        ...                     schema.select(["sex", "income", "age"]))
+        >>> {name: part.schema.names for name, part in parts.items()}
+        {'party-1': ('age', 'sex'), 'party-2': ('income',)}
+    """
+    tables = {name: _read(name, part) for name, part in named_parties(data, names).items()}
+    if not tables:
+        raise RosterError("data has no party; give one table per party, as a list or by name")
+    owners = _owners(tables, schema)
+    _check_rows(tables)
+    _check_ids(tables, schema)
+    parts: dict[str, Part] = {}
+    for name, table in tables.items():
+        own = [column for column in table.names if owners.get(column) == name]
+        if not own:
+            raise RosterError(f"party {name!r} has no column but ids; leave it out of the roster")
+        parts[name] = Part(table.select(own), schema.select(own))
+    return tables, parts
+
+
+def _read(name: str, part: Any) -> Table:
+    try:
+        return read(part)
+    except InputError as error:
+        raise type(error)(f"party {name!r}: {error}") from error
+
+
+def _owners(tables: Mapping[str, Table], schema: Schema) -> dict[str, str]:
+    """Which party holds each column that is no id."""
+    owners: dict[str, str] = {}
+    for party, table in tables.items():
+        for name in table.names:
+            if name not in schema.names:
+                raise SchemaError(
+                    f"party {party!r}: the schema lacks its column {name!r}. Declare it, or leave "
+                    "it out of the party's table."
+                )
+            if schema[name].kind == "id":
+                continue
+            if name in owners:
+                raise SchemaError(
+                    f"parties {owners[name]!r} and {party!r} both hold column {name!r}; take it "
+                    "from one of them. Only ids may be at several parties."
+                )
+            owners[name] = party
+    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in owners]
+    if absent:
+        raise SchemaError(
+            f"no party holds the schema's columns {', '.join(map(repr, absent))}; add them to a "
+            "party's table, or take them out of the schema."
+        )
+    return owners
+
+
+def _check_rows(tables: Mapping[str, Table]) -> None:
+    (first, table), *others = tables.items()
+    required_rows(first, table.num_rows)
+    for name, other in others:
+        required_rows(name, other.num_rows)
+        if other.num_rows != table.num_rows:
+            raise RosterError(
+                f"party {name!r} has {other.num_rows:,} rows and party {first!r} has "
+                f"{table.num_rows:,}; row i must be one person at every party. Align the tables "
+                "on an id first."
+            )
+
+
+def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:
+    """Refuse tables whose shared ids show another order of rows."""
+    for column in (c.name for c in schema.columns if c.kind == "id"):
+        holders = [(name, table) for name, table in tables.items() if column in table.names]
+        for (first, table), (name, other) in ((holders[0], one) for one in holders[1:]):
+            mine, theirs = (list(map(str, t.values(column))) for t in (table, other))
+            if mine != theirs:
+                row = int(np.argmax([a != b for a, b in zip(mine, theirs, strict=True)]))
+                raise RosterError(
+                    f"parties {first!r} and {name!r} differ in id {column!r} at row {row}; row i "
+                    "must be one person at every party. Align the tables first."
+                )

@@ -1,0 +1,213 @@
+"""Runs over split columns: what any method gets, on one that repeats what it was sent."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+
+from siloweave.algorithms.columns_split import ColumnsSplit, keep_home, parts_of
+from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.woven import PlainHome, read_woven
+from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
+from siloweave.federation.messages import Array, Released, Reply, Request
+from siloweave.privacy import Budget
+from siloweave.privacy.events import NonPrivate
+from siloweave.tables import Column, Schema
+from siloweave.tables.features import Features
+from siloweave.tables.keys import generator
+
+SPLIT = {"north": ["town", "age", "seen"], "south": ["sex", "pay"], "west": ["member", "visits"]}
+
+
+class Sent(Reply, frozen=True):
+    rows: Released[Array]
+
+
+class Send(Request[Sent], frozen=True):
+    seed: int
+
+
+def send(request, site):
+    part = site.rows
+    features = Features.fit(part.table, part.schema, key=request.seed)
+    keep_home(site, features)
+    part.progress("sending", 1.0)
+    made = features.encode(part.table, key=request.seed)
+    return Sent(site.release(NonPrivate("as it is"), "vectors", lambda: Array.of(made, "<f4")))
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Draws rows that it was sent."""
+
+    rows: Any
+    keeps: ClassVar[bool] = True
+    takes: ClassVar[frozenset[str]] = frozenset()
+
+    def shares(self, column):
+        return None
+
+    def sample(self, n, *, key, given=None):
+        return self.rows[generator(key).integers(len(self.rows), size=n)]
+
+    def save(self, path: Path):
+        path.write_bytes(Array.of(self.rows, "<f4").data)
+
+
+class Echo(ColumnsSplit):
+    info = Info("echo", "Echo", "none", "columns", "curator", "none", "Nobody 2024", "Nothing.")
+    home = staticmethod(lambda features, coder: PlainHome(features))
+
+    def chosen(self):
+        return dict(self.settings)
+
+    def handlers(self):
+        return {Send: send}
+
+    def coordinate(self, parties, task):
+        replies = parties.ask(Send(task.seed))
+        task.progress("done", 1.0)
+        rows = np.concatenate([r.rows.value.numpy() for r in replies], axis=1)
+        return Repeats(rows), len(rows)
+
+    @staticmethod
+    def load(path):
+        rows = np.frombuffer(path.read_bytes(), "<f4")
+        return Repeats(rows.reshape(len(pandas_frame()), -1))
+
+
+def split(frame, by=None):
+    return {name: frame[columns] for name, columns in (by or SPLIT).items()}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return Echo().fit(split(pandas_frame()), SCHEMA)
+
+
+def test_rows_come_back_whole_in_the_schemas_order(fitted):
+    frame = pandas_frame()
+    sample = fitted.sample(200, seed=3)
+    assert list(sample.columns) == list(SCHEMA.names)
+    pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
+    known = {tuple(row) for row in frame[["town", "sex", "member", "age"]].astype(str).values}
+    drawn = {tuple(row) for row in sample[["town", "sex", "member", "age"]].astype(str).values}
+    assert len(drawn) > 20
+    assert drawn <= known
+
+
+def test_parts_are_the_columns_of_each_party_and_the_same_rows(fitted):
+    whole, parts = fitted.sample(20), fitted.sample_parts(20)
+    assert {name: list(part.columns) for name, part in parts.items()} == SPLIT
+    for name, columns in SPLIT.items():
+        pd.testing.assert_frame_equal(parts[name], whole[columns])
+
+
+def test_polars_gives_polars():
+    frame = polars_frame()
+    sample = Echo().fit([frame.select(c) for c in SPLIT.values()], SCHEMA).sample(20)
+    assert isinstance(sample, pl.DataFrame)
+    assert sample.schema == frame.schema
+
+
+def test_columns_that_stay_with_their_parties_are_not_put_together():
+    fitted = Echo(shared=False).fit(split(pandas_frame()), SCHEMA)
+    assert set(fitted.sample_parts(5)) == set(SPLIT)
+    with pytest.raises(InputError, match=r"stay with their parties.*sample_parts"):
+        fitted.sample(5)
+    with pytest.raises(InputError, match="given: columns stay"):
+        fitted.sample_parts(5, given={"age": 30})
+
+
+def test_it_is_kept_as_data_and_read_again(fitted, tmp_path):
+    fitted.save(tmp_path)
+    again = read_woven(tmp_path, {"echo": Echo})
+    pd.testing.assert_frame_equal(again.sample(30).astype(str), fitted.sample(30).astype(str))
+    assert again.columns == fitted.columns
+    assert again.ledgers == fitted.ledgers
+    with pytest.raises(DataError, match="does not know"):
+        read_woven(tmp_path, {})
+    (tmp_path / "homes" / "0001" / "features.json").unlink()
+    with pytest.raises(DataError, match="split columns"):
+        read_woven(tmp_path, {"echo": Echo})
+
+
+def test_ledgers_and_bytes_are_those_of_each_party(fitted):
+    assert set(fitted.ledgers) == set(fitted.cost.parties) == set(SPLIT)
+    assert all(len(entries) == 1 for entries in fitted.ledgers.values())
+    assert fitted.epsilon == math.inf
+    assert not fitted.private
+    sent = {name: t.bytes_from_party for name, t in fitted.cost.parties.items()}
+    widths = {name: home.width for name, home in fitted.model.homes.items()}
+    assert all(4 * 60 * widths[name] < sent[name] < 4 * 60 * widths[name] + 300 for name in sent)
+    assert fitted.cost.rounds == 1
+
+
+def test_what_is_given_is_met(fitted):
+    rows = fitted.sample(10, given={"member": True}, balanced="sex")
+    assert rows["member"].all()
+    assert sorted(rows["sex"]) == ["f"] * 5 + ["m"] * 5
+
+
+def test_a_run_goes_on_where_it_was(tmp_path):
+    seen = []
+    again = [
+        Echo().fit(
+            split(pandas_frame()), SCHEMA, folder=tmp_path, progress=lambda t, d: seen.append(d)
+        )
+        for _ in range(2)
+    ]
+    pd.testing.assert_frame_equal(again[0].sample(9), again[1].sample(9))
+    assert again[0].heads == again[1].heads
+    assert seen[:4] == [0.5 / 3, 0.5 * 2 / 3, 0.5, 1.0]
+    assert seen[4:] == [1.0]  # the parties answered from memory
+
+
+def test_a_bound_is_refused():
+    with pytest.raises(BudgetError, match="releases without noise"):
+        Echo().fit("nowhere.csv", SCHEMA, budget=Budget(1.0, 1e-6))
+
+
+def cut(frame, name, rows):
+    return {**split(frame), name: split(frame)[name][:rows]}
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (lambda f: cut(f, "south", 59), RosterError, r"'south' has 59 rows .* 'north' has 60"),
+        (lambda f: cut(f, "west", 0), RosterError, "'west' has no rows"),
+        (lambda f: {**split(f), "east": f[["age"]]}, SchemaError, "and 'east' both .*'age'"),
+        (lambda f: {**split(f), "east": f[[]]}, RosterError, "'east' has no (rows|col)"),
+        (lambda f: {"north": split(f)["north"]}, SchemaError, "no party holds .*'sex'.*'visits'"),
+        (lambda f: split(f.assign(x=1), {**SPLIT, "e": ["x"]}), SchemaError, "'e': .*lacks .*'x'"),
+        (lambda f: f, RosterError, "give one table per party"),
+        (lambda f: {}, RosterError, "no party"),
+        (lambda f: {**split(f), "south": "nowhere.csv"}, DataError, "party 'south'"),
+    ],
+)  # fmt: skip
+def test_tables_that_do_not_go_together_name_the_party(data, error, message):
+    with pytest.raises(error, match=message):
+        parts_of(data(pandas_frame()), SCHEMA)
+
+
+def test_ids_may_be_shared_and_must_agree():
+    schema = Schema((Column("who", "id"), Column("a", "boolean"), Column("b", "boolean")))
+    one = pd.DataFrame({"who": [3, 1, 2], "a": [True, False, True]})
+    other = pd.DataFrame({"who": [3, 1, 2], "b": [True, True, False]})
+    fitted = Echo().fit([one, other], schema)
+    assert list(fitted.sample(2).columns) == ["who", "a", "b"]
+    assert [list(p.columns) for p in fitted.sample_parts(2).values()] == [
+        ["who", "a"],
+        ["who", "b"],
+    ]
+    with pytest.raises(RosterError, match="'party-1' and 'party-2' differ in id 'who' at row 1"):
+        parts_of([one, other.assign(who=[3, 2, 1])], schema)
+    with pytest.raises(RosterError, match="'party-2' has no column but ids"):
+        parts_of([one.assign(b=True), other[["who"]]], schema)
