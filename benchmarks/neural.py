@@ -6,7 +6,8 @@
     python benchmarks/results_page.py
 
 Every run has a process of its own and is kept as it ends, so a benchmark that was stopped goes on
-where it was. Tables, models and settings are in neural_tables.py.
+where it was. Tables, models and settings are in neural_tables.py. Settings are chosen with --inner
+alone, which never reads a benchmark's holdout.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def jobs(args: argparse.Namespace, usual: Sequence[str], tables: Sequence[str]) 
             {
                 "table": name, "model": model, "seed": seed, "label": args.label,
                 "settings": json.loads(args.settings), "rows_asked": args.rows,
-                "max_rows": args.max_rows, "data": str(args.data),
+                "max_rows": args.max_rows, "data": str(args.data), "inner": args.inner,
             }
             for seed in seeds
             for model in args.model or usual
@@ -108,8 +109,9 @@ def jobs(args: argparse.Namespace, usual: Sequence[str], tables: Sequence[str]) 
 
 
 def quality(args: argparse.Namespace) -> None:
-    """Generators without a guarantee."""
-    work(args, jobs(args, models(), list(TABLES)), args.out or RESULTS / "neural_quality.jsonl")
+    """Generators without a guarantee; trials of settings have a file of their own."""
+    name = "neural_tuning.jsonl" if args.inner else "neural_quality.jsonl"
+    work(args, jobs(args, models(), list(TABLES)), args.out or RESULTS / name)
 
 
 def privacy(args: argparse.Namespace) -> None:
@@ -119,7 +121,8 @@ def privacy(args: argparse.Namespace) -> None:
         for separation in args.separation or SEPARATIONS
         for job in jobs(args, PRIVATE, PRIVATE_TABLES)
     ]
-    work(args, every, args.out or RESULTS / "neural_privacy.jsonl")
+    name = "neural_privacy_tuning.jsonl" if args.inner else "neural_privacy.jsonl"
+    work(args, every, args.out or RESULTS / name)
 
 
 def work(args: argparse.Namespace, every: list[Row], out: Path) -> None:
@@ -190,6 +193,7 @@ def fits(part: argparse.ArgumentParser, do: Callable[[argparse.Namespace], None]
     part.add_argument("--max-rows", type=int, default=6_000, help="of a boosting fit of the scores")
     part.add_argument("--limit-minutes", type=float, default=float("inf"))
     part.add_argument("--list", action="store_true", help="what is missing")
+    part.add_argument("--inner", action="store_true", help="split the training rows again; to tune")
     part.add_argument("--out", type=Path, help="where lines are kept")
     part.add_argument("--data", type=Path, default=Path("../shared/data"))
     part.set_defaults(do=do)

@@ -94,7 +94,7 @@ def attacked(table: Prepared, synthetic: sw.Table, seed: int) -> list[dict[str, 
 
 def fit_and_score(job: dict[str, Any]) -> dict[str, Any]:
     """The line of one run."""
-    table = prepare(job["table"], Path(job["data"]), job["rows_asked"])
+    table = prepare(job["table"], Path(job["data"]), job["rows_asked"], job["inner"])
     given = told(job, table.target if table.classes else None)
     made, named = budgeted(job, given)
     load = os.getloadavg()[0]

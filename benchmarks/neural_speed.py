@@ -7,9 +7,9 @@
         --checkout tab-ddpm
 
 Sides take turns within one call, each turn in a process of its own, at the same batch, layers and
-threads. Steps a second come from two fits of a process that did the longer one before: the
-difference of their steps over that of their seconds, so neither compilation nor preprocessing
-counts.
+threads. Steps a second come from two fits of a process that did both before (a program may depend
+on the number of steps): the difference of their steps over that of their seconds, so neither
+compilation nor preprocessing counts.
 A whole run counts everything from the call of fit to the last row, compilation included: ours is
 started without any compiled programs kept. Nothing is extrapolated.
 """
@@ -126,7 +126,7 @@ def ctgan_steps(args: argparse.Namespace, keep: Any) -> None:
         per_epoch = max(table.train.num_rows // args.batch, 1)
         long = 1 + max(round(args.steps / per_epoch), 1)
         job = {
-            **files, "discrete": discrete(table), "batch": args.batch, "epochs": [long, 1, long],
+            **files, "discrete": discrete(table), "batch": args.batch, "epochs": [long, 1, 1, long],
             "threads": args.threads, "seed": 0, "rows": 0, "sample": "",
         }  # fmt: skip
         turns(args, "ctgan", job, keep, lambda side, found: {"steps_a_second": pace(found["fits"])})
@@ -180,7 +180,7 @@ def tabddpm(args: argparse.Namespace, keep: Any) -> None:
             **files, "rows": str(folder / "rows.st"), "sizes": [b.size for b in rest.choices],
             "classes": label.size, "target": table.target, "hidden": HIDDEN,
             "timesteps": TIMESTEPS, "batch": args.batch or 1024, "rate": RATE, "decay": DECAY,
-            "steps": [5 + args.steps, 5, 5 + args.steps], "threads": args.threads, "seed": 0,
+            "steps": [5 + args.steps, 5, 5, 5 + args.steps], "threads": args.threads, "seed": 0,
             "draws": args.draws, "sample": str(folder / "sample"), "checkout": str(args.checkout),
         }  # fmt: skip
 

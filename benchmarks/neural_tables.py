@@ -134,7 +134,7 @@ def column(table: sw.Table, name: str, numeric: bool) -> sw.Column:
     return describe(table, name, kind="integer" if (whole == whole.round()).all() else "continuous")
 
 
-def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
+def prepare(name: str, data: Path, rows: int | None = None, inner: bool = False) -> Prepared:
     """Read a table, take a sample of its rows if it is large, and split off a fifth.
 
     The order of the rows is drawn once (SPLIT_SEED), so every model and seed sees the same rows.
@@ -143,6 +143,8 @@ def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
         name: One of TABLES.
         data: The folder with the Parquet files and datasets.json.
         rows: Rows used at most, for trials.
+        inner: Whether the training rows are split again, and the holdout is not looked at:
+            settings are chosen so.
     """
     source = TABLES[name]
     facts = json.loads((data / "datasets.json").read_text())[source.file]
@@ -150,6 +152,9 @@ def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
     limits = [limit for limit in (source.most, rows, table.num_rows) if limit is not None]
     order = generator(SPLIT_SEED).permutation(table.num_rows)[: min(limits)]
     held = round(HOLDOUT * len(order))
+    if inner:
+        order = order[held:]
+        held = round(HOLDOUT * len(order))
     used = table.take(np.sort(order))
     numbers = {n for n in table.names if table.kind(n) in ("numbers", "whole numbers")} - set(
         facts["categorical"]

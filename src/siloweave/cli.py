@@ -15,6 +15,7 @@ import typer
 
 import siloweave
 from siloweave.errors import SiloweaveError
+from siloweave.files import keep_programs
 
 __all__ = ["app", "main"]
 
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    keep_programs()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="siloweave")
     except SystemExit as end:

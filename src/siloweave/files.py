@@ -1,10 +1,25 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and where compiled programs are kept."""
 
 import os
+import platform
 import shutil
 from pathlib import Path
 
-__all__ = ["inside", "put", "write_text"]
+__all__ = ["inside", "keep_programs", "put", "write_text"]
+
+
+def keep_programs() -> None:
+    """Let networks' compiled programs outlive the process, in the user's cache folder.
+
+    A program depends on settings and sizes, holds no data, and fits this machine alone. Where
+    JAX_COMPILATION_CACHE_DIR is set, that is left as it is; empty, nothing is kept. Takes effect
+    if JAX has not been imported yet.
+    """
+    home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    folder = Path(home) if home else Path.home() / ".cache"
+    kept = folder / "siloweave" / f"programs-{platform.node() or 'here'}"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kept))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:

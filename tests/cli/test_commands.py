@@ -2,12 +2,15 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from siloweave.cli import main
+from siloweave.files import keep_programs
 
 
 def test_help_needs_nothing_heavy():
@@ -20,6 +23,17 @@ def test_help_needs_nothing_heavy():
     assert done.returncode == 0, done.stderr
     for command in ("demo", "init", "check", "run", "sample", "report", "ledger", "list"):
         assert f" {command} " in done.stdout
+
+
+def test_compiled_programs_are_kept_where_caches_go(monkeypatch, tmp_path):
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    keep_programs()
+    assert Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).is_relative_to(tmp_path / "siloweave")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    keep_programs()
+    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == ""  # nothing is kept where that is wished
 
 
 def test_version(capsys):

@@ -223,6 +223,12 @@ def private(noise=1.0, batch=4.0, entropy=None, layer=Dense):
     return Private(secret, clip=CLIP, noise_multiplier=noise, batch=batch, layer=layer)
 
 
+def test_another_noise_or_divisor_needs_no_other_program():
+    once, again = (eqx.partition(private(*x), eqx.is_array) for x in ((1.0, 4.0), (2.5, 7.0)))
+    assert eqx.tree_equal(once[1], again[1]) is True
+    assert float(private(2.5).noise_multiplier) > 2.5  # rounded up, never down
+
+
 @eqx.filter_jit
 def noisy(gradient, rows, mask, key):
     return gradient(reconstruct, MODEL, Sampled(rows, mask), key)[0]

@@ -98,7 +98,7 @@ class _Parts:
 
 
 def bookkept(
-    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float, key: Array, layer: Any
+    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any
 ) -> _Result:
     """Clipped sum, losses and norms, without a gradient per row for dense layers."""
     parts = _Parts(model, layer)
@@ -129,7 +129,7 @@ def bookkept(
 
 
 def plain(
-    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float, key: Array, layer: Any = None
+    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any = None
 ) -> _Result:
     """The same from a gradient per row: batch times parameters in memory."""
     keys = jax.random.split(key, mask.shape[0])
@@ -197,7 +197,7 @@ def _flat(x: Array) -> Array:
     return jnp.sum(x.reshape(x.shape[0], -1) ** 2, -1) + _TINY * (x.size // x.shape[0])
 
 
-def _scale(squares: Any, mask: Array, clip: float) -> tuple[Array, Array]:
+def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array]:
     """Norms, and what every row's gradient is multiplied with; 0 for a row that does not count."""
     norms = jnp.sqrt(squares * (1 + _MARGIN))
     good = mask & jnp.isfinite(norms)

@@ -124,7 +124,7 @@ def clipped_sum(
     rows: Any,
     mask: Array,
     *,
-    clip: float,
+    clip: float | Array,
     key: Array,
     layer: type | None = None,
 ) -> ClippedSum:
@@ -157,33 +157,45 @@ def clipped_sum(
     return ClippedSum(total, losses, norms)
 
 
+def _upward(value: float) -> Array:
+    """The value as a 32-bit array, rounded up; an array, so that one program serves all values."""
+    return jnp.asarray(np.float32(value * (1.0 + 2.0**-22)))
+
+
 class Private(eqx.Module):
     """A gradient function that adds noise: give it to a model in the place of `mean_gradient`.
 
-    See the head of this module for what it guarantees.
+    See the head of this module for what it guarantees. Numbers are part of what the compiled
+    program is given, not of the program: another budget or number of rows needs no new one.
 
     Attributes:
         secret: Key of the noise and of what losses draw, from `secret_key`; never from the
             user's seed.
         clip: Largest norm of a row's gradient.
-        noise_multiplier: Standard deviation of the noise in units of `clip`.
+        noise_multiplier: Standard deviation of the noise in units of `clip`, rounded up.
         batch: The divisor: the expected number of rows in a batch, a constant.
         layer: Type of the model's dense layers, or None for a gradient per row.
     """
 
     secret: Array
-    clip: float = eqx.field(static=True)
-    noise_multiplier: float = eqx.field(static=True)
-    batch: float = eqx.field(static=True)
+    clip: Array
+    noise_multiplier: Array
+    batch: Array
     layer: type | None = eqx.field(static=True, default=None)
 
-    def __check_init__(self) -> None:
-        _positive(
-            "Private",
-            clip=self.clip,
-            noise_multiplier=self.noise_multiplier,
-            batch=self.batch,
-        )
+    def __init__(
+        self,
+        secret: Array,
+        clip: float,
+        noise_multiplier: float,
+        batch: float,
+        layer: type | None = None,
+    ) -> None:
+        """Check the numbers and make arrays of them."""
+        _positive("Private", clip=clip, noise_multiplier=noise_multiplier, batch=batch)
+        self.secret, self.layer = secret, layer
+        self.clip, self.batch = jnp.float32(clip), jnp.float32(batch)
+        self.noise_multiplier = _upward(noise_multiplier)
 
     def __call__(self, loss: _Loss, model: Any, batch: Any, key: Array) -> tuple[Any, Array]:
         """The noisy gradient of a Poisson batch, and the mean loss, which is *not* private.

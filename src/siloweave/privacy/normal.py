@@ -100,7 +100,7 @@ def normal(key: Array, shape: tuple[int, ...], stream: int = 0) -> Array:
     return jnp.where(high & 1 == 1, magnitude, -magnitude).reshape(shape)
 
 
-def add_normal(tree: Any, deviation: float, *, key: Array) -> Any:
+def add_normal(tree: Any, deviation: float | Array, *, key: Array) -> Any:
     """Every number of a tree plus independent Gaussian noise.
 
     Args:
