@@ -1,0 +1,170 @@
+"""Common rows of parties that hold different columns of the same people, before any study.
+
+Private set intersection by Diffie-Hellman (Meadows 1986; Huberman, Franklin and Hogg 1999) among
+any number of parties; federation/alignment.py has the protocol and its citations.
+
+**Guarantee** (none): which rows all parties have in common is released exactly, to the parties;
+the number of ids of each and the number of common rows also to the coordinator. Every ledger says
+so with an infinite epsilon. Nobody learns which ids, or how many, only some of the parties share.
+Ids never leave in the clear. federation/alignment.py says under which assumptions, and what a
+cheating party can learn. A study's (epsilon, delta) does not cover who is in the common table.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+from siloweave.algorithms.fitted import Cost, Ledgers
+from siloweave.algorithms.running import Job, Progress, in_process, named_parties, silent
+from siloweave.errors import InputError, RosterError
+from siloweave.federation.alignment import CHUNK, PARTY, Alignment, Holding, align, common_rows
+from siloweave.privacy.budget import Budget
+from siloweave.tables.ids import IdPolicy, check_rules
+from siloweave.tables.read import Table, read
+
+__all__ = ["AlignedRows", "align_rows"]
+
+_UNBOUNDED = Budget(inf, 1e-6)
+
+On = Sequence[str] | Mapping[str, Sequence[str]]
+"""Id columns: their names, or their names at each party where these differ."""
+
+
+@dataclass(frozen=True)
+class AlignedRows:
+    """What an alignment leaves; prints as its report.
+
+    Attributes:
+        tables: Each party's common rows, in one order, of the type that was given (a path gives
+            Tables).
+        ledgers: Every party's record.
+        cost: Bytes, questions and seconds.
+        report: How many rows are common, and what was left out.
+    """
+
+    tables: Mapping[str, Any]
+    ledgers: Ledgers
+    cost: Cost
+    report: Alignment
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+
+def align_rows(
+    data: Any,
+    on: On,
+    *,
+    rules: Sequence[str] | Mapping[str, Sequence[str]] = (),
+    missing: Literal["error", "drop"] = "error",
+    duplicates: Literal["error", "drop", "first"] = "error",
+    most: int | None = None,
+    names: Sequence[str] | None = None,
+    folder: str | Path | None = None,
+    run: str = "alignment",
+    workers: int | None = None,
+    chunk: int = CHUNK,
+    progress: Progress = silent,
+) -> AlignedRows:
+    """Find the rows that all parties have, without showing any other.
+
+    Args:
+        data: One table per party, by name or as a list: Tables, frames or paths.
+        on: The id columns, or for each party what it calls them (in one order; the first party's
+            names are the study's).
+        rules: How ids are normalised: ``strip``, ``casefold``, ``digits``, ``letters-digits``,
+            ``no-leading-zeros``, ``date``, or ``date:`` and strptime codes; for all columns, or
+            by the study's name of each.
+        missing: Rows without an id: refuse, or leave them out.
+        duplicates: Rows that share an id: refuse, leave all out, or keep the first.
+        most: Largest number of ids that a party lets another bring; no limit if None.
+        names: Names for a list of tables; "party-1" and so on if not given.
+        folder: Run folder; in memory only if None. The same folder and run resume.
+        run: Name of the run. Ids are hashed with it.
+        workers: Processes that compute; as many as there are cores if None.
+        chunk: Points in one message, of 32 bytes each.
+        progress: Called with a text and the share that is done.
+
+    Returns:
+        The tables with common rows in one order, random and the same for all.
+
+    Raises:
+        RosterError: Fewer than two parties, one without ids, or more ids than `most`.
+        DataError: Missing or repeated ids that are refused, or no id is common to all.
+        InputError: An argument is out of range, or ids are named differently.
+        WireError: A party answers wrongly, or `folder` holds another run of this name.
+
+    Example:
+        >>> import polars as pl
+        >>> bank = pl.DataFrame({"id": [3, 1, 2], "credit": [30, 10, 20]})
+        >>> shop = pl.DataFrame({"id": [2, 9, 3], "spent": [2.0, 9.0, 3.0]})
+        >>> found = align_rows({"bank": bank, "shop": shop}, ["id"])
+        >>> found.report.common, found.tables["bank"]["id"].equals(found.tables["shop"]["id"])
+        (2, True)
+    """
+    given = named_parties(data, names)
+    columns = _columns(on, list(given))
+    first = columns[next(iter(given))] if given else ()
+    spelled = _rules(rules, first)
+    if most is not None and most < 1:
+        raise InputError(f"most={most} must be 1 or more, or None for no limit")
+    if workers is not None and workers < 1:
+        raise InputError(f"workers={workers} must be 1 or more, or None for one per core")
+    if chunk < 1:
+        raise InputError(f"chunk={chunk} must be 1 or more")
+    policy, crew = IdPolicy(missing, duplicates), workers or os.cpu_count() or 1
+    held = {
+        name: Holding(read(part), columns[name], policy, crew, most) for name, part in given.items()
+    }
+    if len(held) < 2:
+        raise RosterError(f"data has {len(held)} parties; an alignment needs two or more")
+    job = Job(_UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
+    start = time.perf_counter()
+    with in_process(held, PARTY, job, run) as (parties, sites):
+        report = align(parties, first, rules=spelled, chunk=chunk, progress=progress)
+        tables = {name: _native(common_rows(site), given[name]) for name, site in sites.items()}
+        entries = {name: tuple(site.ledger.entries) for name, site in sites.items()}
+    cost = Cost(parties.traffic, parties.rounds, {"alignment": time.perf_counter() - start})
+    progress("aligned", 1.0)
+    return AlignedRows(tables, Ledgers(entries, _UNBOUNDED.delta), cost, report)
+
+
+def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What each party calls the id columns."""
+    if not isinstance(on, Mapping):
+        check_rules(on, {})
+        return dict.fromkeys(parties, tuple(on))
+    odd = sorted(set(parties) ^ set(on))
+    if odd:
+        raise InputError(f"on must name the id columns of every party; {odd[0]!r} is only in one")
+    for names in on.values():
+        check_rules(names, {})
+    lengths = {len(names) for names in on.values()}
+    if len(lengths) > 1:
+        raise InputError(
+            f"on names {' or '.join(map(str, sorted(lengths)))} id columns per party; all parties "
+            "put an id together from the same parts, in the same order"
+        )
+    return {name: tuple(on[name]) for name in parties}
+
+
+def _rules(
+    rules: Sequence[str] | Mapping[str, Sequence[str]], on: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    if isinstance(rules, str):
+        raise InputError(f"rules={rules!r} must be a list, such as ['strip', {rules!r}]")
+    by_column = rules if isinstance(rules, Mapping) else {name: rules for name in on if rules}
+    check_rules(on, by_column)
+    return {name: tuple(one) for name, one in by_column.items()}
+
+
+def _native(table: Table, given: Any) -> Any:
+    if isinstance(given, Table | str) or hasattr(given, "__fspath__"):
+        return table
+    return table.to_native()

@@ -1,0 +1,236 @@
+"""Common rows of parties that hold different columns: multi-party private set intersection.
+
+Equality of secrets by commuting powers is due to Meadows (1986, "A more efficient cryptographic
+matchmaking protocol for use in the absence of a continuously available third party") and Huberman,
+Franklin and Hogg (1999, "Enhancing privacy and trust in electronic communities"). Comparing such
+powers among more than two parties shows every pairwise overlap to whoever compares. So the powers
+are used here as an oblivious pseudo-random function (Jarecki and Liu 2010), and what is compared
+are shares of zero, which say nothing unless all are there (Kolesnikov, Matania, Pinkas, Rosulek and
+Trieu 2017, "Practical multi-party private set intersection from symmetric-key techniques"), handed
+over in tables that do not show their keys (hidden_map.py).
+
+1. Every pair of parties agrees on a key (X25519). The party with the fewest ids, L, leads.
+2. Party i draws a secret power k_i. Its share of id y is s_i(y), the exclusive or over the others j
+   of PRF(key_ij, y); all shares of one id add up to 0. It hides the map y -> s_i(y) + F_i(y), where
+   F_i(y) = hash(y, H(y)^k_i) and H maps an id to the curve.
+3. L sends H(x)^r of its ids, in a random order; party i returns (H(x)^r)^k_i. L undoes r, so it
+   knows F_i(x) of its own ids and nothing else of k_i, and looks every x up in every table.
+   Exactly where all of them hold x the shares add up to 0.
+4. L puts the common ids in a random order and tells each party so under keys of each pair. Parties
+   confirm the order by a digest that only they can compute, and forget their secrets.
+
+**Guarantee** (none towards parties, by design: the result is released exactly). Among semi-honest
+parties and a semi-honest coordinator, in the random oracle model and under one-more
+Diffie-Hellman in Curve25519 (128 bits), and with false matches below n^2 2^-128: the coordinator,
+which relays everything, learns how many ids each party brings and how many are common. A party
+learns the same, and which of its rows are common to *all*. Nobody learns which ids, or how many,
+are common to some of the parties only, or where in a table a row stands. A leader and other parties
+who pool what they know learn what is common to the leader and the rest of the parties. Releases are
+``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids that it does not hold,
+as many as it announced, which is never more than the asked party holds itself; a coordinator that
+forges keys can play all other parties. Ids that can be enumerated can so be guessed: see
+docs/concepts/alignment.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from siloweave.errors import DataError, RosterError, WireError
+from siloweave.federation import hidden_map
+from siloweave.federation.alignment_holding import Holding, check_points, common_rows
+from siloweave.federation.alignment_messages import (
+    CHUNK,
+    Blind,
+    Confirm,
+    Describe,
+    Greet,
+    Hide,
+    Keep,
+    Match,
+    Place,
+    Raise,
+    Rules,
+    Session,
+    Tell,
+    Weigh,
+)
+from siloweave.federation.alignment_party import PARTY
+from siloweave.federation.messages import Public
+from siloweave.federation.parties import Parties
+from siloweave.tables.ids import check_rules
+
+__all__ = ["CHUNK", "PARTY", "Alignment", "Holding", "Rules", "align", "common_rows"]
+
+Progress = Callable[[str, float], None]
+_FEW = 0.1  # share of the smallest party's ids below which formats may differ
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What an alignment found; prints as a few lines. Every number in it was released.
+
+    Attributes:
+        on: The id columns.
+        common: Rows that all parties have.
+        ids: Ids that each party brought.
+        missing: Rows that each party left out because they have no id.
+        duplicated: Rows that each party left out because they share an id.
+        leader: Who compared.
+    """
+
+    on: tuple[str, ...]
+    common: int
+    ids: dict[str, int]
+    missing: dict[str, int]
+    duplicated: dict[str, int]
+    leader: str
+
+    @property
+    def share(self) -> float:
+        """Common rows over the fewest ids that a party brought."""
+        return self.common / min(self.ids.values())
+
+    def __str__(self) -> str:
+        lines = [f"{self.common:,} common rows of {len(self.ids)} parties on {', '.join(self.on)}"]
+        for name, number in self.ids.items():
+            left_out = {"without id": self.missing[name], "with a shared id": self.duplicated[name]}
+            rest = [f"{count:,} {what} left out" for what, count in left_out.items() if count]
+            lines.append(", ".join([f"{name}: {number:,} ids", *rest]))
+        if self.share < _FEW:
+            lines.append(
+                f"few: {100 * self.share:.1f} % of the smallest party's ids; do all parties write "
+                "them alike? Rules such as strip, casefold, digits or date make them so"
+            )
+        return "\n".join(lines)
+
+
+def align(
+    parties: Parties,
+    on: Sequence[str],
+    *,
+    rules: Rules | None = None,
+    chunk: int = CHUNK,
+    progress: Progress = lambda text, done: None,
+) -> Alignment:
+    """Find the rows that all parties have; each keeps them, in one order, at its site.
+
+    Args:
+        parties: Two or more; each site's rows are a `Holding`.
+        on: Id columns.
+        rules: How ids are normalised, per column.
+        chunk: Points in one message, of 32 bytes each.
+        progress: Called with a text and the share that is done.
+
+    Returns:
+        What was found; `common_rows` gives each site's rows.
+
+    Raises:
+        RosterError: Fewer than two parties, or one has no ids.
+        DataError: A party has missing or repeated ids that its policy refuses, or no id is common
+            to all; the message says what ids look like at each party.
+        WireError: A party answered with too few or wrong points, or for another session.
+    """
+    check_rules(on, rules or {})
+    if len(parties.roster) < 2:
+        raise RosterError("an alignment needs two parties or more; one has nothing to align with")
+    progress("asking for ids", 0.0)
+    present = parties.ask(Greet(tuple(on), rules or {}))
+    counts = {n: p.counts.value for n, p in zip(parties.roster, present, strict=True)}
+    sizes = tuple(count[0] for count in counts.values())
+    leader = parties.roster[sizes.index(min(sizes))]
+    keys = tuple(one.key.value for one in present)
+    run = _Run(parties, Session(parties.roster, sizes, keys, leader, chunk), progress)
+    run.compare()
+    common = run.settle()
+    if not common:
+        raise _nothing(parties, on)
+    return Alignment(
+        tuple(on),
+        common,
+        {name: count[0] for name, count in counts.items()},
+        {name: count[1] for name, count in counts.items()},
+        {name: count[2] for name, count in counts.items()},
+        leader,
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    parties: Parties
+    session: Session
+    progress: Progress
+
+    def compare(self) -> None:
+        """Bring every party's table to the leader, and its ids to every party and back."""
+        session, leader = self.session, [self.session.leader]
+        for done, party in enumerate(session.others):
+            self.progress(f"table of {party}", 0.1 + 0.4 * done / len(session.others))
+            cells = hidden_map.cells(session.size(party))
+            for part in range(len(session.parts(cells))):
+                data = self._piece(Hide(session, part), party)
+                self.parties.ask(Keep(session, party, part, data), leader)
+        parts = session.parts(session.size(session.leader))
+        for part, (start, stop) in enumerate(parts):
+            self.progress("comparing", 0.5 + 0.4 * part / len(parts))
+            points = self._piece(Blind(session, part), session.leader)
+            check_points(points, stop - start, session.leader)
+            raised = self.parties.ask(Raise(session, part, points), session.others)
+            for party, reply in zip(session.others, raised, strict=True):
+                self._check(reply.session, party)
+                check_points(reply.points.value, stop - start, party)
+                self.parties.ask(Weigh(session, party, part, reply.points.value), leader)
+
+    def settle(self) -> int:
+        """Let everyone know its common rows; returns how many there are."""
+        session = self.session
+        (matched,) = self.parties.ask(Match(session), [session.leader])
+        self._check(matched.session, session.leader)
+        common = matched.common.value
+        if not 0 <= common <= session.size(session.leader):
+            raise WireError(f"party {session.leader!r} found {common} common rows; start anew")
+        if not common:
+            return 0
+        self.progress("putting rows in order", 0.9)
+        for party in session.others:
+            for part in range(len(session.parts(common))):
+                data = self._piece(Tell(session, party, part), session.leader)
+                self.parties.ask(Place(session, common, part, data), [party])
+        confirmed = self.parties.ask(Confirm(session, common))
+        digests = {n: c.digest.value for n, c in zip(self.parties.roster, confirmed, strict=True)}
+        odd = [name for name, digest in digests.items() if digest != digests[session.leader]]
+        if odd:
+            raise WireError(
+                f"party {odd[0]!r} was told of other common rows, or of another order, than "
+                f"{session.leader!r} keeps; nothing was aligned. Start anew."
+            )
+        return common
+
+    def _piece(self, request: Hide | Blind | Tell, party: str) -> bytes:
+        (reply,) = self.parties.ask(request, [party])
+        self._check(reply.session, party)
+        return reply.data.value
+
+    def _check(self, session: Public[bytes], party: str) -> None:
+        if session.value != self.session.digest:
+            raise WireError(
+                f"party {party!r} answered for another alignment, or for an older one; start anew"
+            )
+
+
+def _nothing(parties: Parties, on: Sequence[str]) -> DataError:
+    """What to check when no id is common to all."""
+    described = parties.ask(Describe())
+    shapes = {n: d.shape.value for n, d in zip(parties.roster, described, strict=True)}
+    seen = "; ".join(f"{name!r} has {shape}" for name, shape in shapes.items())
+    hint = (
+        "They are not written alike: give rules, such as strip, casefold, digits, "
+        "no-leading-zeros or date."
+        if len(set(shapes.values())) > 1
+        else "They look alike: are they ids of the same kind, and of the same people?"
+    )
+    return DataError(
+        f"no id in {', '.join(on)} is common to all {len(shapes)} parties: {seen}. {hint} Which "
+        "ids some of the parties share is not known to anyone."
+    )

@@ -1,0 +1,287 @@
+"""Ids made comparable: what two parties write differently about the same person, by declared rules.
+
+A rule is public and part of the study; nothing is guessed from rows. Without rules an id is its
+text (in Unicode form NFC), a whole number its digits, a moment its ISO-8601 text, so the number 7
+and the text ``"7"`` are the same id, and ``"007"`` is another.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal
+from unicodedata import normalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import DataError, InputError
+from siloweave.tables.read import Table
+
+__all__ = ["RULES", "IdPolicy", "Ids", "check_rules", "normal_ids", "shape_of"]
+
+# Rules by name; a date format is given as "date:" and strptime codes.
+RULES = ("strip", "casefold", "digits", "letters-digits", "no-leading-zeros", "date")
+
+Rules = Mapping[str, Sequence[str]]
+_DATE = "date:"
+_MOST_SHOWN = 3  # positions of rows named in an error
+
+
+@dataclass(frozen=True)
+class IdPolicy:
+    """What a party does with rows that cannot be matched one to one.
+
+    Attributes:
+        missing: Rows where a part of the id is missing: refuse, or leave them out.
+        duplicates: Rows that share an id: refuse, leave all of them out, or keep the first.
+    """
+
+    missing: Literal["error", "drop"] = "error"
+    duplicates: Literal["error", "drop", "first"] = "error"
+
+    def __post_init__(self) -> None:
+        if self.missing not in ("error", "drop"):
+            raise InputError(f"missing={self.missing!r} is unknown; use 'error' or 'drop'")
+        if self.duplicates not in ("error", "drop", "first"):
+            raise InputError(
+                f"duplicates={self.duplicates!r} is unknown; use 'error', 'drop' or 'first'"
+            )
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The ids of a table that can be matched.
+
+    Attributes:
+        values: One per row that is kept, all different; several columns are told apart.
+        rows: int64, which row of the table each belongs to.
+        missing: Rows left out because a part of the id is missing.
+        duplicated: Rows left out because another row has the same id.
+    """
+
+    values: tuple[bytes, ...]
+    rows: NDArray[np.int64]
+    missing: int
+    duplicated: int
+
+
+def check_rules(on: Sequence[str], rules: Rules) -> None:
+    """Check what ids are made of.
+
+    Args:
+        on: The id columns, in the order in which they are put together.
+        rules: Per column the rules that apply, in this order.
+
+    Raises:
+        InputError: There is no column, one is there twice, or a rule is unknown.
+
+    Example:
+        >>> check_rules(["id"], {"id": ["strip", "digits"]})
+    """
+    if isinstance(on, str) or not on:
+        raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
+    twice = [name for name, count in Counter(on).items() if count > 1]
+    if twice:
+        raise InputError(f"on names {twice[0]!r} twice; name each id column once")
+    for name, given in rules.items():
+        if name not in on:
+            raise InputError(f"rules are given for {name!r}, which is not in on={list(on)}")
+        if isinstance(given, str):
+            raise InputError(f"rules of {name!r} must be a list, such as ['strip', {given!r}]")
+        for rule in given:
+            if rule not in RULES and not (rule.startswith(_DATE) and len(rule) > len(_DATE)):
+                raise InputError(
+                    f"rule {rule!r} of {name!r} is unknown; use {', '.join(RULES)}, or "
+                    "'date:' with strptime codes, such as 'date:%d.%m.%Y'"
+                )
+
+
+def normal_ids(
+    table: Table,
+    on: Sequence[str],
+    *,
+    rules: Rules | None = None,
+    policy: IdPolicy | None = None,
+    columns: Sequence[str] | None = None,
+) -> Ids:
+    """Read and normalise a table's ids.
+
+    Args:
+        table: The rows.
+        on: Names of the id columns in the study.
+        rules: Per column: ``strip`` (white space around), ``casefold`` (case and Unicode width),
+            ``digits`` (nothing but digits), ``letters-digits``, ``no-leading-zeros``, ``date``
+            (the day, from ISO text or a moment) or ``date:`` and strptime codes.
+        policy: What to do with missing and repeated ids; an error when None.
+        columns: What the columns are called in this table, if otherwise.
+
+    Returns:
+        The ids; a composite id keeps its parts apart, so ("1", "23") is not ("12", "3"). What is
+        empty once the rules were applied is missing.
+
+    Raises:
+        InputError: A rule is unknown, or on and columns differ in length.
+        DataError: No such column, a number that is not whole, a text that is no date, or missing
+            or repeated ids that the policy does not allow. Names numbers of rows, never an id.
+
+    Example:
+        >>> ids = np.array([" A-1", "a1 "], dtype=object)
+        >>> found = normal_ids(
+        ...     Table.from_columns({"id": (ids, None)}),
+        ...     ["id"],
+        ...     rules={"id": ["letters-digits", "casefold"]},
+        ...     policy=IdPolicy(duplicates="first"),
+        ... )
+        >>> len(found.values), found.rows.tolist(), found.duplicated
+        (1, [0], 1)
+    """
+    rules, policy, local = rules or {}, policy or IdPolicy(), columns or on
+    check_rules(on, rules)
+    if len(local) != len(on):
+        raise InputError(f"ids are made of {list(on)}, and this party names {list(local)}")
+    parts = [_part(table, here, rules.get(name, ())) for name, here in zip(on, local, strict=True)]
+    whole = [None if None in row else _joined(row) for row in zip(*parts, strict=True)]
+    absent = sum(one is None for one in whole)
+    if absent and policy.missing == "error":
+        raise DataError(
+            f"{absent} of {len(whole)} rows have no id in {_listed(local)}; fill them in, or leave "
+            "such rows out with missing='drop'"
+        )
+    counts = Counter(one for one in whole if one is not None)
+    repeated = sum(count for count in counts.values() if count > 1)
+    if repeated and policy.duplicates == "error":
+        places = [i for i, one in enumerate(whole) if one is not None and counts[one] > 1]
+        shown = ", ".join(str(i) for i in places[:_MOST_SHOWN])
+        raise DataError(
+            f"{repeated} of {len(whole)} rows share an id in {_listed(local)} with another (rows "
+            f"{shown}{', …' if repeated > _MOST_SHOWN else ''}, from 0); keep one row per id, add "
+            "a column that tells them apart, or use duplicates='drop' or 'first'"
+        )
+    kept = _kept(whole, counts, policy.duplicates == "first")
+    rows = np.fromiter(kept.values(), dtype=np.int64, count=len(kept))
+    return Ids(tuple(kept), rows, absent, len(whole) - absent - len(kept))
+
+
+def _kept(whole: Sequence[bytes | None], counts: Counter[bytes], first: bool) -> dict[bytes, int]:
+    kept: dict[bytes, int] = {}
+    for row, one in enumerate(whole):
+        if one is not None and (first or counts[one] == 1):
+            kept.setdefault(one, row)
+    return kept
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _joined(parts: Sequence[str | None]) -> bytes:
+    """Parts with their lengths before them, so that no two lists of parts look alike."""
+    texts = [(part or "").encode() for part in parts]
+    return b"".join(len(text).to_bytes(4, "big") + text for text in texts)
+
+
+def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
+    """One column's texts; None where there is none."""
+    if name not in table.names:
+        raise DataError(f"there is no id column {name!r}; the columns are {_listed(table.names)}")
+    texts = _texts(table, name)
+    for rule in rules:
+        change = _rule(name, rule)
+        texts = [None if text is None else change(text) for text in texts]
+    return [text or None for text in texts]
+
+
+def _texts(table: Table, name: str) -> list[str | None]:
+    kind, missing = table.kind(name), table.missing(name)
+    values: list[Any]
+    if kind in ("whole numbers", "numbers"):
+        found, _ = _whole(table, name)
+        values = [str(one) for one in found.tolist()]
+    elif kind == "moments":
+        values = [str(one) for one in np.datetime_as_string(table.values(name), unit="us")]
+        values = [one.removesuffix(".000000").removesuffix("T00:00:00") for one in values]
+    elif kind == "booleans":
+        raise DataError(f"the id column {name!r} holds booleans, which name nobody")
+    else:
+        values = [None if one is None else normalize("NFC", str(one)) for one in table.values(name)]
+    return [None if gone else one for one, gone in zip(values, missing.tolist(), strict=True)]
+
+
+def _whole(table: Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    try:
+        return table.integers(name)
+    except InputError as error:
+        raise DataError(
+            f"the id column {name!r} holds numbers that are not whole, which no two parties write "
+            "alike; give text or whole numbers"
+        ) from error
+
+
+def _rule(name: str, rule: str) -> Callable[[str], str]:
+    if rule == "date" or rule.startswith(_DATE):
+        return partial(_day, name, rule[len(_DATE) :] or None)
+    return _PLAIN[rule]
+
+
+def _day(name: str, pattern: str | None, text: str) -> str:
+    """The day of a moment, as ISO-8601 writes it."""
+    try:
+        if pattern is None:
+            return datetime.fromisoformat(text).date().isoformat()
+        return datetime.strptime(text.strip(), pattern).date().isoformat()  # noqa: DTZ007  a day
+    except ValueError:
+        wanted = "an ISO-8601 date" if pattern is None else f"a date as {pattern!r} says"
+        raise DataError(
+            f"the id column {name!r} holds text that is not {wanted}; correct the rule or the rows"
+        ) from None
+
+
+_PLAIN: dict[str, Callable[[str], str]] = {
+    "strip": str.strip,
+    "casefold": lambda text: normalize("NFKC", text).casefold(),
+    "digits": lambda text: "".join(str(int(one)) for one in text if one.isdecimal()),
+    "letters-digits": lambda text: "".join(one for one in text if one.isalnum()),
+    "no-leading-zeros": lambda text: re.sub(r"^0+(?=.)", "", text),
+}
+
+
+def shape_of(values: Sequence[bytes]) -> str:
+    """What ids look like, in words: lengths and kinds of characters, no id.
+
+    Args:
+        values: From `Ids.values`.
+
+    Example:
+        >>> shape_of([_joined(["AB-12"]), _joined(["CD-1"])])
+        '4 to 5 characters: capitals, digits, punctuation'
+    """
+    return "; ".join(_shape(part) for part in zip(*map(_split, values), strict=True)) or "no ids"
+
+
+def _split(value: bytes) -> list[str]:
+    parts = []
+    while value:
+        size = int.from_bytes(value[:4], "big")
+        parts.append(value[4 : 4 + size].decode())
+        value = value[4 + size :]
+    return parts
+
+
+def _shape(texts: Sequence[str]) -> str:
+    low, high = min(map(len, texts)), max(map(len, texts))
+    seen = "".join(sorted({one for text in texts for one in text}))
+    tests: dict[str, Callable[[str], bool]] = {
+        "capitals": str.isupper,
+        "small letters": str.islower,
+        "digits": str.isdecimal,
+        "white space": str.isspace,
+        "punctuation": lambda one: not (one.isalnum() or one.isspace()),
+    }
+    kinds = [word for word, test in tests.items() if any(test(one) for one in seen)]
+    if kinds == ["digits"] and any(text.startswith("0") for text in texts):
+        kinds = ["digits, some with leading zeros"]
+    sizes = f"{low}" if low == high else f"{low} to {high}"
+    return f"{sizes} characters: {', '.join(kinds) or 'letters'}"
