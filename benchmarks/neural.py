@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,24 @@ def dp_step(args: argparse.Namespace) -> None:
         kept.write(json.dumps(row) + "\n")
 
 
+def memory(args: argparse.Namespace) -> None:
+    """Largest resident set of a fit on tables of awkward shapes; what is there is not repeated."""
+    from flaim_adult import commit
+    from neural_memory import CASES, MODELS
+
+    out = args.out or RESULTS / "neural_memory.jsonl"
+    done = {(row["model"], row["case"]) for row in lines(out)}
+    for model, case in product(args.model or MODELS, CASES):
+        if (model, case) in done:
+            continue
+        told = [sys.executable, str(HERE / "neural_memory.py"), model, case]
+        found = subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout
+        row = {**json.loads(found.splitlines()[-1]), "commit": commit()}
+        with out.open("a") as kept:
+            kept.write(json.dumps(row) + "\n")
+        print(f"{model}, {case}: {row['peak_mb']:.0f} MB", flush=True)
+
+
 def fits(part: argparse.ArgumentParser, do: Callable[[argparse.Namespace], None]) -> None:
     """Arguments of what fits and scores."""
     part.add_argument("--table", nargs="*", choices=[*TABLES, *SHORT])
@@ -213,6 +232,10 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--slow", type=int, default=3, help="steps with a gradient per row")
     part.add_argument("--out", type=Path, help="where lines are kept")
     part.set_defaults(do=dp_step)
+    part = parts.add_parser("memory", help="of fits of awkward shapes: see neural_memory.py")
+    part.add_argument("--model", nargs="*")
+    part.add_argument("--out", type=Path, help="where lines are kept")
+    part.set_defaults(do=memory)
     part = parts.add_parser("speed", help="beside the peers, see neural_speed.py")
     part.add_argument("--part", choices=["ctgan-steps", "ctgan-whole", "tabddpm"], required=True)
     part.add_argument("--peer-python", type=Path, required=True, help="runs the peer")
