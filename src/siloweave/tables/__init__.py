@@ -6,6 +6,7 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read, read_batches, write
 from siloweave.tables.schema import Category, Column, Kind, Schema
 from siloweave.tables.split import clusters, iid, label_skew, split_rows, synth_fs
+from siloweave.tables.split_columns import split_columns
 
 __all__ = [
     "Aligned",
@@ -28,6 +29,7 @@ __all__ = [
     "label_skew",
     "read",
     "read_batches",
+    "split_columns",
     "split_rows",
     "synth_fs",
     "write",
