@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from siloweave.algorithms.align_rows import AlignedRows, align_rows
+    from siloweave.algorithms.column_methods import E2EDistr, SiloFuse
     from siloweave.algorithms.fitted import Fitted
     from siloweave.algorithms.generated import Generated
     from siloweave.algorithms.generators import (
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     )
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
+    from siloweave.algorithms.row_methods import FedPointDiff, FedTabDDPM, FedTGAN
     from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.attacks.attack import attack
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
     from siloweave.tables.split import split_rows
+    from siloweave.tables.split_columns import split_columns
 
 __all__ = [
     "ADSGAN",
@@ -53,11 +57,16 @@ __all__ = [
     "E2E",
     "FLAIM",
     "TLDM",
+    "AlignedRows",
     "Budget",
     "Column",
     "CopulaGAN",
     "DPTabDDPM",
+    "E2EDistr",
     "Encoder",
+    "FedPointDiff",
+    "FedTGAN",
+    "FedTabDDPM",
     "Fitted",
     "GaussianCopula",
     "Generated",
@@ -65,11 +74,13 @@ __all__ = [
     "PointDiff",
     "Relation",
     "Schema",
+    "SiloFuse",
     "SiloweaveError",
     "TabDDPM",
     "Table",
     "TwoRound",
     "__version__",
+    "align_rows",
     "attack",
     "attack_run",
     "budget_of_separation",
@@ -78,6 +89,7 @@ __all__ = [
     "score",
     "score_parties",
     "shadow_attack",
+    "split_columns",
     "split_rows",
     "tvd",
     "workload_error",
@@ -95,12 +107,16 @@ _HOME = {
     "CTABGAN": lambda: import_module("siloweave.algorithms.generators"),
     "CTGAN": lambda: import_module("siloweave.algorithms.generators"),
     "E2E": lambda: import_module("siloweave.algorithms.generators"),
+    "E2EDistr": lambda: import_module("siloweave.algorithms.column_methods"),
     "FLAIM": lambda: import_module("siloweave.algorithms.synthesizers"),
     "TLDM": lambda: import_module("siloweave.algorithms.generators"),
     "Budget": lambda: import_module("siloweave.privacy.budget"),
     "Column": lambda: import_module("siloweave.tables.schema"),
     "CopulaGAN": lambda: import_module("siloweave.algorithms.generators"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
+    "FedPointDiff": lambda: import_module("siloweave.algorithms.row_methods"),
+    "FedTGAN": lambda: import_module("siloweave.algorithms.row_methods"),
+    "FedTabDDPM": lambda: import_module("siloweave.algorithms.row_methods"),
     "Fitted": lambda: import_module("siloweave.algorithms.fitted"),
     "GaussianCopula": lambda: import_module("siloweave.algorithms.generators"),
     "Generated": lambda: import_module("siloweave.algorithms.generated"),
@@ -108,10 +124,13 @@ _HOME = {
     "PointDiff": lambda: import_module("siloweave.algorithms.generators"),
     "Relation": lambda: import_module("siloweave.privacy.budget"),
     "Schema": lambda: import_module("siloweave.tables.schema"),
+    "SiloFuse": lambda: import_module("siloweave.algorithms.column_methods"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),
     "TabDDPM": lambda: import_module("siloweave.algorithms.generators"),
     "Table": lambda: import_module("siloweave.tables.read"),
     "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "AlignedRows": lambda: import_module("siloweave.algorithms.align_rows"),
+    "align_rows": lambda: import_module("siloweave.algorithms.align_rows"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
     "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),
@@ -120,6 +139,7 @@ _HOME = {
     "score": lambda: import_module("siloweave.evaluate.scoring"),
     "score_parties": lambda: import_module("siloweave.algorithms.score"),
     "shadow_attack": lambda: import_module("siloweave.attacks.shadow"),
+    "split_columns": lambda: import_module("siloweave.tables.split_columns"),
     "split_rows": lambda: import_module("siloweave.tables.split"),
     "tvd": lambda: import_module("siloweave.evaluate.workload"),
     "workload_error": lambda: import_module("siloweave.evaluate.workload"),

@@ -27,6 +27,7 @@ __all__ = [
     "listed",
     "method_of",
     "registered",
+    "split_columns_of",
     "unbounded",
 ]
 
@@ -43,9 +44,12 @@ def registered() -> dict[str, Any]:
     from siloweave.algorithms.column_methods import COLUMN_METHODS
     from siloweave.algorithms.generators import GENERATORS
     from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
+    from siloweave.algorithms.row_methods import ROW_METHODS
     from siloweave.algorithms.synthesizers import SYNTHESIZERS
 
-    return {**SYNTHESIZERS, **COLUMN_METHODS, **PRIVATE_GENERATORS, **GENERATORS}
+    return {
+        **SYNTHESIZERS, **ROW_METHODS, **COLUMN_METHODS, **PRIVATE_GENERATORS, **GENERATORS,
+    }  # fmt: skip
 
 
 def listed() -> dict[str, Info]:
@@ -57,8 +61,9 @@ def unbounded(synth: Any) -> bool:
     """Whether a method takes no budget: a generator that is trained without noise."""
     from siloweave.algorithms.central import CentralGenerator
     from siloweave.algorithms.columns_split import ColumnsSplit
+    from siloweave.algorithms.rows_split import RowsSplit
 
-    free = isinstance(synth, CentralGenerator | ColumnsSplit)
+    free = isinstance(synth, CentralGenerator | ColumnsSplit | RowsSplit)
     return free and synth.stated.guarantee == "none"
 
 
@@ -133,6 +138,11 @@ def _trained_privately(synth: Any) -> bool:
     from siloweave.algorithms.private_fit import PrivateGenerator
 
     return isinstance(synth, PrivateGenerator)
+
+
+def split_columns_of(synth: Any) -> bool:
+    """Whether a method's parties hold different columns of the same people."""
+    return bool(synth.info.split == "columns")
 
 
 def check_budget(synth: Any, budget: Budget | None) -> None:

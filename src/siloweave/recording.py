@@ -66,6 +66,7 @@ def record_of(
     owner: Sequence[Table] = (),
     test: Table | None = None,
     synthetic: Table | None = None,
+    measured: Mapping[str, float] | None = None,
 ) -> Record:
     """Everything that the report of a fit shows.
 
@@ -76,6 +77,7 @@ def record_of(
         test: Real rows that were held out, for the likelihood in the owner's copy; a generator
             tells none.
         synthetic: Rows drawn from a generator; drawn anew if not given.
+        measured: What else was measured on real rows, for the owner's copy.
     """
     epsilons, view = fitted.epsilons, shown(fitted, synthetic, errors=bool(owner))
     return Record(
@@ -93,10 +95,10 @@ def record_of(
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(c) for c in view.encoder.schema.columns),
         assumed_public=_assumed(fitted),
-        warnings=_uncovered(fitted),
+        warnings=(*_uncovered(fitted), *_apart(fitted)),
         settings=dict(_flat(fitted.settings)),
         synthetic=_synthetic(fitted, view),
-        owner=_owner(fitted, view, owner, test) if owner else None,
+        owner=_owner(fitted, view, owner, test, measured or {}) if owner else None,
     )
 
 
@@ -166,6 +168,18 @@ def _uncovered(fitted: Outcome) -> tuple[str, ...]:
     named = "; ".join(dict.fromkeys(bare))
     text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
     return (f"{text}Released without any: {named}.",)
+
+
+def _apart(fitted: Outcome) -> tuple[str, ...]:
+    """That rows of several parties are not shown together."""
+    if getattr(fitted, "shared", True):
+        return ()
+    text = (
+        "Synthetic columns stay with their parties: rows of different parties are shown here in "
+        "an order of their own, so nothing on this page tells how columns of two parties go "
+        "together."
+    )
+    return (text,)
 
 
 def _method(fitted: Outcome) -> Method:
@@ -250,6 +264,23 @@ _READERS = {
 def _visibility(fitted: Outcome) -> tuple[Sight, ...]:
     kept = _READERS.get(fitted.info.guarantee, _NOISE) if isinstance(fitted, Generated) else _NOISE
     readers = Sight(who="readers", sees="the model and the synthetic table", protected_by=kept)
+    if fitted.info.trust == "curator" and fitted.info.split == "rows":
+        return (
+            Sight(who="each party", sees="its own rows", protected_by="they never leave it"),
+            Sight(
+                who="the coordinator",
+                sees="exact statistics of each party, and networks trained on its rows",
+                protected_by="nothing",
+            ),
+            Sight(
+                who="the other parties",
+                sees="the mean of all networks after every round",
+                protected_by="nothing",
+            ),
+            readers,
+        )
+    if fitted.info.split == "columns":
+        return _columns_visibility(fitted, readers)
     if fitted.info.trust == "curator":
         curator = Sight(who="the curator", sees="all rows", protected_by="nothing; it is trusted")
         return (curator, readers)
@@ -267,6 +298,27 @@ def _visibility(fitted: Outcome) -> tuple[Sight, ...]:
         *([exact] if NonPrivate in events else []),
         Sight(who="the other parties", sees="what the coordinator sends them", protected_by=told),
         readers,
+    )
+
+
+def _columns_visibility(fitted: Outcome, readers: Sight) -> tuple[Sight, ...]:
+    bare = any(isinstance(e.event, NonPrivate) for es in fitted.ledgers.values() for e in es)
+    kept = "nothing: they may be inverted" if bare else _NOISE
+    apart = not getattr(fitted, "shared", True)
+    table = "the synthetic columns that its party lets it see" if apart else readers.sees
+    return (
+        Sight(who="each party", sees="its own columns", protected_by="they never leave it"),
+        Sight(
+            who="the coordinator",
+            sees="what each party released, see the ledger, row by row in one order",
+            protected_by=kept,
+        ),
+        Sight(
+            who="the other parties",
+            sees="that they hold the same people in the same order",
+            protected_by="nothing",
+        ),
+        Sight(who="readers", sees=table, protected_by=kept),
     )
 
 
@@ -299,9 +351,15 @@ def _association(codes: Codes) -> Association:
     return Association(names=codes.domain.names, values=tuple(tuple(row) for row in values))
 
 
-def _owner(fitted: Outcome, view: Shown, tables: Sequence[Table], test: Table | None) -> OwnerView:
+def _owner(
+    fitted: Outcome,
+    view: Shown,
+    tables: Sequence[Table],
+    test: Table | None,
+    measured: Mapping[str, float],
+) -> OwnerView:
     real = Codes.concat([view.encode(t) for t in tables])
-    errors, scores = {}, {}
+    errors, scores = {}, dict(measured)
     if isinstance(fitted, Fitted) and fitted.workload:
         found = workload_errors(real, view.many, fitted.workload)
         errors = {"over the queries": found.queries, "over their closure": found.closure}

@@ -37,8 +37,8 @@ ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
     *("nets", "train", "batches", "checkpoints", "descent"),
     *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
-    *("diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
-    "points",
+    *("rounds", "diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
+    *("points", "coders", "latent_law", "end_to_end"),
 )
 ARRAY_FILES = {
     *(f"siloweave.models.{name}" for name in NEURAL),

@@ -9,7 +9,13 @@ from scipy import stats
 from scipy.special import log_softmax, softmax
 
 from siloweave.errors import InputError
-from siloweave.models.conditional import Conditions, draw_conditions, draw_rows, row_table
+from siloweave.models.conditional import (
+    Conditions,
+    draw_conditions,
+    draw_rows,
+    drawing,
+    row_table,
+)
 from siloweave.models.critic import Critic, critic_losses, gradient_penalty, packed
 from siloweave.models.draws import draw
 from siloweave.models.gan import (
@@ -64,7 +70,7 @@ def table(rng=None):
 def rows_of(X, heads=HEADS):
     sizes = [b.size for b in heads.conditional.choices]
     found = row_table(heads.conditional.split(X)[1].astype(np.int64), sizes)
-    return (jnp.asarray(X[:, heads.order]), jnp.asarray(found.order)), found.conditions
+    return (jnp.asarray(X[:, heads.order]), drawing(found)), found.conditions
 
 
 # The critic
@@ -186,13 +192,13 @@ def test_draws_at_the_ends_stay_inside():
 def test_real_rows_meet_their_condition_and_all_of_them_are_reached():
     X = table()
     rows, conditions = rows_of(X)
-    batch = jax.jit(Matching(conditions, 30_000))(rows, KEY)
+    batch = jax.jit(Matching(conditions.sizes, 30_000))(rows, KEY)
     ours = np.asarray(batch.real)[:, -HEADS.condition_width :]
     assert ((ours * np.asarray(batch.met)).sum(1) == 1).all()
     assert (np.asarray(batch.met).sum(1) == 1).all()
     place = int(np.flatnonzero(np.array(conditions.counts) == 10)[0])
     picked = draw_rows(
-        conditions, rows[1], jnp.full(5_000, place), jax.random.uniform(KEY, (5_000,))
+        conditions.columns, rows[1], jnp.full(5_000, place), jax.random.uniform(KEY, (5_000,))
     )
     seen, many = np.unique(np.asarray(picked), return_counts=True)
     assert set(seen) == set(np.flatnonzero(X[:, 2] == 1))
@@ -202,7 +208,7 @@ def test_real_rows_meet_their_condition_and_all_of_them_are_reached():
 def test_generated_rows_are_asked_for_the_same_conditions_in_other_packs():
     X = table()
     rows, conditions = rows_of(X)
-    batch = jax.jit(Matching(conditions, 500))(rows, KEY)
+    batch = jax.jit(Matching(conditions.sizes, 500))(rows, KEY)
     met, asked = (np.asarray(x).argmax(1) for x in (batch.met, batch.asked))
     assert sorted(met) == sorted(asked)
     assert not any(
@@ -216,7 +222,7 @@ def test_without_conditions_rows_are_drawn_uniformly():
     heads = Heads(BLOCKS, ())
     X = table()[:20]
     rows, conditions = rows_of(X, heads)
-    batch = jax.jit(Matching(conditions, 8_000))(rows, KEY)
+    batch = jax.jit(Matching(conditions.sizes, 8_000))(rows, KEY)
     assert batch.met.shape == (8_000, 0)
     _, many = np.unique(np.asarray(batch.real), axis=0, return_counts=True)
     assert many.size == 20
@@ -354,7 +360,7 @@ def test_the_generator_is_paid_for_its_distance():
     X = table()
     heads = Heads(BLOCKS, ())
     rows, conditions = rows_of(X, heads)
-    batch = jax.jit(Matching(conditions, 20))(rows, KEY)
+    batch = jax.jit(Matching(conditions.sizes, 20))(rows, KEY)
     step = Step(small(None), heads)
     state = eqx.filter_jit(step.start)(KEY)
 

@@ -186,7 +186,7 @@ def require_unspent(
 
 @contextmanager
 def in_process(
-    held: Mapping[str, Rows], handlers: Handlers, job: Job, run: str
+    held: Mapping[str, Rows], handlers: Handlers, job: Job, run: str, *, transcribed: bool = True
 ) -> Iterator[tuple[Parties, dict[str, Site[Rows]]]]:
     """Open a site for every party and a roster over them; ledgers are closed at the end.
 
@@ -195,6 +195,8 @@ def in_process(
         handlers: A party's side.
         job: Budget, folder and noise.
         run: Name under which it releases, one of `job.runs`.
+        transcribed: Whether the coordinator writes down what it hears, where there is a folder;
+            networks of thousands of rounds would fill a disk.
 
     Raises:
         BudgetError: Another run has spent a party's budget.
@@ -205,7 +207,8 @@ def in_process(
             sites[name] = _site(name, rows, job, i)
             if job.limited:
                 require_unspent(name, sites[name].ledger.entries, job.runs, job.budget)
-        heard = None if job.folder is None else FolderTranscript(job.folder / TRANSCRIPT)
+        kept = transcribed and job.folder is not None
+        heard = FolderTranscript(job.folder / TRANSCRIPT) if kept and job.folder else None
         yield Parties(tuple(sites), InProcess(sites, handlers), run=run, transcript=heard), sites
     finally:
         for site in sites.values():

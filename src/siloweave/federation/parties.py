@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -75,12 +76,16 @@ class Parties:
         self._transport = transport
         self._transcript = transcript
 
-    def ask(self, request: Request[R], to: Sequence[str] | None = None) -> list[R]:
+    def ask(
+        self, request: Request[R], to: Sequence[str] | None = None, *, at_once: int = 1
+    ) -> list[R]:
         """Ask parties the same thing; all must answer.
 
         Args:
             request: The question.
             to: Some of the roster, in any order; everyone if None.
+            at_once: How many may be at work at the same time, in threads of this process. Replies
+                and what is written down of them do not depend on it.
 
         Returns:
             Their replies, in the order of `to`.
@@ -97,11 +102,47 @@ class Parties:
             raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
         step, body, kind = self.rounds, wire.encode(request), reply_type(type(request))
         self.rounds += 1
-        return [self._ask_one(name, step, body, kind) for name in names]
+        if at_once == 1:
+            return [self._heard(name, step, body, kind, *self._sent(name, step, body))
+                    for name in names]  # fmt: skip
+        with ThreadPoolExecutor(at_once) as pool:
+            sent = [pool.submit(self._sent, name, step, body) for name in names]
+        asked = zip(names, sent, strict=True)
+        return [self._heard(name, step, body, kind, *one.result()) for name, one in asked]
 
-    def _ask_one(self, name: str, step: int, body: bytes, kind: type[R]) -> R:
+    def ask_each(self, requests: Mapping[str, Request[R]]) -> list[R]:
+        """Ask some parties in one step, each something of its own; all must answer.
+
+        Args:
+            requests: By name.
+
+        Returns:
+            Their replies, in the order of `requests`.
+
+        Raises:
+            RosterError: if a party is unknown, or does not answer.
+            WireError: if an answer is malformed.
+        """
+        unknown = [n for n in requests if n not in self.traffic]
+        if unknown or not requests:
+            raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
+        step = self.rounds
+        self.rounds += 1
+        replies = []
+        for name, request in requests.items():
+            body, kind = wire.encode(request), reply_type(type(request))
+            replies.append(self._heard(name, step, body, kind, *self._sent(name, step, body)))
+        return replies
+
+    def _sent(self, name: str, step: int, body: bytes) -> tuple[bytes, bytes]:
+        """The frame that went to a party, and its answer."""
         frame = wire.encode(Envelope(self.run, step, self.sender, name, body))
-        answer = self._transport.send(name, frame)
+        return frame, self._transport.send(name, frame)
+
+    def _heard(
+        self, name: str, step: int, body: bytes, kind: type[R], frame: bytes, answer: bytes
+    ) -> R:
+        """Count an answer, write it down, and read it."""
         seen = self.traffic[name]
         seen.messages += 1
         seen.bytes_to_party += len(frame)

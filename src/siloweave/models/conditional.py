@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 
-__all__ = ["Conditions", "RowTable", "draw_conditions", "draw_rows", "row_table"]
+__all__ = [
+    "Conditions",
+    "Drawing",
+    "RowTable",
+    "draw_by",
+    "draw_conditions",
+    "draw_rows",
+    "drawing",
+    "row_table",
+]
 
 Array = jax.Array
 Ints = NDArray[np.int64]
@@ -152,6 +161,47 @@ def row_table(codes: Ints, sizes: Sequence[int]) -> RowTable:
     return RowTable(order, Conditions(tuple(sizes), tuple(flat.tolist())))
 
 
+class Drawing(NamedTuple):
+    """What rows and their conditions are drawn by; arrays, so tables of a shape share a program.
+
+    Attributes:
+        order: `RowTable.order`.
+        ends: (conditions,), where each ends in [0, 1] by the law of training.
+        last: The last condition that has any probability.
+        counts: (conditions,), rows of each.
+        before: (conditions,), rows of the column's conditions before it.
+    """
+
+    order: Array
+    ends: Array
+    last: Array
+    counts: Array
+    before: Array
+
+
+def drawing(table: RowTable) -> Drawing:
+    """What a row table is drawn by: columns equally often, conditions by ln(count + 1)."""
+    conditions = table.conditions
+    counts = np.array(conditions.counts, dtype=np.int64)
+    if not counts.size:
+        nothing = np.zeros(0, np.int32)
+        ends, last, before = np.zeros(0, np.float32), 0, nothing
+    else:
+        ends, last = _ends(conditions.law("log"))
+        before = np.concatenate([[0], np.cumsum(counts)])[:-1]
+        before = before - before[conditions.starts][conditions.columns]
+    whole = (np.int32(last), counts.astype(np.int32), before.astype(np.int32))
+    return Drawing(*(jnp.asarray(x) for x in (table.order, ends, *whole)))
+
+
+def _ends(law: NDArray[np.float64]) -> tuple[NDArray[np.float32], int]:
+    """Where each place ends in [0, 1], and the last that has any probability."""
+    ends = np.cumsum(law)
+    last = int(np.flatnonzero(law)[-1])
+    ends[last:] = 1.0
+    return ends.astype(np.float32), last
+
+
 def draw_conditions(law: NDArray[np.float64], uniform: Array) -> Array:
     """Draw places in the conditional vector by a law over them, from uniform draws.
 
@@ -159,31 +209,31 @@ def draw_conditions(law: NDArray[np.float64], uniform: Array) -> Array:
         >>> draw_conditions(np.array([0.0, 0.5, 0.0, 0.5]), jnp.array([0.0, 0.49, 0.5])).tolist()
         [1, 1, 3]
     """
-    ends = np.cumsum(law)
-    last = int(np.flatnonzero(law)[-1])
-    ends[last:] = 1.0
-    found = jnp.searchsorted(jnp.asarray(ends, jnp.float32), uniform, "right")
-    return jnp.minimum(found, last).astype(jnp.int32)
+    ends, last = _ends(law)
+    return _placed(jnp.asarray(ends), jnp.int32(last), uniform)
 
 
-def draw_rows(conditions: Conditions, order: Array, places: Array, uniform: Array) -> Array:
+def draw_by(drawing: Drawing, uniform: Array) -> Array:
+    """Draw places by the law of training, from uniform draws."""
+    return _placed(drawing.ends, drawing.last, uniform)
+
+
+def _placed(ends: Array, last: Array, uniform: Array) -> Array:
+    return jnp.minimum(jnp.searchsorted(ends, uniform, "right"), last).astype(jnp.int32)
+
+
+def draw_rows(columns: Ints, drawing: Drawing, places: Array, uniform: Array) -> Array:
     """Draw for each condition one real row that meets it, uniformly.
 
     Args:
-        conditions: What `order` is sorted by.
-        order: `RowTable.order`, on the device.
+        columns: `Conditions.columns`.
+        drawing: What is drawn by.
         places: Conditions that one real row or more meets.
         uniform: Which of them: a draw from [0, 1) for each place.
 
     Returns:
         Row numbers, as many as places.
     """
-    counts = np.array(conditions.counts, dtype=np.int64)
-    before = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    before = before - before[conditions.starts][conditions.columns]
-    many = jnp.asarray(counts, jnp.int32)[places]
+    many = drawing.counts[places]
     pick = jnp.minimum((uniform * many).astype(jnp.int32), many - 1)
-    return order[
-        jnp.asarray(before, jnp.int32)[places] + pick,
-        jnp.asarray(conditions.columns, jnp.int32)[places],
-    ]
+    return drawing.order[drawing.before[places] + pick, jnp.asarray(columns, jnp.int32)[places]]

@@ -32,7 +32,7 @@ from siloweave.models.schedules import kept_variance, walk
 from siloweave.models.train import Poisson, train
 from siloweave.tables.features import Block
 
-__all__ = ["DiffusionSettings", "TabDDPM", "fit", "network"]
+__all__ = ["DiffusionSettings", "TabDDPM", "descent", "fit", "network", "rows_of"]
 
 Progress = Callable[[str, float], None]
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches
@@ -319,21 +319,37 @@ def fit(
     X = layout.check(X)
     label = None if labels is None else layout.choice_of(labels)
     label = None if len(layout.blocks) == 1 else label
+    born, key = jax.random.split(key)
+    net = network(layout, settings, label, born)
+    update, rows = descent(settings, layout, label, gradient), rows_of(X, layout, label)
+    state = train(
+        update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
+        key=key, sampler=sampler, progress=progress, store=store,
+    )  # fmt: skip
+    reach = _reach(np.asarray(rows.numbers), settings.reach)
+    law = _law(label, np.asarray(rows.labels), law)
+    return TabDDPM(state.average, layout, settings, label, law, reach)
+
+
+def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
+    """Feature vectors as training reads them: numbers, codes, and the label apart."""
     diffused = layout if label is None else layout.without(label)
     numbers, codes = diffused.split(X)
     told = np.zeros(len(X), np.int32)
     if label is not None:
         told = X[:, label.start : label.start + label.size].argmax(1).astype(np.int32)
-    born, key = jax.random.split(key)
-    net = network(layout, settings, label, born)
-    update = _Descent(settings, diffused.groups, gradient)
-    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(told))
-    state = train(
-        update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
-        key=key, sampler=sampler, progress=progress, store=store,
-    )  # fmt: skip
-    reach = _reach(numbers, settings.reach)
-    return TabDDPM(state.average, layout, settings, label, _law(label, told, law), reach)
+    return Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(told))
+
+
+def descent(
+    settings: DiffusionSettings,
+    layout: Layout,
+    label: Block | None,
+    gradient: Gradient | None = None,
+) -> Descent:
+    """One step of training, as `models.train` takes it."""
+    diffused = layout if label is None else layout.without(label)
+    return _Descent(settings, diffused.groups, gradient)
 
 
 def _law(label: Block | None, told: Any, given: Sequence[float] | None) -> tuple[float, ...]:

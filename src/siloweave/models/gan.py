@@ -31,8 +31,10 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.models.conditional import (
     Conditions,
-    draw_conditions,
+    Drawing,
+    draw_by,
     draw_rows,
+    drawing,
     row_table,
 )
 from siloweave.models.critic import Critic, critic_losses, packed
@@ -209,27 +211,28 @@ class Matching:
     """Draws conditions, and real rows that meet them in another order.
 
     Attributes:
-        conditions: Of the table; without any, rows are drawn uniformly with replacement.
+        sizes: Categories of each column that is a condition; without any, rows are drawn
+            uniformly with replacement.
         batch: Rows.
     """
 
-    conditions: Conditions
+    sizes: tuple[int, ...]
     batch: int
 
-    def __call__(self, rows: tuple[Array, Array], key: Array) -> Batch:
-        """Draw from (rows in inner order, order of `row_table`)."""
-        X, order = rows
-        width = self.conditions.width
+    def __call__(self, rows: tuple[Array, Drawing], key: Array) -> Batch:
+        """Draw from (rows in inner order, what they are drawn by)."""
+        X, law = rows
+        width = sum(self.sizes)
         uniform = jax.random.uniform(key, (3, self.batch))
         if width == 0:
             index = (uniform[0] * X.shape[0]).astype(jnp.int32)
             nothing = jnp.zeros((self.batch, 0))
             return Batch(X[jnp.minimum(index, X.shape[0] - 1)], nothing, nothing, nothing)
-        law = self.conditions.law("log")
-        asked = draw_conditions(law, uniform[0])
+        columns = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        asked = draw_by(law, uniform[0])
         met = jnp.roll(asked, self.batch // 2 + 1)
-        real = X[draw_rows(self.conditions, order, met, uniform[1])]
-        again = draw_conditions(law, uniform[2])
+        real = X[draw_rows(columns, law, met, uniform[1])]
+        again = draw_by(law, uniform[2])
         vectors = (jax.nn.one_hot(places, width) for places in (met, asked, again))
         return Batch(real, *vectors)
 
@@ -401,13 +404,13 @@ class Seen:
     Attributes:
         heads: Outputs of the generator.
         rows: (rows, width), in inner order.
-        order: Row numbers, as `row_table` sorts them.
-        conditions: What they are sorted by.
+        drawing: What rows and conditions are drawn by.
+        conditions: What rows are sorted by.
     """
 
     heads: Heads
     rows: Matrix
-    order: NDArray[np.int32]
+    drawing: Drawing
     conditions: Conditions
 
     @classmethod
@@ -427,7 +430,8 @@ class Seen:
         heads = Heads(layout.blocks, columns)
         codes = heads.conditional.split(X)[1].astype(np.int64)
         table = row_table(codes, [b.size for b in heads.conditional.choices])
-        return cls(heads, np.ascontiguousarray(X[:, heads.order]), table.order, table.conditions)
+        inner = np.ascontiguousarray(X[:, heads.order])
+        return cls(heads, inner, drawing(table), table.conditions)
 
     def run(
         self,
@@ -447,11 +451,11 @@ class Seen:
         return train(
             eqx.filter_jit(step.start)(keys[0]),  # one program, not one for each shape
             step,
-            (self.rows, self.order),
+            (self.rows, self.drawing),
             steps=settings.steps(len(self.rows)),
             batch=settings.batch,
             key=keys[1],
-            sampler=Matching(self.conditions, settings.batch),
+            sampler=Matching(self.conditions.sizes, settings.batch),
             progress=progress,
             store=store,
         )

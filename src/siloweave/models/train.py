@@ -120,6 +120,7 @@ def train(
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
     checkpoint_seconds: float = 30.0,
+    first: int = 0,
 ) -> _State:
     """Run `steps` updates.
 
@@ -141,6 +142,8 @@ def train(
         store: Folder for checkpoints. A call that finds one goes on from it, to the same result.
         checkpoint_seconds: Least time between two checkpoints; one is always written at the end
             and when the loop is left by an error.
+        first: Updates that `state` has behind it, so that a training in parts draws the same
+            batches as one in a single call.
 
     Returns:
         The state after `steps` updates.
@@ -166,6 +169,8 @@ def train(
         2.0
     """
     _check(steps=steps, batch=batch, epoch_steps=epoch_steps)
+    if not 0 <= first <= steps:
+        raise InputError(f"train: first = {first} must be a whole number from 0 to {steps}.")
     rows = jax.tree.map(jnp.asarray, rows)
     plan = plan_of(sampler, rows, batch=batch, key=key, most=epoch_steps)
     arrays, static = eqx.partition(state, eqx.is_array)
@@ -177,6 +182,7 @@ def train(
         start, arrays = keeper.open(arrays, run=run, data=(key, rows))
     else:
         start = 0
+    start = max(start, first)
     try:
         arrays = _loop(job, arrays, start, steps, progress, keeper)
     finally:

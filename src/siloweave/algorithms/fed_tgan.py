@@ -1,0 +1,408 @@
+"""Fed-TGAN: parties with different rows train one CTGAN in rounds, without showing their rows.
+
+Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN: Federated learning framework for synthesizing tabular
+data", sections 4.1 to 4.3.
+
+1. Every party tells the frequencies of its categories, how many rows it has, and a variational
+   Gaussian mixture of each column of numbers; the coordinator fits encoders to all of them
+   (tables/pooled.py).
+2. A party counts more in the mean the more rows it has and the nearer its columns are to those of
+   all parties: with S_ij the Jensen-Shannon or Wasserstein distance of party i in column j, scaled
+   so that a column sums to 1, SS_i = sum_j S_ij and SD_i = (1 - SS_i / sum_k SS_k) n_i / N, the
+   weights are softmax(SD).
+3. In every round each party trains the networks for an epoch of its rows, and the coordinator
+   averages generators and critics by these weights.
+
+**Guarantee**: none. Frequencies, mixtures and networks leave a party as they are, and its ledger
+says so with an event of infinite cost, entered before anything is sent. A category that one person
+holds is visible, and so is a lone value (a mode of no width).
+
+Departures: the quantiles of a mixture stand for draws from it; columns of few or well supported
+numbers are told as counts instead of mixtures; batch statistics are those of the averaged
+generator's own rows instead of a mean of the parties'; the penalty is on straight lines between
+rows (CTGAN's), where the authors' code interpolates on spheres. Other networks may take CTGAN's
+place: see rows_split.py. One party alone trains what a central fit trains, step for step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.algorithms.central import Holding
+from siloweave.algorithms.networks import jax_key
+from siloweave.errors import DataError, InputError, WireError
+from siloweave.federation.messages import Array, Released, Reply, Request
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.events import NonPrivate
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in
+from siloweave.tables.pooled import Summary, agreed_features, distances, summarise
+from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.models.rounds import Facts, Learner
+
+__all__ = [
+    "WEIGHTS",
+    "Kind",
+    "Plan",
+    "Weights",
+    "describe",
+    "encoders",
+    "fed_tgan",
+    "party",
+    "prepare",
+    "unpaid",
+    "weights_of",
+]
+
+Floats = npt.NDArray[np.float64]
+Weights = Literal["similarity and size", "similarity", "size", "equal", "rows", "typical"]
+"""How parties are weighted in a mean."""
+WEIGHTS: tuple[str, ...] = Weights.__args__  # type: ignore[attr-defined]
+_REACH = 0.05  # how far beyond the middle party's distance a weight falls by e
+
+
+# Messages
+
+
+class Described(Reply, frozen=True):
+    """How many rows there are, and what every column looks like, as JSON."""
+
+    rows: Released[int]
+    columns: Released[bytes]
+
+
+class Describe(Request[Described], frozen=True):
+    """Summarise your rows."""
+
+
+class Ready(Reply, frozen=True):
+    """Sum, sum of squares, least and largest of every entry of your vectors, (4, width)."""
+
+    sums: Released[Array]
+
+
+class Prepare(Request[Ready], frozen=True):
+    """Encode your rows with these features, and get ready to train."""
+
+    features: str
+    settings: bytes
+    target: str | None
+    seed: int
+    roster: tuple[str, ...]
+    rounds: int
+    epochs: int
+
+
+class Trained(Reply, frozen=True):
+    """Networks after an epoch of a party's rows, as safetensors bytes."""
+
+    networks: Released[bytes]
+
+
+class Round(Request[Trained], frozen=True):
+    """Train these networks on; `rows` and `sums` are those of all parties."""
+
+    number: int
+    rows: int
+    sums: Array
+    networks: bytes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is trained in rounds.
+
+    Attributes:
+        title: What the ledger calls it.
+        numeric: What a continuum becomes.
+        learner: What trains, from features, settings and a target.
+    """
+
+    title: str
+    numeric: Any
+    learner: Callable[[Features, dict[str, Any], str | None], Learner]
+
+
+# Party
+
+
+def unpaid(site: Site[Any], what: str) -> str:
+    """The ledger entry, of infinite cost, for all that this party sends in a run."""
+    entry = site.recall("unpaid")
+    if entry is None:
+        made = site.pay(NonPrivate(f"{what} adds no noise to anything"), f"all messages of {what}")
+        entry = made.encode()
+        site.remember("unpaid", entry)
+    return entry.decode()
+
+
+def describe(kind: Kind, request: Describe, site: Site[Holding]) -> Described:
+    """Summarise every column."""
+    entry, held = unpaid(site, kind.title), site.rows
+    rows = site.release_under(entry, lambda: held.table.num_rows)
+    told = site.release_under(
+        entry, lambda: msgspec.json.encode(summarise(held.table, held.schema))
+    )
+    return Described(rows, told)
+
+
+@dataclass
+class _Work:
+    """What a party computes again from its rows after a restart."""
+
+    learner: Learner
+    vectors: Any
+    place: int
+    setup: Prepare
+    rows: Any = None
+    started: Any = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of a round."""
+        return self.setup.epochs * self.learner.epoch(len(self.vectors))
+
+    @property
+    def keys(self) -> Any:
+        """Of the whole training."""
+        return _keys(self.learner, self.setup.seed)
+
+
+def _keys(learner: Learner, seed: int) -> Any:
+    """The keys of a central fit with this seed."""
+    return learner.keys(jax_key(fold_in(fold_in(seed, "train"), "model")))
+
+
+def _work(kind: Kind, site: Site[Holding]) -> _Work:
+    """The party's encoded rows, made once a process."""
+    name = ("fed", site.context.rpartition("/")[0])
+    if name not in site.memo:
+        kept = site.recall("setup")
+        if kept is None:
+            raise WireError(f"party {site.name!r} is asked to train, and was never told what")
+        setup = msgspec.msgpack.decode(kept, type=Prepare)
+        if site.name not in setup.roster:
+            raise WireError(f"party {site.name!r} is not in the roster {list(setup.roster)}")
+        place, features = setup.roster.index(site.name), Features.from_json(setup.features)
+        key = fold_in(fold_in(setup.seed, "train"), "encode", *([place] if place else []))
+        learner = kind.learner(features, msgspec.json.decode(setup.settings), setup.target)
+        X = features.encode(site.rows.table, key=key)
+        site.memo[name] = _Work(learner, learner.vectors(X), place, setup)
+    found: _Work = site.memo[name]
+    return found
+
+
+def prepare(kind: Kind, request: Prepare, site: Site[Holding]) -> Ready:
+    """Keep what is trained and how, and tell what the vectors add up to."""
+    from siloweave.models.rounds import Facts
+
+    site.remember("setup", msgspec.msgpack.encode(request))
+    entry = unpaid(site, kind.title)
+
+    def sums() -> Array:
+        return Array.of(Facts.of(_work(kind, site).vectors).sums, "<f8")
+
+    return Ready(site.release_under(entry, sums))
+
+
+def train(kind: Kind, request: Round, site: Site[Holding]) -> Trained:
+    """Train for a round; moments of the optimiser stay here."""
+    entry = unpaid(site, kind.title)
+    try:
+        return Trained(site.release_under(entry, lambda: _trained(kind, request, site)))
+    except (InputError, WireError) as error:
+        raise type(error)(f"party {site.name!r}: {error}") from error
+
+
+def _trained(kind: Kind, request: Round, site: Site[Holding]) -> bytes:
+    from siloweave.models.rounds import Facts, Lap, own_key, packed, unpacked
+
+    work, number = _work(kind, site), request.number
+    learner, steps, total = work.learner, work.steps, work.steps * work.setup.rounds
+    if work.started is None:
+        facts = Facts(request.rows, request.sums.numpy().astype(np.float64))
+        work.rows = learner.rows(work.vectors, facts)
+        work.started = learner.start(work.keys.born, total)
+    shared, kept = learner.split(work.started)
+    if number:  # two slots, so that a round asked again starts from where it did
+        before = site.recall(f"moments/{(number - 1) % 2}") or b""
+        if before[:8] != (number - 1).to_bytes(8, "big"):
+            raise WireError(f"round {number} does not follow the last one; start a new run")
+        kept = unpacked(before[8:], kept)
+    state = learner.joined(unpacked(request.networks, shared), kept)
+    lap = Lap(len(work.vectors), number * steps, (number + 1) * steps, total)
+    state = learner.run(state, work.rows, lap, own_key(work.keys.steps, work.place))
+    shared, kept = learner.split(state)
+    site.remember(f"moments/{number % 2}", number.to_bytes(8, "big") + packed(kept))
+    return packed(shared)
+
+
+def party(kind: Kind) -> Handlers:
+    """A party's side: which function answers which request."""
+    return {
+        Describe: partial(describe, kind),
+        Prepare: partial(prepare, kind),
+        Round: partial(train, kind),
+    }
+
+
+# Coordinator
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a coordinator is to do.
+
+    Attributes:
+        schema: Public facts about the columns.
+        settings: Of the networks, as plain values.
+        target: A column that the model is told, or None.
+        rounds: How often networks are averaged.
+        epochs: Of a party's rows in a round.
+        weights: How parties are weighted.
+        seed: First weights, batches, encoding.
+        at_once: Parties that may be at work at the same time in this process.
+        progress: Called with a text and the share that is done.
+    """
+
+    schema: Schema
+    settings: dict[str, Any]
+    target: str | None
+    rounds: int
+    epochs: int
+    weights: Weights
+    seed: int
+    at_once: int
+    progress: Callable[[str, float], None]
+
+
+def weights_of(S: Floats, rows: Sequence[int], weights: Weights = "similarity and size") -> Floats:
+    """The weights of section 4.2, or one of its ablations.
+
+    Args:
+        S: (parties, columns), distances.
+        rows: Of each party.
+        weights: ``similarity and size`` is the paper's; ``similarity`` and ``size`` drop the other
+            factor, ``equal`` is vanilla federated learning, ``rows`` the weights n_i / N of
+            federated averaging. ``typical`` is ours: n_i, times less the farther a party's mean
+            distance is beyond the middle party's.
+
+    Returns:
+        (parties,), of sum 1.
+
+    Example:
+        >>> S = np.array([[0.1], [0.1], [0.8]])
+        >>> weights_of(S, [10, 10, 20]).round(3).tolist()
+        [0.347, 0.347, 0.306]
+    """
+    n = np.array(rows, dtype=np.float64) / sum(rows)
+    if weights == "rows":
+        return n
+    if weights == "typical":
+        mean = S.mean(1) if S.size else np.zeros(len(n))
+        near = n * np.exp(-np.maximum(mean - np.median(mean), 0.0) / _REACH)
+        return np.asarray(near / near.sum())
+    totals = S.sum(0)
+    scaled = np.where(totals > 0, S / np.where(totals > 0, totals, 1.0), 1.0 / len(n))
+    away = scaled.sum(1)
+    near = 1.0 - (away / away.sum() if away.sum() > 0 else 1.0 / len(n))
+    factors = {
+        "similarity and size": near * n,
+        "similarity": near,
+        "size": n,
+        "equal": np.zeros(len(n)),
+    }
+    odds = np.exp(factors[weights])
+    return np.asarray(odds / odds.sum())
+
+
+def encoders(
+    parties: Parties, schema: Schema, numeric: Any
+) -> tuple[Features, list[tuple[Summary, ...]], list[int]]:
+    """Agree on encoders: the features, what each party told, and how many rows it has.
+
+    Raises:
+        WireError: A party told what is no summary of these columns; names it.
+    """
+    told, rows = [], []
+    for name, reply in zip(parties.roster, parties.ask(Describe()), strict=True):
+        try:
+            columns = msgspec.json.decode(reply.columns.value, type=tuple[Summary, ...])
+            distances(schema, [columns])
+        except (msgspec.MsgspecError, DataError, InputError) as error:
+            raise WireError(f"party {name!r}: {error}") from error
+        if any(one.rows != reply.rows.value for one in columns) or reply.rows.value < 1:
+            raise WireError(f"party {name!r}: its columns do not add up to {reply.rows.value} rows")
+        told.append(columns)
+        rows.append(reply.rows.value)
+    return agreed_features(schema, told, numeric=numeric), told, rows
+
+
+def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> tuple[Any, Features, int, Floats]:
+    """Run all rounds over a roster.
+
+    Args:
+        parties: Who holds the rows; one party alone is the central case.
+        kind: What is trained.
+        plan: How.
+
+    Returns:
+        The model, the features, how many rows there are, and the parties' weights.
+
+    Raises:
+        WireError: A party sent what is no answer, or networks that are not finite; names it.
+    """
+    from siloweave.models.rounds import mean_of, packed
+
+    plan.progress("agreeing on encoders", 0.0)
+    features, told, rows = encoders(parties, plan.schema, kind.numeric)
+    S = distances(plan.schema, told, alike=plan.weights == "typical")
+    weights = weights_of(S, rows, plan.weights)
+    learner = kind.learner(features, plan.settings, plan.target)
+    facts = _facts(parties, plan, features, rows)
+    keys, sums = _keys(learner, plan.seed), Array.of(facts.sums, "<f8")
+    shared, _ = learner.split(learner.start(keys.born, 1))
+    for number in range(plan.rounds):
+        plan.progress(f"round {number + 1:,} of {plan.rounds:,}", number / plan.rounds)
+        request = Round(number, facts.rows, sums, packed(shared))
+        # The first round compiles: one after the other, so that it is done once.
+        replies = parties.ask(request, at_once=plan.at_once if number else 1)
+        found = zip(parties.roster, replies, strict=True)
+        shared = mean_of([_networks(name, one, shared, number) for name, one in found], weights)
+    return learner.finish(shared, facts, keys.end), features, facts.rows, weights
+
+
+def _facts(parties: Parties, plan: Plan, features: Features, rows: Sequence[int]) -> Facts:
+    """Tell everyone the features, and add up what they make of them."""
+    from siloweave.models.rounds import Facts
+
+    settings, told = msgspec.json.encode(plan.settings), features.to_json()
+    counts = (plan.rounds, plan.epochs)
+    setup = Prepare(told, settings, plan.target, plan.seed, parties.roster, *counts)
+    parts = []
+    for name, n, reply in zip(parties.roster, rows, parties.ask(setup), strict=True):
+        sums = reply.sums.value.numpy().astype(np.float64)
+        if sums.ndim != 2 or len(sums) != 4 or (parts and sums.shape != parts[0].sums.shape):
+            raise WireError(f"party {name!r}: sums of shape {sums.shape} do not fit the features")
+        parts.append(Facts(n, sums))
+    return Facts.together(parts)
+
+
+def _networks(name: str, reply: Trained, like: Any, number: int) -> Any:
+    """A party's networks, checked."""
+    from siloweave.models.rounds import unpacked
+
+    try:
+        return unpacked(reply.networks.value, like)
+    except InputError as error:
+        raise WireError(f"party {name!r}, round {number}: {error}") from error

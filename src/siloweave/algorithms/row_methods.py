@@ -1,0 +1,18 @@
+"""Every network that parties with different rows train together, by name.
+
+Sources: Zhao, Birke, Kunar & Chen 2021 (fed_tgan.py, md_tgan.py); McMahan et al. 2017 for the
+rounds of the diffusions (rows_split.py).
+
+**Guarantee**: none, see fed_tgan.py.
+"""
+
+from __future__ import annotations
+
+from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
+
+__all__ = ["ROW_METHODS", "FedPointDiff", "FedTGAN", "FedTabDDPM"]
+
+ROW_METHODS: dict[str, type[RowsSplit]] = {
+    kind.info.name: kind for kind in (FedTGAN, FedTabDDPM, FedPointDiff)
+}
+"""By the name that studies use."""

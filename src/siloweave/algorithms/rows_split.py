@@ -1,0 +1,347 @@
+"""Networks that parties with different rows train together: Fed-TGAN and federated diffusions.
+
+Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN: Federated learning framework for synthesizing tabular
+data"; Kotelnikov et al. 2023, "TabDDPM", and our points in the place of its one-hot choices, in
+the rounds of McMahan et al. 2017, "Communication-efficient learning of deep networks from
+decentralized data".
+
+**Guarantee**: none, see fed_tgan.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import inf, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from siloweave.algorithms.central import Holding
+from siloweave.algorithms.diffusions import DiffusionModel, LatentModel, PointDiff, TabDDPM
+from siloweave.algorithms.fed_tgan import WEIGHTS, Kind, Plan, Weights, fed_tgan, party
+from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.gans import CTGAN, GANModel
+from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.networks import NetworkGenerator, merged, settings_of
+from siloweave.algorithms.one_owner import OneOwner
+from siloweave.algorithms.running import (
+    Job,
+    Progress,
+    in_process,
+    named_parties,
+    required_rows,
+    silent,
+)
+from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers
+from siloweave.privacy.budget import Budget
+from siloweave.tables.codes import Encoder
+from siloweave.tables.columns import check_columns
+from siloweave.tables.features import Features
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.models.rounds import Learner
+
+__all__ = ["FedPointDiff", "FedTGAN", "FedTabDDPM", "RowsSplit", "held_by", "without_noise"]
+
+_ANY_DELTA = 1e-6  # of a budget that bounds nothing
+
+
+def without_noise(name: str, title: str, family: str, paper: str) -> Info:
+    """Facts about a network that parties train together without noise."""
+    statement = (
+        "Nothing: every party sends exact statistics of its rows and networks trained on them, and "
+        "the model may reproduce rows."
+    )
+    return Info(name, title, family, "rows", "curator", "none", paper, statement)
+
+
+def held_by(
+    data: Any, schema: Schema, names: Sequence[str] | None
+) -> tuple[dict[str, Holding], Table]:
+    """What each party works with, and an empty table of the kind that was given.
+
+    Raises:
+        RosterError: `data` is one table, there is no party, or one has no rows.
+        SchemaError, DataError: A table does not fit the schema; the message names the party.
+    """
+    held: dict[str, Holding] = {}
+    like: Table | None = None
+    for name, part in named_parties(data, names).items():
+        try:
+            table = read(part)
+            required_rows(name, table.num_rows)
+            check_columns(schema, table)
+            Encoder(schema).encode(table)
+        except RosterError:
+            raise
+        except InputError as error:
+            raise type(error)(f"party {name!r}: {error}") from error
+        like = table.take([]) if like is None else like
+        held[name] = Holding(table, schema)
+    if like is None:
+        raise RosterError("data has no party; give one table per party, as a list or by name")
+    return held, like
+
+
+@dataclass(frozen=True)
+class RowsSplit(OneOwner):
+    """What networks share that parties with different rows train together.
+
+    Args:
+        target: A column whose classes are told to the model; only for one that takes a target.
+        settings: Of the network, as a mapping: those of the same network in a central fit. How
+            long it trains is said by `rounds` and `epochs` alone.
+        rounds: How often the parties' networks are averaged.
+        epochs: Passes of each party over its own rows in a round.
+        weights: How parties are weighted in the mean, see `fed_tgan.weights_of`.
+    """
+
+    target: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 500
+    epochs: int = 1
+    weights: Weights = "similarity and size"
+    base: ClassVar[type[NetworkGenerator]]
+    numeric: ClassVar[Any]
+
+    @property
+    def stated(self) -> Info:
+        """What it is and guarantees at these settings."""
+        return self.info
+
+    @classmethod
+    def settings_type(cls) -> Any:
+        """The dataclass of its settings."""
+        return cls.base.settings_type()
+
+    @staticmethod
+    @abstractmethod
+    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
+        """What trains on vectors of these features."""
+
+    @staticmethod
+    @abstractmethod
+    def model(net: Any) -> Model:
+        """The trained network as a fit keeps it."""
+
+    @property
+    def kind(self) -> Kind:
+        """What is trained in rounds."""
+        return Kind(self.info.title, self.numeric, self.learner)
+
+    def handlers(self) -> Handlers:
+        """A party's side; `Site.rows` is its `Holding`."""
+        return party(self.kind)
+
+    def coordinate(self, parties: Parties, plan: Plan) -> tuple[Any, Features, int, Any]:
+        """The coordinator's side: the network, its features, the rows, the parties' weights."""
+        return fed_tgan(parties, self.kind, plan)
+
+    def chosen(self) -> dict[str, Any]:
+        """All settings, as plain values; raises InputError if one is wrong or unknown."""
+        for name in ("rounds", "epochs"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{name}={value!r} must be a whole number, 1 or more")
+        if self.weights not in WEIGHTS:
+            raise InputError(f"weights={self.weights!r} is none of {', '.join(WEIGHTS)}")
+        if not isinstance(self.settings, Mapping):
+            raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
+        given = merged(self.base().preset(), self.settings)
+        return asdict(settings_of(self.settings_type(), given))
+
+    def fit(
+        self,
+        data: Any,
+        schema: Schema,
+        *,
+        budget: Budget | None = None,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        folder: Path | None = None,
+        run: str = "run",
+        progress: Progress = silent,
+        at_once: int | None = None,
+    ) -> Generated:
+        """Train over parties that hold different rows.
+
+        Args:
+            data: One table per party, as a list or by name, such as `split_rows` gives.
+            schema: Kinds of the columns, and bounds of numbers.
+            budget: None, or one without a bound: there is no guarantee.
+            seed: First weights, batches and noise of training; the same seed, the same model.
+            names: Of the parties, when `data` is a list.
+            folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
+            run: Name of the run.
+            progress: Called with a text and the share that is done.
+            at_once: Parties simulated at the same time, in threads; as many as there are cores if
+                None. The model does not depend on it.
+
+        Raises:
+            BudgetError: `budget` asks for a guarantee.
+            InputError: A setting is wrong, or there is no such target; nothing is released.
+            RosterError, SchemaError, DataError: A table does not fit; the message names the party.
+        """
+        allowed, settings = self._allowed(budget), self.chosen()
+        self.check_target(schema)
+        start = time.perf_counter()
+        held, like = held_by(data, schema, names)
+        job = Job(allowed, seed, folder, run, progress=progress, limited=False)
+        workers = max(1, min(len(held), at_once or os.cpu_count() or 1))
+        counts = (self.rounds, self.epochs, self.weights)
+        plan = Plan(schema, settings, self.target, *counts, seed, workers, progress)
+        handlers = self.handlers()
+        with in_process(held, handlers, job, run, transcribed=False) as (parties, sites):
+            net, features, rows, weighted = self.coordinate(parties, plan)
+            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
+            heads = {name: site.ledger.head for name, site in sites.items()}
+        public = {"target": self.target, "rounds": self.rounds, "epochs": self.epochs}
+        public |= {"weights": self.weights, "party_weights": weighted.tolist(), **settings}
+        cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
+        return Generated(
+            self.model(net), features, self.stated, allowed, False, public, ledgers, heads, cost,
+            rows, like,
+        )  # fmt: skip
+
+    def _allowed(self, budget: Budget | None) -> Budget:
+        if budget is not None and isfinite(budget.epsilon):
+            raise BudgetError(
+                f"{self.info.title} releases without noise, and budget asks for epsilon = "
+                f"{budget.epsilon}. Give budget=None to go without a guarantee, or use "
+                "FedDPTabDDPM, FLAIM or TwoRound."
+            )
+        return budget or Budget(inf, _ANY_DELTA)
+
+
+@dataclass(frozen=True)
+class FedTGAN(RowsSplit):
+    """CTGAN that parties train together, those of typical rows counting more.
+
+    Args:
+        settings: Of CTGAN; its `epochs` do not count.
+        rounds, epochs, weights: See `RowsSplit`; ``weights="equal"`` is vanilla FL-TGAN.
+
+    Example:
+        >>> import siloweave as sw
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> parties = sw.split_rows(adult().take(range(300)), 2, seed=0)
+        >>> small = {"batch": 50, "generator": [8], "critic": [8]}
+        >>> fitted = FedTGAN(rounds=1, settings=small).fit(parties, adult_schema())
+        >>> fitted.num_rows, fitted.info.guarantee
+        (300, 'none')
+    """
+
+    info: ClassVar[Info] = without_noise(
+        "fed_tgan",
+        "Fed-TGAN",
+        "GAN",
+        "Zhao, Birke, Kunar & Chen 2021, Fed-TGAN: Federated learning framework for synthesizing "
+        "tabular data, arXiv",
+    )
+    base: ClassVar[type[NetworkGenerator]] = CTGAN
+    numeric: ClassVar[Any] = "modes"
+
+    @staticmethod
+    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
+        """CTGAN."""
+        from siloweave.models.gan import GANSettings
+        from siloweave.models.rounds import GANLearner
+
+        return GANLearner(settings_of(GANSettings, settings), features.blocks)
+
+    @staticmethod
+    def model(net: Any) -> Model:
+        """A GAN."""
+        return GANModel(net)
+
+    @staticmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+        return CTGAN.load(path)
+
+
+@dataclass(frozen=True)
+class FedTabDDPM(RowsSplit):
+    """TabDDPM that parties train together by federated averaging.
+
+    Args:
+        target: A column of categories that the network is told instead of diffusing it.
+        settings: Of TabDDPM; its `steps` do not count.
+        rounds, epochs, weights: See `RowsSplit`.
+    """
+
+    rounds: int = 100
+    weights: Weights = "rows"
+    info: ClassVar[Info] = without_noise(
+        "fed_tabddpm",
+        "FedTabDDPM",
+        "diffusion",
+        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by the federated averaging "
+        "of McMahan et al. 2017",
+    )
+    base: ClassVar[type[NetworkGenerator]] = TabDDPM
+    numeric: ClassVar[Any] = TabDDPM.numeric
+    takes_target: ClassVar[bool] = True
+
+    @staticmethod
+    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
+        """TabDDPM."""
+        from siloweave.models.diffusion import DiffusionSettings
+        from siloweave.models.rounds import DiffusionLearner
+
+        return DiffusionLearner(settings_of(DiffusionSettings, settings), features.blocks, target)
+
+    @staticmethod
+    def model(net: Any) -> Model:
+        """A diffusion."""
+        return DiffusionModel(net)
+
+    @staticmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+        return TabDDPM.load(path)
+
+
+@dataclass(frozen=True)
+class FedPointDiff(FedTabDDPM):
+    """Latent diffusion whose choices are points on spheres, trained by federated averaging.
+
+    Args:
+        target: A column of categories that the diffusion is told; it is no part of a point.
+        settings: Of PointDiff; the diffusion's `steps` do not count.
+        rounds, epochs, weights: See `RowsSplit`.
+    """
+
+    info: ClassVar[Info] = without_noise(
+        "fed_point_diff",
+        "FedPointDiff",
+        "latent diffusion",
+        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
+        "McMahan et al. 2017",
+    )
+    base: ClassVar[type[NetworkGenerator]] = PointDiff
+
+    @staticmethod
+    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
+        """A diffusion of points."""
+        from siloweave.models.latent import LatentSettings
+        from siloweave.models.rounds import PointLearner
+
+        return PointLearner.of(settings_of(LatentSettings, settings), features.blocks, target)
+
+    @staticmethod
+    def model(net: Any) -> Model:
+        """A latent diffusion."""
+        return LatentModel(net)
+
+    @staticmethod
+    def load(path: Path) -> Model:
+        """Read a model that was saved."""
+        return PointDiff.load(path)

@@ -1,0 +1,466 @@
+"""Training in rounds: what owners of different rows exchange, and how one model comes of it.
+
+Every owner trains a copy of the networks for an epoch of its own rows and gives them away; their
+weighted mean is what the next round starts from (McMahan, Moore, Ramage, Hampson & Agüera y Arcas,
+Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017). Moments of
+the optimiser stay with the owner. With one owner a training in rounds is the training in one piece,
+update for update: `Learner.run` draws the batches and keys of `fit_gan` and of `diffusion.fit`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from siloweave.errors import InputError
+from siloweave.models import diffusion
+from siloweave.models.coders import RowCoder, rest_of
+from siloweave.models.conditional import Conditions
+from siloweave.models.descent import State as Descended
+from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.draws import GAN, settle
+from siloweave.models.gan import GANSettings, Matching, Seen, Step, conditional_columns
+from siloweave.models.gan import State as Contest
+from siloweave.models.generator import Heads
+from siloweave.models.latent import LatentDiffusion, LatentSettings
+from siloweave.models.latent_law import LABEL, latent_blocks
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.points import Points, PointSettings
+from siloweave.models.train import train
+from siloweave.tables.features import Block
+
+__all__ = [
+    "DiffusionLearner",
+    "Facts",
+    "GANLearner",
+    "Keys",
+    "Lap",
+    "Learner",
+    "PointLearner",
+    "mean_of",
+    "own_key",
+    "packed",
+    "unpacked",
+]
+
+Array = jax.Array
+Floats = NDArray[np.float64]
+
+
+class Keys(NamedTuple):
+    """Keys of a training: for first weights, for steps, and for what is drawn at the end."""
+
+    born: Array
+    steps: Array
+    end: Array
+
+
+class Lap(NamedTuple):
+    """A part of an owner's steps.
+
+    Attributes:
+        rows: How many the owner has.
+        first: Steps behind it before.
+        last: Steps behind it afterwards.
+        total: Steps of its whole training.
+    """
+
+    rows: int
+    first: int
+    last: int
+    total: int
+
+
+class Facts(NamedTuple):
+    """What an owner's vectors add up to, exactly.
+
+    Attributes:
+        rows: How many.
+        sums: (4, width): of each entry the sum, the sum of squares, the least and the largest.
+    """
+
+    rows: int
+    sums: Floats
+
+    @classmethod
+    def of(cls, V: Matrix) -> Facts:
+        """Facts about one owner's vectors; raises InputError if one is not finite."""
+        exact = V.astype(np.float64)
+        sums = np.stack([exact.sum(0), (exact**2).sum(0), exact.min(0), exact.max(0)])
+        if not np.isfinite(sums).all():
+            raise InputError("rows hold NaN or an infinity; encode missing values first")
+        return cls(len(V), sums)
+
+    @classmethod
+    def together(cls, parts: Sequence[Facts]) -> Facts:
+        """Facts about all owners' vectors.
+
+        Example:
+            >>> a, b = (Facts.of(np.array([[x]], np.float32)) for x in (1.0, 3.0))
+            >>> Facts.together([a, b]).sums[:, 0].tolist()
+            [4.0, 10.0, 1.0, 3.0]
+        """
+        stacked = np.stack([part.sums for part in parts])
+        ends = [stacked[:, 2].min(0), stacked[:, 3].max(0)]
+        return cls(sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends]))
+
+    def share(self, block: Block) -> tuple[float, ...]:
+        """How frequent each option of a choice is."""
+        return tuple((self.sums[0, block.start : block.stop] / self.rows).tolist())
+
+
+def own_key(key: Array, place: int) -> Array:
+    """The key of the owner at this place of the roster; the first one's is that of a lone owner."""
+    return key if place == 0 else jax.random.fold_in(key, place)
+
+
+def packed(tree: Any) -> bytes:
+    """The arrays of a tree as safetensors bytes."""
+    leaves = [np.asarray(x, order="C") for x in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+    return save({f"{i:04d}": x for i, x in enumerate(leaves)})
+
+
+def unpacked(data: bytes, like: Any) -> Any:
+    """A tree like another one, with the arrays that `packed` wrote.
+
+    Raises:
+        InputError: The bytes are none, an array has another shape or type, or holds NaN or an
+            infinity.
+    """
+    try:
+        arrays = load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"these bytes are no arrays: {error}") from error
+    dynamic, static = eqx.partition(like, eqx.is_array)
+    leaves, structure = jax.tree.flatten(dynamic)
+    found = [arrays[name] for name in sorted(arrays)]
+    said = [(x.shape, x.dtype.name) for x in found]
+    if said != [(x.shape, x.dtype.name) for x in leaves]:
+        raise InputError(f"the arrays have other shapes than this model's: {said[:4]} and so on")
+    for x in found:
+        if x.dtype.kind == "f" and not np.isfinite(x).all():
+            raise InputError("an array holds NaN or an infinity")
+    return eqx.combine(jax.tree.unflatten(structure, found), static)
+
+
+def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
+    """The weighted mean of networks, array by array, in float64; the order of owners counts.
+
+    Args:
+        trees: At least one, all alike.
+        weights: One each, 0 or more, of sum 1.
+
+    Example:
+        >>> mean_of([np.float32([1.0]), np.float32([3.0])], [0.25, 0.75]).tolist()
+        [2.5]
+    """
+
+    def mean(*arrays: Any) -> Any:
+        if not eqx.is_array(arrays[0]):
+            return arrays[0]
+        total = np.zeros(arrays[0].shape, np.float64)
+        for array, weight in zip(arrays, weights, strict=True):
+            total += weight * np.asarray(array, np.float64)
+        return total.astype(np.asarray(arrays[0]).dtype)
+
+    return jax.tree.map(mean, *trees)
+
+
+class Learner(ABC):
+    """A model that is trained in rounds. Conforming: the three below.
+
+    `shared` is what is averaged, `kept` what stays with an owner, both parts of a state.
+    """
+
+    @abstractmethod
+    def keys(self, key: Array) -> Keys:
+        """How a key of the whole training is divided, as a training in one piece does."""
+
+    def vectors(self, X: Matrix) -> Matrix:
+        """What is learned, from feature vectors; raises InputError where they do not fit."""
+        return X
+
+    @abstractmethod
+    def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
+        """An owner's rows as its steps read them, and the sampler; `facts` are about all owners."""
+
+    @abstractmethod
+    def batch(self, rows: int) -> int:
+        """Rows in a step of an owner that has so many."""
+
+    @abstractmethod
+    def update(self, steps: int) -> Any:
+        """One step, of so many in an owner's whole training."""
+
+    @abstractmethod
+    def start(self, born: Array, steps: int) -> Any:
+        """The state before the first step."""
+
+    @abstractmethod
+    def split(self, state: Any) -> tuple[Any, Any]:
+        """(shared, kept)."""
+
+    @abstractmethod
+    def joined(self, shared: Any, kept: Any) -> Any:
+        """The state of both parts."""
+
+    @abstractmethod
+    def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
+        """The model that samples."""
+
+    def epoch(self, rows: int) -> int:
+        """Steps of an epoch."""
+        return max(rows // self.batch(rows), 1)
+
+    def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
+        """Take a part of an owner's steps; one compiled program serves all owners of a size.
+
+        Args:
+            state: What is there before.
+            rows: Of `rows`.
+            lap: Which steps.
+            key: The owner's key for steps.
+
+        Raises:
+            TrainingError: Training diverged.
+        """
+        data, sampler = rows
+        return train(
+            state, self.update(lap.total), data, steps=lap.last, first=lap.first,
+            batch=self.batch(lap.rows), key=key, sampler=sampler,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GANLearner(Learner):
+    """CTGAN in rounds: generator and critic are shared, Adam's moments stay with the owner.
+
+    Attributes:
+        settings: Of the GAN; its epochs do not count.
+        blocks: Of a feature vector.
+    """
+
+    settings: GANSettings
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The blocks."""
+        return Layout(self.blocks)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Columns whose choices are conditions."""
+        return conditional_columns(self.layout, None) if self.settings.conditional else ()
+
+    @cached_property
+    def step(self) -> Step:
+        """One critic step and one of the generator."""
+        return Step(self.settings, Heads(self.blocks, self.columns))
+
+    def keys(self, key: Array) -> Keys:
+        """Three keys, as `fit_gan` has them."""
+        return Keys(*jax.random.split(key, 3))
+
+    def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
+        """Rows in inner order, drawn with the owner's own conditions."""
+        seen = Seen.of(V, self.layout, self.columns)
+        data = jax.tree.map(jnp.asarray, (seen.rows, seen.drawing))
+        return data, Matching(seen.conditions.sizes, self.settings.batch)
+
+    def batch(self, rows: int) -> int:
+        """The same for all: rows are drawn with replacement."""
+        return self.settings.batch
+
+    def epoch(self, rows: int) -> int:
+        """Steps of an epoch, at least one."""
+        return max(rows // self.settings.batch, 1)
+
+    def update(self, steps: int) -> Any:
+        """The step; its rate does not depend on how many there are."""
+        return self.step
+
+    def start(self, born: Array, steps: int) -> Contest:
+        """Fresh networks."""
+        started: Contest = eqx.filter_jit(self.step.start)(born)
+        return started
+
+    def split(self, state: Contest) -> tuple[Any, Any]:
+        """Generator, critic (and moving average, where there is one); both moments."""
+        average = (state.average,) if self.settings.average else ()
+        kept = (state.generator_moments, state.critic_moments)
+        return (state.generator, state.critic, *average), kept
+
+    def joined(self, shared: Any, kept: Any) -> Contest:
+        """The state; without a moving average it is the generator."""
+        generator, critic, *average = shared
+        ours, theirs = kept
+        return Contest(generator, critic, ours, theirs, average[0] if average else generator)
+
+    def finish(self, shared: Any, facts: Facts, key: Array) -> GAN:
+        """The generator, with batch statistics of its own rows under everyone's conditions."""
+        heads, state = self.step.heads, self.joined(shared, (None, None))
+        choices = heads.conditional.choices
+        counts = [facts.sums[0, b.start : b.stop].round().astype(int).tolist() for b in choices]
+        sizes = tuple(b.size for b in choices)
+        conditions = Conditions(sizes, tuple(n for part in counts for n in part))
+        running = settle(self.settings, heads, state.average, conditions, key)
+        return GAN(self.settings, heads, conditions, state.average, running)
+
+
+@dataclass(frozen=True)
+class DiffusionLearner(Learner):
+    """TabDDPM in rounds: network and moving average are shared, moments stay with the owner.
+
+    Attributes:
+        settings: Of the diffusion; its steps do not count.
+        blocks: Of a vector.
+        label: Column that the network is told, or None.
+    """
+
+    settings: DiffusionSettings
+    blocks: tuple[Block, ...]
+    label: str | None = None
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The blocks."""
+        return Layout(self.blocks)
+
+    @cached_property
+    def told(self) -> Block | None:
+        """The block of the label; None where it is the only one."""
+        if self.label is None or len(self.layout.blocks) == 1:
+            return None
+        return self.layout.choice_of(self.label)
+
+    def keys(self, key: Array) -> Keys:
+        """Two keys, as `diffusion.fit` has them; nothing is drawn at the end."""
+        born, steps = jax.random.split(key)
+        return Keys(born, steps, steps)
+
+    def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
+        """What is taken from each entry, and what it is divided by: nothing, and 1."""
+        width = facts.sums.shape[1]
+        return np.zeros(width, np.float32), np.ones(width, np.float32)
+
+    def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
+        """Numbers, codes and labels."""
+        shift, scale = self.frame(facts)
+        data = diffusion.rows_of(self.layout.check((V - shift) / scale), self.layout, self.told)
+        return data, "shuffled"
+
+    def batch(self, rows: int) -> int:
+        """At most all rows."""
+        return min(self.settings.batch, rows)
+
+    def update(self, steps: int) -> Any:
+        """A step whose rate falls to 0 over the owner's whole training."""
+        settings = replace(self.settings, steps=max(steps, 1))
+        return diffusion.descent(settings, self.layout, self.told)
+
+    def start(self, born: Array, steps: int) -> Descended:
+        """A fresh network."""
+        net = diffusion.network(self.layout, self.settings, self.told, born)
+        state: Descended = self.update(steps).start(net)
+        return state
+
+    def split(self, state: Descended) -> tuple[Any, Any]:
+        """Network and average; moments and the number of steps."""
+        return (state.net, state.average), (state.moments, state.step)
+
+    def joined(self, shared: Any, kept: Any) -> Descended:
+        """The state."""
+        return Descended(*shared, *kept)
+
+    def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
+        """A `TabDDPM`; ranges of numbers and shares of labels are everyone's."""
+        shift, scale = self.frame(facts)
+        ends = ((facts.sums[2:] - shift) / scale).astype(np.float32)
+        reach = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
+        if self.settings.reach is not None:
+            reach = [(-self.settings.reach, self.settings.reach)] * len(reach)
+        law = () if self.told is None else facts.share(self.told)
+        return TabDDPM(shared[1], self.layout, self.settings, self.told, law, tuple(reach))
+
+
+@dataclass(frozen=True)
+class PointLearner(DiffusionLearner):
+    """A latent diffusion in rounds, whose coder is points on spheres and learns nothing.
+
+    Attributes:
+        latent: Settings of the whole; those of its diffusion are `settings`.
+        features: Blocks of a feature vector; `blocks` are those of a latent row.
+        target: Column that the diffusion is told, as the features call it.
+    """
+
+    latent: LatentSettings | None = None
+    features: tuple[Block, ...] = ()
+    target: str | None = None
+
+    @classmethod
+    def of(
+        cls, settings: LatentSettings, features: tuple[Block, ...], target: str | None
+    ) -> PointLearner:
+        """The learner of these settings; raises InputError where the coder is not points."""
+        coder = _points(settings, features, target)
+        blocks = latent_blocks(coder.latent, coder.label.size if coder.label else 0)
+        label = LABEL if coder.label else None
+        return cls(settings.diffusion, blocks, label, settings, features, target)
+
+    @cached_property
+    def coder(self) -> RowCoder:
+        """Rows to points and back."""
+        assert self.latent is not None
+        return _points(self.latent, self.features, self.target)
+
+    def keys(self, key: Array) -> Keys:
+        """The keys of the diffusion within `latent.fit`."""
+        return super().keys(jax.random.split(key)[1])
+
+    def vectors(self, X: Matrix) -> Matrix:
+        """Latent rows, the label behind them."""
+        return self.coder.encode(Layout(self.features).check(X))
+
+    def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation of each latent over all owners, where they are scaled."""
+        shift, scale = super().frame(facts)
+        assert self.latent is not None
+        if self.latent.scaled:
+            mean = facts.sums[0] / facts.rows
+            spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
+            for i in self.layout.numbers:
+                shift[i], scale[i] = mean[i], spread[i] if spread[i] > 1e-4 else 1.0
+        return shift, scale
+
+    def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
+        """A `LatentDiffusion` of points."""
+        assert self.latent is not None
+        numbers = list(self.layout.numbers)
+        shift, scale = (part[numbers] for part in self.frame(facts))
+        ddpm, rows = super().finish(shared, facts, key), self.coder
+        return LatentDiffusion(rows.coder, ddpm, rows.layout, self.latent, shift, scale, rows.label)
+
+
+def _points(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
+    """The coder of feature vectors whose choices are points."""
+    if not isinstance(settings.autoencoder, PointSettings):
+        raise InputError(
+            "settings.autoencoder must be points, {'per_bit': 1.0}: a coder that is trained on "
+            "rows would have to be trained in rounds of its own"
+        )
+    layout = Layout(tuple(features))
+    label = None if target is None or len(layout.blocks) == 1 else layout.choice_of(target)
+    points = Points.of(rest_of(layout, label), settings.autoencoder)
+    return RowCoder(points, layout, label, settings.numbers)

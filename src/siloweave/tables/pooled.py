@@ -1,0 +1,295 @@
+"""Encoders that several owners of rows agree on from summaries of their columns.
+
+Nothing here is private: a summary holds exact counts. What parties may share under noise are counts
+over declared bins, for which `Features.from_counts` is made.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import DataError
+from siloweave.tables.bins import BINNED
+from siloweave.tables.columns import (
+    blank,
+    check_columns,
+    codes_of,
+    grain_of,
+    options_of,
+    values_of,
+    whole_range,
+)
+from siloweave.tables.features import Features
+from siloweave.tables.mixtures import Mixture, fit_mixture
+from siloweave.tables.plans import Numbers, Numeric, Plan, Points, Settings, learned, ranked
+from siloweave.tables.read import Table
+from siloweave.tables.scales import Floats
+from siloweave.tables.schema import Column, Schema
+
+__all__ = ["Summary", "agreed_features", "distances", "summarise"]
+
+_POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
+_LISTED = 1024  # distinct values that are listed with their counts, where rows support them
+_SUPPORT = 10  # rows per distinct value, for the values to be all there is
+_SPIKE, _FEW = 0.02, 20
+
+
+class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one owner of rows tells of one column.
+
+    Attributes:
+        column: Its name.
+        counts: Rows of each code, of a categorical or boolean column; a missing one is the last.
+        values: Numbers that are listed one by one: all where they are few or well supported,
+            otherwise those that are frequent; less the plan's origin, ascending.
+        times: How often each occurs.
+        mixture: Of the numbers that are not listed.
+        rest: How many numbers it stands for.
+        missing: Rows without a number.
+        grain: What all numbers are multiples of; 0 if nothing is known.
+    """
+
+    column: str
+    counts: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+    times: tuple[int, ...] = ()
+    mixture: Mixture | None = None
+    rest: int = 0
+    missing: int = 0
+    grain: float = 0.0
+
+    def __post_init__(self) -> None:
+        known = (*self.values, *self.counts, *self.times, self.rest, self.missing, self.grain)
+        if len(self.values) != len(self.times) or not np.isfinite(known).all():
+            raise DataError(f"the summary of column {self.column!r} is not one: values without "
+                            "counts, or numbers that are not finite")  # fmt: skip
+        if any(n < 0 for n in (*self.counts, *self.times, self.rest, self.missing)):
+            raise DataError(f"the summary of column {self.column!r} has counts below 0")
+
+    @property
+    def rows(self) -> int:
+        """How many rows it stands for."""
+        return sum(self.counts) + sum(self.times) + self.rest + self.missing
+
+
+def summarise(table: Table, schema: Schema) -> tuple[Summary, ...]:
+    """Summarise every column but ids; exact, so not private.
+
+    A column of categories tells how often each occurs. A column of numbers lists its values with
+    counts where they are few (20 or less) or at most 1,024 with ten rows each; of any other it
+    lists those that 2 % of its rows hold, and a variational mixture stands for the rest.
+
+    Args:
+        table: At least one row of the schema's columns.
+        schema: Facts about every column; numbers and datetimes need both bounds.
+
+    Raises:
+        DataError: The table has no rows.
+        SchemaError: Rows do not fit the schema, or a bound is not declared.
+
+    Example:
+        >>> schema = Schema((Column("n", "integer", low=0, high=9),))
+        >>> one = summarise(Table.from_columns({"n": (np.array([3, 3, 5]), None)}), schema)[0]
+        >>> one.values, one.times, one.rest
+        ((3.0, 5.0), (2, 1), 0)
+    """
+    check_columns(schema, table)
+    found = []
+    for column in schema.columns:
+        if column.kind == "id":
+            continue
+        if column.kind in BINNED:
+            found.append(_of_numbers(column, table))
+            continue
+        counts = np.bincount(codes_of(column, table), minlength=options_of(column))
+        found.append(Summary(column.name, counts=tuple(counts.tolist())))
+    return tuple(found)
+
+
+def _of_numbers(column: Column, table: Table) -> Summary:
+    plan = blank(column)
+    values, gone = values_of(column, plan, table)
+    seen, times = np.unique(values[~gone], return_counts=True)
+    total, kinds = int(times.sum()), len(seen)
+    listed = times >= max(_SPIKE, 10.0 / max(kinds, 1)) * total
+    if kinds <= _FEW or (kinds <= _LISTED and total >= _SUPPORT * kinds):
+        listed = np.ones(kinds, dtype=np.bool_)
+    rest, often = seen[~listed], times[~listed]
+    return Summary(
+        column.name,
+        values=tuple(seen[listed].tolist()),
+        times=tuple(times[listed].tolist()),
+        mixture=fit_mixture(rest, often.astype(np.float64)) if len(rest) else None,
+        rest=int(often.sum()),
+        missing=int(gone.sum()),
+        grain=plan.grain or grain_of(seen),
+    )
+
+
+def agreed_features(
+    schema: Schema,
+    told: Sequence[Sequence[Summary]],
+    *,
+    numeric: Numeric = "quantile",
+    wide: int = 256,
+) -> Features:
+    """Learn encoders from the summaries of several owners.
+
+    A mixture is stood for by 2,048 evenly spaced quantiles instead of random draws, so the result
+    depends on the summaries alone. Where every number is listed, it is what `Features.fit` learns
+    from all rows at one place.
+
+    Args:
+        schema: Facts about every column.
+        told: Per owner the summary of each column but ids, in the schema's order.
+        numeric: What a continuum becomes, as in `Features.fit`.
+        wide: Categorical columns with more options become digits.
+
+    Raises:
+        DataError: Summaries are not of these columns.
+    """
+    settings, plans = Settings(numeric, _SPIKE, _FEW, wide), list[Plan]()
+    for column, owners in _by_column(schema, told):
+        if column.kind not in BINNED:
+            counts = np.array([one.counts for one in owners], dtype=np.float64).sum(0)
+            plans.append(ranked(column.name, counts, len(counts), wide))
+            continue
+        plan = _grained(blank(column), owners)
+        points = _pooled([_points(one, plan) for one in owners])
+        plans.append(learned(plan, whole_range(plan, points, _FEW), settings))
+    return Features(schema, tuple(plans))
+
+
+def distances(
+    schema: Schema, told: Sequence[Sequence[Summary]], *, alike: bool = False
+) -> NDArray[np.float64]:
+    """How far each owner's columns are from those of all owners together.
+
+    Jensen-Shannon distance (the square root, base 2) of the categories' frequencies; Wasserstein-1
+    distance of the numbers, where mixtures are stood for by their quantiles. An owner without any
+    number in a column is as far as the farthest of the others.
+
+    Args:
+        schema: Facts about every column.
+        told: Per owner the summary of each column but ids.
+        alike: Whether every owner counts alike in the whole, however many rows it has, and
+            distances of numbers are in standard deviations of the whole.
+
+    Returns:
+        (owners, columns), 0 or more.
+
+    Raises:
+        DataError: Summaries are not of these columns.
+
+    Example:
+        >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
+        >>> same, other = Summary("sex", counts=(5, 5)), Summary("sex", counts=(10, 0))
+        >>> distances(schema, [[same], [other]]).round(3).tolist()
+        [[0.221], [0.371]]
+    """
+    from scipy.stats import wasserstein_distance
+
+    found = []
+    for column, owners in _by_column(schema, told):
+        if column.kind not in BINNED:
+            counts = np.array([one.counts for one in owners], dtype=np.float64)
+            if alike:
+                counts /= np.maximum(counts.sum(1, keepdims=True), 1.0)
+            found.append([_jensen_shannon(own, counts.sum(0)) for own in counts])
+            continue
+        plan = _grained(blank(column), owners)
+        own = [_points(one, plan) for one in owners]
+        if alike:
+            own = [Points(p.values, p.weights / max(float(p.weights.sum()), 1.0)) for p in own]
+        pool = _pooled(own)
+        unit = _deviation(pool) if alike else 1.0
+        away = [
+            wasserstein_distance(p.values, pool.values, p.weights, pool.weights) / unit
+            if p.weights.sum() > 0
+            else -1.0
+            for p in own
+        ]
+        found.append([x if x >= 0 else max(*away, 0.0) for x in away])
+    return np.array(found, dtype=np.float64).reshape(-1, len(told)).T
+
+
+def _by_column(
+    schema: Schema, told: Sequence[Sequence[Summary]]
+) -> list[tuple[Column, list[Summary]]]:
+    """Every column with what each owner tells of it."""
+    columns = [column for column in schema.columns if column.kind != "id"]
+    for owner in told:
+        if [one.column for one in owner] != [column.name for column in columns]:
+            raise DataError(
+                f"summaries are of {[one.column for one in owner]}, and the schema has "
+                f"{[column.name for column in columns]}"
+            )
+        for column, one in zip(columns, owner, strict=True):
+            wanted = 0 if column.kind in BINNED else options_of(column)
+            if len(one.counts) != wanted:
+                raise DataError(
+                    f"the summary of column {column.name!r} has {len(one.counts)} counts, and "
+                    f"the schema knows {wanted} categories"
+                )
+    return [(column, [owner[j] for owner in told]) for j, column in enumerate(columns)]
+
+
+def _grained(plan: Numbers, owners: Sequence[Summary]) -> Numbers:
+    """The plan with the finest grain that an owner has seen, if all have one."""
+    grains = [one.grain for one in owners if one.values or one.rest]
+    known = min(grains) if grains and min(grains) > 0 else 0.0
+    return msgspec.structs.replace(plan, grain=plan.grain or known)
+
+
+def _points(one: Summary, plan: Numbers) -> Points:
+    """An owner's numbers: those listed, and quantiles of the mixture."""
+    values, weights = [np.array(one.values)], [np.array(one.times, dtype=np.float64)]
+    if one.mixture is not None and one.rest:
+        drawn, share = _quantiles(one.mixture)
+        if plan.grain:
+            drawn = np.rint(drawn / plan.grain) / np.rint(1.0 / plan.grain)
+        values.append(np.clip(drawn, plan.low, plan.high))
+        weights.append(share * one.rest)
+    return _pooled([Points(v, w) for v, w in zip(values, weights, strict=True)])
+
+
+def _quantiles(mixture: Mixture) -> tuple[Floats, Floats]:
+    """Evenly spaced quantiles of each mode, as many as its weight deserves, and their weights."""
+    from scipy.special import ndtri
+
+    places, shares = [], []
+    for mean, scale, weight in zip(mixture.means, mixture.scales, mixture.weights, strict=True):
+        count = max(round(weight * _POINTS), 1)
+        places.append(mean + scale * ndtri((np.arange(count) + 0.5) / count))
+        shares.append(np.full(count, weight / count))
+    return np.concatenate(places), np.concatenate(shares)
+
+
+def _pooled(parts: Sequence[Points]) -> Points:
+    """Points of several owners; equal values are one."""
+    values = np.concatenate([p.values for p in parts])
+    weights = np.concatenate([p.weights for p in parts])
+    seen, place = np.unique(values, return_inverse=True)
+    return Points(seen, np.bincount(place, weights, len(seen)).astype(np.float64))
+
+
+def _deviation(points: Points) -> float:
+    """Standard deviation, or 1 where there is none."""
+    total = float(points.weights.sum())
+    if total <= 0:
+        return 1.0
+    mean = float(points.values @ points.weights) / total
+    return float(((points.values - mean) ** 2 @ points.weights / total) ** 0.5) or 1.0
+
+
+def _jensen_shannon(own: Floats, pool: Floats) -> float:
+    """The distance, its square being the divergence in bits; an owner without rows is at 1."""
+    if not own.sum() or not pool.sum():
+        return 1.0
+    p, q = own / own.sum(), pool / pool.sum()
+    middle = (p + q) / 2.0
+    parts = [np.where(x > 0, x, 1.0) / np.where(x > 0, middle, 1.0) for x in (p, q)]
+    bits = [float((x * np.log2(r)).sum()) for x, r in zip((p, q), parts, strict=True)]
+    return float(np.sqrt(max(sum(bits) / 2.0, 0.0)))
