@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from siloweave.errors import DataError, InputError
-from siloweave.methods import check_parties, check_schema, unbounded
+from siloweave.methods import check_parties, check_schema, split_columns_of, unbounded
 from siloweave.privacy.budget import Budget
-from siloweave.runs import check_columns, finished, spent
-from siloweave.starter import same_columns
+from siloweave.runs import check_all_columns, finished, spent
 from siloweave.study import PartyTable, Study
 from siloweave.tables.files import csv_header, table_file, unreadable
 from siloweave.tables.read import read_batches
@@ -93,11 +92,11 @@ def foretell(study: Study) -> Forecast:
     check_parties(study.method["name"], synth, len(study.parties))
     check_schema(synth, schema, study.schema.learn)
     columns = {party.name: _columns(study, party) for party in study.parties}
-    same_columns(columns)
-    for party, names in columns.items():
-        check_columns(party, names, schema)
+    check_all_columns(synth, columns, schema)
     resumes = sum(spent(study).values())
-    found = predicted(study, synth, schema, len(next(iter(columns.values()))))
+    counts = [len(names) for names in columns.values()]
+    count = sum(counts) if split_columns_of(synth) else counts[0]
+    found = predicted(study, synth, schema, count)
     cells = found.domain_cells
     return Forecast(
         study.study.name,
@@ -136,7 +135,7 @@ def predicted(study: Study, synth: Any, schema: Schema, columns: int) -> Predict
         return predict(synth, schema, len(study.parties), budget, study.schema.learn)
     from siloweave.algorithms.training_prediction import predict_training
 
-    return predict_training(synth, schema, budget, _rows(study, columns))
+    return predict_training(synth, schema, budget, _rows(study, columns), len(study.parties))
 
 
 def _rows(study: Study, columns: int) -> int:

@@ -18,7 +18,7 @@ run that was cut short still counts what it released, and goes on from there.
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import blake2b, file_digest
@@ -29,7 +29,7 @@ import msgspec
 
 from siloweave.errors import DataError, InputError, RosterError, SchemaError
 from siloweave.files import put, write_text
-from siloweave.methods import check_parties, check_schema
+from siloweave.methods import check_parties, check_schema, split_columns_of
 from siloweave.privacy.ledger import Ledger
 from siloweave.starter import same_columns
 from siloweave.study import PartyTable, Study
@@ -42,11 +42,14 @@ from siloweave.summaries import (
     spelled,
     verify_ledgers,
 )
+from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
+from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import Table, read, write
 from siloweave.tables.schema import Schema
 
 __all__ = [
+    "check_all_columns",
     "check_columns",
     "execute",
     "finished",
@@ -87,7 +90,7 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
-    tables = load_rows(study, schema, getattr(synth, "bins", _BINS))
+    tables = load_rows(study, schema, getattr(synth, "bins", _BINS), synth)
     seconds = {"reading rows": time.perf_counter() - start}
     with _claimed(study):
         _same_rows(study)
@@ -150,8 +153,8 @@ def finished(study: Study) -> Summary | None:
     return found
 
 
-def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
-    """Every party's rows, checked against the schema.
+def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, Table]:
+    """Every party's rows, checked against the schema, or against its part of it.
 
     Raises:
         RosterError: Parties hold different columns, or one has no rows.
@@ -162,9 +165,7 @@ def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
     for party in study.parties:
         with _blaming(party.name):
             tables[party.name] = read(study.path(party), columns=party.columns or None)
-    same_columns({name: table.names for name, table in tables.items()})
-    for name, table in tables.items():
-        check_columns(name, table.names, schema)
+    check_all_columns(synth, {name: table.names for name, table in tables.items()}, schema)
     encoder = Encoder(_declared(schema, study.schema.learn), bins=bins)
     for name, table in tables.items():
         if table.num_rows < 2:
@@ -174,14 +175,39 @@ def load_rows(study: Study, schema: Schema, bins: int) -> dict[str, Table]:
                 "the study, or give its rows."
             )
         with _blaming(name):
-            encoder.encode(table.select([n for n in table.names if n in encoder.schema.names]))
+            own = [n for n in table.names if n in encoder.schema.names]
+            split = split_columns_of(synth)
+            coder = Encoder(encoder.schema.select(own), bins=bins) if split else encoder
+            coder.encode(table.select(own))
     for column in encoder.domain.names:
-        if all(table.missing(column).all() for table in tables.values()):
+        held = [table for table in tables.values() if column in table.names]
+        if all(table.missing(column).all() for table in held):
             raise DataError(
                 f"column {column!r} has no value in any row of any party. Drop it from "
                 "the schema and the files."
             )
     return tables
+
+
+def check_all_columns(synth: Any, columns: Mapping[str, Sequence[str]], schema: Schema) -> None:
+    """Check every party's columns: the same everywhere, or each at one party.
+
+    Args:
+        synth: What will run.
+        columns: Names of every party's columns.
+        schema: The study's.
+
+    Raises:
+        RosterError, SchemaError: Naming parties and columns.
+    """
+    if split_columns_of(synth):
+        from siloweave.algorithms.columns_split import owners_of
+
+        owners_of(columns, schema)
+        return
+    same_columns(columns)
+    for party, names in columns.items():
+        check_columns(party, tuple(names), schema)
 
 
 def _declared(schema: Schema, learn: float) -> Schema:
@@ -294,13 +320,13 @@ def _write_outputs(
     try:
         progress("sampling", _FITTED)
         start = time.perf_counter()
-        synthetic = fitted.sample_table(study.output.rows, seed=study.output.seed)
-        write(synthetic, stage / "synthetic.csv")
+        synthetic, files = _drawn(study, fitted, stage)
         fitted.save(stage / "model")
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
+        owner, measured = _for_owners(study, fitted, tables)
         record = record_of(
-            fitted, study.study.name, owner=list(tables.values()), synthetic=synthetic
+            fitted, study.study.name, owner=owner, synthetic=synthetic, measured=measured
         )
         public = record.public()
         write_text(stage / "record.json", public.to_json())
@@ -309,7 +335,7 @@ def _write_outputs(
         write_text(stage / "report-owner.html", render(record, audience="owner"), private=True)
         seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
         names = sorted(path.name for path in stage.iterdir())
-        summary = _summary(study, fitted, synthetic.num_rows, seconds)
+        summary = _summary(study, fitted, synthetic.num_rows, seconds, files)
         (folder / "run.json").unlink(missing_ok=True)
         for name in names:
             put(stage / name, folder / name)
@@ -322,7 +348,41 @@ def _write_outputs(
     return summary
 
 
-def _summary(study: Study, fitted: Any, rows: int, seconds: dict[str, float]) -> Summary:
+def _drawn(study: Study, fitted: Any, stage: Path) -> tuple[Table, dict[str, str]]:
+    """Write synthetic rows, for each party its own where columns stay with their parties.
+
+    Returns:
+        Rows for the report, of which parts of different parties are then not joined; and files.
+    """
+    rows, seed = study.output.rows, study.output.seed
+    if getattr(fitted, "shared", True):
+        table = fitted.sample_table(rows, seed=seed)
+        write(table, stage / "synthetic.csv")
+        return table, {"synthetic table": "synthetic.csv"}
+    files, shuffled = {}, []
+    for name, part in fitted.part_tables(rows, seed=seed).items():
+        files[f"synthetic table of {name}"] = f"synthetic-{name}.csv"
+        write(part, stage / f"synthetic-{name}.csv")
+        order = generator(fold_in(seed, "not joined", name)).permutation(part.num_rows)
+        shuffled.append(part.take(order))
+    return beside(shuffled), files
+
+
+def _for_owners(
+    study: Study, fitted: Any, tables: dict[str, Table]
+) -> tuple[list[Table], dict[str, float]]:
+    """Real rows for the owners' report, and what was measured on them."""
+    if fitted.info.split != "columns":
+        return list(tables.values()), {}
+    from siloweave.algorithms.latent_insiders import recovered
+    from siloweave.algorithms.running import TRANSCRIPT
+
+    return [beside(list(tables.values()))], recovered(study.folder / TRANSCRIPT, fitted, tables)
+
+
+def _summary(
+    study: Study, fitted: Any, rows: int, seconds: dict[str, float], files: dict[str, str]
+) -> Summary:
     budget = study.terms()
     parties, ledgers = [], ledger_files(study.folder)
     for name in study.names:
@@ -343,7 +403,7 @@ def _summary(study: Study, fitted: Any, rows: int, seconds: dict[str, float]) ->
         method=fitted.info.title,
         guarantee=fitted.info.guarantee,
         private=fitted.private,
-        epsilon=max(party.epsilon for party in parties),
+        epsilon=max(fitted.epsilon, *(party.epsilon for party in parties)),
         epsilon_allowed=budget.epsilon,
         delta=budget.delta,
         unit=budget.unit,
@@ -352,13 +412,12 @@ def _summary(study: Study, fitted: Any, rows: int, seconds: dict[str, float]) ->
         rows=rows,
         seconds=seconds,
         parties=tuple(parties),
-        files=_FILES,
+        files=files | _FILES,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
 _FILES = {
-    "synthetic table": "synthetic.csv",
     "report": "report.html",
     "owner's report": "report-owner.html",
     "model": "model",

@@ -19,7 +19,7 @@ NOISE = {
 LAWFUL = {
     "src/siloweave/tables/split.py": "SynthFS makes its rows up: no real row stands behind them",
     "src/siloweave/models/autoencoder.py": "what a Gaussian head or a code is drawn with",
-    "src/siloweave/models/latent.py": "what a latent diffusion starts from",
+    "src/siloweave/models/end_to_end.py": "what a latent diffusion is trained against",
 }
 ENTROPY = (
     *("secrets", "os.urandom", "os.getrandom", "random.SystemRandom", "ssl.RAND_bytes"),

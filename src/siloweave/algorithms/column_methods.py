@@ -8,9 +8,11 @@ Sources: Shankar et al. 2024 (silofuse.py, end_to_end.py).
 from __future__ import annotations
 
 from siloweave.algorithms.columns_split import ColumnsSplit
+from siloweave.algorithms.end_to_end_rounds import E2EDistr
+from siloweave.algorithms.latent_methods import SiloFuse
 
-__all__ = ["COLUMN_METHODS"]
+__all__ = ["COLUMN_METHODS", "E2EDistr", "SiloFuse"]
 
-_KINDS: tuple[type[ColumnsSplit], ...] = ()
+_KINDS: tuple[type[ColumnsSplit], ...] = (SiloFuse, E2EDistr)
 COLUMN_METHODS: dict[str, type[ColumnsSplit]] = {kind.info.name: kind for kind in _KINDS}
 """Every method whose parties hold different columns, by its name."""

@@ -42,10 +42,11 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
 from siloweave.tables.beside import beside
 from siloweave.tables.features import Features
+from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["ColumnsSplit", "Part", "Task", "keep_home", "parts_of"]
+__all__ = ["ColumnsSplit", "Part", "Task", "keep_home", "kept_features", "owners_of", "parts_of"]
 
 _ANY_DELTA = 1e-6  # of a budget that bounds nothing
 _FEATURES, _CODER = "home/features", "home/coder"  # what a party remembers of its columns
@@ -102,6 +103,13 @@ def keep_home(site: Site[Any], features: Features, coder: bytes | None = None) -
         site.remember(_CODER, coder)
 
 
+def kept_features(site: Site[Any]) -> Features:
+    """The features that `keep_home` remembered in this run."""
+    features = site.recall(_FEATURES)
+    assert features is not None  # a message came before the one that makes them
+    return Features.from_json(features)
+
+
 @dataclass(frozen=True)
 class ColumnsSplit(OneOwner):
     """What all methods share whose parties hold different columns.
@@ -117,6 +125,7 @@ class ColumnsSplit(OneOwner):
     shared: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
     home_share: ClassVar[float] = 0.5  # of the work that parties do one after the other
+    numeric: ClassVar[Any] = "quantile"
 
     @property
     def stated(self) -> Info:
@@ -144,6 +153,16 @@ class ColumnsSplit(OneOwner):
     @abstractmethod
     def home(features: Features, coder: bytes | None) -> Home:
         """What a party kept at home with `keep_home`, ready to decode."""
+
+    def moves(self, schema: Schema, rows: int, parties: int) -> tuple[int, int]:
+        """Questions and bytes of a party that a run will take, roughly: its vectors once.
+
+        Args:
+            schema: Of all columns.
+            rows: How many.
+            parties: Among how many columns are spread.
+        """
+        return 1, 4 * rows * Features.declared(schema).width // parties
 
     def fit(
         self,
@@ -222,6 +241,7 @@ class ColumnsSplit(OneOwner):
             "heads": heads,
             "cost": (parties.traffic, parties.rounds),
             "num_rows": rows,
+            "one_way": in_order(getattr(joint, "one_way", None), schema),
         }
 
     def allowed(self, budget: Budget | None) -> Budget:
@@ -254,6 +274,14 @@ class ColumnsSplit(OneOwner):
         features = site.recall(_FEATURES, run)
         assert features is not None  # a method that keeps none is broken
         return self.home(Features.from_json(features), site.recall(_CODER, run))
+
+
+def in_order(law: OneWay | None, schema: Schema) -> OneWay | None:
+    """How single columns are distributed, in the schema's order."""
+    if law is None:
+        return None
+    cells = {one.column.name: one for one in law.cells}
+    return OneWay(tuple(cells[name] for name in schema.names if name in cells))
 
 
 def _store(job: Job, where: str) -> Path | None:
@@ -298,7 +326,7 @@ def parts_of(
     tables = {name: _read(name, part) for name, part in named_parties(data, names).items()}
     if not tables:
         raise RosterError("data has no party; give one table per party, as a list or by name")
-    owners = _owners(tables, schema)
+    owners = owners_of({name: table.names for name, table in tables.items()}, schema)
     _check_rows(tables)
     _check_ids(tables, schema)
     parts: dict[str, Part] = {}
@@ -317,11 +345,19 @@ def _read(name: str, part: Any) -> Table:
         raise type(error)(f"party {name!r}: {error}") from error
 
 
-def _owners(tables: Mapping[str, Table], schema: Schema) -> dict[str, str]:
-    """Which party holds each column that is no id."""
+def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, str]:
+    """Which party holds each column that is no id.
+
+    Args:
+        columns: Names of every party's columns.
+        schema: Of all columns.
+
+    Raises:
+        SchemaError: A column is in no schema, at no party, or at two; the message names parties.
+    """
     owners: dict[str, str] = {}
-    for party, table in tables.items():
-        for name in table.names:
+    for party, names in columns.items():
+        for name in names:
             if name not in schema.names:
                 raise SchemaError(
                     f"party {party!r}: the schema lacks its column {name!r}. Declare it, or leave "

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from siloweave.algorithms.central import CentralGenerator
+from siloweave.algorithms.columns_split import ColumnsSplit
 from siloweave.algorithms.prediction import Prediction
 from siloweave.algorithms.private_fit import Plan, PrivateGenerator
 from siloweave.privacy.budget import Budget
@@ -31,7 +32,11 @@ _NOT_WIDTHS = ("betas",)
 
 
 def predict_training(
-    generator: CentralGenerator | PrivateGenerator, schema: Schema, budget: Budget, rows: int
+    generator: CentralGenerator | PrivateGenerator | ColumnsSplit,
+    schema: Schema,
+    budget: Budget,
+    rows: int,
+    parties: int = 1,
 ) -> Prediction:
     """Predict a generator's run.
 
@@ -40,6 +45,7 @@ def predict_training(
         schema: Public facts about the columns.
         budget: What a row may cost.
         rows: A guess of how many there are.
+        parties: Among how many columns are spread.
 
     Raises:
         InputError: A setting is wrong.
@@ -60,10 +66,13 @@ def predict_training(
     seconds = _START_S + 2 * _ROW_S * rows * columns
     seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
     seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
+    rounds, size = 2 if private else 1, int(4 * weights + 300 * width)
+    if isinstance(generator, ColumnsSplit):
+        rounds, size = generator.moves(schema, rows, parties)
     return Prediction(
-        2 if private else 1,
+        rounds,
         _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
-        int(4 * weights + 300 * width),
+        size,
         seconds if known else None,
         budget.epsilon,
         notes=tuple(notes),
@@ -81,7 +90,7 @@ def _check_steps(generator: PrivateGenerator, schema: Schema, budget: Budget) ->
     )
 
 
-def _width(generator: CentralGenerator | PrivateGenerator, schema: Schema) -> int:
+def _width(generator: CentralGenerator | PrivateGenerator | ColumnsSplit, schema: Schema) -> int:
     """Entries of a row's vector, roughly."""
     width = Features.declared(schema).width
     coding = generator.method if isinstance(generator, PrivateGenerator) else generator

@@ -194,15 +194,7 @@ class Woven(Generated):
         events = [entry.event for entries in self.ledgers.values() for entry in entries]
         return epsilon(events, self.budget.delta)
 
-    def sample_table(
-        self,
-        num_rows: int | None = None,
-        *,
-        seed: Key = 0,
-        given: Any = None,
-        balanced: str | bool = False,
-        tries: int = 100,
-    ) -> Table:
+    def sample_table(self, num_rows: int | None = None, *, seed: Key = 0, **way: Any) -> Table:
         """Synthetic rows of all columns; the arguments are those of `Generated.sample`.
 
         Raises:
@@ -213,15 +205,13 @@ class Woven(Generated):
                 "synthetic columns stay with their parties in this fit (shared=False), so there "
                 "is no joined table; sample_parts() draws each party's columns"
             )
-        return super().sample_table(
-            num_rows, seed=seed, given=given, balanced=balanced, tries=tries
-        )
+        return super().sample_table(num_rows, seed=seed, **way)
 
     def part_tables(
         self, num_rows: int | None = None, *, seed: Key = 0, given: Any = None
     ) -> dict[str, Table]:
         """Every party's synthetic columns; row i is the same made-up person in all of them."""
-        table = super().sample_table(num_rows, seed=seed, given=given)
+        table = super().sample_table(num_rows, seed=seed, given=given, raked=self.shared)
         return {
             name: table.select([column for column in names if column in table.names])
             for name, names in self.columns.items()

@@ -29,7 +29,7 @@ __all__ = ["Array", "Envelope", "Masked", "Public", "Released", "Reply", "Reques
 R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
 
-_DTYPES = Literal["<f8", "<f4", "<i8", "<u4"]
+_DTYPES = Literal["<f8", "<f4", "<f2", "<i8", "<i4", "<u4", "<u1"]
 
 
 class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

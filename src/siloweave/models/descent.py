@@ -103,7 +103,11 @@ class Descent(eqx.Module):
             loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
         else:
             slope, loss = self.gradient(self.one, state.net, batch, key)
+        return self.moved(state, slope), loss
+
+    def moved(self, state: State, slope: Any) -> State:
+        """The state after a step along a slope."""
         moves, moments = self.optimiser.update(slope, state.moments, state.net)
         net = eqx.apply_updates(state.net, moves)
         decay = jnp.minimum(self.settings.decay, (1.0 + state.step) / (10.0 + state.step))
-        return State(net, averaged(state.average, net, decay), moments, state.step + 1), loss
+        return State(net, averaged(state.average, net, decay), moments, state.step + 1)

@@ -14,7 +14,7 @@ when rows are drawn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +24,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models import autoencoder, diffusion
+from siloweave.models import coders, diffusion, latent_law
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder, reconstruction
-from siloweave.models.denoiser import Denoiser, Rows, inputs
+from siloweave.models.coders import RowCoder, assembled, settings_from, untrained
+from siloweave.models.coders import places_of as _places
+from siloweave.models.coders import rest_of as _rest
+from siloweave.models.denoiser import Denoiser, Rows
 from siloweave.models.descent import Descent, Gradient
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.end_to_end import REACH, denoised, latents
+from siloweave.models.latent_law import LatentLaw, frame_of, latent_blocks, told_block
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.nets import Array, load_arrays, save_arrays
 from siloweave.models.points import Points, PointSettings
-from siloweave.models.schedules import kept_variance
 from siloweave.models.train import Poisson, train
 from siloweave.tables.features import Block
 
-__all__ = ["LatentDiffusion", "LatentSettings", "fit"]
+__all__ = ["LatentDiffusion", "LatentSettings", "fit", "settings_of_facts"]
 
 Progress = Callable[[str, float], None]
-_LABEL = "label"
 _Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, reach
-_REACH = 3.0**0.5  # tanh times this: a latent spread evenly over its range has variance 1
 
 
 @dataclass(frozen=True)
@@ -147,48 +149,28 @@ class LatentDiffusion:
         """
         first, second = jax.random.split(key)
         told = None if given is None else self._told(n, given)
-        latent = len(self.shift)
-        if sampler is None and (told is None or np.isnan(told[:, :latent]).all()):
-            sampler = "solver"
-        drawn = self.diffusion.sample(
-            n, key=first, sampler=sampler, steps=steps, eta=eta, balanced=balanced, given=told,
+        V = self.law.sample(
+            n, key=first, given=told, sampler=sampler, steps=steps, eta=eta, balanced=balanced,
             resamples=resamples,
         )  # fmt: skip
-        Z = drawn[:, :latent] * self.scale + self.shift
-        rows = self.coder.decode(Z, key=second, numbers=self.settings.numbers)
-        X = np.zeros((n, self.layout.width), dtype=np.float32)
-        X[:, _places(self.layout, self.label)] = rows
-        if self.label is not None:
-            X[:, self.label.start : self.label.start + self.label.size] = drawn[:, latent:]
-        return X
+        return self.rows.decode(V, key=second)
+
+    @property
+    def law(self) -> LatentLaw:
+        """The law of latent rows."""
+        return LatentLaw(self.diffusion, self.shift, self.scale)
+
+    @property
+    def rows(self) -> RowCoder:
+        """Rows to latent rows and back."""
+        return RowCoder(self.coder, self.layout, self.label, self.settings.numbers)
 
     def _told(self, n: int, given: Matrix) -> Matrix:
-        given = np.asarray(given, dtype=np.float32)
-        if given.shape != (n, self.layout.width):
+        if np.shape(given) != (n, self.layout.width):
             raise InputError(
-                f"given has shape {given.shape}, but {n} rows need ({n}, {self.layout.width})"
+                f"given has shape {np.shape(given)}, but {n} rows need ({n}, {self.layout.width})"
             )
-        told = np.full((n, self.diffusion.layout.width), np.nan, np.float32)
-        if isinstance(self.coder, Points):
-            self.layout.known(given)
-            Z = self.coder.encode(given[:, _places(self.layout, self.label)])
-            told[:, : len(self.shift)] = (Z - self.shift) / self.scale
-        else:
-            self._refuse(given)
-        if self.label is not None:
-            told[:, len(self.shift) :] = given[
-                :, self.label.start : self.label.start + self.label.size
-            ]
-        return told
-
-    def _refuse(self, given: Matrix) -> None:
-        for b in self.layout.blocks:
-            if b != self.label and not np.isnan(given[:, b.start : b.start + b.size]).all():
-                raise NotImplementedError(
-                    f"column {b.column!r} cannot be given to an autoencoder's latent diffusion, "
-                    "whose latents mix all columns: only the column it was fitted with as labels "
-                    "can, or any column with PointSettings in the place of the autoencoder"
-                )
+        return self.rows.told(given)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
@@ -213,12 +195,12 @@ class LatentDiffusion:
         read: list[Any] = []
 
         def build(facts: dict[str, Any]) -> Any:
-            settings = _settings(facts["settings"])
+            settings = settings_of_facts(facts["settings"])
             layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
             label = None if facts["label"] is None else layout.choice_of(facts["label"])
             reach = tuple((low, high) for low, high in facts["reach"])
             read.extend((layout, settings, label, (tuple(facts["label_law"]), reach)))
-            coder = _coder_net(_rest(layout, label), settings)
+            coder = untrained(_rest(layout, label), settings.autoencoder)
             latents = Layout(_latent_blocks(coder.latent, label))
             net = diffusion.network(latents, settings.diffusion, _told_block(latents, label))
             return coder, net, jnp.zeros(coder.latent), jnp.zeros(coder.latent)
@@ -230,17 +212,11 @@ class LatentDiffusion:
         )
 
 
-def _settings(raw: dict[str, Any]) -> LatentSettings:
-    coder = raw.pop("autoencoder")
-    kind = PointSettings if set(coder) == {"per_bit"} else AutoencoderSettings
-    return LatentSettings(kind(**coder), DiffusionSettings(**raw.pop("diffusion")), **raw)
-
-
-def _coder_net(rest: Layout, settings: LatentSettings) -> Any:
-    """A network or table of points of the right shape, for stored arrays to fill."""
-    if isinstance(settings.autoencoder, PointSettings):
-        return Points.of(rest, settings.autoencoder).net
-    return Coder(rest, settings.autoencoder, key=jax.random.key(0))
+def settings_of_facts(raw: dict[str, Any]) -> LatentSettings:
+    """Settings from what `dataclasses.asdict` made of them."""
+    raw = dict(raw)
+    coder = settings_from(raw.pop("autoencoder"))
+    return LatentSettings(coder, DiffusionSettings(**raw.pop("diffusion")), **raw)
 
 
 def _assembled(
@@ -251,41 +227,19 @@ def _assembled(
     facts: _Facts,
     frame: tuple[Matrix, Matrix],
 ) -> LatentDiffusion:
-    coder = _coder(nets[0], _rest(layout, label), settings)
+    coder = assembled(nets[0], _rest(layout, label), settings.autoencoder)
     latents = Layout(_latent_blocks(nets[0].latent, label))
     told = _told_block(latents, label)
     ddpm = TabDDPM(nets[1], latents, settings.diffusion, told, *facts)
     return LatentDiffusion(coder, ddpm, layout, settings, *frame, label)
 
 
-def _coder(net: Any, rest: Layout, settings: LatentSettings) -> Autoencoder | Points:
-    if isinstance(settings.autoencoder, PointSettings):
-        return Points(net, rest, settings.autoencoder)
-    return Autoencoder(net, rest, settings.autoencoder)
-
-
-def _places(layout: Layout, label: Block | None) -> list[int]:
-    """Positions of the blocks that are encoded, in the feature vector."""
-    return [i for b in layout.blocks if b != label for i in range(b.start, b.start + b.size)]
-
-
-def _rest(layout: Layout, label: Block | None) -> Layout:
-    """The blocks that are encoded, moved together."""
-    blocks, start = [], 0
-    for b in layout.blocks:
-        if b != label:
-            blocks.append(replace(b, start=start))
-            start += b.size
-    return Layout(tuple(blocks))
-
-
 def _latent_blocks(latent: int, label: Block | None) -> tuple[Block, ...]:
-    numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
-    return (*numbers, *([Block(_LABEL, latent, label.size, "choice")] if label else []))
+    return latent_blocks(latent, label.size if label else 0)
 
 
 def _told_block(latents: Layout, label: Block | None) -> Block | None:
-    return None if label is None else latents.choice_of(_LABEL)
+    return told_block(latents, label.size if label else 0)
 
 
 def fit(
@@ -326,65 +280,40 @@ def fit(
     settings, layout = settings or LatentSettings(), Layout(tuple(blocks))
     X = layout.check(X)
     label = None if labels is None or len(layout.blocks) == 1 else layout.choice_of(labels)
-    rest, kept = _rest(layout, label), X[:, _places(layout, label)]
-    told = X[:, label.start : label.start + label.size] if label else np.zeros((len(X), 0))
     first, second = jax.random.split(key)
     if settings.joint:
         return _fit_joint(
-            (kept, told.astype(np.float32)), (layout, rest, label), settings,
+            X, (layout, _rest(layout, label), label), settings,
             key=first, gradient=gradient, sampler=sampler, progress=progress, store=store,
         )  # fmt: skip
-    coder, before = _fitted_coder(
-        kept, rest, settings, key=first, gradient=gradient, sampler=sampler,
+    before = 0.0 if isinstance(settings.autoencoder, PointSettings) else 0.5
+    rows = coders.fit(
+        X, layout, settings.autoencoder, label=label, numbers=settings.numbers,
+        key=first, gradient=gradient, sampler=sampler,
         progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
         store=None if store is None else store / "autoencoder",
     )  # fmt: skip
-    shift, scale = _frame(Z := coder.encode(kept), settings.scaled)
-    blocks = _latent_blocks(coder.net.latent, label)
-    ddpm = diffusion.fit(
-        np.concatenate([(Z - shift) / scale, told], 1), blocks, settings.diffusion,
-        key=second, labels=_LABEL if label else None, law=law, gradient=latent_gradient,
-        sampler=sampler,
+    law_ = latent_law.fit(
+        rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled,
+        key=second, law=law, gradient=latent_gradient, sampler=sampler,
         progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),
         store=None if store is None else store / "diffusion",
     )  # fmt: skip
-    return LatentDiffusion(coder, ddpm, layout, settings, shift, scale, label)
-
-
-def _fitted_coder(
-    X: Matrix, rest: Layout, settings: LatentSettings, **training: Any
-) -> tuple[Autoencoder | Points, float]:
-    """The coder of rows, and the share of the work that it was."""
-    if isinstance(settings.autoencoder, PointSettings):
-        return Points.of(rest, settings.autoencoder), 0.0
-    return autoencoder.fit(X, rest.blocks, settings.autoencoder, **training), 0.5
-
-
-def _frame(Z: Matrix, scaled: bool) -> tuple[Matrix, Matrix]:
-    if not scaled:
-        return np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
-    spread = Z.std(0)
-    return Z.mean(0), np.where(spread > 1e-4, spread, 1.0).astype(np.float32)
+    return LatentDiffusion(
+        rows.coder, law_.diffusion, layout, settings, law_.shift, law_.scale, label
+    )
 
 
 class _Joint(Descent):
     def losses(self, net: _Pair, rows: Rows, key: Array) -> Array:
-        settings: DiffusionSettings = self.settings
-        kept = jnp.asarray(kept_variance(settings.schedule, settings.timesteps), jnp.float32)
-        when, noise, drop = jax.random.split(key, 3)
-        n, T = len(rows.numbers), settings.timesteps
-        clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
-        t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
-        z = _REACH * jnp.tanh(net.coder.encode(inputs(self.groups, rows.numbers, rows.codes))[0])
-        a = kept[t][:, None]
-        noisy = jnp.sqrt(a) * z + jnp.sqrt(1.0 - a) * jax.random.normal(noise, z.shape)
-        back = net.denoiser(noisy, t * (1000 / T), rows.labels, key=drop)
+        z = latents(net.coder, rows, self.groups)
+        back = denoised(net.denoiser, z, rows.labels, key, self.settings)
         error = jnp.mean((back - z) ** 2, axis=-1)
         return error + reconstruction(net.coder.decode(back), rows, self.groups)
 
 
 def _fit_joint(
-    data: tuple[Matrix, Matrix],
+    X: Matrix,
     parts: tuple[Layout, Layout, Block | None],
     settings: LatentSettings,
     *,
@@ -392,7 +321,9 @@ def _fit_joint(
     gradient: Gradient | None,
     **training: Any,
 ) -> LatentDiffusion:
-    (X, told), (layout, rest, label) = data, parts
+    layout, rest, label = parts
+    told = X[:, label.start : label.stop] if label else X[:, :0]
+    X = X[:, _places(layout, label)]
     first, second, key = jax.random.split(key, 3)
     coder = Coder(rest, settings.dense, key=first)
     latents = Layout(_latent_blocks(coder.latent, label))
@@ -405,6 +336,6 @@ def _fit_joint(
     steps, batch = settings.diffusion.steps, min(settings.diffusion.batch, len(X))
     state = train(descent.start(pair), descent, rows, steps=steps, batch=batch, key=key, **training)
     law = tuple(float(p) for p in told.mean(0)) if label else ()
-    net, frame = state.average, _frame(np.zeros((1, coder.latent), np.float32), False)
-    facts = (law, ((-_REACH, _REACH),) * coder.latent)
+    net, frame = state.average, frame_of(np.zeros((1, coder.latent), np.float32), False)
+    facts = (law, ((-REACH, REACH),) * coder.latent)
     return _assembled((net.coder, net.denoiser), layout, settings, label, facts, frame)

@@ -143,6 +143,12 @@ class Points:
             start += size
         return parts
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Which column each entry of a latent row stands for."""
+        sizes = [(b.column, place.stop - place.start) for b, place, _ in self._parts()]
+        return tuple(column for column, size in sizes for _ in range(size))
+
     def encode(self, X: Matrix) -> Matrix:
         """Latent rows, (n, latent) float32; NaN where a block is NaN."""
         Z = np.empty((len(X), self.net.latent), np.float32)

@@ -1,0 +1,311 @@
+"""E2EDistr: encoders, denoiser and decoders trained as one, parties holding different columns.
+
+Shankar, Brouwer, Hai & Chen 2024, "SiloFuse" (ICDE), section 5.1: the baseline that sends forward
+activations and gradients over the wire at every step, where SiloFuse sends latents once. Its steps
+are those of the central E2E (models/end_to_end.py), cut where a party ends, so bytes grow with the
+number of steps: four matrices of (batch, latents) each. The coordinator's side is in
+end_to_end_rounds.py.
+
+**Guarantee** (none): the coordinator sees latents of every row over and over, and gradients too.
+A party pays once, without bound, for all it sends at all steps (`Site.release_under`), and once
+more where synthetic columns are put together. Assumed public: schema, settings, order of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.algorithms.columns_split import Part, keep_home, kept_features
+from siloweave.algorithms.generated import Matrix
+from siloweave.algorithms.networks import jax_key
+from siloweave.algorithms.silofuse import Share, divided, one_way_of, share
+from siloweave.errors import WireError
+from siloweave.federation.messages import Array, Public, Released, Reply, Request
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.events import NonPrivate
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in, generator
+
+if TYPE_CHECKING:
+    from siloweave.models.coders import RowCoder
+    from siloweave.models.descent import State
+    from siloweave.models.end_to_end import CoderSide
+    from siloweave.models.latent import LatentSettings
+
+_T = TypeVar("_T")
+
+__all__ = ["PARTY", "Backward", "Begin", "Begun", "End", "Forward", "batch_of"]
+
+
+# Messages
+
+
+class Begun(Reply, frozen=True):
+    """What a party's part of a row is: latents, blocks; and its number of rows, and classes."""
+
+    rows: Released[int]
+    latent: Released[int]
+    blocks: Released[int]
+    classes: tuple[Released[Array], ...] = ()
+    options: tuple[Released[int], ...] = ()
+    one_way: tuple[Released[str], ...] = ()
+
+
+class Begin(Request[Begun], frozen=True):
+    """Make a coder with these settings; widths are those of all parties together."""
+
+    settings: bytes
+    parties: int
+    target: str | None
+    seed: int
+    shared: bool
+
+
+class Activations(Reply, frozen=True):
+    """Latents of a batch, (batch, latent)."""
+
+    latents: Released[Array]
+
+
+class Forward(Request[Activations], frozen=True):
+    """Take the step before, along this slope at its latents, and code the next batch."""
+
+    step: int
+    slope: Array | None
+
+
+class Slopes(Reply, frozen=True):
+    """The slope of the decoder's loss at denoised latents, and the loss."""
+
+    slope: Released[Array]
+    loss: Released[float]
+
+
+class Backward(Request[Slopes], frozen=True):
+    """Decode these denoised latents of the batch; `share` is what the party's loss counts."""
+
+    step: int
+    back: Array
+    share: float
+
+
+class Ended(Reply, frozen=True):
+    """The coder is kept at home."""
+
+    steps: Public[int]
+
+
+class End(Request[Ended], frozen=True):
+    """Take the last step, and keep the coder."""
+
+    step: int
+    slope: Array
+
+
+# Party: a state after k steps is kept under k modulo 2, so a message can be answered again
+
+
+def batch_of(step: int, rows: int, batch: int, seed: int) -> npt.NDArray[np.int64]:
+    """Which rows are in a step: every epoch is a permutation that all parties know, cut evenly.
+
+    Example:
+        >>> sorted(np.concatenate([batch_of(k, 6, 2, 0) for k in range(3)]).tolist())
+        [0, 1, 2, 3, 4, 5]
+    """
+    size = min(batch, rows)
+    cuts = max(1, rows // size)
+    order = generator(fold_in(seed, "epoch", step // cuts)).permutation(rows)
+    place = size * (step % cuts)
+    return order[place : place + size]
+
+
+def begin(request: Begin, site: Site[Part]) -> Begun:
+    """Fit encoders, make a coder, and pay for all that will be sent at every step."""
+    held, key = site.rows, fold_in(request.seed, "train")
+    features = Features.fit(held.table, held.schema, key=fold_in(key, "features"))
+    keep_home(site, features)
+    event = NonPrivate("latents and gradients of every batch are sent as they are")
+    entry = site.pay(event, "latents and gradients of every step")
+    site.remember("entry", entry.encode())
+    site.remember("begin", msgspec.json.encode(request))
+    work = _work(site)
+    _keep(site, 0, work.start())
+    told, options = work.told()
+    return Begun(
+        site.release_under(entry, lambda: held.table.num_rows),
+        site.release_under(entry, lambda: work.coder.latent if work.trained else 0),
+        site.release_under(entry, lambda: len(features.blocks) - len(options)),
+        tuple(site.release_under(entry, partial(_itself, codes)) for codes in told),
+        tuple(site.release_under(entry, partial(_itself, count)) for count in options),
+        one_way_of(site) if request.shared else (),
+    )
+
+
+def _itself(value: _T) -> _T:
+    return value
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A party's rows and coder, made again from what it remembers."""
+
+    request: Begin
+    part: Part
+    settings: LatentSettings
+    coder: RowCoder
+    rows: Any
+    V: Matrix
+
+    @property
+    def trained(self) -> bool:
+        """Whether there is anything to train: the target may be all that the party holds."""
+        return bool(self.coder.coder.layout.blocks)
+
+    def told(self) -> tuple[list[Array], list[int]]:
+        """Classes of the target and how many there are, if it is this party's."""
+        if self.coder.label is None:
+            return [], []
+        told = self.V[:, self.coder.label.start : self.coder.label.stop]
+        return [Array.of(told.argmax(1), "<u1")], [told.shape[1]]
+
+    def side(self, share: float = 1.0) -> CoderSide:
+        """Its side of a step."""
+        from siloweave.models.end_to_end import CoderSide
+
+        return CoderSide(self.settings.diffusion, self.coder.coder.layout.groups, None, share)
+
+    def start(self) -> State:
+        """Before the first step."""
+        return self.side().start(self.coder.coder.net)
+
+    def batch(self, step: int) -> Any:
+        """Rows of a batch."""
+        import jax
+
+        at = batch_of(step, len(self.V), self.settings.diffusion.batch, self.request.seed)
+        return jax.tree.map(lambda x: x[at], self.rows)
+
+
+def _work(site: Site[Part]) -> _Work:
+    found = site.memo.get(("work", site.context.rpartition("/")[0]))
+    if isinstance(found, _Work):
+        return found
+    from siloweave.models import coders
+    from siloweave.models.diffusion import rows_of
+    from siloweave.models.latent import settings_of_facts
+    from siloweave.models.layout import Layout
+
+    kept = site.recall("begin")
+    assert kept is not None
+    request, held, features = msgspec.json.decode(kept, type=Begin), site.rows, kept_features(site)
+    key = fold_in(fold_in(request.seed, "train"), "encode")
+    V = features.encode(held.table, key=key)
+    settings = settings_of_facts(msgspec.json.decode(request.settings))
+    layout = Layout(features.blocks)
+    mine = request.target if request.target in held.table.names else None
+    coder = coders.first(
+        layout,
+        divided(settings.autoencoder, request.parties),
+        label=None if mine is None else layout.choice_of(mine),
+        numbers=settings.numbers,
+        key=jax_key(fold_in(request.seed, "coder", *held.table.names)),
+    )
+    kept_rows = V[:, coders.places_of(layout, coder.label)]
+    rows = rows_of(kept_rows, coder.coder.layout, None)
+    made = _Work(request, held, settings, coder, rows, V)
+    site.memo["work", site.context.rpartition("/")[0]] = made
+    return made
+
+
+def _keep(site: Site[Part], step: int, state: State) -> None:
+    from siloweave.models.end_to_end import packed
+
+    site.remember(f"state-{step % 2}", step.to_bytes(8, "big") + packed(state))
+    site.memo["state", step % 2] = (step, state)
+
+
+def _state(site: Site[Part], work: _Work, step: int) -> State:
+    """The state after so many steps.
+
+    Raises:
+        WireError: The party is at another step.
+    """
+    found: tuple[int, State] | None = site.memo.get(("state", step % 2))
+    if found is not None and found[0] == step:
+        return found[1]
+    from siloweave.models.end_to_end import unpacked
+
+    kept = site.recall(f"state-{step % 2}")
+    if kept is None or int.from_bytes(kept[:8], "big") != step:
+        raise WireError(
+            f"party {site.name!r} has no state after step {step}: a stale or early message. Ask "
+            "the steps in order, or start a new run."
+        )
+    state: State = unpacked(kept[8:], work.start())
+    return state
+
+
+def _under(site: Site[Part]) -> str:
+    return (site.recall("entry") or b"").decode()
+
+
+def forward(request: Forward, site: Site[Part]) -> Activations:
+    """Take the step before, and code a batch."""
+    work = _work(site)
+    if request.step == 0:
+        state = _state(site, work, 0)
+    else:
+        state = _turned(site, work, request.step - 1, request.slope)
+        _keep(site, request.step, state)
+    z = work.side().forward(state, work.batch(request.step))
+    return Activations(site.release_under(_under(site), lambda: Array.of(np.asarray(z), "<f4")))
+
+
+def _turned(site: Site[Part], work: _Work, step: int, slope: Array | None) -> State:
+    kept = site.recall(f"back-{step % 2}")
+    if kept is None or slope is None:
+        raise WireError(f"party {site.name!r}: step {step} was not decoded; ask it in order")
+    asked = msgspec.msgpack.decode(kept, type=Backward)
+    if asked.step != step:
+        raise WireError(f"party {site.name!r}: step {step} is stale; ask the steps in order")
+    state, rows = _state(site, work, step), work.batch(step)
+    return work.side(asked.share).turned(state, rows, _like(asked.back), _like(slope))
+
+
+def _like(array: Array) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.asarray(array.numpy(), jnp.float32)
+
+
+def backward(request: Backward, site: Site[Part]) -> Slopes:
+    """Decode, and say how the loss changes."""
+    work = _work(site)
+    state, rows = _state(site, work, request.step), work.batch(request.step)
+    site.remember(f"back-{request.step % 2}", msgspec.msgpack.encode(request))
+    slope, loss = work.side(request.share).backward(state, rows, _like(request.back))
+    entry = _under(site)
+    return Slopes(
+        site.release_under(entry, lambda: Array.of(np.asarray(slope), "<f4")),
+        site.release_under(entry, lambda: float(loss)),
+    )
+
+
+def end(request: End, site: Site[Part]) -> Ended:
+    """Keep the coder with its averaged weights."""
+    work = _work(site)
+    coder = work.coder
+    if work.trained:
+        state = _turned(site, work, request.step - 1, request.slope)
+        coder = replace(coder, coder=replace(coder.coder, net=state.average))
+    keep_home(site, kept_features(site), coder.to_bytes())
+    return Ended(Public(request.step, "it was asked for"))
+
+
+PARTY: Handlers = {Begin: begin, Forward: forward, Backward: backward, End: end, Share: share}

@@ -1,0 +1,226 @@
+"""The coordinator's side of E2EDistr, and the method as a user meets it.
+
+Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
+tabular diffusion models" (ICDE), section 5.1. Messages and the party's side are in end_to_end.py.
+
+**Guarantee**: none, see end_to_end.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from siloweave.algorithms.columns_split import Task
+from siloweave.algorithms.end_to_end import (
+    PARTY,
+    Backward,
+    Begin,
+    Begun,
+    End,
+    Forward,
+    batch_of,
+)
+from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.generated import Matrix, Model
+from siloweave.algorithms.joint import JointModel, split_key
+from siloweave.algorithms.latent_methods import PAPER, LatentColumns
+from siloweave.algorithms.silofuse import Sent, Share, checked, one_hot, side_by_side
+from siloweave.errors import InputError, WireError
+from siloweave.federation.messages import Array
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers
+from siloweave.tables.keys import fold_in
+from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.models.latent import LatentSettings
+
+__all__ = ["E2EDistr", "end_to_end"]
+
+_TOLD = 50  # steps between two reports
+
+
+@dataclass
+class _Loop:
+    """The coordinator between steps."""
+
+    parties: Parties
+    widths: dict[str, int]
+    shares: dict[str, float]
+
+    def scattered(self, Z: Any) -> dict[str, Array]:
+        """Every party's part of a matrix."""
+        parts, start, Z = {}, 0, np.asarray(Z)
+        for name, width in self.widths.items():
+            parts[name] = Array.of(Z[:, start : start + width], "<f4")
+            start += width
+        return parts
+
+    def forward(self, step: int, slope: Any) -> Matrix:
+        """Latents of a batch."""
+        slopes = {} if slope is None else self.scattered(slope)
+        asked = {name: Forward(step, slopes.get(name)) for name in self.widths}
+        replies = zip(asked, self.parties.ask_each(asked), strict=True)
+        parts: list[Matrix] = []
+        for name, reply in replies:
+            parts.append(self._fits(name, reply.latents.value, len(parts[0]) if parts else None))
+        return np.concatenate(parts, 1)
+
+    def backward(self, step: int, back: Any) -> tuple[Matrix, float]:
+        """Slopes at denoised latents, and the loss."""
+        parts = self.scattered(back)
+        asked = {n: Backward(step, part, self.shares[n]) for n, part in parts.items()}
+        replies = self.parties.ask_each(asked)
+        slopes = [self._fits(n, r.slope.value, None) for n, r in zip(asked, replies, strict=True)]
+        return np.concatenate(slopes, 1), sum(reply.loss.value for reply in replies)
+
+    def _fits(self, name: str, array: Array, rows: int | None) -> Matrix:
+        Z = checked(name, array, rows)
+        if Z.shape[1] != self.widths[name]:
+            raise WireError(
+                f"party {name!r} sent {Z.shape[1]} numbers a row; it has {self.widths[name]}"
+            )
+        return Z
+
+    def end(self, step: int, slope: Any) -> None:
+        """Take the last step, and have every coder kept."""
+        slopes, nothing = self.scattered(slope), Array.of(np.zeros((0, 0)), "<f4")
+        self.parties.ask_each({n: End(step, slopes.get(n, nothing)) for n in self.parties.roster})
+
+
+def end_to_end(
+    parties: Parties, task: Task, settings: LatentSettings, target: str | None, shared: bool
+) -> tuple[JointModel, int]:
+    """Train everything as one.
+
+    Args:
+        parties: Who holds the columns.
+        task: Schema and seed.
+        settings: Of coders and diffusion; steps, batch and rates are the diffusion's.
+        target: A column that is told.
+        shared: Whether synthetic columns are put together.
+
+    Raises:
+        WireError: A party sent what does not fit; the message names it.
+    """
+    text = msgspec.json.encode(asdict(settings))
+    begun = parties.ask(Begin(text, len(parties.roster), target, task.seed, shared))
+    sent = _sent(parties.roster, begun)
+    V, latent, facts = side_by_side(sent, task.schema.names, target)
+    blocks = sum(reply.blocks.value for reply in begun)
+    known = list(zip(parties.roster, begun, strict=True))
+    loop = _Loop(
+        parties,
+        {name: reply.latent.value for name, reply in known if reply.latent.value},
+        {name: reply.blocks.value / blocks for name, reply in known},
+    )
+    law = _trained(loop, V, latent, task, settings, facts)
+    if shared:
+        parties.ask(Share())
+    return JointModel(law), len(V)
+
+
+def _sent(roster: Sequence[str], begun: Sequence[Begun]) -> Sent:
+    """Latents that are not sent yet: zeros of the right shape; and the classes, which are."""
+    rows = begun[0].rows.value
+    latents, columns, classes = [], [], None
+    for i, (name, reply) in enumerate(zip(roster, begun, strict=True)):
+        if reply.rows.value != rows:
+            raise WireError(f"party {name!r} has {reply.rows.value} rows, {roster[0]!r} has {rows}")
+        latents.append(np.zeros((rows, reply.latent.value), np.float32))
+        columns.append(("",) * reply.latent.value)
+        for told, options in zip(reply.classes, reply.options, strict=True):
+            classes = i, one_hot(name, told.value, options.value, rows)
+    if not any(len(names) for names in columns):
+        raise InputError("there is no column but the target; leave target out")
+    told = [law.value for reply in begun for law in reply.one_way]
+    return Sent(latents, columns, classes, told)
+
+
+def _trained(
+    loop: _Loop, V: Matrix, latent: int, task: Task, settings: LatentSettings, facts: Any
+) -> Any:
+    """All steps, and what they leave of the coordinator's side."""
+    import jax
+    import jax.numpy as jnp
+
+    from siloweave.models import diffusion
+    from siloweave.models.end_to_end import REACH, DenoiserSide
+    from siloweave.models.latent_law import LatentLaw, latent_blocks, told_block
+    from siloweave.models.layout import Layout
+
+    told, pace = V[:, latent:], settings.diffusion
+    layout = Layout(latent_blocks(latent, told.shape[1]))
+    label = told_block(layout, told.shape[1])
+    born, key = split_key(fold_in(fold_in(task.seed, "train"), "model"))
+    side = DenoiserSide(pace, ())
+    state = side.start(diffusion.network(layout, pace, label, born))
+    classes = told.argmax(1).astype(np.int32) if label else np.zeros(len(V), np.int32)
+    slope: Any = None
+    for step in range(pace.steps):
+        z = jnp.asarray(loop.forward(step, slope))
+        labels = jnp.asarray(classes[batch_of(step, len(V), pace.batch, task.seed)])
+        noise = jax.random.fold_in(key, step)
+        at_back, loss = loop.backward(step, side.forward(state, z, labels, noise))
+        state, slope = side.turned(state, z, labels, noise, jnp.asarray(at_back))
+        if step % _TOLD == 0:
+            share = step / pace.steps
+            task.progress(f"step {step + 1:,} of {pace.steps:,}, loss {loss:.4g}", share)
+    loop.end(pace.steps, slope)
+    law = tuple(float(p) for p in told.mean(0)) if label else ()
+    reach = ((-REACH, REACH),) * latent
+    ddpm = diffusion.TabDDPM(state.average, layout, pace, label, law, reach)
+    return LatentLaw(ddpm, np.zeros(latent, np.float32), np.ones(latent, np.float32), facts)
+
+
+@dataclass(frozen=True)
+class E2EDistr(LatentColumns):
+    """Encoders, denoiser and decoders trained as one, over the wire at every step: a baseline.
+
+    Args:
+        target: A column whose classes are told to the denoiser; its party sends them in the clear.
+        shared: Whether synthetic columns are put together.
+        settings: As of `LatentDiff`; steps, batch and rates are those of ``diffusion``, and widths
+            are those of all parties together.
+    """
+
+    home_share: ClassVar[float] = 0.02
+    info: ClassVar[Info] = Info(
+        "e2e_distr",
+        "E2EDistr",
+        "latent diffusion",
+        "columns",
+        "curator",
+        "none",
+        PAPER,
+        "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
+    )
+
+    def chosen(self) -> dict[str, Any]:
+        """All settings, as plain values; raises InputError if one is wrong or unknown."""
+        return asdict(self._made())
+
+    def _made(self) -> Any:
+        made = self.made({"joint": True, "diffusion": {"prediction": "clean"}})
+        if not made.joint:
+            raise InputError("settings.joint=False is SiloFuse; leave it out")
+        return made
+
+    def moves(self, schema: Schema, rows: int, parties: int) -> tuple[int, int]:
+        """Questions and bytes of a party: four matrices of latents at every step."""
+        pace = self.chosen()["diffusion"]
+        steps, batch = pace["steps"], min(pace["batch"], rows)
+        return 2 * steps + 3, 16 * steps * batch * self.latents(schema) // parties
+
+    def handlers(self) -> Handlers:
+        """A party's side."""
+        return PARTY
+
+    def coordinate(self, parties: Parties, task: Task) -> tuple[Model, int]:
+        """See end_to_end.py."""
+        return end_to_end(parties, task, self._made(), self.told(task), self.shared)

@@ -1,0 +1,177 @@
+"""Latents that are bounded and noised row by row before they leave a party.
+
+The sound way to send a code of every row to a coordinator that nobody trusts: the local model of
+Kasiviswanathan, Lee, Nissim, Raskhodnikova & Smith 2011 ("What can we learn privately?"), with the
+discrete Gaussian of Canonne, Kamath & Steinke 2020.
+
+**Guarantee** (dp, replace-one row): towards everyone, the coordinator and the other parties among
+them. The coder is `points` of declared features, so it reads no row. A latent row is rounded to a
+grid of integers and shrunk into a ball whose radius follows from the schema, so replacing a row
+moves the integers by at most the diameter, and each integer gets discrete Gaussian noise from the
+party's own entropy. A person's row lies at all parties, whose costs add up; `Noise.for_budget`
+shares the budget out so that the sum meets it. Assumed public: schema, number and order of rows.
+
+Ours, not the paper's. Noise of one row's size on every row leaves little to learn at a small
+epsilon; that is the price of a coordinator that sees rows one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from siloweave.algorithms.columns_split import Part, keep_home
+from siloweave.algorithms.generated import Matrix
+from siloweave.errors import BudgetError, InputError
+from siloweave.federation.messages import Array, Released, Reply, Request
+from siloweave.federation.site import Site
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.privacy.events import Gaussian
+from siloweave.tables.features import Features
+from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.models.coders import RowCoder
+
+__all__ = [
+    "CodeNoised",
+    "Noise",
+    "Noised",
+    "bounded",
+    "code_noised",
+    "declared_coder",
+    "radius",
+    "require_replacing",
+]
+
+_GRID = 2.0**-6  # of a latent whose points lie about 1 from 0
+Ints = npt.NDArray[np.int64]
+
+
+# Messages
+
+
+class Noise(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bound and noise of latent rows.
+
+    Attributes:
+        sigma: Of the discrete Gaussian noise, in steps of the grid.
+        grid: Step of the integers, in units of a latent.
+        clip: Radius of the ball, as a share of the largest norm that the schema allows.
+    """
+
+    sigma: float
+    grid: float
+    clip: float
+
+    @classmethod
+    def for_budget(
+        cls, budget: Budget, parts: Sequence[Schema], per_bit: float, clip: float
+    ) -> Noise:
+        """The least noise, equal at all parties, with which all together keep to a budget.
+
+        Args:
+            budget: What all parties together may release about a row.
+            parts: Every party's columns.
+            per_bit: Of the points.
+            clip: See `Noise`.
+
+        Raises:
+            BudgetError: The budget's neighbours differ in the number of rows, which is public here.
+        """
+        require_replacing(budget)
+        radii = [radius(declared_coder(part, per_bit), _GRID, clip) for part in parts]
+        distance = 2.0 * sqrt(sum(r * r for r in radii))
+        return cls(gaussian_sigma(rho_for(budget), distance), _GRID, clip)
+
+
+class Noised(Reply, frozen=True):
+    """A party's latent rows, as integers on the grid."""
+
+    latents: Released[Array]
+
+
+class CodeNoised(Request[Noised], frozen=True):
+    """Code your rows with points that are `per_bit` wide, bound them, and add noise."""
+
+    per_bit: float
+    noise: Noise
+
+
+# Party
+
+
+def require_replacing(budget: Budget) -> None:
+    """Refuse neighbours that differ in the number of rows."""
+    if budget.relation is not Relation.REPLACE_ONE:
+        raise BudgetError(
+            f"budget: relation = {str(budget.relation)!r}, but every row sends a latent, so their "
+            "number is known to all. Give Budget(..., relation=sw.Relation.REPLACE_ONE)."
+        )
+
+
+def declared_coder(schema: Schema, per_bit: float) -> RowCoder:
+    """The coder of a party's columns, from public facts alone."""
+    from siloweave.models.coders import RowCoder
+    from siloweave.models.layout import Layout
+    from siloweave.models.points import Points, PointSettings
+
+    layout = Layout(Features.declared(schema).blocks)
+    return RowCoder(Points.of(layout, PointSettings(per_bit)), layout)
+
+
+def radius(coder: RowCoder, grid: float, clip: float) -> int:
+    """Radius of the ball that integer rows lie in: a share of the largest norm of a row's points.
+
+    A number lies in [-1, 1]; a choice's points have a norm that its table tells.
+    """
+    if not 0 < clip <= 1:
+        raise InputError(f"clip={clip} must lie in (0, 1]")
+    net: Any = coder.coder.net
+    squares = [float((np.asarray(table) ** 2).sum(1).max()) for table in net.tables]
+    largest = sqrt(sum(squares) + len(coder.layout.numbers)) / grid
+    return max(1, ceil(clip * largest))
+
+
+def bounded(Z: Matrix, grid: float, most: int) -> Ints:
+    """Latent rows as integers of norm at most `most`.
+
+    **Guarantee**: exact: every row of the result has an L2 norm of at most `most`, whatever Z
+    holds, and depends on its own row of Z alone.
+    """
+    K = np.rint(np.clip(np.nan_to_num(Z.astype(np.float64)) / grid, -(2**26), 2**26))
+    K = K.astype(np.int64)
+    for shrink in (1.0, 1.0 - 1e-9, 0.5):
+        norms = np.sqrt((K.astype(np.float64) ** 2).sum(1, keepdims=True))
+        scale = np.minimum(1.0, shrink * most / np.maximum(norms, 1.0))
+        K = np.trunc(K * scale).astype(np.int64)
+        if ((K * K).sum(1) <= most * most).all():
+            return K
+    raise AssertionError("integers that are halved lie in the ball")
+
+
+def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
+    """Pay for all rows' latents, then draw their noise."""
+    held, noise = site.rows, request.noise
+    if site.ledger.limit is not None:
+        require_replacing(site.ledger.limit)
+    features = Features.declared(held.schema)
+    coder = declared_coder(held.schema, request.per_bit)
+    most = radius(coder, noise.grid, noise.clip)
+    event = Gaussian(sigma=noise.sigma, sensitivity=2.0 * most)
+
+    def draw() -> Array:
+        Z = coder.encode(features.encode(held.table, key=0))  # declared features draw nothing
+        K = bounded(Z, noise.grid, most)
+        noisy = mechanisms.add_gaussian(K.reshape(-1), noise.sigma, entropy=site.entropy)
+        return Array.of(noisy.reshape(K.shape), "<i4")
+
+    keep_home(site, features, coder.to_bytes())
+    return Noised(site.release(event, "latents of all rows, bounded and noised", draw))

@@ -1,0 +1,377 @@
+"""SiloFuse: latent diffusion over parties that hold different columns of the same people.
+
+Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
+tabular diffusion models" (ICDE), Algorithms 1 and 2. Every party codes its rows at home and sends
+the latents once; the coordinator trains a diffusion on the latents side by side, and what it draws
+is cut into the parties' parts, which they decode at home. With one party it is LatentDiff, whose
+code (models/coders.py, models/latent_law.py) this is.
+
+**Guarantee** (none by default): the coordinator sees a code of every row, one real person each.
+The paper's theorem says that an unknown encoder cannot be inverted for sure; it does not rule out
+that almost all cells come back (see latent_insiders.py, which measures it). With
+``privacy="latents"`` (dp, replace-one row, towards everyone but the row's own parties): each party
+bounds its integer latent rows and adds discrete Gaussian noise before they leave, see
+latent_noise.py. Assumed public: schema, settings, number and order of rows.
+
+Where this departs from the paper:
+
+* `coder` "points" (models/points.py) codes every column by itself, so latents do not depend on who
+  holds it, and the diffusion is the same whatever the split: it is `PointDiff`. "autoencoders" are
+  the paper's, widths divided equally among the parties.
+* Latents travel in half precision. The classes of `target` are told, not coded, as LatentDiff's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from siloweave.algorithms.columns_split import Part, Task, keep_home
+from siloweave.algorithms.generated import Matrix
+from siloweave.algorithms.joint import JointModel, split_key
+from siloweave.algorithms.latent_noise import CodeNoised, Noise, code_noised, declared_coder
+from siloweave.algorithms.networks import jax_key
+from siloweave.errors import WireError
+from siloweave.federation.messages import Array, Released, Reply, Request
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.events import NonPrivate
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in
+from siloweave.tables.one_way import OneWay
+
+if TYPE_CHECKING:
+    from siloweave.models.coders import RowCoder
+    from siloweave.models.latent import LatentSettings
+
+__all__ = [
+    "PARTY",
+    "Code",
+    "Coded",
+    "Plan",
+    "Sent",
+    "Share",
+    "Shared",
+    "checked",
+    "divided",
+    "one_hot",
+    "one_way_of",
+    "side_by_side",
+    "silofuse",
+]
+
+_HALF = 60_000.0  # largest number that half precision is used for
+
+
+# Messages
+
+
+class Coded(Reply, frozen=True):
+    """A party's latent rows.
+
+    Attributes:
+        latents: (rows, latents).
+        columns: Which column each latent stands for; "" where an autoencoder mixes them.
+        classes: (rows,) of the target, at the party that holds it; empty elsewhere.
+        options: How many classes there are, alike.
+        one_way: How single columns are distributed, as `OneWay.to_json`; only where they are
+            put together, since that is what whole rows are raked to.
+    """
+
+    latents: Released[Array]
+    columns: Released[tuple[str, ...]]
+    classes: tuple[Released[Array], ...] = ()
+    options: tuple[Released[int], ...] = ()
+    one_way: tuple[Released[str], ...] = ()
+
+
+class Code(Request[Coded], frozen=True):
+    """Code your rows.
+
+    Attributes:
+        coder: Settings of the coder, widths of all parties together.
+        numbers: What is read from Gaussian heads.
+        parties: How many divide the widths.
+        target: A column that is told, whoever holds it.
+        seed: First weights and batches.
+        half: Whether latents travel in half precision.
+        shared: Whether synthetic columns will be put together.
+    """
+
+    coder: bytes
+    numbers: str
+    parties: int
+    target: str | None
+    seed: int
+    half: bool
+    shared: bool
+
+
+class Shared(Reply, frozen=True):
+    """Consent that synthetic columns are put together, and how many there are."""
+
+    columns: Released[int]
+
+
+class Share(Request[Shared], frozen=True):
+    """Let the columns that you decode of made-up latents be put together with the others'."""
+
+
+# Party
+
+
+def code(request: Code, site: Site[Part]) -> Coded:
+    """Fit a coder at home, keep it, and send latents."""
+    held, key = site.rows, fold_in(request.seed, "train")
+    features = Features.fit(held.table, held.schema, key=fold_in(key, "features"))
+    X = features.encode(held.table, key=fold_in(key, "encode"))
+    coder = _fitted(request, held, features, X)
+    keep_home(site, features, coder.to_bytes())
+    V, latent = coder.encode(X), coder.latent
+    event = NonPrivate("a code of every row is sent as it is, and may be inverted")
+    sent = site.release(event, "latents of all rows", lambda: _array(V[:, :latent], request.half))
+    columns = site.release(event, "which column a latent stands for", lambda: coder.columns)
+    alone = one_way_of(site) if request.shared else ()
+    if coder.label is None:
+        return Coded(sent, columns, one_way=alone)
+    event = NonPrivate("the classes of every row are told")
+    told = site.release(
+        event, "classes of the target", lambda: Array.of(V[:, latent:].argmax(1), "<u1")
+    )
+    options = site.release(event, "number of classes", lambda: V.shape[1] - latent)
+    return Coded(sent, columns, (told,), (options,), alone)
+
+
+def one_way_of(site: Site[Part]) -> tuple[Released[str], ...]:
+    """How the party's columns are distributed, one by one."""
+    event = NonPrivate("single columns are counted exactly")
+    held = site.rows
+    law = site.release(
+        event, "shares of every column", lambda: OneWay.of(held.table, held.schema).to_json()
+    )
+    return (law,)
+
+
+def _array(Z: Matrix, half: bool) -> Array:
+    """Latents in half precision, where they fit into its range."""
+    return Array.of(Z, "<f2" if half and np.abs(Z).max(initial=0.0) < _HALF else "<f4")
+
+
+def _fitted(request: Code, held: Part, features: Features, X: Matrix) -> RowCoder:
+    from siloweave.models import coders
+    from siloweave.models.layout import Layout
+
+    settings = coders.settings_from(msgspec.json.decode(request.coder))
+    layout = Layout(features.blocks)
+    mine = request.target if request.target in held.table.names else None
+    return coders.fit(
+        X,
+        layout,
+        divided(settings, request.parties),
+        label=None if mine is None else layout.choice_of(mine),
+        numbers=request.numbers,
+        key=jax_key(fold_in(request.seed, "coder", *held.table.names)),
+        progress=held.progress,
+        store=held.store,
+    )
+
+
+def divided(settings: Any, parties: int) -> Any:
+    """A party's share of the widths of an autoencoder."""
+    if not hasattr(settings, "hidden"):
+        return settings
+    latent = None if settings.latent is None else max(1, settings.latent // parties)
+    hidden = tuple(max(1, width // parties) for width in settings.hidden)
+    return replace(settings, hidden=hidden, latent=latent)
+
+
+def share(request: Share, site: Site[Part]) -> Shared:
+    """Pay once for all columns that will be decoded; a coder that learned nothing costs nothing."""
+    event = NonPrivate("columns are decoded by what was learned from rows without noise")
+    what = "synthetic columns, however many rows are drawn"
+    return Shared(site.release(event, what, lambda: len(site.rows.schema.names)))
+
+
+PARTY: Handlers = {Code: code, CodeNoised: code_noised, Share: share}
+
+
+# Coordinator
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Latents as they came.
+
+    Attributes:
+        latents: Every party's, in roster order.
+        columns: Which column each stands for, alike.
+        classes: One-hot classes of the target, and at whose place in the roster; None without.
+        one_way: How single columns are distributed, as far as it was told.
+    """
+
+    latents: Sequence[Matrix]
+    columns: Sequence[tuple[str, ...]]
+    classes: tuple[int, Matrix] | None = None
+    one_way: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the coordinator trains, and how.
+
+    Attributes:
+        settings: Of the coder and the diffusion.
+        target: A column that is told.
+        half: Whether latents travel in half precision.
+        shared: Whether synthetic columns are put together.
+        noise: Bound and noise of latent rows; None sends them as they are.
+    """
+
+    settings: LatentSettings
+    target: str | None
+    half: bool
+    shared: bool
+    noise: Noise | None = None
+
+
+def silofuse(parties: Parties, task: Task, plan: Plan) -> tuple[JointModel, int]:
+    """Gather latents once, and train their law.
+
+    Args:
+        parties: Who holds the columns; one party alone is LatentDiff.
+        task: Schema, seed, and where training is kept.
+        plan: What is trained.
+
+    Raises:
+        WireError: A party sent what does not fit; the message names it.
+    """
+    from siloweave.models import latent_law
+
+    sent = _noised(parties, task, plan) if plan.noise else _coded(parties, task, plan)
+    V, latent, facts = side_by_side(sent, task.schema.names, plan.target)
+    key = fold_in(fold_in(task.seed, "train"), "model")
+    law = latent_law.fit(
+        V,
+        latent,
+        plan.settings.diffusion,
+        scaled=plan.settings.scaled,
+        facts=facts,
+        key=split_key(key)[1],
+        progress=task.progress,
+        store=task.store,
+    )
+    if plan.shared and plan.noise is None:
+        parties.ask(Share())
+    return JointModel(law), len(V)
+
+
+def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
+    settings = plan.settings
+    request = Code(
+        msgspec.json.encode(asdict(settings.autoencoder)),
+        settings.numbers,
+        len(parties.roster),
+        plan.target,
+        task.seed,
+        plan.half,
+        plan.shared,
+    )
+    replies = parties.ask(request)
+    latents, columns, classes = [], [], None
+    for i, (name, reply) in enumerate(zip(parties.roster, replies, strict=True)):
+        Z = checked(name, reply.latents.value, len(latents[0]) if latents else None)
+        if Z.shape[1] != len(reply.columns.value):
+            raise WireError(
+                f"party {name!r} sent {Z.shape[1]} latents and names {len(reply.columns.value)}"
+            )
+        latents.append(Z)
+        columns.append(reply.columns.value)
+        for told, options in zip(reply.classes, reply.options, strict=True):
+            classes = i, one_hot(name, told.value, options.value, len(Z))
+    return Sent(
+        latents, columns, classes, [law.value for reply in replies for law in reply.one_way]
+    )
+
+
+def _noised(parties: Parties, task: Task, plan: Plan) -> Sent:
+    assert plan.noise is not None
+    per_bit = asdict(plan.settings.autoencoder)["per_bit"]
+    replies = parties.ask(CodeNoised(per_bit, plan.noise))
+    latents: list[Matrix] = []
+    columns = []
+    for name, reply in zip(parties.roster, replies, strict=True):
+        K = checked(name, reply.latents.value, len(latents[0]) if latents else None)
+        coder = declared_coder(task.schema.select(task.columns[name]), per_bit)
+        if K.shape[1] != coder.latent:
+            raise WireError(
+                f"party {name!r} sent {K.shape[1]} latents; its columns have {coder.latent}"
+            )
+        latents.append((K * plan.noise.grid).astype(np.float32))
+        columns.append(coder.columns)
+    return Sent(latents, columns)
+
+
+def checked(name: str, array: Array, rows: int | None) -> Matrix:
+    """A party's matrix; raises WireError, naming the party, unless it fits what came before."""
+    try:
+        Z = np.asarray(array.numpy(), dtype=np.float32)
+    except WireError as error:
+        raise WireError(f"party {name!r}: {error}") from error
+    if Z.ndim != 2 or len(Z) != (len(Z) if rows is None else rows):
+        raise WireError(
+            f"party {name!r} sent latents of shape {Z.shape}; a row per person is wanted, as many "
+            "as the parties before it sent"
+        )
+    return Z
+
+
+def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
+    """Classes as one-hot rows; raises WireError, naming the party, unless they fit."""
+    codes = array.numpy()
+    if codes.shape != (rows,) or not (codes < options).all():
+        raise WireError(f"party {name!r} sent classes that do not fit its {rows} rows")
+    return np.asarray(np.eye(options, dtype=np.float32)[codes.astype(np.int64)])
+
+
+def side_by_side(
+    sent: Sent, names: Sequence[str], target: str | None
+) -> tuple[Matrix, int, dict[str, Any]]:
+    """Latents in the schema's order where each stands for a column, classes behind them.
+
+    Args:
+        sent: What came.
+        names: Columns in the schema's order.
+        target: The column that was told.
+
+    Returns:
+        The rows, how many entries of a row are latents, and the facts that `JointModel` needs:
+        `places` of these entries in the parties' parts side by side, `columns`, `label`, and
+        `one_way` as it was told.
+    """
+    columns = [column for part in sent.columns for column in part]
+    places, start = [], 0
+    classes: list[int] = []
+    for i, Z in enumerate(sent.latents):
+        places += range(start, start + Z.shape[1])
+        start += Z.shape[1]
+        if sent.classes is not None and sent.classes[0] == i:
+            classes = list(range(start, start + sent.classes[1].shape[1]))
+            start += len(classes)
+    order = range(len(columns))
+    if all(columns):  # the same order, and so the same law, however columns are split
+        rank = {name: i for i, name in enumerate(names)}
+        order = sorted(order, key=lambda j: rank[columns[j]])  # stable within a column
+    V = np.concatenate(sent.latents, axis=1)[:, list(order)]
+    if sent.classes is not None:
+        V = np.concatenate([V, sent.classes[1]], axis=1)
+    facts = {
+        "places": [places[j] for j in order] + classes,
+        "columns": [columns[j] for j in order],
+        "label": target if classes else None,
+        "one_way": list(sent.one_way),
+    }
+    return V, len(columns), facts

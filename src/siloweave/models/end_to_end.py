@@ -1,0 +1,149 @@
+"""Encoder, denoiser and decoder trained as one: in one place, or cut where parties end.
+
+E2E and E2EDistr of Shankar et al. 2024 ("SiloFuse", section 5.1): latents are noised and denoised,
+and the loss is the likelihood of the row under the decoder of the denoised latent, plus the
+latent's squared error. Cut, a party sends latents and the slope of its decoder's loss, and the
+coordinator sends denoised latents and the slope at the latents; the steps are those of the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_bytes
+from safetensors.numpy import save as save_bytes
+
+from siloweave.errors import DataError
+from siloweave.models.autoencoder import Coder, reconstruction
+from siloweave.models.denoiser import Denoiser, Groups, Rows, inputs
+from siloweave.models.descent import Descent, State
+from siloweave.models.diffusion import DiffusionSettings
+from siloweave.models.nets import Array
+from siloweave.models.schedules import kept_variance
+
+__all__ = ["REACH", "CoderSide", "DenoiserSide", "denoised", "latents", "packed", "unpacked"]
+
+REACH = 3.0**0.5
+"""tanh times this: a latent spread evenly over its range has variance 1."""
+
+
+def latents(net: Coder, rows: Rows, groups: Groups) -> Array:
+    """Latents within their reach, (batch, latent)."""
+    code = net.encode(inputs(groups, rows.numbers, rows.codes))[0]
+    return REACH * jnp.tanh(code)
+
+
+def denoised(
+    net: Denoiser, z: Array, labels: Array, key: Array, settings: DiffusionSettings
+) -> Array:
+    """Latents that were noised at one random time each and denoised, (batch, latent)."""
+    kept = jnp.asarray(kept_variance(settings.schedule, settings.timesteps), jnp.float32)
+    when, noise, drop = jax.random.split(key, 3)
+    n, T = len(z), settings.timesteps
+    clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
+    t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
+    a = kept[t][:, None]
+    noisy = jnp.sqrt(a) * z + jnp.sqrt(1.0 - a) * jax.random.normal(noise, z.shape)
+    return net(noisy, t * (1000 / T), labels, key=drop)
+
+
+class CoderSide(Descent):
+    """A party's side of a step.
+
+    Attributes:
+        share: What its loss counts: its share of all blocks.
+    """
+
+    share: float = eqx.field(static=True, default=1.0)
+
+    def losses(self, net: Coder, rows: Rows, back: Array) -> Array:
+        """Of each row, given its denoised latent."""
+        return self.share * reconstruction(net.decode(back), rows, self.groups)
+
+    @eqx.filter_jit
+    def forward(self, state: State, rows: Rows) -> Array:
+        """Latents of a batch."""
+        return latents(state.net, rows, self.groups)
+
+    @eqx.filter_jit
+    def backward(self, state: State, rows: Rows, back: Array) -> tuple[Array, Array]:
+        """The slope of the decoder's mean loss at denoised latents, and the loss."""
+        loss, slope = jax.value_and_grad(lambda b: self.losses(state.net, rows, b).mean())(back)
+        return slope, loss
+
+    @eqx.filter_jit
+    def turned(self, state: State, rows: Rows, back: Array, slope: Array) -> State:
+        """The state after a step; `slope` is that of the whole loss at the party's latents."""
+
+        def mean(net: Coder) -> Array:
+            own = self.losses(net, rows, back).mean()
+            return own + (latents(net, rows, self.groups) * slope).sum()
+
+        return self.moved(state, eqx.filter_grad(mean)(state.net))
+
+
+class DenoiserSide(Descent):
+    """The coordinator's side of a step."""
+
+    def losses(self, net: Denoiser, rows: tuple[Array, Array], key: Array) -> Array:
+        """Of each row: the squared error of its latent."""
+        z, labels = rows
+        return ((denoised(net, z, labels, key, self.settings) - z) ** 2).mean(-1)
+
+    @eqx.filter_jit
+    def forward(self, state: State, z: Array, labels: Array, key: Array) -> Array:
+        """Denoised latents of a batch."""
+        return denoised(state.net, z, labels, key, self.settings)
+
+    @eqx.filter_jit
+    def turned(
+        self, state: State, z: Array, labels: Array, key: Array, slope: Array
+    ) -> tuple[State, Array]:
+        """The state after a step, and the slope of the whole loss at the latents.
+
+        Args:
+            state: Before.
+            z: (batch, latent).
+            labels: (batch,).
+            key: That of `forward`.
+            slope: Of the decoders' losses, at the denoised latents.
+        """
+
+        def mean(parts: tuple[Denoiser, Array]) -> Array:
+            net, z = parts
+            back = denoised(net, z, labels, key, self.settings)
+            return ((back - z) ** 2).mean(-1).mean() + (back * slope).sum()
+
+        moves, at_latents = eqx.filter_grad(mean)((state.net, z))
+        return self.moved(state, moves), at_latents
+
+
+def packed(state: Any) -> bytes:
+    """The arrays of a tree as a safetensors file."""
+    leaves = jax.tree.leaves(eqx.filter(state, eqx.is_array))
+    arrays = {f"{i:04d}": np.ascontiguousarray(x) for i, x in enumerate(leaves)}
+    data: bytes = save_bytes(arrays)
+    return data
+
+
+def unpacked(data: bytes, like: Any) -> Any:
+    """The tree that `packed` wrote, of the shape of another.
+
+    Raises:
+        DataError: When the bytes are damaged or of another tree.
+    """
+    try:
+        found = load_bytes(data)
+    except SafetensorError as error:
+        raise DataError(f"what a party kept of its training is damaged ({error})") from error
+    dynamic, static = eqx.partition(like, eqx.is_array)
+    leaves, structure = jax.tree.flatten(dynamic)
+    arrays = [found[name] for name in sorted(found)]
+    if [x.shape for x in leaves] != [x.shape for x in arrays]:
+        raise DataError("what a party kept of its training is of another network")
+    return eqx.combine(jax.tree.unflatten(structure, [jnp.asarray(x) for x in arrays]), static)
