@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
-    from siloweave.algorithms.row_methods import FedPointDiff, FedTabDDPM, FedTGAN
+    from siloweave.algorithms.row_methods import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
     from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.attacks.attack import attack
@@ -56,6 +56,7 @@ __all__ = [
     "DPTLDM",
     "E2E",
     "FLAIM",
+    "MDTGAN",
     "TLDM",
     "AlignedRows",
     "Budget",
@@ -121,6 +122,7 @@ _HOME = {
     "GaussianCopula": lambda: import_module("siloweave.algorithms.generators"),
     "Generated": lambda: import_module("siloweave.algorithms.generated"),
     "LatentDiff": lambda: import_module("siloweave.algorithms.generators"),
+    "MDTGAN": lambda: import_module("siloweave.algorithms.row_methods"),
     "PointDiff": lambda: import_module("siloweave.algorithms.generators"),
     "Relation": lambda: import_module("siloweave.privacy.budget"),
     "Schema": lambda: import_module("siloweave.tables.schema"),

@@ -37,7 +37,7 @@ ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
     *("nets", "train", "batches", "checkpoints", "descent"),
     *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
-    *("rounds", "diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
+    *("rounds", "md_gan", "diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
     *("points", "coders", "latent_law", "end_to_end"),
 )
 ARRAY_FILES = {

@@ -52,9 +52,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WEIGHTS",
+    "Agreed",
     "Kind",
     "Plan",
     "Weights",
+    "Work",
+    "agree",
     "describe",
     "encoders",
     "fed_tgan",
@@ -62,6 +65,7 @@ __all__ = [
     "prepare",
     "unpaid",
     "weights_of",
+    "work_of",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -157,8 +161,17 @@ def describe(kind: Kind, request: Describe, site: Site[Holding]) -> Described:
 
 
 @dataclass
-class _Work:
-    """What a party computes again from its rows after a restart."""
+class Work:
+    """What a party computes again from its rows after a restart.
+
+    Attributes:
+        learner: What trains.
+        vectors: The party's rows, encoded.
+        place: In the roster.
+        setup: What it was told.
+        rows: As steps read them, once they were needed.
+        started: The state before the first step, once it was needed.
+    """
 
     learner: Learner
     vectors: Any
@@ -183,7 +196,7 @@ def _keys(learner: Learner, seed: int) -> Any:
     return learner.keys(jax_key(fold_in(fold_in(seed, "train"), "model")))
 
 
-def _work(kind: Kind, site: Site[Holding]) -> _Work:
+def work_of(kind: Kind, site: Site[Holding]) -> Work:
     """The party's encoded rows, made once a process."""
     name = ("fed", site.context.rpartition("/")[0])
     if name not in site.memo:
@@ -197,8 +210,8 @@ def _work(kind: Kind, site: Site[Holding]) -> _Work:
         key = fold_in(fold_in(setup.seed, "train"), "encode", *([place] if place else []))
         learner = kind.learner(features, msgspec.json.decode(setup.settings), setup.target)
         X = features.encode(site.rows.table, key=key)
-        site.memo[name] = _Work(learner, learner.vectors(X), place, setup)
-    found: _Work = site.memo[name]
+        site.memo[name] = Work(learner, learner.vectors(X), place, setup)
+    found: Work = site.memo[name]
     return found
 
 
@@ -210,7 +223,7 @@ def prepare(kind: Kind, request: Prepare, site: Site[Holding]) -> Ready:
     entry = unpaid(site, kind.title)
 
     def sums() -> Array:
-        return Array.of(Facts.of(_work(kind, site).vectors).sums, "<f8")
+        return Array.of(Facts.of(work_of(kind, site).vectors).sums, "<f8")
 
     return Ready(site.release_under(entry, sums))
 
@@ -227,7 +240,7 @@ def train(kind: Kind, request: Round, site: Site[Holding]) -> Trained:
 def _trained(kind: Kind, request: Round, site: Site[Holding]) -> bytes:
     from siloweave.models.rounds import Facts, Lap, own_key, packed, unpacked
 
-    work, number = _work(kind, site), request.number
+    work, number = work_of(kind, site), request.number
     learner, steps, total = work.learner, work.steps, work.steps * work.setup.rounds
     if work.started is None:
         facts = Facts(request.rows, request.sums.numpy().astype(np.float64))
@@ -348,6 +361,33 @@ def encoders(
     return agreed_features(schema, told, numeric=numeric), told, rows
 
 
+@dataclass(frozen=True)
+class Agreed:
+    """What all parties have agreed on before the first round."""
+
+    features: Features
+    learner: Learner
+    facts: Facts
+    weights: Floats
+    keys: Any
+
+
+def agree(parties: Parties, kind: Kind, plan: Plan) -> Agreed:
+    """Encoders, weights, and what everyone's vectors add up to.
+
+    Raises:
+        WireError: A party told what does not fit; names it.
+    """
+    plan.progress("agreeing on encoders", 0.0)
+    features, told, rows = encoders(parties, plan.schema, kind.numeric)
+    S = distances(plan.schema, told, alike=plan.weights == "typical")
+    learner = kind.learner(features, plan.settings, plan.target)
+    facts = _facts(parties, plan, features, rows)
+    return Agreed(
+        features, learner, facts, weights_of(S, rows, plan.weights), _keys(learner, plan.seed)
+    )
+
+
 def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> tuple[Any, Features, int, Floats]:
     """Run all rounds over a roster.
 
@@ -364,22 +404,20 @@ def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> tuple[Any, Features, i
     """
     from siloweave.models.rounds import mean_of, packed
 
-    plan.progress("agreeing on encoders", 0.0)
-    features, told, rows = encoders(parties, plan.schema, kind.numeric)
-    S = distances(plan.schema, told, alike=plan.weights == "typical")
-    weights = weights_of(S, rows, plan.weights)
-    learner = kind.learner(features, plan.settings, plan.target)
-    facts = _facts(parties, plan, features, rows)
-    keys, sums = _keys(learner, plan.seed), Array.of(facts.sums, "<f8")
-    shared, _ = learner.split(learner.start(keys.born, 1))
+    agreed = agree(parties, kind, plan)
+    learner, facts = agreed.learner, agreed.facts
+    sums = Array.of(facts.sums, "<f8")
+    shared, _ = learner.split(learner.start(agreed.keys.born, 1))
     for number in range(plan.rounds):
         plan.progress(f"round {number + 1:,} of {plan.rounds:,}", number / plan.rounds)
         request = Round(number, facts.rows, sums, packed(shared))
         # The first round compiles: one after the other, so that it is done once.
         replies = parties.ask(request, at_once=plan.at_once if number else 1)
         found = zip(parties.roster, replies, strict=True)
-        shared = mean_of([_networks(name, one, shared, number) for name, one in found], weights)
-    return learner.finish(shared, facts, keys.end), features, facts.rows, weights
+        trees = [_networks(name, one, shared, number) for name, one in found]
+        shared = mean_of(trees, agreed.weights.tolist())
+    model = learner.finish(shared, facts, agreed.keys.end)
+    return model, agreed.features, facts.rows, agreed.weights
 
 
 def _facts(parties: Parties, plan: Plan, features: Features, rows: Sequence[int]) -> Facts:

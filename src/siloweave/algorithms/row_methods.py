@@ -8,11 +8,12 @@ rounds of the diffusions (rows_split.py).
 
 from __future__ import annotations
 
+from siloweave.algorithms.md_tgan import MDTGAN
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
 
-__all__ = ["ROW_METHODS", "FedPointDiff", "FedTGAN", "FedTabDDPM"]
+__all__ = ["MDTGAN", "ROW_METHODS", "FedPointDiff", "FedTGAN", "FedTabDDPM"]
 
 ROW_METHODS: dict[str, type[RowsSplit]] = {
-    kind.info.name: kind for kind in (FedTGAN, FedTabDDPM, FedPointDiff)
+    kind.info.name: kind for kind in (FedTGAN, MDTGAN, FedTabDDPM, FedPointDiff)
 }
 """By the name that studies use."""

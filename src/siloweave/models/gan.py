@@ -274,15 +274,16 @@ class Step:
         a, b, c, d = jax.random.split(key, 4)
         fake, _, _ = draw(self.settings, self.heads, state.generator, batch.asked, a)
         loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake, b)
-        critic, critic_moments = self._step(state.critic, slope, state.critic_moments, None)
+        critic, critic_moments = self.moved(state.critic, slope, state.critic_moments, None)
         slope = eqx.filter_grad(self.generator_loss)(state.generator, critic, batch, c, d)
-        generator, moments = self._step(
+        generator, moments = self.moved(
             state.generator, slope, state.generator_moments, self.settings.clip
         )
         average = averaged(state.average, generator, self.settings.average)
         return State(generator, critic, moments, critic_moments, average), loss
 
-    def _step(self, net: Any, slope: Any, moments: Any, clip: float | None) -> tuple[Any, Any]:
+    def moved(self, net: Any, slope: Any, moments: Any, clip: float | None) -> tuple[Any, Any]:
+        """A network after a step of Adam, its gradient bounded by `clip`, and the new moments."""
         change, moments = self._adam(clip).update(slope, moments, net)
         return eqx.apply_updates(net, change), moments
 

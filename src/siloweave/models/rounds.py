@@ -308,13 +308,17 @@ class GANLearner(Learner):
         ours, theirs = kept
         return Contest(generator, critic, ours, theirs, average[0] if average else generator)
 
-    def finish(self, shared: Any, facts: Facts, key: Array) -> GAN:
-        """The generator, with batch statistics of its own rows under everyone's conditions."""
-        heads, state = self.step.heads, self.joined(shared, (None, None))
-        choices = heads.conditional.choices
+    def conditions(self, facts: Facts) -> Conditions:
+        """Everyone's conditions, and how many rows meet each."""
+        choices = self.step.heads.conditional.choices
         counts = [facts.sums[0, b.start : b.stop].round().astype(int).tolist() for b in choices]
         sizes = tuple(b.size for b in choices)
-        conditions = Conditions(sizes, tuple(n for part in counts for n in part))
+        return Conditions(sizes, tuple(n for part in counts for n in part))
+
+    def finish(self, shared: Any, facts: Facts, key: Array) -> GAN:
+        """The generator, with batch statistics of its own rows under everyone's conditions."""
+        heads, conditions = self.step.heads, self.conditions(facts)
+        state = self.joined(shared, (None, None))
         running = settle(self.settings, heads, state.average, conditions, key)
         return GAN(self.settings, heads, conditions, state.average, running)
 
