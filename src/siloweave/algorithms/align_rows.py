@@ -128,7 +128,9 @@ def align_rows(
     start = time.perf_counter()
     with in_process(held, PARTY, job, run) as (parties, sites):
         report = align(parties, first, rules=spelled, chunk=chunk, progress=progress)
-        tables = {name: _native(common_rows(site), given[name]) for name, site in sites.items()}
+        tables = {
+            name: _native(common_rows(site, run), given[name]) for name, site in sites.items()
+        }
         entries = {name: tuple(site.ledger.entries) for name, site in sites.items()}
     cost = Cost(parties.traffic, parties.rounds, {"alignment": time.perf_counter() - start})
     progress("aligned", 1.0)

@@ -122,15 +122,19 @@ def once(site: Site[Holding], name: str, draw: Callable[[], bytes]) -> bytes:
     return kept
 
 
-def common_rows(site: Site[Holding]) -> Table:
+def common_rows(site: Site[Holding], run: str) -> Table:
     """A party's rows that all parties have, in the order that all parties keep.
+
+    Args:
+        site: The party.
+        run: Name of the run that aligned them.
 
     Raises:
         WireError: This run has not been aligned to its end.
     """
-    rows = site.recall("rows")
+    rows = site.recall("rows", run)
     if rows is None:
-        raise WireError(f"party {site.name!r}: its rows have not been aligned in this run")
+        raise WireError(f"party {site.name!r}: its rows have not been aligned in run {run!r}")
     return site.rows.table.take(np.frombuffer(rows, dtype="<i8"))
 
 

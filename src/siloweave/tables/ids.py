@@ -8,6 +8,7 @@ and the text ``"7"`` are the same id, and ``"007"`` is another.
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -114,7 +115,7 @@ def normal_ids(
         on: Names of the id columns in the study.
         rules: Per column: ``strip`` (white space around), ``casefold`` (case and Unicode width),
             ``digits`` (nothing but digits), ``letters-digits``, ``no-leading-zeros``, ``date``
-            (the day, from ISO text or a moment) or ``date:`` and strptime codes.
+            (the day, from ISO text or a moment) or ``date:`` and strptime codes (or ISO).
         policy: What to do with missing and repeated ids; an error when None.
         columns: What the columns are called in this table, if otherwise.
 
@@ -227,16 +228,20 @@ def _rule(name: str, rule: str) -> Callable[[str], str]:
 
 
 def _day(name: str, pattern: str | None, text: str) -> str:
-    """The day of a moment, as ISO-8601 writes it."""
-    try:
-        if pattern is None:
-            return datetime.fromisoformat(text).date().isoformat()
-        return datetime.strptime(text.strip(), pattern).date().isoformat()  # noqa: DTZ007  a day
-    except ValueError:
-        wanted = "an ISO-8601 date" if pattern is None else f"a date as {pattern!r} says"
-        raise DataError(
-            f"the id column {name!r} holds text that is not {wanted}; correct the rule or the rows"
-        ) from None
+    """The day of a date or moment, as ISO-8601 writes it."""
+    for one in (pattern, None) if pattern else (None,):
+        with suppress(ValueError):
+            return _parsed(text.strip(), one).date().isoformat()
+    wanted = f"a date as {pattern!r} says, nor one of ISO-8601" if pattern else "an ISO-8601 date"
+    raise DataError(
+        f"the id column {name!r} holds text that is not {wanted}; correct the rule or the rows"
+    )
+
+
+def _parsed(text: str, pattern: str | None) -> datetime:
+    if pattern is None:
+        return datetime.fromisoformat(text)
+    return datetime.strptime(text, pattern)  # noqa: DTZ007  a day has no time zone
 
 
 _PLAIN: dict[str, Callable[[str], str]] = {
