@@ -16,7 +16,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import fed_tgan_page
 import neural_page
+import silofuse_page
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "results.md"
@@ -44,6 +46,7 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 
 - [Rows split](#rows-split): AIM and FLAIM over a hundred parties
 - [Neural generators](#neural-generators): quality, privacy and speed
+- [Columns split](#columns-split): SiloFuse and E2EDistr beside the central models, and their bytes
 """
 
 HEAD = """## Rows split
@@ -160,7 +163,9 @@ def main() -> None:
     if tail.is_file():
         text += "\n" + tail.read_text()
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(TOP + "\n" + deeper(text) + "\n" + neural_page.page(HERE / "results"))
+    results = HERE / "results"
+    parts = [TOP, deeper(text), neural_page.page(results), silofuse_page.page(results)]
+    PAGE.write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

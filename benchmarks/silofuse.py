@@ -26,7 +26,7 @@ from typing import Any
 
 from flaim_adult import commit
 from neural_run import attacked, machine, peak_mb, scored, since, spent
-from neural_tables import SHORT, prepare
+from neural_tables import SHORT, arguments, prepare
 
 import siloweave as sw
 from siloweave.tables.split_columns import split_columns
@@ -48,10 +48,11 @@ SETTINGS = (
     ("silofuse", 4, "permuted"),
     ("silofuse", 8, "permuted"),
 )
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "silofuse": ("SiloFuse", {}),
-    "silofuse_autoencoders": ("SiloFuse", {"coder": "autoencoders"}),
-    "e2e_distr": ("E2EDistr", {}),
+# Class, arguments, and the central model whose settings on a table it takes.
+MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "silofuse": ("SiloFuse", {}, "point_diff"),
+    "silofuse_autoencoders": ("SiloFuse", {"coder": "autoencoders"}, "latent_diff"),
+    "e2e_distr": ("E2EDistr", {}, "e2e"),
 }
 ATTACKS = ("singling_out", "linkability", "inference")
 KEYS = ("table", "model", "parties", "order", "seed", "label")
@@ -69,8 +70,8 @@ def lines(path: Path) -> list[Row]:
 
 def made(job: Row, target: str | None) -> Any:
     """The method of a job, told the classes as the central runs are."""
-    kind, given = MODELS[job["model"]]
-    settings = dict(job["settings"])
+    kind, given, central = MODELS[job["model"]]
+    settings = {**arguments(central, job["table"], {}).get("settings", {}), **job["settings"]}
     if job["steps"]:
         settings["diffusion"] = {**settings.get("diffusion", {}), "steps": job["steps"]}
         if job["model"] == "silofuse_autoencoders":

@@ -48,7 +48,11 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize(
     ("guide", "said"),
-    [("python", "BudgetError"), ("scores-and-attacks", "its ledger allows")],
+    [
+        ("python", "BudgetError"),
+        ("scores-and-attacks", "its ledger allows"),
+        pytest.param("columns-split", "office", marks=pytest.mark.slow),
+    ],
 )
 def test_a_guide_runs_from_top_to_bottom(guide, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -126,6 +126,7 @@ class ColumnsSplit(OneOwner):
     settings: Mapping[str, Any] = field(default_factory=dict)
     home_share: ClassVar[float] = 0.5  # of the work that parties do one after the other
     numeric: ClassVar[Any] = "quantile"
+    transcribed: ClassVar[bool] = True  # False where thousands of messages would fill a disk
 
     @property
     def stated(self) -> Info:
@@ -225,7 +226,8 @@ class ColumnsSplit(OneOwner):
             name: Part(part.table, part.schema, self._told(job, i, len(held)), stores[i])
             for i, (name, part) in enumerate(held.items())
         }
-        with in_process(ready, self.handlers(), job, job.run) as (parties, sites):
+        kept, handlers = self.transcribed, self.handlers()
+        with in_process(ready, handlers, job, job.run, transcribed=kept) as (parties, sites):
             joint, rows = self.coordinate(parties, self._task(held, schema, job))
             homes = {name: self._at_home(site, job.run) for name, site in sites.items()}
             ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}

@@ -14,7 +14,7 @@ more where synthetic columns are put together. Assumed public: schema, settings,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -111,6 +111,11 @@ class End(Request[Ended], frozen=True):
 # Party: a state after k steps is kept under k modulo 2, so a message can be answered again
 
 
+@lru_cache(maxsize=4)
+def _order(epoch: int, rows: int, seed: int) -> npt.NDArray[np.int64]:
+    return generator(fold_in(seed, "epoch", epoch)).permutation(rows)
+
+
 def batch_of(step: int, rows: int, batch: int, seed: int) -> npt.NDArray[np.int64]:
     """Which rows are in a step: every epoch is a permutation that all parties know, cut evenly.
 
@@ -120,7 +125,7 @@ def batch_of(step: int, rows: int, batch: int, seed: int) -> npt.NDArray[np.int6
     """
     size = min(batch, rows)
     cuts = max(1, rows // size)
-    order = generator(fold_in(seed, "epoch", step // cuts)).permutation(rows)
+    order = _order(step // cuts, rows, seed)
     place = size * (step % cuts)
     return order[place : place + size]
 
@@ -196,6 +201,8 @@ def _work(site: Site[Part]) -> _Work:
     found = site.memo.get(("work", site.context.rpartition("/")[0]))
     if isinstance(found, _Work):
         return found
+    import jax
+
     from siloweave.models import coders
     from siloweave.models.diffusion import rows_of
     from siloweave.models.latent import settings_of_facts
@@ -217,7 +224,7 @@ def _work(site: Site[Part]) -> _Work:
         key=jax_key(fold_in(request.seed, "coder", *held.table.names)),
     )
     kept_rows = V[:, coders.places_of(layout, coder.label)]
-    rows = rows_of(kept_rows, coder.coder.layout, None)
+    rows = jax.tree.map(np.asarray, rows_of(kept_rows, coder.coder.layout, None))
     made = _Work(request, held, settings, coder, rows, V)
     site.memo["work", site.context.rpartition("/")[0]] = made
     return made

@@ -190,6 +190,7 @@ class E2EDistr(LatentColumns):
     """
 
     home_share: ClassVar[float] = 0.02
+    transcribed: ClassVar[bool] = False
     info: ClassVar[Info] = Info(
         "e2e_distr",
         "E2EDistr",

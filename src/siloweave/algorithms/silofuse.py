@@ -62,6 +62,7 @@ __all__ = [
     "one_way_of",
     "side_by_side",
     "silofuse",
+    "trained",
 ]
 
 _HALF = 60_000.0  # largest number that half precision is used for
@@ -249,24 +250,30 @@ def silofuse(parties: Parties, task: Task, plan: Plan) -> tuple[JointModel, int]
     Raises:
         WireError: A party sent what does not fit; the message names it.
     """
-    from siloweave.models import latent_law
-
     sent = _noised(parties, task, plan) if plan.noise else _coded(parties, task, plan)
     V, latent, facts = side_by_side(sent, task.schema.names, plan.target)
-    key = fold_in(fold_in(task.seed, "train"), "model")
-    law = latent_law.fit(
-        V,
-        latent,
-        plan.settings.diffusion,
-        scaled=plan.settings.scaled,
-        facts=facts,
-        key=split_key(key)[1],
-        progress=task.progress,
-        store=task.store,
-    )
+    law = trained(V, latent, task, plan.settings, facts)
     if plan.shared and plan.noise is None:
         parties.ask(Share())
     return JointModel(law), len(V)
+
+
+def trained(
+    V: Matrix, latent: int, task: Task, settings: LatentSettings, facts: dict[str, Any]
+) -> Any:
+    """The law of latents; it reads no message and sends none."""
+    from siloweave.models import latent_law
+
+    return latent_law.fit(
+        V,
+        latent,
+        settings.diffusion,
+        scaled=settings.scaled,
+        facts=facts,
+        key=split_key(fold_in(fold_in(task.seed, "train"), "model"))[1],
+        progress=task.progress,
+        store=task.store,
+    )
 
 
 def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:

@@ -1,0 +1,218 @@
+"""SiloFuse and E2EDistr: one law however columns are split, bytes, killed runs, odd replies."""
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+from tests.algorithms.test_resume import WHERE, KilledError, Tap
+from tests.synthesizers.cases import SCHEMA, pandas_frame
+from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made, split
+
+import siloweave as sw
+from siloweave.algorithms import end_to_end, silofuse
+from siloweave.algorithms.end_to_end import Activations, Forward, batch_of
+from siloweave.algorithms.silofuse import Code
+from siloweave.errors import InputError, LedgerError, RosterError, WireError
+from siloweave.federation import InProcess, wire
+from siloweave.federation.messages import Array, Envelope
+from siloweave.privacy import Ledger
+
+OTHER = {"a": ["visits", "sex"], "b": ["member", "pay", "town", "age"], "c": ["seen"]}
+EXACT = {"half": False}
+
+
+def exactly(by):
+    return made("silofuse", **EXACT).fit(split(pandas_frame(), by), SCHEMA)
+
+
+def test_points_make_the_same_rows_however_columns_are_split_and_as_in_one_place():
+    one, other = exactly(SPLIT), exactly(OTHER)
+    central = sw.PointDiff(target="member", settings=FAST["silofuse"])
+    rows = central.fit(pandas_frame(), SCHEMA).sample(40)
+    pd.testing.assert_frame_equal(one.sample(40), other.sample(40))
+    pd.testing.assert_frame_equal(one.sample(40), rows)
+
+
+def test_latents_in_half_precision_are_those_of_every_split():
+    one = fitted_once("silofuse")
+    other = made("silofuse").fit(split(pandas_frame(), OTHER), SCHEMA)
+    pd.testing.assert_frame_equal(one.sample(40), other.sample(40))
+    exact = exactly(SPLIT)
+    half, full = ({n: t.bytes_from_party for n, t in f.cost.parties.items()} for f in (one, exact))
+    for name, home in one.model.homes.items():
+        assert full[name] - half[name] == 2 * 60 * home.rows.latent
+
+
+def test_bytes_do_not_depend_on_the_length_of_training(monkeypatch):
+    law = fitted_once("silofuse").model.joint.net
+    monkeypatch.setattr(silofuse, "trained", lambda *given, **named: law)
+    moved = []
+    for steps in (3, 500_000):
+        settings = {"diffusion": {**FAST["silofuse"]["diffusion"], "steps": steps}}
+        fitted = sw.SiloFuse(target="member", settings=settings).fit(split(pandas_frame()), SCHEMA)
+        moved.append((fitted.cost.rounds, str(list(fitted.cost.parties.values()))))
+    assert moved[0] == moved[1]
+    assert moved[0][0] == 2
+
+
+def test_bytes_of_end_to_end_are_four_matrices_a_step():
+    fitted = fitted_once("e2e_distr")
+    assert fitted.cost.rounds == 2 * 3 + 3
+    home = fitted.model.homes["north"]
+    seen = fitted.cost.parties["north"]
+    matrices = 3 * 2 * 4 * 16 * home.rows.latent  # steps, two each way, float32, batch
+    assert matrices < seen.bytes_to_party < matrices + 2_500
+    assert seen.bytes_from_party > matrices
+
+
+def test_autoencoders_of_the_parties_share_the_widths():
+    settings = {"autoencoder": {"steps": 2, "batch": 16, "hidden": (24, 12)}, **FAST["silofuse"]}
+    fitted = (
+        made("silofuse")
+        .__class__(coder="autoencoders", settings=settings)
+        .fit(split(pandas_frame()), SCHEMA)
+    )
+    for name, home in fitted.model.homes.items():
+        assert home.rows.coder.settings.hidden == (8, 4)
+        assert home.rows.latent == len(home.features.blocks), name
+    assert fitted.model.takes == frozenset()
+    assert len(fitted.sample(8)) == 8
+    with pytest.raises(InputError, match="does not fit coder='autoencoders'"):
+        sw.SiloFuse(coder="autoencoders", settings={"autoencoder": {"per_bit": 1.0}}).chosen()
+
+
+@pytest.mark.parametrize("name", ["silofuse", "e2e_distr"])
+def test_a_run_killed_at_any_message_ends_like_one_that_was_not(name, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        whole = Tap(patch)
+        expected = fit(name, folder=tmp_path / "whole").sample(30)
+    assert whole.count == {"silofuse": 6, "e2e_distr": 27}[name]
+    paid = [len(Ledger.read(f).entries) for f in sorted(tmp_path.glob("whole/**/ledger.jsonl"))]
+    for at in range(1, whole.count + 1):
+        folder = tmp_path / str(at)
+        with monkeypatch.context() as patch:
+            Tap(patch, at, WHERE[at % 3])
+            with pytest.raises(KilledError):
+                fit(name, folder=folder)
+        again = fit(name, folder=folder)
+        pd.testing.assert_frame_equal(again.sample(30), expected)
+        files = sorted(folder.glob("parties/*/ledger.jsonl"))
+        assert [len(Ledger.read(file).entries) for file in files] == paid
+
+
+def test_batches_are_permutations_of_the_rows():
+    for epoch in range(3):
+        found = np.concatenate([batch_of(3 * epoch + k, 60, 20, 5) for k in range(3)])
+        assert sorted(found.tolist()) == list(range(60))
+    assert not np.array_equal(batch_of(0, 60, 20, 5), batch_of(0, 60, 20, 6))
+    assert len(batch_of(7, 5, 20, 0)) == 5
+
+
+def tampered(table, kind, change):
+    """The handlers, with one whose reply a party changes before it pays for it."""
+    real = table[kind]
+
+    def handler(request, site):
+        if site.name != "south":
+            return real(request, site)
+        release, under = site.release, site.release_under
+        site.release = lambda event, what, draw: release(event, what, lambda: change(what, draw()))
+        site.release_under = lambda entry, draw: under(entry, lambda: change("", draw()))
+        try:
+            return real(request, site)
+        finally:
+            del site.release, site.release_under
+
+    return {**table, kind: handler}
+
+
+def as_nan(what, value):
+    if not isinstance(value, Array) or value.dtype == "<u1":
+        return value
+    return Array.of(np.full(value.shape, np.nan), "<f4")
+
+
+def cut(what, value):
+    return Array.of(value.numpy()[:-1], value.dtype) if isinstance(value, Array) else value
+
+
+def thinner(what, value):
+    return Array.of(value.numpy()[:, :-1], value.dtype) if isinstance(value, Array) else value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (as_nan, r"party 'south'.*not finite"),
+        (cut, r"party 'south' sent latents of shape \(59"),
+        (thinner, r"party 'south' sent \d latents and names \d"),
+    ],
+)
+def test_a_party_that_sends_nonsense_is_named(change, message, monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        sw.SiloFuse, "handlers", lambda self: tampered(silofuse.PARTY, Code, change)
+    )
+    with pytest.raises(WireError, match=message):
+        fit("silofuse", folder=tmp_path)
+    assert not list(tmp_path.rglob("model*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(as_nan, r"'south'.*not finite"), (cut, r"'south' sent"), (thinner, r"'south' sent \d")],
+)
+def test_so_is_one_that_does_in_a_step(change, message, monkeypatch):
+    handlers = tampered(end_to_end.PARTY, Forward, change)
+    monkeypatch.setattr(sw.E2EDistr, "handlers", lambda self: handlers)
+    with pytest.raises(WireError, match=message):
+        fit("e2e_distr")
+
+
+def test_a_stale_step_is_refused(monkeypatch):
+    real = end_to_end.PARTY[Forward]
+
+    def late(request, site):
+        stale = msgspec.structs.replace(request, step=max(0, request.step - 1))
+        return real(stale, site) if request.step == 2 else real(request, site)
+
+    monkeypatch.setattr(sw.E2EDistr, "handlers", lambda self: {**end_to_end.PARTY, Forward: late})
+    with pytest.raises(WireError, match=r"stale|no state after step"):
+        fit("e2e_distr")
+
+
+@pytest.mark.parametrize("name", ["silofuse", "e2e_distr"])
+def test_a_party_that_vanishes_stops_the_run_and_comes_back(name, monkeypatch, tmp_path):
+    send = InProcess.send
+
+    def gone(transport, party, frame):
+        if party == "west" and wire.decode(frame, Envelope).step == 1:
+            raise RosterError("party 'west' is not there")
+        return send(transport, party, frame)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcess, "send", gone)
+        with pytest.raises(RosterError, match="'west'"):
+            fit(name, folder=tmp_path)
+    expected = fitted_once(name).sample(20)
+    pd.testing.assert_frame_equal(fit(name, folder=tmp_path).sample(20), expected)
+
+
+def test_what_was_paid_once_covers_only_its_own_run_and_receiver(monkeypatch):
+    real = end_to_end.PARTY[Forward]
+
+    def unpaid(request, site):
+        reply = real(request, site)
+        return Activations(site.release_under("0" * 64, lambda: reply.latents.value))
+
+    handlers = {**end_to_end.PARTY, Forward: unpaid}
+    monkeypatch.setattr(sw.E2EDistr, "handlers", lambda self: handlers)
+    with pytest.raises(LedgerError, match="does not pay for"):
+        fit("e2e_distr")
+
+
+def test_columns_that_stay_with_their_parties_cost_no_sharing():
+    apart = made("silofuse", shared=False).fit(split(pandas_frame()), SCHEMA)
+    assert apart.cost.rounds == 1
+    whats = {entry.what for entries in apart.ledgers.values() for entry in entries}
+    assert not any("synthetic" in what or "shares" in what for what in whats)
+    assert set(apart.sample_parts(4)) == set(SPLIT)

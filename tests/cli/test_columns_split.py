@@ -1,0 +1,132 @@
+"""A study whose parties hold different columns: checked, run, told about, drawn from, refused."""
+
+import csv
+import json
+
+import pytest
+
+from siloweave.report import Record
+from siloweave.tables.read import read
+
+STUDY = """\
+[study]
+name = "columns"
+
+[schema]
+file = "schema.json"
+
+[method]
+name = "silofuse"
+target = "sex"
+[method.settings.diffusion]
+steps = 3
+batch = 16
+hidden = [8]
+embed = 8
+timesteps = 5
+
+[[parties]]
+name = "clinic"
+data = "clinic.csv"
+
+[[parties]]
+name = "office"
+data = "office.csv"
+"""
+
+
+@pytest.fixture
+def study(folder):
+    """Two parties with different columns of the same forty people."""
+    with (folder.path / "north.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [f"{row['age']},{row['sex']}" for row in rows]
+    folder.write("clinic.csv", "\n".join(["age,sex", *lines, ""]))
+    folder.write("office.csv", "\n".join(["job", *(row["job"] for row in rows), ""]))
+    folder.write("study.toml", STUDY)
+    return folder
+
+
+def test_check_foretells_without_reading_rows(study):
+    before = study.files()
+    found = study.json("check")
+    assert study.files() == before
+    assert found["guarantee"] == "none"
+    assert found["epsilon_per_party"] == "inf"
+    assert found["rounds"] == 2
+    assert 0 < found["bytes_per_party"] < 2_000
+
+
+def test_a_run_is_told_reported_and_drawn_from(study):
+    code, out, _ = study.call("run")
+    assert code == 0
+    assert "2 questions to the parties" in out
+    table = read(study.path / "run" / "synthetic.csv")
+    assert table.names == ("age", "sex", "job")
+    assert table.num_rows == 40
+    ledger = study.json("ledger", "run")
+    assert json.dumps(ledger).count("clinic") >= 1
+    record = Record.from_json((study.path / "run" / "record-owner.json").read_bytes())
+    scores = record.owner.scores
+    ways = [name for name in scores if "clinic that the coordinator recovers" in name]
+    assert ways
+    assert all(0 <= scores[name] <= 1 for name in ways)
+    sights = {sight.who: sight for sight in record.visibility}
+    assert "inverted" in sights["the coordinator"].protected_by
+    public = (study.path / "run" / "report.html").read_text()
+    assert "recovers" not in public
+    assert study.call("sample", "run", "--out", "more.csv", "--rows", "7")[0] == 0
+    assert read(study.path / "more.csv").num_rows == 7
+    code, out, _ = study.call("run")  # a finished run is left alone
+    assert code == 0
+
+
+@pytest.mark.slow
+def test_columns_that_stay_are_written_per_party(study):
+    study.write("study.toml", STUDY.replace('target = "sex"', "shared = false"))
+    code, _, _ = study.call("run")
+    assert code == 0
+    assert not (study.path / "run" / "synthetic.csv").exists()
+    parts = {n: read(study.path / "run" / f"synthetic-{n}.csv") for n in ("clinic", "office")}
+    assert {n: part.names for n, part in parts.items()} == {
+        "clinic": ("age", "sex"),
+        "office": ("job",),
+    }
+    record = Record.from_json((study.path / "run" / "record.json").read_bytes())
+    assert any("stay with their parties" in text for text in record.warnings)
+    code, _, error = study.call("sample", "run", "--out", "more.csv")
+    assert code == 2
+    assert "sample_parts" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("job\n", "age\n"), "parties 'clinic' and 'office' both hold column 'age'"),
+        (("job\n", "shoes\n"), "party 'office': the schema lacks its column 'shoes'"),
+    ],
+)
+def test_columns_that_do_not_go_together_are_refused(study, change, message):
+    path = study.path / "office.csv"
+    path.write_text(path.read_text().replace(*change, 1))
+    for command in ("check", "run"):
+        code, _, error = study.call(command)
+        assert code == 2
+        assert message in " ".join(error.split())
+    assert not (study.path / "run").exists()
+
+
+def test_another_number_of_rows_is_refused_before_anything_is_released(study):
+    path = study.path / "office.csv"
+    path.write_text("\n".join(path.read_text().splitlines()[:-3]) + "\n")
+    code, _, error = study.call("run")
+    assert code == 2
+    assert "'office' has 37 rows" in " ".join(error.split())
+    assert not (study.path / "run").exists()
+
+
+def test_a_bound_is_refused(study):
+    study.write("study.toml", STUDY + "\n[budget]\nepsilon = 1\ndelta = 1e-5\n")
+    code, _, error = study.call("check")
+    assert code == 2
+    assert "keeps no bound" in " ".join(error.split())

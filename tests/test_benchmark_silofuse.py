@@ -1,0 +1,67 @@
+"""The benchmark over split columns: what it lists, and its page from lines made here."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Import a module of the benchmarks."""
+    monkeypatch.syspath_prepend(str(HERE))
+    return import_module
+
+
+def line(**changed):
+    part = {"value": 91.25, "ceiling": 97.5, "floor": 50.0, "interval": [89.0, 92.0]}
+    made = {
+        "table": "adult", "model": "silofuse", "parties": 4, "order": "contiguous", "seed": 0,
+        "label": "", "rows_asked": None, "rows": 39074, "latents": 40, "bytes": 3_000_000,
+        "rounds": 2, "bytes_per_step": None, "fit_seconds": 12.0, "commit": "abc1234",
+        "scores": {name: dict(part) for name in ("resemblance (SiloFuse)", "utility")},
+        "resistance": 97.0,
+    }  # fmt: skip
+    return made | changed
+
+
+def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
+    rows = [
+        line(seed=0, resistance=96.0),
+        line(seed=1, resistance=98.0),
+        line(parties=8, order="permuted"),
+        line(model="e2e_distr", bytes=50_000_000, bytes_per_step=5_000.0, rounds=20_003),
+        line(rows_asked=100, bytes=1),
+    ]
+    (tmp_path / "silofuse.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = load("silofuse_page").page(tmp_path)
+    adult = page[page.index("### adult") : page.index("### churn")]
+    assert "| silofuse | 2 | 73 | 91.2 ± 0.0 | 97.5 | 96.6 |" in adult
+    assert "| 92.1 | 97.0 ± 1.4 | 3.00 | 2 |" in adult
+    assert "| silofuse, 8 parties, permuted | 1 | – |" in adult
+    assert "| central latent_diff | 0 | 78 | not run |" in adult
+    assert "| adult | 39,074 | 40 | 3.00 | 5.0 | 250 | 2,500 | 25,000 |" in page
+    assert "| silofuse | 0 | 91 | not run |" in page[page.index("### abalone") :]
+
+
+def test_privacy_is_the_mean_resistance_of_three_attacks(load):
+    risks = [
+        {"attack": "singling_out", "risk": 0.2},
+        {"attack": "singling_out", "risk": -0.1},
+        {"attack": "linkability", "risk": 0.0},
+        {"attack": "inference", "risk": 0.5},
+    ]
+    assert load("silofuse").resistance(risks) == pytest.approx((90 + 100 + 50) / 3)
+
+
+def test_it_lists_what_is_missing(tmp_path):
+    told = [sys.executable, str(HERE / "silofuse.py"), "--list", "--out", str(tmp_path / "x.jsonl")]
+    done = subprocess.run(told, check=True, capture_output=True, text=True)
+    assert "missing: abalone silofuse 4 contiguous 0" in done.stdout
+    assert "missing: adult e2e_distr 4 contiguous 2" in done.stdout
+    assert done.stdout.endswith("48 runs are missing from x.jsonl\n")
