@@ -120,6 +120,7 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
 
     def feedback() -> Array:
         import jax
+        import jax.numpy as jnp
 
         from siloweave.models.md_gan import Asked, Made, judged
         from siloweave.models.rounds import own_key
@@ -128,8 +129,9 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
         rows, sampler = work.rows
         key = own_key(jax.random.fold_in(work.keys.steps, request.number), work.place)
         asked = Asked(*(_ints(x) for x in (request.places, request.again_places)))
-        made = Made(*(x.numpy().astype(np.float32) for x in (request.fake, request.again)))
-        after, told = judged(work.learner.step, sampler, critics, rows, asked, made, key)
+        made = Made(*(jnp.asarray(x.numpy()) for x in (request.fake, request.again)))
+        learner: Any = work.learner
+        after, told = judged(learner.step, sampler, critics, rows, asked, made, key)
         _keep(site, request.number + 1, after)
         return Array.of(np.asarray(told), "<f4")
 
@@ -162,7 +164,8 @@ def take(kind: Kind, request: Take, site: Site[Holding]) -> Took:
 
 def handlers_of(kind: Kind) -> Handlers:
     """A party's side: encoders as in Fed-TGAN, then judging and changing places."""
-    own = {Judge: partial(judge, kind), Hand: partial(hand, kind), Take: partial(take, kind)}
+    own: dict[Any, Any] = {Judge: partial(judge, kind), Hand: partial(hand, kind)}
+    own[Take] = partial(take, kind)
     return {**party(kind), **own}
 
 
@@ -221,6 +224,7 @@ class _Server:
     def step(self, parties: Parties, number: int, weights: Any, at_once: int) -> None:
         """One update of everything."""
         import jax
+        import jax.numpy as jnp
 
         from siloweave.models.md_gan import asked_rows, followed
 
@@ -233,7 +237,7 @@ class _Server:
         mean = np.zeros(np.shape(made.again))
         for name, reply, weight in zip(parties.roster, replies, weights, strict=True):
             mean += weight * _feedback(name, reply, mean.shape)
-        self.state, finite = followed(step, self.state, asked, mean.astype(np.float32), key)
+        self.state, finite = followed(step, self.state, asked, jnp.float32(mean), key)
         if not finite:
             raise InputError(f"training diverged in step {number + 1}; lower settings.rate")
 

@@ -1,0 +1,150 @@
+"""The part of docs/reference/results.md on networks over split rows; written by results_page.py.
+
+Cells without a run say so. Of runs with the same key the last line counts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+from neural_page import NOT_RUN, lines, table
+
+Row = dict[str, Any]
+
+# Scenario, method, table: (Avg-JSD, Avg-WD) as published.
+PUBLISHED: dict[str, dict[str, dict[str, tuple[float, float]]]] = {
+    "copies": {
+        "md_tgan": {"adult": (0.072, 0.014), "covertype": (0.038, 0.022),
+                    "intrusion": (0.095, 0.027), "credit": (0.083, 0.006)},
+        "fed_tgan": {"adult": (0.059, 0.012), "covertype": (0.018, 0.021),
+                     "intrusion": (0.031, 0.02), "credit": (0.0, 0.006)},
+        "central": {"adult": (0.117, 0.015), "covertype": (0.075, 0.086),
+                    "intrusion": (0.032, 0.026), "credit": (0.012, 0.041)},
+    },
+    "imbalanced": {
+        "md_tgan": {"adult": (0.070, 0.014), "covertype": (0.029, 0.02),
+                    "intrusion": (0.092, 0.025), "credit": (0.078, 0.006)},
+        "fed_tgan": {"adult": (0.062, 0.012), "covertype": (0.026, 0.02),
+                     "intrusion": (0.037, 0.025), "credit": (0.007, 0.005)},
+        "vanilla": {"adult": (0.062, 0.012), "covertype": (0.032, 0.02),
+                    "intrusion": (0.044, 0.052), "credit": (0.011, 0.005)},
+    },
+    "repeated": {
+        "md_tgan": {"adult": (0.37, 0.107), "covertype": (0.089, 0.125),
+                    "intrusion": (0.208, 0.107), "credit": (0.074, 0.04)},
+        "fed_tgan": {"adult": (0.149, 0.026), "covertype": (0.05, 0.045),
+                     "intrusion": (0.068, 0.032), "credit": (0.014, 0.01)},
+        "no similarity": {"adult": (0.261, 0.027), "covertype": (0.06, 0.056),
+                          "intrusion": (0.073, 0.036), "credit": (0.06, 0.015)},
+    },
+}  # fmt: skip
+TABLES = ("adult", "covertype", "intrusion", "credit")
+METHODS = (
+    *("fed_tgan", "vanilla", "no similarity", "no size", "md_tgan", "central"),
+    *("fed_tabddpm", "fed_point_diff"),
+)
+TITLES = {
+    "copies": "Five parties that all have the 40,000 rows",
+    "imbalanced": "Four parties with 500 rows, one with 40,000",
+    "repeated": "Four parties with 10,000 rows, one with a row 40,000 times",
+}
+HEAD = """
+## Networks over parties with different rows
+
+Fed-TGAN (Zhao, Birke, Kunar & Chen 2021), its ablations and MD-TGAN, and diffusions trained in the
+same rounds, by `benchmarks/fed_tgan.py`. Avg-JSD (mean Jensen-Shannon distance of the categorical
+columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of the range) between
+40,000 drawn rows and the table's; lower is better. All methods of a table may take the same wall
+time, so ours run some dozens of rounds where the published ones ran 500; in brackets the published
+figure. None of these methods protects anybody: ε is infinite in every ledger.
+"""
+
+
+def latest(rows: list[Row]) -> list[Row]:
+    """The last line of every key, of runs with the settings that are shown."""
+    names = ("table", "scenario", "method", "seed")
+    kept = [r for r in rows if r["part"] == "quality" and not r["label"] and max(r["rows"]) >= 4e4]
+    return list({tuple(r[n] for n in names): r for r in kept}.values())
+
+
+def figure(runs: list[Row], measure: str, told: float | None) -> str:
+    """Mean and spread over seeds, and the published figure."""
+    beside = "" if told is None else f" ({told:g})"
+    if not runs:
+        return NOT_RUN + beside
+    values = [run["distances"]["table"][measure] for run in runs]
+    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{mean(values):.3f}{spread}{beside}"
+
+
+def scenario(name: str, rows: list[Row]) -> str:
+    """The table of one scenario."""
+    body = []
+    for method in METHODS:
+        line = [method]
+        for data in TABLES:
+            runs = [r for r in rows if (r["table"], r["scenario"], r["method"]) ==
+                    (data, name, method)]  # fmt: skip
+            told = PUBLISHED[name].get(method, {}).get(data, (None, None))
+            line += [figure(runs, m, t) for m, t in zip(("jsd", "wd"), told, strict=True)]
+        every = [r for r in rows if (r["scenario"], r["method"]) == (name, method)]
+        line.append(" to ".join(dict.fromkeys(str(f([r["rounds"] for r in every]))
+                    for f in (min, max))) if every else NOT_RUN)  # fmt: skip
+        body.append(line)
+    head = ["method", *(f"{data}: {m}" for data in TABLES for m in ("JSD", "WD")), "rounds"]
+    return f"\n### {TITLES[name]}\n\n{table(head, body)}"
+
+
+def rounds(rows: list[Row]) -> str:
+    """Seconds and bytes of a round, Fed-TGAN beside MD-TGAN, and beside the CTGAN package."""
+    text = "\n### Seconds of a round\n\n"
+    body = []
+    for parties in (5, 10, 20):
+        found = {}
+        for row in rows:
+            if row["part"] == "rounds" and row["parties"] == parties:
+                found[row["method"]] = row
+        line = [str(parties)]
+        for method in ("fed_tgan", "md_tgan"):
+            row = found.get(method)
+            line.append(f"{median(row['seconds']):.2f}" if row else NOT_RUN)
+        if len(found) == 2:
+            ours, other = (median(found[m]["seconds"]) for m in ("fed_tgan", "md_tgan"))
+            line += [f"{other / ours:.2f}", f"{min(r['load'][0] for r in found.values()):.1f}"]
+        else:
+            line += [NOT_RUN, NOT_RUN]
+        body.append(line)
+    text += table(["parties", "Fed-TGAN s", "MD-TGAN s", "times", "load"], body)
+    return text + "\n" + beside_package(rows)
+
+
+def beside_package(rows: list[Row]) -> str:
+    """One round of five parties beside five epochs of the CTGAN package, the last call."""
+    calls = [row for row in rows if row["part"] == "peer"]
+    last = [row for row in calls if row["call"] == calls[-1]["call"]]
+    sides = {
+        "five epochs of the CTGAN package": [r for r in last if r["method"] != "fed_tgan"],
+        "a round, parties in threads": [
+            r for r in last if r["method"] == "fed_tgan" and r["at_once"] is None
+        ],
+        "a round, one party after the other": [
+            r for r in last if r["method"] == "fed_tgan" and r["at_once"] == 1
+        ],
+    }
+    middle = {n: median(x for r in own for x in r["seconds"]) for n, own in sides.items() if own}
+    package = middle.get("five epochs of the CTGAN package")
+    body = []
+    for name in sides:
+        at = middle.get(name)
+        times = f"{package / at:.2f}" if package and at else NOT_RUN
+        body.append([name, f"{at:.2f}" if at else NOT_RUN, times])
+    return table(["five parties of 40,000 rows of adult", "seconds", "times faster"], body)
+
+
+def page(results: Path) -> str:
+    """All of it."""
+    rows = lines(results / "fed_tgan.jsonl")
+    runs = latest(rows)
+    return HEAD + "".join(scenario(name, runs) for name in TITLES) + rounds(rows)
