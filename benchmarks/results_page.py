@@ -47,6 +47,8 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 - [Rows split](#rows-split): AIM and FLAIM over a hundred parties
 - [Neural generators](#neural-generators): quality, privacy and speed
 - [Columns split](#columns-split): SiloFuse and E2EDistr beside the central models, and their bytes
+- [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
+  its ablations and MD-TGAN, and federated diffusions
 """
 
 HEAD = """## Rows split
@@ -165,6 +167,7 @@ def main() -> None:
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     results = HERE / "results"
     parts = [TOP, deeper(text), neural_page.page(results), silofuse_page.page(results)]
+    parts.append(fed_tgan_page.page(results))
     PAGE.write_text("\n".join(parts))
 
 
