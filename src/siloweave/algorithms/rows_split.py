@@ -35,7 +35,7 @@ from siloweave.algorithms.running import (
     required_rows,
     silent,
 )
-from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.errors import InputError, RosterError
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
@@ -185,7 +185,7 @@ class RowsSplit(OneOwner):
                 None. The model does not depend on it.
 
         Raises:
-            BudgetError: `budget` asks for a guarantee.
+            NotImplementedError: `budget` asks for a guarantee; nothing is read.
             InputError: A setting is wrong, or there is no such target; nothing is released.
             RosterError, SchemaError, DataError: A table does not fit; the message names the party.
         """
@@ -212,10 +212,11 @@ class RowsSplit(OneOwner):
 
     def _allowed(self, budget: Budget | None) -> Budget:
         if budget is not None and isfinite(budget.epsilon):
-            raise BudgetError(
-                f"{self.info.title} releases without noise, and budget asks for epsilon = "
-                f"{budget.epsilon}. Give budget=None to go without a guarantee, or use "
-                "FedDPTabDDPM, FLAIM or TwoRound."
+            raise NotImplementedError(
+                f"{self.info.title} has no private training yet: sums of clipped gradients under "
+                "shared noise, and encoders of noisy counts, are missing, and budget asks for "
+                f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee; FLAIM "
+                "and TwoRound keep one over the same parties."
             )
         return budget or Budget(inf, _ANY_DELTA)
 
