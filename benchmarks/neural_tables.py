@@ -123,10 +123,12 @@ def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
 
 
 def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
-    """Whether a line was made with the settings that its job has now."""
+    """Whether a line was made with the settings that its job has now, and rows were raked."""
     kind = kind_of(job["model"])
     if not hasattr(kind, "chosen"):
         return True
+    if not row.get("raked"):
+        return False
     classes = row.get("given", {}).get("target")
     chosen = json.loads(json.dumps(kind(**told(job, classes)).chosen()))
     return all(row["settings"].get(name) == value for name, value in chosen.items())

@@ -119,7 +119,7 @@ def test_a_run_writes_all_that_other_runs_write(bare):
     assert (summary["finished_before"], summary["guarantee"]) == (True, "none")
     assert (summary["private"], summary["epsilon"]) == (False, "inf")
     (party,) = summary["parties"]
-    assert (party["name"], party["releases"]) == ("north", 3)
+    assert (party["name"], party["releases"]) == ("north", 4)
     code, out, _ = bare.call("run")
     assert code == 0
     assert "none was asked for and none is given (ε = ∞)" in out
@@ -127,7 +127,7 @@ def test_a_run_writes_all_that_other_runs_write(bare):
     trail = bare.json("ledger", "run")
     assert [entry["event"]["type"] for entry in trail["ledgers"][0]["entries"]] == [
         "non_private"
-    ] * 3
+    ] * 4
 
 
 def test_the_report_says_in_words_that_nothing_is_protected(bare):

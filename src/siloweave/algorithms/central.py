@@ -33,6 +33,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -46,10 +47,18 @@ _ENCODED = 0.05  # share of the progress bar before training
 
 
 class Trained(Reply, frozen=True):
-    """A trained model as a safetensors file, how tables become its vectors, and the rows used."""
+    """A trained model as a safetensors file, and facts about the rows.
+
+    Attributes:
+        model: The file.
+        features: How tables become its vectors.
+        one_way: How single columns are distributed.
+        rows: How many there were.
+    """
 
     model: Released[bytes]
     features: Released[str]
+    one_way: Released[str]
     rows: Released[int]
 
 
@@ -98,7 +107,7 @@ class Training:
 
 
 def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> Trained:
-    """Encode, train, release; all three are entered as releases without privacy."""
+    """Encode, train, release; all of it is entered as releases without privacy."""
     held = site.rows
     event = NonPrivate(f"{kind.info.title} is trained without noise")
     key = fold_in(request.seed, "train")
@@ -129,8 +138,11 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
 
     features = site.release(event, "encoders of every column", encoders)
     model = site.release(event, f"weights of {kind.info.title}", weights)
+    one_way = site.release(
+        event, "shares of every column", lambda: OneWay.of(held.table, held.schema).to_json()
+    )
     rows = site.release(event, "number of rows", lambda: held.table.num_rows)
-    return Trained(model, features, rows)
+    return Trained(model, features, one_way, rows)
 
 
 def party(kind: type[CentralGenerator]) -> Handlers:
@@ -224,6 +236,7 @@ class CentralGenerator(OneOwner):
             cost,
             reply.rows.value,
             table.take([]),
+            OneWay.from_json(reply.one_way.value),
         )
 
     def _allowed(self, budget: Budget | None) -> Budget:

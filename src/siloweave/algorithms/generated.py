@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,16 +20,21 @@ import numpy.typing as npt
 from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome
 from siloweave.algorithms.given import balanced_column, equally, wishes
 from siloweave.errors import DataError, InputError
+from siloweave.models.raking import chosen
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
 
 __all__ = ["Generated", "Matrix", "Model", "read_generated"]
 
 Matrix = npt.NDArray[np.float32]
 """Feature vectors, one per row."""
+
+_ONE_WAY = "one_way.json"
+_SPARE, _FEW = 1.5, 100  # rows drawn for each that raking takes; fewer rows are not raked
 
 
 class Model(Protocol):
@@ -78,6 +83,8 @@ class Generated(Outcome):
         cost: Bytes, rounds, seconds.
         num_rows: Rows that it was trained on.
         like: An empty table of the kind that was given, for sampling into the same kind.
+        one_way: How single columns were distributed, as it was released; rows are raked to it.
+            None where nothing is known.
     """
 
     model: Model
@@ -91,6 +98,7 @@ class Generated(Outcome):
     cost: Cost
     num_rows: int
     like: Table | None = None
+    one_way: OneWay | None = None
 
     def sample_table(
         self,
@@ -100,20 +108,29 @@ class Generated(Outcome):
         given: Any = None,
         balanced: str | bool = False,
         tries: int = 100,
+        raked: bool = True,
     ) -> Table:
         """Synthetic rows as a `Table`; the arguments are those of `sample`."""
         if num_rows is not None and num_rows < 0:
             raise InputError(f"num_rows={num_rows} rows cannot be drawn; give 0 or more")
         if given is None and balanced is False:
-            count = self.num_rows if num_rows is None else num_rows
-            X = self.model.sample(count, key=fold_in(seed, "rows"))
-            return self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
+            return self._free(self.num_rows if num_rows is None else num_rows, seed, raked)
         wanted = wishes(self.features, given, num_rows, self.num_rows, seed)
         if balanced is not False:
             target = self.settings.get("target")
             column = balanced_column(self.features.schema, balanced, target, wanted)
             wanted = wanted.also(equally(self.model, self.features, column, wanted.count, seed))
         return wanted.drawn(self.model, self.like, tries=tries, seed=seed)
+
+    def _free(self, count: int, seed: Key, raked: bool) -> Table:
+        """Rows of which nothing is given."""
+        law = self.one_way if raked and count >= _FEW else None
+        drawn = count if law is None else ceil(_SPARE * count)
+        X = self.model.sample(drawn, key=fold_in(seed, "rows"))
+        rows = self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
+        if law is None:
+            return rows
+        return rows.take(chosen(law.codes(rows), law.shares, count, key=seed))
 
     def sample(
         self,
@@ -123,8 +140,12 @@ class Generated(Outcome):
         given: Any = None,
         balanced: str | bool = False,
         tries: int = 100,
+        raked: bool = True,
     ) -> Any:
         """Synthetic rows as a frame of the kind that was fitted.
+
+        Rows of which nothing is given are raked: half as many again are drawn, and those kept
+        with which single columns are distributed as they were released (models/raking.py).
 
         What is given is in the rows to the letter. Other columns follow it by the model's own
         conditional law where it has one: exactly for a Gaussian copula and for the target of a
@@ -140,6 +161,8 @@ class Generated(Outcome):
                 True for the target.
             tries: Rows drawn at most for each that is wanted (and 10,000 in any case), before
                 matching ones are called too rare.
+            raked: Whether to rake; without it, rows are as the model draws them. Fewer than 100
+                rows are never raked.
 
         Raises:
             InputError: There is no such column, no target, `num_rows` does not fit, or matching
@@ -155,7 +178,7 @@ class Generated(Outcome):
             ([60, 60, 60, 60], ['<=50K', '<=50K', '>50K', '>50K'])
         """
         return self.sample_table(
-            num_rows, seed=seed, given=given, balanced=balanced, tries=tries
+            num_rows, seed=seed, given=given, balanced=balanced, tries=tries, raked=raked
         ).to_native()
 
     def save(self, folder: Path | str) -> None:
@@ -164,6 +187,8 @@ class Generated(Outcome):
         path.mkdir(parents=True, exist_ok=True)
         self.model.save(path / "model.safetensors")
         (path / "features.json").write_text(self.features.to_json())
+        if self.one_way is not None:
+            (path / _ONE_WAY).write_text(self.one_way.to_json())
         self.keep(
             path,
             _Saved,
@@ -190,7 +215,8 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
     try:
         saved = msgspec.json.decode((path / "generated.json").read_bytes(), type=_Saved)
         features = Features.from_json((path / "features.json").read_text())
-        like = saved.like(path)
+        like, law = saved.like(path), path / _ONE_WAY
+        one_way = OneWay.from_json(law.read_bytes()) if law.is_file() else None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a saved generator: {error}") from error
     if saved.info.name not in models:
@@ -208,4 +234,5 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
         saved.cost,
         saved.num_rows,
         like,
+        one_way,
     )

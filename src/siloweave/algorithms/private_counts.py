@@ -19,6 +19,7 @@ import numpy.typing as npt
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in, generator
+from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
 
 __all__ = ["Look", "consistent"]
@@ -79,6 +80,17 @@ class Look:
     def features(self, numeric: Any) -> Features:
         """Encoders of every column."""
         return Features.from_counts(self.encoder, self.columns, numeric=numeric)
+
+    def shares(self, features: Features) -> dict[int, list[float]]:
+        """How frequent each option of each choice is, by where its block starts."""
+        X = features.encode(self.product(), key=fold_in(self.seed, "shares"))
+        choices = [block for block in features.blocks if block.kind == "choice"]
+        return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
+
+    @cached_property
+    def one_way(self) -> OneWay:
+        """How single columns are distributed, as far as the counts tell."""
+        return OneWay.of(self.product(), self.encoder.schema)
 
     def product(self) -> Table:
         """Rows whose columns have these frequencies and nothing to do with each other."""

@@ -236,6 +236,7 @@ class PrivateGenerator(OneOwner):
             cost,
             look.rows,
             table.take([]),
+            look.one_way,
         )
 
     def _ask(

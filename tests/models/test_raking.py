@@ -1,0 +1,73 @@
+"""Raking: margins are met, no row is taken twice, and what cannot be met is met as far as can be."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siloweave.errors import InputError
+from siloweave.models.raking import chosen, weights
+
+
+def rows(n, seed=0):
+    random = np.random.default_rng(seed)
+    first = random.integers(0, 3, n)
+    return [first, np.where(random.random(n) < 0.7, first % 2, 1 - first % 2)]
+
+
+WANTED = [np.array([0.4, 0.3, 0.3]), np.array([0.6, 0.4])]
+
+
+def test_margins_of_what_is_chosen_are_those_that_are_wanted():
+    codes = rows(6_000)
+    before = np.bincount(codes[0][:4_000], minlength=3) / 4_000
+    assert abs(before - WANTED[0]).max() > 0.05
+    taken = chosen(codes, WANTED, 4_000, key=0)
+    assert len(np.unique(taken)) == 4_000
+    for places, wanted in zip(codes, WANTED, strict=True):
+        got = np.bincount(places[taken], minlength=len(wanted)) / 4_000
+        np.testing.assert_allclose(got, wanted, atol=0.01)
+
+
+def test_what_margins_do_not_ask_for_stays_as_it_was():
+    """Weights change margins alone: how columns go together, their odds ratio, does not move."""
+    n = 200_000
+    random = np.random.default_rng(1)
+    a = random.integers(0, 2, n)
+    b = np.where(random.random(n) < 0.8, a, 1 - a)
+    kept = weights([a, b], [np.array([0.45, 0.55]), np.array([0.55, 0.45])], n // 2)
+
+    def odds(w):
+        table = np.bincount(2 * a + b, w, minlength=4)
+        return np.log(table[0] * table[3] / (table[1] * table[2]))
+
+    assert odds(kept) == pytest.approx(odds(np.ones(n)), abs=0.02)
+
+
+@given(st.integers(1, 60), st.integers(0, 40), st.integers(0, 2**20))
+def test_any_margins_give_probabilities_that_sum_to_the_count(more, count, seed):
+    random = np.random.default_rng(seed)
+    codes = [random.integers(0, 4, count + more) for _ in range(3)]
+    shares = [random.dirichlet(np.full(4, 0.3)) for _ in range(3)]
+    kept = weights(codes, shares, count)
+    assert ((kept >= 0) & (kept <= 1 + 1e-9)).all()
+    assert kept.sum() == pytest.approx(count)
+    assert len(np.unique(chosen(codes, shares, count, key=seed))) == count
+
+
+def test_too_few_rows_of_a_cell_are_all_taken():
+    codes = [np.array([0] * 90 + [1] * 10)]
+    kept = weights(codes, [np.array([0.5, 0.5])], 60)
+    assert kept[90:] == pytest.approx(1.0)
+    assert kept[:90].sum() == pytest.approx(50)
+
+
+def test_keys_reproduce_and_differ():
+    codes = rows(600)
+    same = [chosen(codes, WANTED, 400, key=key).tolist() for key in (0, 0, 1)]
+    assert same[0] == same[1] != same[2]
+
+
+def test_more_rows_than_there_are_cannot_be_chosen():
+    with pytest.raises(InputError, match="count=5"):
+        weights([np.zeros(4, int)], [np.ones(1)], 5)

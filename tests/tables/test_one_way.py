@@ -1,0 +1,65 @@
+"""Shares of single columns: every kind of column, what is rare, what is missing, and the file."""
+
+import numpy as np
+import pytest
+
+from siloweave.errors import DataError
+from siloweave.tables import Column, Schema, Table
+from siloweave.tables.one_way import OneWay
+
+ROWS = 1_000
+SCHEMA = Schema((
+    Column("who", "id"),
+    Column("city", "categorical", categories=("a", "b", "c"), missing=True),
+    Column("flag", "boolean"),
+    Column("gain", "continuous", low=0.0, high=10.0, missing=True),
+))  # fmt: skip
+
+
+def table(seed=0):
+    random = np.random.default_rng(seed)
+    city = random.choice(["a", "b"], ROWS, p=[0.7, 0.3]).astype(object)
+    city[:5] = "c"  # too few for a cell of their own
+    gain = np.where(random.random(ROWS) < 0.6, 0.0, random.uniform(0, 10, ROWS))
+    return Table.from_columns({
+        "who": (np.arange(ROWS), None),
+        "city": (city, np.arange(ROWS) >= 990),
+        "flag": (random.random(ROWS) < 0.25, None),
+        "gain": (gain, np.arange(ROWS) < 100),
+    })  # fmt: skip
+
+
+def test_shares_are_those_of_the_rows_and_codes_find_them():
+    law = OneWay.of(table(), SCHEMA)
+    assert [one.column.name for one in law.cells] == ["city", "flag", "gain"]
+    for codes, shares in zip(law.codes(table()), law.shares, strict=True):
+        np.testing.assert_allclose(np.bincount(codes, minlength=len(shares)) / ROWS, shares)
+        assert shares.sum() == pytest.approx(1.0)
+
+
+def test_the_rare_share_a_cell_and_the_missing_have_one():
+    city, _, gain = OneWay.of(table(), SCHEMA).cells
+    assert set(city.labels) == {"a", "b"}
+    assert city.shares[-2:] == (0.005, 0.01)
+    assert gain.shares[-2:] == (0.0, 0.1)
+
+
+def test_a_frequent_number_has_a_cell_of_its_own():
+    gain = OneWay.of(table(), SCHEMA).cells[2]
+    assert gain.ends[0] == 0.0
+    assert 0.5 < gain.shares[0] < 0.6  # of all rows, the missing among them
+
+
+def test_values_that_were_not_seen_are_all_else():
+    law = OneWay.of(table().take(np.arange(100, 900)), SCHEMA.select(["city", "gain"]))
+    rows = Table.from_columns({"city": (np.array(["c"], object), None), "gain": ([10.0], None)})
+    city, gain = law.codes(rows)
+    assert city[0] == len(law.cells[0].labels)
+    assert gain[0] == len(law.cells[1].ends)
+
+
+def test_a_file_comes_back_and_another_is_refused():
+    law = OneWay.of(table(), SCHEMA)
+    assert OneWay.from_json(law.to_json()) == law
+    with pytest.raises(DataError, match="no shares of columns"):
+        OneWay.from_json("{}")
