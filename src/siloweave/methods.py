@@ -93,6 +93,8 @@ def method_of(method: Mapping[str, Any]) -> Any:
         return synth
     except msgspec.ValidationError as error:
         raise InputError(placed(error, "[method]")) from error
+    except NotImplementedError as error:
+        raise InputError(f"[method] {error}") from error
     except InputError as error:
         text = str(error)
         where = "[method.settings] " if _SETTING.match(text) else "[method] "

@@ -65,6 +65,7 @@ def test_bytes_of_end_to_end_are_four_matrices_a_step():
     assert seen.bytes_from_party > matrices
 
 
+@pytest.mark.slow
 def test_autoencoders_of_the_parties_share_the_widths():
     settings = {"autoencoder": {"steps": 2, "batch": 16, "hidden": (24, 12)}, **FAST["silofuse"]}
     fitted = (

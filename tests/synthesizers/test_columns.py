@@ -99,7 +99,7 @@ def test_parts_are_the_rows_of_the_whole(name):
         pd.testing.assert_frame_equal(parts[party], whole[columns])
 
 
-@every
+@slowly
 def test_classes_that_are_given_are_met(name):
     rows = fitted_once(name).sample(16, given={TARGET: True}, balanced="sex")
     assert rows[TARGET].all()
@@ -136,7 +136,8 @@ def test_wrong_settings_are_refused_before_anything_is_read(name):
             kind(target=target).fit("nowhere.csv", SCHEMA)
 
 
-@slowly
+@pytest.mark.slow
+@every
 def test_odd_parties_are_served(name):
     frame = pandas_frame()[["sex", "town", "age", "member"]].assign(town="Ulm")  # a constant
     schema = SCHEMA.select(list(frame.columns))
@@ -164,7 +165,7 @@ def test_other_rows_stop_before_anything_is_released(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@every
+@slowly
 def test_ids_are_made_anew(name):
     schema = Schema((Column("who", "id"), *SCHEMA.columns))
     frame = pandas_frame()

@@ -138,8 +138,8 @@ def _sent(roster: Sequence[str], begun: Sequence[Begun]) -> Sent:
             classes = i, one_hot(name, told.value, options.value, rows)
     if not any(len(names) for names in columns):
         raise InputError("there is no column but the target; leave target out")
-    told = [law.value for reply in begun for law in reply.one_way]
-    return Sent(latents, columns, classes, told)
+    one_way = [law.value for reply in begun for law in reply.one_way]
+    return Sent(latents, columns, classes, one_way)
 
 
 def _trained(

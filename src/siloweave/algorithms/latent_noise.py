@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 _GRID = 2.0**-6  # of a latent whose points lie about 1 from 0
+_HUGE, _MOST = 1e9, 2**24  # beyond any latent; integers whose squares add up without overflow
 Ints = npt.NDArray[np.int64]
 
 
@@ -146,15 +147,15 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
     **Guarantee**: exact: every row of the result has an L2 norm of at most `most`, whatever Z
     holds, and depends on its own row of Z alone.
     """
-    K = np.rint(np.clip(np.nan_to_num(Z.astype(np.float64)) / grid, -(2**26), 2**26))
-    K = K.astype(np.int64)
-    for shrink in (1.0, 1.0 - 1e-9, 0.5):
-        norms = np.sqrt((K.astype(np.float64) ** 2).sum(1, keepdims=True))
-        scale = np.minimum(1.0, shrink * most / np.maximum(norms, 1.0))
-        K = np.trunc(K * scale).astype(np.int64)
-        if ((K * K).sum(1) <= most * most).all():
-            return K
-    raise AssertionError("integers that are halved lie in the ball")
+    Z = np.nan_to_num(Z.astype(np.float64), nan=0.0, posinf=_HUGE, neginf=-_HUGE)
+    K: Ints = np.rint(np.clip(Z, -_HUGE, _HUGE) / grid).astype(np.int64)
+    K = np.clip(K, -_MOST, _MOST)
+    for shrink in (1.0, 1.0 - 1e-9, 0.5):  # the first may round up by a hair, the last cannot
+        over = (K * K).sum(1) > most * most  # row by row: no row moves because another does
+        norms = np.sqrt((K[over].astype(np.float64) ** 2).sum(1, keepdims=True))
+        K[over] = np.trunc(K[over] * (shrink * most / norms)).astype(np.int64)
+    assert ((K * K).sum(1) <= most * most).all()
+    return K
 
 
 def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:

@@ -288,7 +288,8 @@ def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
         plan.shared,
     )
     replies = parties.ask(request)
-    latents, columns, classes = [], [], None
+    latents: list[Matrix] = []
+    columns, classes = [], None
     for i, (name, reply) in enumerate(zip(parties.roster, replies, strict=True)):
         Z = checked(name, reply.latents.value, len(latents[0]) if latents else None)
         if Z.shape[1] != len(reply.columns.value):
@@ -338,10 +339,10 @@ def checked(name: str, array: Array, rows: int | None) -> Matrix:
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
     """Classes as one-hot rows; raises WireError, naming the party, unless they fit."""
-    codes = array.numpy()
+    codes = array.numpy().astype(np.int64)
     if codes.shape != (rows,) or not (codes < options).all():
         raise WireError(f"party {name!r} sent classes that do not fit its {rows} rows")
-    return np.asarray(np.eye(options, dtype=np.float32)[codes.astype(np.int64)])
+    return np.asarray(np.eye(options, dtype=np.float32)[codes])
 
 
 def side_by_side(
@@ -360,7 +361,8 @@ def side_by_side(
         `one_way` as it was told.
     """
     columns = [column for part in sent.columns for column in part]
-    places, start = [], 0
+    places: list[int] = []
+    start = 0
     classes: list[int] = []
     for i, Z in enumerate(sent.latents):
         places += range(start, start + Z.shape[1])
@@ -368,11 +370,11 @@ def side_by_side(
         if sent.classes is not None and sent.classes[0] == i:
             classes = list(range(start, start + sent.classes[1].shape[1]))
             start += len(classes)
-    order = range(len(columns))
+    order = list(range(len(columns)))
     if all(columns):  # the same order, and so the same law, however columns are split
         rank = {name: i for i, name in enumerate(names)}
         order = sorted(order, key=lambda j: rank[columns[j]])  # stable within a column
-    V = np.concatenate(sent.latents, axis=1)[:, list(order)]
+    V = np.concatenate(sent.latents, axis=1)[:, order]
     if sent.classes is not None:
         V = np.concatenate([V, sent.classes[1]], axis=1)
     facts = {

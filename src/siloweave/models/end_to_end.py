@@ -126,7 +126,7 @@ class DenoiserSide(Descent):
 def packed(state: Any) -> bytes:
     """The arrays of a tree as a safetensors file."""
     leaves = jax.tree.leaves(eqx.filter(state, eqx.is_array))
-    arrays = {f"{i:04d}": np.ascontiguousarray(x) for i, x in enumerate(leaves)}
+    arrays = {f"{i:04d}": np.array(x, order="C") for i, x in enumerate(leaves)}
     data: bytes = save_bytes(arrays)
     return data
 
