@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from siloweave.aligning import check_alignment, uncovered
 from siloweave.errors import DataError, InputError
 from siloweave.methods import check_parties, check_schema, split_columns_of, unbounded
 from siloweave.privacy.budget import Budget
@@ -92,6 +93,7 @@ def foretell(study: Study) -> Forecast:
     check_parties(study.method["name"], synth, len(study.parties))
     check_schema(synth, schema, study.schema.learn)
     columns = {party.name: _columns(study, party) for party in study.parties}
+    check_alignment(study, synth, columns)
     check_all_columns(synth, columns, schema)
     resumes = sum(spent(study).values())
     counts = [len(names) for names in columns.values()]
@@ -200,6 +202,8 @@ def cautions(study: Study) -> tuple[str, ...]:
             f"{study.schema.learn:.0%} of the budget goes to facts that the schema leaves open "
             f"({open_ones}); the forecast takes each such column to have {synth.bins} codes"
         )
+    if study.alignment is not None:
+        found.append(uncovered(study))
     return (*found, *_promises(synth, study.terms()))
 
 

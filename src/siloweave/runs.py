@@ -10,6 +10,7 @@
       report-owner.html   for the owners    record-owner.json  (real statistics: keep it there)
       parties/            every party's ledger and memory; outlive every run
       coordinator/        what the coordinator heard
+      alignment/          the same of an alignment, if there was one
 
 Outputs appear together when a run has finished. Only the parties' folders grow while it runs, so a
 run that was cut short still counts what it released, and goes on from there.
@@ -23,10 +24,12 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import blake2b, file_digest
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from siloweave.aligning import FOLDER as ALIGNED
+from siloweave.aligning import aligned, aligned_before, check_alignment, warned
 from siloweave.errors import DataError, InputError, RosterError, SchemaError
 from siloweave.files import put, write_text
 from siloweave.methods import check_parties, check_schema, split_columns_of
@@ -47,6 +50,9 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import Table, read, write
 from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.report import Record
 
 __all__ = [
     "check_all_columns",
@@ -94,6 +100,11 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
     seconds = {"reading rows": time.perf_counter() - start}
     with _claimed(study):
         _same_rows(study)
+        if study.alignment is not None:
+            tables, phases = aligned(
+                study, schema, tables, lambda text, done: progress(text, _READ)
+            )
+            seconds |= phases
         fitted = synth.fit(
             tables,
             schema,
@@ -165,7 +176,9 @@ def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, 
     for party in study.parties:
         with _blaming(party.name):
             tables[party.name] = read(study.path(party), columns=party.columns or None)
-    check_all_columns(synth, {name: table.names for name, table in tables.items()}, schema)
+    columns = {name: table.names for name, table in tables.items()}
+    check_alignment(study, synth, columns)
+    check_all_columns(synth, columns, schema)
     encoder = Encoder(_declared(schema, study.schema.learn), bins=bins)
     for name, table in tables.items():
         if table.num_rows < 2:
@@ -273,6 +286,8 @@ def spent(study: Study) -> dict[str, int]:
         found[name] = sum(entry.run in job.runs for entry in entries)
         if budget.private:
             require_unspent(name, entries, job.runs, budget)
+    for name, number in aligned_before(study).items():
+        found[name] = found.get(name, 0) + number
     return found
 
 
@@ -312,7 +327,6 @@ def _write_outputs(
     progress: Progress,
 ) -> Summary:
     """Make everything in a folder beside, then move it to its place; run.json goes last."""
-    from siloweave.recording import record_of
     from siloweave.report import render
 
     folder, stage = study.folder, study.folder / f".new-{os.getpid()}"
@@ -324,10 +338,7 @@ def _write_outputs(
         fitted.save(stage / "model")
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
-        owner, measured = _for_owners(study, fitted, tables)
-        record = record_of(
-            fitted, study.study.name, owner=owner, synthetic=synthetic, measured=measured
-        )
+        record = _record(study, fitted, tables, synthetic)
         public = record.public()
         write_text(stage / "record.json", public.to_json())
         write_text(stage / "record-owner.json", record.to_json(), private=True)
@@ -366,6 +377,17 @@ def _drawn(study: Study, fitted: Any, stage: Path) -> tuple[Table, dict[str, str
         order = generator(fold_in(seed, "not joined", name)).permutation(part.num_rows)
         shuffled.append(part.take(order))
     return beside(shuffled), files
+
+
+def _record(study: Study, fitted: Any, tables: dict[str, Table], synthetic: Table) -> "Record":
+    """What the reports are made from."""
+    from siloweave.recording import record_of
+
+    owner, measured = _for_owners(study, fitted, tables)
+    record = record_of(
+        fitted, study.study.name, owner=owner, synthetic=synthetic, measured=measured
+    )
+    return warned(study, record)
 
 
 def _for_owners(
@@ -412,7 +434,7 @@ def _summary(
         rows=rows,
         seconds=seconds,
         parties=tuple(parties),
-        files=files | _FILES,
+        files=files | _FILES | (_ALIGNED if study.alignment else {}),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -422,6 +444,10 @@ _FILES = {
     "owner's report": "report-owner.html",
     "model": "model",
     "ledgers": "parties",
+}
+_ALIGNED = {
+    "alignment": f"{ALIGNED}/alignment.json",
+    "ledgers of the alignment": f"{ALIGNED}/parties",
 }
 
 

@@ -21,6 +21,10 @@
     name = "north"
     data = "north.csv"
 
+    [alignment]                   # only where parties hold different columns of the same people:
+    on = ["id"]                   # finds the rows that all have, before the method runs
+    rules = {id = ["strip"]}
+
     [output]
     folder = "run"
 
@@ -36,7 +40,7 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from unicodedata import normalize
 
 import msgspec
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "About",
+    "AlignmentTable",
     "BudgetTable",
     "Output",
     "PartyTable",
@@ -114,6 +119,21 @@ class PartyTable(_Section, frozen=True):
     columns: tuple[str, ...] = ()
 
 
+class AlignmentTable(_Section, frozen=True):
+    """``[alignment]``: how parties with different columns find their common rows.
+
+    ``on`` are the id columns, ``rules`` how each is normalised (see `siloweave.tables.ids`);
+    ``missing`` and ``duplicates`` say what happens to rows that cannot be matched, and ``most``
+    how many ids a party may bring.
+    """
+
+    on: tuple[str, ...]
+    rules: dict[str, tuple[str, ...]] = {}
+    missing: Literal["error", "drop"] = "error"
+    duplicates: Literal["error", "drop", "first"] = "error"
+    most: int | None = None
+
+
 class Output(_Section, frozen=True):
     """``[output]``: rows to sample (as many as the model stands for if absent), folder, seed."""
 
@@ -131,6 +151,7 @@ class Study(_Section, frozen=True):
         budget: What it may cost; None for a method without a guarantee.
         method: ``name`` of a synthesizer and its public settings.
         parties: Who holds the rows, and where.
+        alignment: How common rows are found first, where parties hold different columns.
         output: What to write, and where.
         base: The folder that paths are relative to.
 
@@ -144,6 +165,7 @@ class Study(_Section, frozen=True):
     method: dict[str, Any]
     parties: tuple[PartyTable, ...]
     budget: BudgetTable | None = None
+    alignment: AlignmentTable | None = None
     output: Output = Output()
     base: str = "."
 
@@ -170,7 +192,21 @@ class Study(_Section, frozen=True):
                 "`siloweave list` shows them all."
             )
         _check_roster(self.study.roster, [party.name for party in self.parties])
+        self._check_alignment()
         self.terms()
+
+    def _check_alignment(self) -> None:
+        from siloweave.tables.ids import check_rules
+
+        asked = self.alignment
+        if asked is None:
+            return
+        try:
+            check_rules(asked.on, asked.rules)
+        except InputError as error:
+            raise InputError(f"[alignment] {error}") from error
+        if asked.most is not None and asked.most < 1:
+            raise InputError(f"[alignment] most = {asked.most} must be 1 or more.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -189,6 +225,7 @@ class Study(_Section, frozen=True):
         Public facts alone enter it: settings, budget, roster and schema, no path and no row.
         """
         facts = [self.study, self.budget, self.method, self.names, self.output.seed]
+        facts += [self.alignment] if self.alignment else []
         text = msgspec.json.encode([*facts, self.read_schema().digest()], order="sorted")
         return f"{self.study.name}-{blake2b(text, digest_size=6).hexdigest()}"
 
@@ -302,6 +339,7 @@ class Study(_Section, frozen=True):
         sections = {field: None for field in Study.__struct_fields__ if field != "base"}
         check_keys(data, sections, "the study file")
         kinds = {"study": About, "schema": SchemaFile, "budget": BudgetTable, "output": Output}
+        kinds["alignment"] = AlignmentTable
         for name, kind in kinds.items():
             if isinstance(data.get(name), dict):
                 check_keys(data[name], kind.__struct_fields__, f"[{name}]")

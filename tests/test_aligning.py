@@ -1,0 +1,136 @@
+"""A study whose parties are aligned first."""
+
+import msgspec
+import polars as pl
+import pytest
+
+from siloweave.algorithms.columns_split import ColumnsSplit
+from siloweave.checks import foretell
+from siloweave.errors import DataError, InputError, RosterError
+from siloweave.runs import execute
+from siloweave.study import Study
+from siloweave.summaries import ledger_files
+from siloweave.tables.schema import Column, Schema
+
+SCHEMA = Schema(
+    (
+        Column("id", "id"),
+        Column("age", "integer", low=0, high=99),
+        Column("sex", "categorical", categories=("f", "m")),
+    )
+)
+NORTH = pl.DataFrame({"id": ["A-3", "A-1", "A-2", "A-9"], "age": [30, 10, 20, 90]})
+SOUTH = pl.DataFrame({"id": [1, 2, 3, 4], "sex": ["f", "m", "m", "f"]})
+FILE = {
+    "study": {"name": "columns"},
+    "schema": {"file": "schema.json"},
+    "method": {"name": "silofuse"},
+    "alignment": {"on": ["id"], "rules": {"id": ["digits"]}},
+    "parties": [{"name": "north", "data": "north.csv"}, {"name": "south", "data": "south.csv"}],
+}
+
+
+@pytest.fixture
+def study(tmp_path):
+    def made(**changed):
+        NORTH.write_csv(tmp_path / "north.csv")
+        SOUTH.write_csv(tmp_path / "south.csv")
+        (tmp_path / "schema.json").write_text(SCHEMA.to_json())
+        return Study.parse(FILE | changed, base=tmp_path)
+
+    return made
+
+
+class StoppedError(RuntimeError):
+    """What was fitted is seen; no network is needed."""
+
+
+@pytest.fixture
+def fitted_on(monkeypatch):
+    """The tables that a method is given; it then stops."""
+    seen = {}
+
+    def fit(self, data, schema, **settings):
+        seen.update({name: table.to_native() for name, table in data.items()})
+        raise StoppedError
+
+    monkeypatch.setattr(ColumnsSplit, "fit", fit)
+    return seen
+
+
+def test_a_method_gets_common_rows_in_one_order_and_no_ids(study, fitted_on):
+    with pytest.raises(StoppedError):
+        execute(study())
+    pairs = dict(zip(fitted_on["north"]["age"], fitted_on["south"]["sex"], strict=True))
+    assert pairs == {10: "f", 20: "m", 30: "m"}
+    assert [list(fitted_on[name].columns) for name in ("north", "south")] == [["age"], ["sex"]]
+
+
+def test_what_was_released_stays_in_the_folder_when_the_method_fails(study, fitted_on):
+    for _ in range(2):
+        with pytest.raises(StoppedError):
+            execute(study())
+    folder = study().folder
+    assert set(ledger_files(folder / "alignment")) == {"north", "south"}
+    assert foretell(study()).resumes > 4
+    found = msgspec.json.decode((folder / "alignment" / "alignment.json").read_bytes())
+    assert (found["common"], found["ids"]) == (3, {"north": 4, "south": 4})
+    assert found["parties"]["north"]["bytes_sent"] > 100
+
+
+def test_rows_may_not_change_once_they_were_aligned(study, fitted_on):
+    begun = study()
+    with pytest.raises(StoppedError):
+        execute(begun)
+    NORTH.head(3).write_csv(begun.path(begun.parties[0]))
+    with pytest.raises(InputError, match="its rows changed since this run began"):
+        execute(begun)
+
+
+def test_a_run_that_cannot_be_aligned_stops_and_keeps_its_ledgers(study, fitted_on):
+    strict = study(alignment={"on": ["id"], "rules": {"id": ["no-leading-zeros"]}})
+    with pytest.raises(DataError, match=r"no id in id is common to all 2 parties.*give rules"):
+        execute(strict)
+    assert ledger_files(strict.folder / "alignment"), "what ids look like was released"
+    short = study(alignment={"on": ["id"], "rules": {"id": ["digits"]}, "most": 3})
+    with pytest.raises(RosterError, match="lets nobody bring more than most = 3 ids"):
+        execute(short)
+
+
+def test_one_common_row_is_too_few(study, fitted_on, tmp_path):
+    begun = study()
+    SOUTH.with_columns(id=pl.Series([1, 20, 30, 40])).write_csv(tmp_path / "south.csv")
+    with pytest.raises(DataError, match="1 row is common to all parties; a study needs 2"):
+        execute(begun)
+
+
+def test_check_says_that_no_epsilon_covers_it(study):
+    assert any("found by comparing id" in one for one in foretell(study()).warnings)
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "words"),
+    [
+        ({"alignment": {"on": []}}, InputError, r"\[alignment\] on=\(\) must be a list"),
+        ({"alignment": {"on": ["id"], "rules": {"id": ["up"]}}}, InputError, "rule 'up' of 'id'"),
+        ({"alignment": {"on": ["id"], "most": 0}}, InputError, r"\[alignment\] most = 0"),
+        ({"alignment": {"on": ["id"], "missing": "x"}}, InputError, r"\[alignment\] missing"),
+        ({"alignment": {"on": ["id"], "rule": {}}}, InputError, "rule is unknown; did you mean"),
+        ({"alignment": {}}, InputError, r"\[alignment\] on is missing"),
+        ({"alignment": {"on": ["nr"]}}, DataError, "party 'north' has no column 'nr'"),
+        ({"method": {"name": "fed_tgan"}}, InputError, "is for parties that hold different"),
+        ({"parties": FILE["parties"][:1]}, RosterError, "needs two .*one has nobody to align"),
+    ],
+    ids=str,
+)
+def test_bad_input_names_what_is_wrong(study, changed, kind, words):
+    with pytest.raises(kind, match=words):
+        foretell(study(**changed))
+
+
+def test_an_alignment_makes_another_run_and_none_leaves_its_name(study):
+    plain = study(alignment=None)
+    assert plain.alignment is None
+    assert study().run_name != plain.run_name
+    other = study(alignment={"on": ["id"]})
+    assert len({study().run_name, plain.run_name, other.run_name}) == 3
