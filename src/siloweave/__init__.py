@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siloweave.algorithms.align_rows import AlignedRows, align_rows
-    from siloweave.algorithms.column_methods import E2EDistr, SiloFuse
+    from siloweave.algorithms.column_methods import E2EDistr, SiloFuse, VertiGAN
     from siloweave.algorithms.fitted import Fitted
     from siloweave.algorithms.generated import Generated
     from siloweave.algorithms.generators import (
@@ -80,6 +80,7 @@ __all__ = [
     "TabDDPM",
     "Table",
     "TwoRound",
+    "VertiGAN",
     "__version__",
     "align_rows",
     "attack",
@@ -131,6 +132,7 @@ _HOME = {
     "TabDDPM": lambda: import_module("siloweave.algorithms.generators"),
     "Table": lambda: import_module("siloweave.tables.read"),
     "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
+    "VertiGAN": lambda: import_module("siloweave.algorithms.column_methods"),
     "AlignedRows": lambda: import_module("siloweave.algorithms.align_rows"),
     "align_rows": lambda: import_module("siloweave.algorithms.align_rows"),
     "attack": lambda: import_module("siloweave.attacks.attack"),

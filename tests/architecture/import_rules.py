@@ -38,7 +38,7 @@ NEURAL = (
     *("nets", "train", "batches", "checkpoints", "descent"),
     *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
     *("rounds", "md_gan", "diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
-    *("points", "coders", "latent_law", "end_to_end"),
+    *("points", "coders", "latent_law", "end_to_end", "vertigan"),
 )
 ARRAY_FILES = {
     *(f"siloweave.models.{name}" for name in NEURAL),

@@ -157,6 +157,8 @@ def test_secrets_are_made_in_one_place_and_from_the_owners_entropy():
             if name in ("Private", "BatchClipped", "secret_key") or keyed:
                 makers.setdefault(name, set()).add(path.name)
     assert set(makers) == {"Private", "Poisson", "secret_key"}
+    asking = makers.pop("secret_key")
+    assert asking == {"private_central.py", "vertigan.py"}
     assert all(files == {"private_central.py"} for files in makers.values())
 
 

@@ -46,7 +46,6 @@ from siloweave.privacy.budget import Relation, marginal_sensitivity, size_sensit
 from siloweave.privacy.events import Event, Gaussian, NonPrivate, SampledGaussian
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.features import Features
-from siloweave.tables.keys import fold_in
 from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
@@ -55,7 +54,19 @@ if TYPE_CHECKING:
     from siloweave.models.train import Poisson
     from siloweave.privacy.gradients import Private
 
-__all__ = ["Counted", "Counts", "Method", "Owned", "Prices", "Train", "Trained", "Work", "party"]
+__all__ = [
+    "Counted",
+    "Counts",
+    "Method",
+    "Owned",
+    "Prices",
+    "Steps",
+    "Train",
+    "Trained",
+    "Work",
+    "counted",
+    "party",
+]
 
 _LOSS = re.compile(r", loss [^,]*")
 
@@ -72,9 +83,12 @@ class Counted(Reply, frozen=True):
 
 
 class Counts(Request[Counted], frozen=True):
-    """Count your rows, and every column's codes, with discrete Gaussian noise of these widths."""
+    """Count your rows, and every column's codes, with discrete Gaussian noise of these widths.
 
-    rows_sigma: float
+    Where `rows_sigma` is None the number of rows is not asked for.
+    """
+
+    rows_sigma: float | None
     counts_sigma: float
 
 
@@ -155,6 +169,53 @@ class Owned:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Noisy steps that were paid for.
+
+    Attributes:
+        secret: A key of the owner's own entropy, from `secret_key`.
+        clip: Largest norm of a row's gradient.
+        rows: How many there are, paid for or public.
+        rate: Probability of each row to be in a step.
+        noise_multiplier: Of the event that was charged.
+    """
+
+    secret: jax.Array
+    clip: float
+    rows: int
+    rate: float
+    noise_multiplier: float
+
+    @property
+    def sampler(self) -> Poisson:
+        """Who is in a batch, from the secret."""
+        import jax
+
+        from siloweave.models.train import Poisson
+
+        return Poisson(self.rate, jax.random.fold_in(self.secret, 1))
+
+    def gradient(self, layer: type | None, part: int = 0) -> Private:
+        """The noisy gradient.
+
+        Args:
+            layer: Type of dense layers, None for a gradient per row.
+            part: Which of several networks; each has noise of its own.
+        """
+        import jax
+
+        from siloweave.privacy.gradients import Private
+
+        return Private(
+            jax.random.fold_in(self.secret, 2 + part),
+            clip=self.clip,
+            noise_multiplier=self.noise_multiplier,
+            batch=self.rate * self.rows,
+            layer=layer,
+        )
+
+
+@dataclass(frozen=True)
 class Work:
     """What a model is trained with; the owner's secret gives all that touches rows.
 
@@ -194,9 +255,7 @@ class Work:
 
     def shares(self, features: Features) -> dict[int, list[float]]:
         """How frequent each option of each choice is, by where its block starts; paid for."""
-        X = features.encode(self.look.product(), key=fold_in(self.seed, "shares"))
-        choices = [block for block in features.blocks if block.kind == "choice"]
-        return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
+        return self.look.shares(features)
 
     def law(self, features: Features) -> list[float] | None:
         """How frequent each class of the target is; paid for. None without a target."""
@@ -211,32 +270,18 @@ class Work:
         return jax.random.fold_in(jax.random.key(self.seed % 2**32), self.seed // 2**32 % 2**32)
 
     @property
+    def _steps(self) -> Steps:
+        asked = self.request
+        return Steps(self.secret, self.clip, asked.rows, asked.rate, asked.noise_multiplier)
+
+    @property
     def sampler(self) -> Poisson:
         """Who is in a batch, from the secret."""
-        import jax
-
-        from siloweave.models.train import Poisson
-
-        return Poisson(self.request.rate, jax.random.fold_in(self.secret, 1))
+        return self._steps.sampler
 
     def gradient(self, layer: type | None, part: int = 0) -> Private:
-        """The noisy gradient of the steps that were paid for.
-
-        Args:
-            layer: Type of dense layers, None for a gradient per row.
-            part: Which of several networks; each has noise of its own.
-        """
-        import jax
-
-        from siloweave.privacy.gradients import Private
-
-        return Private(
-            jax.random.fold_in(self.secret, 2 + part),
-            clip=self.clip,
-            noise_multiplier=self.request.noise_multiplier,
-            batch=self.request.rate * self.request.rows,
-            layer=layer,
-        )
+        """The noisy gradient of the steps that were paid for, see `Steps.gradient`."""
+        return self._steps.gradient(layer, part)
 
     def progress(self, text: str, done: float) -> None:
         """Tell how far it is, without the loss of real rows."""
@@ -267,12 +312,18 @@ class Method(ABC):
 
 def count(request: Counts, site: Site[Owned]) -> Counted:
     """Pay for the number of rows, then for the counts of all columns at once."""
-    held, entropy = site.rows, site.entropy
+    return counted(request, site, site.rows)
+
+
+def counted(request: Counts, site: Site[Any], held: Owned) -> Counted:
+    """The same of what a party holds, whatever its site calls rows."""
+    entropy, sigma = site.entropy, request.rows_sigma
     n, domain = held.table.num_rows, held.encoder.domain
 
     def number() -> int:
+        assert sigma is not None
         exact = np.array([n], dtype=np.int64)
-        return int(mechanisms.add_gaussian(exact, request.rows_sigma, entropy=entropy)[0])
+        return int(mechanisms.add_gaussian(exact, sigma, entropy=entropy)[0])
 
     def counts() -> Array:
         columns = zip(held.codes.columns, domain.sizes, strict=True)
@@ -282,9 +333,9 @@ def count(request: Counts, site: Site[Owned]) -> Counted:
         )
         return Array.of(noisy, "<i8")
 
-    priced = held.prices.rows(request.rows_sigma)
+    priced = [] if sigma is None else held.prices.rows(sigma)
     paid = tuple(site.release(event, "number of rows", number) for event in priced)
-    known = () if paid else (Public(n, "neighbours have the same number of rows"),)
+    known = () if paid or sigma is None else (Public(n, "neighbours have the same number of rows"),)
     event = held.prices.counts(len(domain.names), request.counts_sigma)
     return Counted(
         paid, known, site.release(event, f"counts of {len(domain.names)} columns", counts)

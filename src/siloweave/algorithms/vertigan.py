@@ -1,0 +1,381 @@
+"""VertiGAN: one generator whose trunk is the server's, with a head and a critic at every party.
+
+Jiang, Zhang, Karakus & Unsal 2023, "Distributed GAN-Based Privacy-Preserving Publication of
+Vertically-Partitioned Data", PVLDB 16(11); the setting as VertiMRF (Zhao et al., KDD 2024) runs it
+for comparison. In every round the server sends hidden rows; each party takes several private
+steps of its critic on its own real rows, one step of its head against the critic, and answers with
+the slope of its loss at the hidden rows, which the trunk follows. Heads never leave; in the end
+each party makes its own synthetic columns of the server's hidden rows.
+
+**Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards the server, the
+other parties, and everyone who sees synthetic rows. One person's row lies at every party, so what
+all parties release about it composes: the number of rows, which is common to all and asked of the
+first party alone (public under replace-one); every party's column counts; and all critic steps of
+all parties, with one noise multiplier, the least for which all ledgers read together keep to the
+budget. A party's share is what its own ledger holds; before it trains it reads what all are going
+to pay together, and refuses if that is beyond its limit. Head, slopes and synthetic columns are
+computed from the private critic (post-processing). Noise, batches and what a row's loss draws come
+from the party's own entropy, fresh in every round. Assumed public: schema, bounds and bins,
+settings, roster, and that rows are aligned. The server sees every slope, each of them paid for.
+With ``private=False`` or without a bound: none, and every ledger says so.
+
+* The gradient penalty is of one real row and one generated row. The published replica adds the
+  penalty's mean over the batch to each row's loss, so that one row moves every clipped gradient and
+  the sum by up to twice the batch times the clip; nothing of its noise covers that.
+* Heads start from the paid frequencies (``informed``), Adam takes the place of RMSprop.
+* Rows are aligned, and yet no step uses it: a critic sees its own party's columns alone. That
+  columns of two parties go together can only come of the trunk, and mostly it is chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from siloweave.algorithms.columns_split import Part, Task, keep_home
+from siloweave.algorithms.generated import Matrix
+from siloweave.algorithms.networks import jax_key, settings_of
+from siloweave.algorithms.private_central import Counted, Counts, Owned, Prices, Steps, counted
+from siloweave.algorithms.private_counts import Look
+from siloweave.algorithms.private_fit import Plan
+from siloweave.algorithms.secure_sum import relation_of
+from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.federation.messages import Array, Public, Released, Reply, Request
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.events import Event, NonPrivate
+from siloweave.tables.codes import Encoder
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in
+
+if TYPE_CHECKING:
+    from siloweave.models.generator import Heads
+    from siloweave.models.vertigan import Own, Trunk, VertiGANSettings
+
+__all__ = ["PARTY", "vertigan"]
+
+_BEGIN, _COUNTS, _KEY, _ENTRY = "begin", "counts", "key", "entry"  # what a party remembers
+
+
+# Messages
+
+
+class CountColumns(Counts, frozen=True):
+    """Count, in so many bins of every column of numbers."""
+
+    bins: int
+
+
+class Ready(Reply, frozen=True):
+    """Networks are there; the number of rows where nothing is hidden."""
+
+    rows: tuple[Released[int], ...]
+    ready: Public[bool]
+
+
+class Begin(Request[Ready], frozen=True):
+    """Make a head and a critic.
+
+    Attributes:
+        settings: Of the networks, as JSON.
+        seed: What is drawn without rows.
+        clip: Largest norm of a row's gradient; 0 for training without noise.
+        rows: As they were counted.
+        rate: Probability of each row to be in a step.
+        noise_multiplier: Of every step.
+        bins: As they were counted.
+        prices: What every party is going to release, its counts included.
+    """
+
+    settings: bytes
+    seed: int
+    clip: float = 0.0
+    rows: int = 0
+    rate: float = 0.0
+    noise_multiplier: float = 0.0
+    bins: int = 0
+    prices: dict[str, tuple[Event, ...]] = msgspec.field(default_factory=dict)
+
+
+class Moved(Reply, frozen=True):
+    """How the loss of the party's head changes with the hidden rows."""
+
+    slope: Released[Array]
+
+
+class Round(Request[Moved], frozen=True):
+    """Train on these hidden rows."""
+
+    number: int
+    hidden: Array
+
+
+# Party
+
+
+def look(request: CountColumns, site: Site[Part]) -> Counted:
+    """Pay for the counts of the party's columns, and of the number of rows where it is asked."""
+    part, relation = site.rows, relation_of(site)
+    encoder = Encoder(part.schema, request.bins)
+    held = Owned(part.table, encoder, encoder.encode(part.table), relation)
+    reply = counted(request, site, held)
+    site.remember(_COUNTS, reply.counts.value.data)
+    return reply
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What a party works with; it can be made again from what is remembered.
+
+    Attributes:
+        begin: What was asked.
+        settings: Of the networks.
+        features: Rows to vectors and back.
+        heads: What the columns are.
+        rows: (rows, width), real rows in inner order.
+        first: The networks before the first round.
+    """
+
+    begin: Begin
+    settings: VertiGANSettings
+    features: Features
+    heads: Heads
+    rows: Any
+    first: Own
+
+
+def begin(request: Begin, site: Site[Part]) -> Ready:
+    """Check what all parties are going to pay together, and remember what was asked."""
+    rows: tuple[Released[int], ...] = ()
+    if request.clip:
+        _check_prices(request, site)
+        site.remember(_KEY, site.entropy.bytes(8))
+    else:
+        why = NonPrivate("VertiGAN's critic is trained without noise")
+        rows = (site.release(why, "training without noise", lambda: site.rows.table.num_rows),)
+        site.remember(_ENTRY, rows[0].entry.encode())
+        site.remember(_KEY, b"")
+    site.remember(_BEGIN, msgspec.msgpack.encode(request))
+    return Ready(rows, Public(True, "says nothing"))
+
+
+def _check_prices(request: Begin, site: Site[Part]) -> None:
+    """Refuse to train where all parties together would go beyond this party's limit."""
+    run, limit = site.context.rpartition("/")[0], site.ledger.limit
+    settings = _settings(request.settings)
+    steps = _steps(request, site, settings.steps)
+    mine = (*(entry.event for entry in site.ledger.entries if entry.run == run), steps)
+    if mine != tuple(request.prices.get(site.name, ())):
+        raise WireError(f"party {site.name!r}: what it is said to pay is not what it pays")
+    if limit is None:
+        return
+    total = epsilon([e for events in request.prices.values() for e in events], limit.delta)
+    if total > limit.epsilon:
+        raise BudgetError(
+            f"party {site.name!r}: all parties together would release epsilon = {total} at delta "
+            f"= {limit.delta} about a row, more than the limit of {limit.epsilon}. Nothing was "
+            "trained. Plan fewer steps or more noise."
+        )
+
+
+def _steps(request: Begin, site: Site[Part], count: int) -> Event:
+    return Prices(relation_of(site)).steps(request.noise_multiplier, request.rate, count)
+
+
+def _settings(data: bytes) -> VertiGANSettings:
+    from siloweave.models.vertigan import VertiGANSettings
+
+    return settings_of(VertiGANSettings, msgspec.json.decode(data))
+
+
+def _desk(site: Site[Part]) -> _Desk:
+    """What `begin` was asked, ready to work with."""
+    asked, key = site.recall(_BEGIN), site.recall(_KEY)
+    if asked is None or key is None:
+        raise WireError(f"party {site.name!r}: a round was asked for before the beginning")
+    if asked not in site.memo:
+        site.memo[asked] = _laid_out(site, msgspec.msgpack.decode(asked, type=Begin), key)
+    desk: _Desk = site.memo[asked]
+    return desk
+
+
+def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
+    import jax.numpy as jnp
+
+    from siloweave.models.vertigan import heads_of, own_start
+
+    part, settings = site.rows, _settings(begin.settings)
+    own = fold_in(begin.seed, "party", site.name)
+    if begin.clip:
+        counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
+        seen = Look(Encoder(part.schema, begin.bins), counts, begin.rows, begin.seed)
+        features = seen.features("modes")
+        shares = seen.shares(features)
+        X = features.encode(part.table, key=int.from_bytes(kept, "little"))
+    else:
+        features = Features.fit(part.table, part.schema, numeric="modes", key=fold_in(own, "fit"))
+        X = features.encode(part.table, key=fold_in(own, "encode"))
+        choices = [block for block in features.blocks if block.kind == "choice"]
+        shares = {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
+    heads = heads_of(features.blocks)
+    first = own_start(settings, heads, shares, jax_key(fold_in(own, "weights")))
+    return _Desk(begin, settings, features, heads, jnp.asarray(X[:, heads.order]), first)
+
+
+def round_(request: Round, site: Site[Part]) -> Moved:
+    """Pay for the critic's steps, take them, move the head, and answer."""
+    desk, number = _desk(site), request.number
+    own = _before(desk, site, number)
+    hidden = _told(request.hidden, desk.settings, f"party {site.name!r}: hidden rows")
+    draw = partial(_played, desk, site, number, own, hidden)
+    if not desk.begin.clip:
+        return Moved(site.release_under((site.recall(_ENTRY) or b"").decode(), draw))
+    event = _steps(desk.begin, site, desk.settings.critic_steps)
+    what = f"round {number + 1} of {desk.settings.rounds}: how hidden rows should move"
+    return Moved(site.release(event, what, draw))
+
+
+def _before(desk: _Desk, site: Site[Part], number: int) -> Own:
+    """The networks before a round; the last two are kept, so that a round can be done again."""
+    from siloweave.models.rounds import unpacked
+
+    if number == 0 and site.recall("round/1") is None:
+        return desk.first
+    kept = site.recall(f"round/{(number - 1) % 2}")
+    own: Own
+    own, done = (desk.first, -1) if kept is None else unpacked(kept, (desk.first, np.array(0)))
+    if int(done) != number - 1 or number >= desk.settings.rounds:
+        raise WireError(
+            f"party {site.name!r}: round {number + 1} of {desk.settings.rounds} was asked for, "
+            f"and what it has is that of round {int(done) + 1}"
+        )
+    return own
+
+
+def _played(desk: _Desk, site: Site[Part], number: int, own: Own, hidden: Matrix) -> Array:
+    import jax
+    import jax.numpy as jnp
+
+    from siloweave.models.rounds import packed
+    from siloweave.models.train import mean_gradient
+    from siloweave.models.vertigan import Head, play
+    from siloweave.privacy.gradients import secret_key
+
+    asked = desk.begin
+    how: dict[str, Any]
+    if asked.clip:
+        secret = secret_key(site.entropy)
+        steps = Steps(secret, asked.clip, asked.rows, asked.rate, asked.noise_multiplier)
+        how = {"gradient": steps.gradient(None), "sampler": steps.sampler}
+        how["key"] = jax.random.fold_in(secret, 0)
+    else:
+        key = jax_key(fold_in(asked.seed, "party", site.name, "round", number))
+        how = {"gradient": mean_gradient, "sampler": "shuffled", "key": key}
+    try:
+        own, slope = play(desk.settings, desk.heads, own, jnp.asarray(hidden), desk.rows, **how)
+    except InputError as error:
+        raise InputError(f"party {site.name!r}, round {number + 1}: {error}") from error
+    site.remember(f"round/{number % 2}", packed((own, np.array(number))))
+    if number == desk.settings.rounds - 1:
+        head = Head(desk.settings, desk.heads, own.average)
+        keep_home(site, desk.features, head.written())
+    return Array.of(np.asarray(slope), "<f4")
+
+
+def _told(array: Array, settings: VertiGANSettings, what: str) -> Matrix:
+    """Hidden rows or slopes, if they have the shape that the settings say."""
+    wanted, values = (settings.made, settings.trunk[-1]), array.numpy()
+    if values.shape != wanted:
+        raise WireError(f"{what} of shape {values.shape} came; they must have {wanted}")
+    return values.astype(np.float32)
+
+
+PARTY: Handlers = {CountColumns: look, Begin: begin, Round: round_}
+"""A party's side: which function answers which request."""
+
+
+# Coordinator
+
+
+def vertigan(
+    parties: Parties,
+    task: Task,
+    settings: VertiGANSettings,
+    *,
+    clip: float,
+    counts_share: float,
+    bins: int,
+) -> tuple[Trunk, int]:
+    """Train the trunk over a roster.
+
+    Args:
+        parties: Who holds the columns.
+        task: Budget, seed and columns; without a bound nothing is noised.
+        settings: Of the networks.
+        clip: Largest norm of a row's gradient.
+        counts_share: Share of the budget's zCDP for the counts of columns.
+        bins: Equal-width bins of a column of numbers that are counted.
+
+    Returns:
+        The trunk, and how many rows there are.
+
+    Raises:
+        BudgetError: The budget is too small for these settings; nothing is released.
+    """
+    from siloweave.models.vertigan import Trunk, follow, hidden_rows, shared_start
+
+    first = Begin(msgspec.json.encode(asdict(settings)), task.seed)
+    if task.budget.private:
+        first = msgspec.structs.replace(first, clip=clip, bins=bins)
+        first = _planned(parties, task, settings, first, counts_share)
+    known = [one.value for reply in parties.ask(first) for one in reply.rows]
+    shared = shared_start(settings, jax_key(fold_in(task.seed, "trunk")))
+    for number in range(settings.rounds):
+        key = jax_key(fold_in(task.seed, "round", number))
+        hidden = np.asarray(hidden_rows(settings, shared.trunk, key))
+        replies = parties.ask(Round(number, Array.of(hidden, "<f4")))
+        slopes = [
+            _told(reply.slope.value, settings, f"party {name!r}: a slope")
+            for name, reply in zip(parties.roster, replies, strict=True)
+        ]
+        shared = follow(settings, shared, np.sum(slopes, axis=0), key)
+        task.progress(f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds)
+    trunk = Trunk(settings, shared.average, len(parties.roster))
+    return trunk, max(known[0] if known else first.rows, 1)
+
+
+def _planned(
+    parties: Parties, task: Task, settings: VertiGANSettings, first: Begin, share: float
+) -> Begin:
+    """Divide the budget over all parties, count, and find the noise that fits."""
+    many, wide = len(parties.roster), {name: len(own) for name, own in task.columns.items()}
+    steps = many * settings.steps
+    plan = Plan.of(task.budget, sum(wide.values()), share=share, steps=steps, batch=settings.batch)
+    head, *others = parties.roster
+    task.progress("counting", 0.0)
+    (seen,) = parties.ask(CountColumns(plan.rows_sigma, plan.counts_sigma, first.bins), [head])
+    if others:
+        parties.ask(CountColumns(None, plan.counts_sigma, first.bins), others)
+    (told,) = (*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows))
+    prices, rows = Prices(task.budget.relation), max(told, 1)
+    paid: dict[str, list[Event]] = {name: [] for name in parties.roster}
+    paid[head] += prices.rows(plan.rows_sigma)
+    for name in parties.roster:
+        paid[name].append(prices.counts(wide[name], plan.counts_sigma))
+    looks = tuple(event for events in paid.values() for event in events)
+    task.progress("finding the noise that fits the budget", 0.0)
+    rate, multiplier = plan.rate(rows), replace(plan, looks=looks).multiplier(rows)
+    for events in paid.values():
+        events.append(prices.steps(multiplier, rate, settings.steps))
+    return msgspec.structs.replace(
+        first,
+        rows=rows,
+        rate=rate,
+        noise_multiplier=multiplier,
+        prices={name: tuple(events) for name, events in paid.items()},
+    )

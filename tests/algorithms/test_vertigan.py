@@ -1,0 +1,281 @@
+"""VertiGAN over parties: what is paid together, resumption, and what a party refuses."""
+
+import math
+from functools import cache
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+from tests.algorithms.test_resume import WHERE, KilledError, Tap
+from tests.synthesizers.cases import SCHEMA, pandas_frame
+
+from siloweave.algorithms import vertigan
+from siloweave.algorithms.columns_split import Part
+from siloweave.algorithms.vertigan import PARTY, Begin, CountColumns, Round
+from siloweave.algorithms.vertigan_method import VertiGAN
+from siloweave.algorithms.woven import read_woven
+from siloweave.errors import BudgetError, InputError, RosterError, WireError
+from siloweave.federation import InProcess, MemoryStore, Parties, Site
+from siloweave.federation.messages import Array
+from siloweave.privacy import (
+    Budget,
+    Gaussian,
+    Ledger,
+    NonPrivate,
+    Relation,
+    SampledGaussian,
+    SeededEntropy,
+)
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.events import Event
+from siloweave.tables import Column, Schema, Table
+
+NET = {
+    "noise": 4, "trunk": (8,), "head": (8,), "critic": (4,), "batch": 99, "made": 8, "rounds": 3,
+    "critic_steps": 2,
+}  # fmt: skip
+BUDGET = Budget(epsilon=4.0, delta=1e-5)
+# Two parties whose columns have the same shape share all compiled programs.
+SAME = Schema(
+    tuple(
+        Column(f"{party} {name}", "categorical", categories=options)
+        for party in ("north", "south")
+        for name, options in (("kind", ("a", "b", "c")), ("sex", ("f", "m")))
+    )
+)
+SPLIT = {"north": ["town", "age", "seen"], "south": ["sex", "pay", "member", "visits"]}
+
+
+def halves(rows=40, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({c.name: rng.choice(c.categories, rows) for c in SAME.columns})
+    return {p: frame[[n for n in frame if n.startswith(p)]] for p in ("north", "south")}
+
+
+def fit(data=None, schema=SAME, *, budget=BUDGET, noise="seeded", method=None, **named):
+    method = VertiGAN(settings=NET, bins=8) if method is None else method
+    data = halves() if data is None else data
+    return method.fit(data, schema, budget=budget, noise=noise, **named)
+
+
+@cache
+def fitted_once(budget=BUDGET):
+    return fit(budget=budget)
+
+
+def same(one, other):
+    pd.testing.assert_frame_equal(one.sample(30).astype(str), other.sample(30).astype(str))
+
+
+def test_all_parties_together_spend_the_budget_and_each_its_share():
+    fitted = fitted_once()
+    assert 0.98 * BUDGET.epsilon < fitted.epsilon <= BUDGET.epsilon
+    assert all(0.3 < own / fitted.epsilon < 0.95 for own in fitted.epsilons.values())
+    kinds = {
+        name: [type(entry.event) for entry in entries] for name, entries in fitted.ledgers.items()
+    }
+    steps = [SampledGaussian] * NET["rounds"]
+    assert kinds == {"north": [Gaussian, Gaussian, *steps], "south": [Gaussian, *steps]}
+    events = [entry.event for entries in fitted.ledgers.values() for entry in entries]
+    (step,) = {event for event in events if isinstance(event, SampledGaussian)}
+    assert step.count == NET["critic_steps"]
+    less = msgspec.structs.replace(step, noise_multiplier=step.noise_multiplier * 0.997)
+    cheaper = [less if event == step else event for event in events]
+    assert epsilon(cheaper, BUDGET.delta) > BUDGET.epsilon
+    assert fitted.info.guarantee == "dp"
+    assert not fitted.private  # seeded
+    assert fitted.num_rows == len(fitted.sample())
+
+
+@pytest.mark.slow
+def test_under_replace_one_the_number_of_rows_is_public():
+    fitted = fitted_once(Budget(4.0, 1e-5, relation=Relation.REPLACE_ONE))
+    assert fitted.num_rows == 40
+    assert fitted.epsilon <= 4.0
+    first = fitted.ledgers["north"][0].event
+    assert first.sensitivity == pytest.approx(math.sqrt(2 * 2))
+    assert fitted.ledgers["south"][-1].event.replace_one
+
+
+def test_a_round_is_one_message_of_the_size_of_its_hidden_rows():
+    fitted = fitted_once()
+    assert fitted.cost.rounds == 3 + NET["rounds"]  # two counts, the beginning
+    rows = 4 * NET["made"] * NET["trunk"][-1]
+    for traffic in fitted.cost.parties.values():
+        assert traffic.messages == 2 + NET["rounds"]
+        assert 0 < traffic.bytes_from_party - NET["rounds"] * rows < 400 * traffic.messages
+        assert 0 < traffic.bytes_to_party - NET["rounds"] * rows < 600 * traffic.messages
+
+
+@pytest.mark.parametrize("budget", [None, pytest.param(BUDGET, marks=pytest.mark.slow)])
+def test_every_kind_of_column_comes_back(budget, tmp_path):
+    """Also: it is kept as data, each party's head with its party."""
+    frame = pandas_frame()
+    fitted = fit({n: frame[c] for n, c in SPLIT.items()}, SCHEMA, budget=budget)
+    sample = fitted.sample(200)
+    pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
+    for column in SCHEMA.columns:
+        values = sample[column.name].dropna()
+        assert len(values) == 200 or column.missing
+        if column.kind in ("integer", "continuous"):
+            assert column.low <= values.min()
+            assert values.max() <= column.high
+    assert fitted.sample(20, given={"member": True})["member"].all()
+    fitted.save(tmp_path)
+    same(read_woven(tmp_path, {"vertigan": VertiGAN}), fitted)
+
+
+def test_without_a_bound_every_ledger_says_so():
+    for fitted in (fitted_once(None), fit(budget=Budget(math.inf, 1e-6))):
+        assert fitted.epsilon == math.inf
+        assert fitted.info.guarantee == "none"
+        assert not fitted.private
+        for entries in fitted.ledgers.values():
+            assert [type(entry.event) for entry in entries] == [NonPrivate]
+        assert fitted.num_rows == 40
+    with pytest.raises(BudgetError, match="releases without noise"):
+        fit(method=VertiGAN(settings=NET, private=False))
+
+
+def test_one_party_is_the_central_case_and_columns_may_stay_at_home():
+    whole = pd.concat(halves().values(), axis=1)[[c.name for c in SAME.columns[:2]]]
+    alone = fit({"all": whole}, SAME.select(whole.columns))
+    assert 0.98 * BUDGET.epsilon < alone.epsilon <= BUDGET.epsilon
+    apart = fit(method=VertiGAN(settings=NET, bins=8, shared=False))
+    assert {n: list(p) for n, p in apart.sample_parts(5).items()} == {
+        n: list(p) for n, p in halves().items()
+    }
+    with pytest.raises(InputError, match="stay with their parties"):
+        apart.sample(5)
+
+
+def test_real_noise_differs_between_runs_of_one_seed():
+    one, other = (fit(noise="os", seed=3) for _ in range(2))
+    assert one.private
+    assert not one.sample(30).equals(other.sample(30))
+
+
+# Killed
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("at", [1, 3, 6, 10])  # a count, the beginning, the first and last round
+def test_a_killed_run_goes_on_to_the_same_end(at, where, tmp_path):
+    whole = fitted_once()
+    with pytest.MonkeyPatch.context() as patch:
+        first = Tap(patch, at, where)
+        with pytest.raises(KilledError):
+            fit(folder=tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        second = Tap(patch)
+        again = fit(folder=tmp_path)
+    assert all(second.answers[step] == answer for step, answer in first.answers.items())
+    events = [
+        [[entry.event for entry in ledger] for ledger in run.ledgers.values()]
+        for run in (again, whole)
+    ]
+    assert events[0] == events[1]
+    same(again, whole)
+
+
+def test_with_real_noise_nothing_is_drawn_twice(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        first = Tap(patch, 7, WHERE[1])
+        with pytest.raises(KilledError):
+            fit(folder=tmp_path, noise="os")
+    with pytest.MonkeyPatch.context() as patch:
+        second = Tap(patch)
+        fitted = fit(folder=tmp_path, noise="os")
+    assert all(second.answers[step] == answer for step, answer in first.answers.items())
+    assert fitted.private
+    assert all(len(ledger) <= 2 + NET["rounds"] for ledger in fitted.ledgers.values())
+
+
+# What a party refuses
+
+
+def alone(limit=BUDGET):
+    """One party and the way to it."""
+    frame = Table.from_columns({n: (c.to_numpy(), None) for n, c in halves()["north"].items()})
+    part = Part(frame, SAME.select(frame.names))
+    site = Site("north", part, ledger=Ledger("north", limit=limit), entropy=SeededEntropy(b"x"),
+                store=MemoryStore())  # fmt: skip
+    return Parties(("north",), InProcess({"north": site}, PARTY), run="r"), site
+
+
+def plain(**named):
+    made = VertiGAN(settings=NET).network()
+    return Begin(msgspec.json.encode(made), 0, **named)
+
+
+def hidden(shape=(NET["made"], NET["trunk"][-1]), value=0.0):
+    return Array.of(np.full(shape, value), "<f4")
+
+
+def test_rounds_come_in_their_order_and_shape():
+    parties, _ = alone(limit=None)
+    with pytest.raises(WireError, match="before the beginning"):
+        parties.ask(Round(0, hidden()))
+    parties.ask(plain())
+    for wrong, words in (
+        (Round(1, hidden()), "round 2 of 3 .* round 0"),
+        (Round(0, hidden((2, 2))), r"shape \(2, 2\).*\(8, 8\)"),
+        (Round(0, hidden(value=np.nan)), "not finite"),
+    ):
+        with pytest.raises(WireError, match=words):
+            parties.ask(wrong)
+    for number in range(3):
+        parties.ask(Round(number, hidden()))
+    for stale in (0, 1, 3):
+        with pytest.raises(WireError, match=f"party 'north': round {stale + 1} of 3"):
+            parties.ask(Round(stale, hidden()))
+
+
+def test_a_party_trains_only_within_what_all_pay_together():
+    parties, site = alone()
+    parties.ask(CountColumns(2.0, 8.0, 8))
+    asked = plain(clip=1.0, rows=40, rate=1.0, noise_multiplier=4.0, bins=8)
+    steps = SampledGaussian(4.0, 1.0, False, 6)
+    mine: tuple[Event, ...] = (*site.ledger.events, steps)
+    rich = (SampledGaussian(0.5, 1.0, False, 6),)
+    for prices, error, words in (
+        ({}, WireError, "'north': what it is said to pay"),
+        ({"north": mine[1:]}, WireError, "what it is said to pay"),
+        ({"north": mine, "south": rich}, BudgetError, "'north': all parties together .*limit"),
+    ):
+        with pytest.raises(error, match=words):
+            parties.ask(msgspec.structs.replace(asked, prices=prices))
+    parties.ask(msgspec.structs.replace(asked, prices={"north": mine}))
+    with pytest.raises(BudgetError):  # nor without noise
+        parties.ask(plain())
+
+
+def test_a_slope_that_does_not_fit_names_the_party(monkeypatch):
+    monkeypatch.setattr(
+        vertigan, "_played",
+        lambda desk, site, *_: hidden((2, 2)) if site.name == "south" else hidden(),
+    )  # fmt: skip
+    with pytest.raises(WireError, match=r"'south': a slope of shape \(2, 2\)"):
+        fit()
+
+
+def test_what_cannot_be_paid_or_used_is_refused_before_anything_is_released(tmp_path):
+    with pytest.raises(BudgetError, match=r"too small .*Not even a single step"):
+        fit(budget=Budget(1e-3, 1e-5), folder=tmp_path)
+    for wrong in ({"clip": 0.0}, {"counts_share": 1.0}, {"bins": 0}, {"target": "north sex"}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            fit(method=VertiGAN(**wrong), folder=tmp_path)
+    with pytest.raises(InputError, match=r"settings.wings is no setting"):
+        fit(method=VertiGAN(settings={"wings": 2}), folder=tmp_path)
+    short = halves()
+    short["south"] = short["south"][:9]
+    with pytest.raises(RosterError, match="'south' has 9 rows"):
+        fit(short, folder=tmp_path)
+    assert not any(path.stat().st_size > 300 for path in tmp_path.rglob("ledger.jsonl"))
+
+
+def test_a_constant_column_and_one_row():
+    one = {name: part[:1] for name, part in halves().items()}
+    sample = fit(one, budget=None).sample(20)
+    assert len(sample) == 20
