@@ -1,5 +1,8 @@
 """Aligning tables as a user does: what comes back, what is refused, and going on after a kill."""
 
+import re
+from pathlib import Path
+
 import pandas as pd
 import polars as pl
 import pytest
@@ -189,3 +192,12 @@ def test_a_finished_alignment_that_is_started_again_gives_the_same_order(tmp_pat
     for name, table in first.tables.items():
         assert table.equals(again.tables[name])
     assert first.ledgers.entries == again.ledgers.entries
+
+
+def test_the_page_on_alignment_works_as_written(capsys):
+    page = Path(__file__).parents[2] / "docs" / "concepts" / "alignment.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    names = {}
+    exec(compile(example, page.name, "exec"), names)
+    assert capsys.readouterr().out.startswith("2 common rows of 2 parties on id\n")
+    assert sorted(names["found"].tables["bank"]["id"]) == ["A-2", "A-3"]

@@ -56,8 +56,9 @@ def map_to_curve(digests: Sequence[int]) -> list[int]:
     """Elligator 2: the x coordinate of a point of the curve for each number modulo 2^255 - 19.
 
     Example:
-        >>> map_to_curve([0]) == [_P - 486662]
-        True
+        >>> one, same, other = map_to_curve([5, 2**255 - 19 - 5, 6])
+        >>> one == same, one == other
+        (True, False)
     """
     below = [1 + 2 * u * u % _P for u in digests]
     found = []
