@@ -19,9 +19,11 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.diffusions import DiffusionModel, LatentModel, PointDiff, TabDDPM
-from siloweave.algorithms.fed_tgan import WEIGHTS, Kind, Plan, Weights, fed_tgan, party
+from siloweave.algorithms.fed_tgan import WEIGHTS, Kind, Left, Plan, Weights, fed_tgan, party
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.gans import CTGAN, GANModel
 from siloweave.algorithms.generated import Generated, Model
@@ -140,8 +142,8 @@ class RowsSplit(OneOwner):
         """A party's side; `Site.rows` is its `Holding`."""
         return party(self.kind)
 
-    def coordinate(self, parties: Parties, plan: Plan) -> tuple[Any, Features, int, Any]:
-        """The coordinator's side: the network, its features, the rows, the parties' weights."""
+    def coordinate(self, parties: Parties, plan: Plan) -> Left:
+        """The coordinator's side."""
         return fed_tgan(parties, self.kind, plan)
 
     def chosen(self) -> dict[str, Any]:
@@ -199,15 +201,16 @@ class RowsSplit(OneOwner):
         plan = Plan(schema, settings, self.target, *counts, seed, workers, progress)
         handlers = self.handlers()
         with in_process(held, handlers, job, run, transcribed=False) as (parties, sites):
-            net, features, rows, weighted = self.coordinate(parties, plan)
+            left = self.coordinate(parties, plan)
             ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
             heads = {name: site.ledger.head for name, site in sites.items()}
-        public = {"target": self.target, "rounds": self.rounds, "epochs": self.epochs}
-        public |= {"weights": self.weights, "party_weights": weighted.tolist(), **settings}
+        public = {**_timeless(settings), "target": self.target, "rounds": self.rounds}
+        public |= {"epochs": self.epochs, "weights": self.weights}
+        public["party_weights"] = weighted.tolist()
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         return Generated(
-            self.model(net), features, self.stated, allowed, False, public, ledgers, heads, cost,
-            rows, like,
+            self.model(left.network), left.features, self.stated, allowed, False, public, ledgers,
+            heads, cost, left.rows, like, left.one_way,
         )  # fmt: skip
 
     def _allowed(self, budget: Budget | None) -> Budget:
@@ -219,6 +222,15 @@ class RowsSplit(OneOwner):
                 "and TwoRound keep one over the same parties."
             )
         return budget or Budget(inf, _ANY_DELTA)
+
+
+def _timeless(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON keeps them, without those that rounds take the place of."""
+    kept: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    for part in (kept, kept.get("diffusion", {})):
+        part.pop("steps", None)
+        part.pop("epochs", None)
+    return kept
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,384 @@
+"""Networks that parties with different rows train in rounds: maths, rounds, refusals."""
+
+import math
+from functools import cache
+
+import jax
+import msgspec
+import numpy as np
+import pytest
+
+import siloweave as sw
+from siloweave.algorithms import fed_tgan as rounds_file
+from siloweave.algorithms.fed_tgan import weights_of
+from siloweave.errors import RosterError, SchemaError, WireError
+from siloweave.federation import FolderStore, InProcess, wire
+from siloweave.federation.messages import Envelope
+from siloweave.models.rounds import mean_of, packed, unpacked
+from siloweave.privacy import Budget, Ledger, NonPrivate
+from siloweave.tables import Column, Schema, Table
+
+SCHEMA = Schema(
+    (
+        Column("sex", "categorical", ("f", "m")),
+        Column("town", "categorical", ("Ulm", "Bonn", "Jena"), missing=True),
+        Column("age", "integer", low=18, high=60),
+    )
+)
+GAN = {"batch": 20, "pac": 2, "generator": [8], "critic": [8], "noise": 4}
+DIFFUSION = {"batch": 16, "hidden": [8], "embed": 8, "timesteps": 5}
+
+
+def table(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    town = rng.choice(np.array(["Ulm", "Bonn"], dtype=object), rows)
+    return Table.from_columns(
+        {
+            "sex": (rng.choice(np.array(["f", "m"], dtype=object), rows), None),
+            "town": (town, rng.random(rows) < 0.2),
+            "age": (rng.integers(18, 61, rows), None),
+        }
+    )
+
+
+PARTIES = {"north": table(60, 1), "south": table(60, 2)}
+
+
+def fit(data=None, kind=sw.FedTGAN, *, settings=None, rounds=2, weights=None, **named):
+    given = {} if weights is None else {"weights": weights}
+    made = kind(rounds=rounds, settings=GAN if settings is None else settings, **given)
+    return made.fit(PARTIES if data is None else data, SCHEMA, **named)
+
+
+@cache
+def fitted_once():
+    return fit()
+
+
+def weights_in(fitted):
+    return packed(fitted.model.net.generator)
+
+
+# Weights
+
+
+def by_hand(S, rows, size=True, similar=True):
+    """Section 4.2, column by column, as the paper writes it."""
+    P, columns = S.shape
+    away = [sum(S[i][j] / sum(S[k][j] for k in range(P)) for j in range(columns)) for i in range(P)]
+    scores = []
+    for i in range(P):
+        factor = 1.0
+        if similar:
+            factor *= 1 - away[i] / sum(away)
+        if size:
+            factor *= rows[i] / sum(rows)
+        scores.append(factor)
+    total = sum(math.exp(x) for x in scores)
+    return [math.exp(x) / total for x in scores]
+
+
+def test_weights_are_those_of_the_paper_and_its_ablations():
+    S = np.random.default_rng(0).uniform(0.01, 1.0, (5, 7))
+    rows = [500, 500, 500, 500, 40_000]
+    for name, how in {
+        "similarity and size": {},
+        "similarity": {"size": False},
+        "size": {"similar": False},
+        "equal": {"size": False, "similar": False},
+    }.items():
+        np.testing.assert_allclose(weights_of(S, rows, name), by_hand(S, rows, **how), rtol=1e-12)
+    np.testing.assert_allclose(weights_of(S, rows, "rows"), np.array(rows) / sum(rows))
+
+
+def test_an_odd_party_hardly_counts_where_typical_ones_do():
+    S = np.array([[0.1, 0.2], [0.12, 0.2], [0.9, 0.8]])
+    found = weights_of(S, [10, 10, 80], "typical")
+    assert found[2] < 0.01
+    assert found.sum() == pytest.approx(1)
+    same = weights_of(S[:1].repeat(3, 0), [1, 1, 2], "typical")
+    np.testing.assert_allclose(same, [0.25, 0.25, 0.5])
+
+
+def test_parties_that_are_all_alike_have_equal_weights():
+    assert weights_of(np.zeros((4, 3)), [7] * 4).tolist() == [0.25] * 4
+    assert weights_of(np.zeros((1, 3)), [7]).tolist() == [1.0]
+
+
+def test_a_mean_takes_each_network_by_its_own_weight():
+    trees = [{"a": np.float32([[k, 10.0 * k]]), "n": 3} for k in (1, 2, 4)]
+    found = mean_of(trees, [0.5, 0.25, 0.25])
+    assert found["a"].tolist() == [[2.0, 20.0]]
+    assert found["a"].dtype == np.float32
+    assert found["n"] == 3
+
+
+# One party is the central case
+
+
+@pytest.mark.parametrize(
+    ("kind", "central", "settings"),
+    [
+        (sw.FedTGAN, sw.CTGAN, GAN),
+        pytest.param(sw.FedTabDDPM, sw.TabDDPM, DIFFUSION, marks=pytest.mark.slow),
+    ],
+)
+def test_one_party_trains_what_a_central_fit_trains(kind, central, settings):
+    alone = table(450, 3)  # every number is listed, so encoders are the same
+    length = {"epochs": 2} if central is sw.CTGAN else {"steps": 2 * (450 // 16)}
+    ours = fit([alone], kind, settings=settings | length, rounds=2)
+    whole = central(settings=settings | length).fit(alone, SCHEMA)
+    assert ours.features == whole.features
+    nets = [f.model.net.generator if central is sw.CTGAN else f.model.net.net
+            for f in (ours, whole)]  # fmt: skip
+    for a, b in zip(*map(jax.tree.leaves, nets), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# Rounds
+
+
+def test_how_many_parties_work_at_once_changes_nothing():
+    one = fit(at_once=1)
+    assert weights_in(one) == weights_in(fitted_once())
+    assert one.cost.parties == fitted_once().cost.parties
+
+
+def test_a_round_moves_networks_both_ways_and_nothing_else_grows():
+    fitted = fitted_once()
+    assert fitted.cost.rounds == 2 + 2
+    longer = fit(rounds=4)
+    one, other = (f.cost.parties["north"] for f in (fitted, longer))
+    per_round = (other.bytes_from_party - one.bytes_from_party) / 2
+    kept = len(weights_in(fitted))
+    assert kept < per_round < 12 * kept  # generator and critic
+    assert other.bytes_to_party > 4 * kept
+
+
+@pytest.mark.slow
+def test_each_party_is_weighted_by_its_own_rows():
+    data = {"small": table(30, 4), "large": table(90, 5)}
+    found = fit(data, weights="rows").settings["party_weights"]
+    assert found == [0.25, 0.75]
+    turned = dict(reversed(data.items()))
+    assert fit(turned, weights="rows", rounds=1).settings["party_weights"] == [0.75, 0.25]
+
+
+def test_the_ledger_says_so_before_anything_leaves(tmp_path, monkeypatch):
+    send, seen = InProcess.send, []
+
+    def sent(transport, name, frame):
+        answer = send(transport, name, frame)
+        paid = [Ledger.read(f).entries for f in sorted(tmp_path.glob("parties/*/ledger.jsonl"))]
+        seen.append([len(entries) for entries in paid])
+        return answer
+
+    monkeypatch.setattr(InProcess, "send", sent)
+    fitted = fit(folder=tmp_path, rounds=1)
+    assert seen[0][0] == 1  # north has answered once, and paid
+    assert seen[-1] == [1, 1]
+    assert all(isinstance(e.event, NonPrivate) for es in fitted.ledgers.values() for e in es)
+    assert fitted.epsilon == math.inf
+    assert not fitted.private
+    assert not (tmp_path / "coordinator").exists()  # thousands of networks would fill a disk
+
+
+# A run that is killed
+
+
+class KilledError(RuntimeError):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("where", ["before the answer", "before the reply is kept", "after it"])
+@pytest.mark.parametrize("at", [1, 4, 6])
+def test_a_killed_run_goes_on_to_the_same_model(tmp_path, monkeypatch, where, at):
+    send, put, count = InProcess.send, FolderStore.put, [0]
+
+    def sent(transport, name, frame):
+        count[0] += 1
+        if count[0] == at and where == "before the answer":
+            raise KilledError
+        answer = send(transport, name, frame)
+        if count[0] == at and where == "after it":
+            raise KilledError
+        return answer
+
+    def kept(store, name, data):
+        if count[0] == at and where == "before the reply is kept" and name.startswith("reply/"):
+            raise KilledError
+        put(store, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcess, "send", sent)
+        patch.setattr(FolderStore, "put", kept)
+        with pytest.raises(KilledError):
+            fit(folder=tmp_path, at_once=1)
+    again = fit(folder=tmp_path, at_once=1)
+    assert weights_in(again) == weights_in(fitted_once())
+    assert [len(entries) for entries in again.ledgers.values()] == [1, 1]
+
+
+# Parties that misbehave
+
+
+def misbehaving(monkeypatch, change, name="south"):
+    """Let one party answer rounds with something else."""
+    trained = rounds_file._trained
+
+    def wrong(kind, request, site):
+        data = trained(kind, request, site)
+        return change(data, request) if site.name == name else data
+
+    monkeypatch.setattr(rounds_file, "_trained", wrong)
+
+
+def with_nan(data, request):
+    from safetensors.numpy import load, save
+
+    arrays = load(data)
+    first = sorted(arrays)[0]
+    arrays[first] = np.full_like(arrays[first], np.nan)
+    return save(arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_nan, "party 'south', round 0: an array holds NaN"),
+        (lambda data, request: packed([np.zeros(3, np.float32)]), "south.*other shapes"),
+        (lambda data, request: b"nothing", "south.*are no arrays"),
+    ],
+)
+def test_a_party_that_sends_no_networks_is_named(monkeypatch, change, message):
+    misbehaving(monkeypatch, change)
+    with pytest.raises(WireError, match=message):
+        fit()
+
+
+def test_a_stale_round_is_refused_by_the_party(monkeypatch):
+    trained = rounds_file._trained
+
+    def later(kind, request, site):
+        return trained(kind, msgspec.structs.replace(request, number=2 * request.number), site)
+
+    monkeypatch.setattr(rounds_file, "_trained", later)
+    with pytest.raises(WireError, match=r"party 'north'.*round 2 does not follow"):
+        fit(at_once=1)
+
+
+def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):
+    send = InProcess.send
+
+    def gone(transport, name, frame):
+        if name == "south" and wire.decode(frame, Envelope).step == 3:
+            raise RosterError("party 'south' does not answer")
+        return send(transport, name, frame)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcess, "send", gone)
+        with pytest.raises(RosterError, match="south"):
+            fit(folder=tmp_path)
+    assert weights_in(fit(folder=tmp_path)) == weights_in(fitted_once())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda told: told[:-1], "party 'south': summaries are of"),
+        (lambda told: (told[0], told[0], told[2]), "party 'south': summaries are of"),
+        (lambda told: "nonsense", "party 'south'"),
+    ],
+)
+def test_a_party_that_tells_of_other_columns_is_named(monkeypatch, change, message):
+    whole = rounds_file.summarise
+
+    def wrong(held, schema):
+        told = whole(held, schema)
+        return change(told) if held.num_rows == 61 else told
+
+    monkeypatch.setattr(rounds_file, "summarise", wrong)
+    with pytest.raises(WireError, match=message):
+        fit({"north": table(60, 1), "south": table(61, 2)})
+
+
+def test_a_category_that_is_not_declared_is_refused_before_anything_leaves(tmp_path):
+    odd = Table.from_columns(
+        {
+            "sex": (np.array(["f", "x"], dtype=object), None),
+            "town": (np.array(["Ulm", "Bonn"], dtype=object), None),
+            "age": (np.array([20, 30]), None),
+        }
+    )
+    with pytest.raises(SchemaError, match=r"party 'south'.*'sex'"):
+        fit({"north": table(60), "south": odd}, folder=tmp_path)
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_party_of_one_row_takes_part():
+    fitted = fit({"north": table(60), "lone": table(1, 9)}, rounds=1)
+    assert fitted.num_rows == 61
+    assert len(fitted.sample(10)) == 10
+
+
+def test_what_cannot_be_is_refused_before_anything_is_read():
+    with pytest.raises(NotImplementedError, match="no private training yet"):
+        fit("nowhere.csv", budget=Budget(1.0, 1e-6))
+    with pytest.raises(RosterError, match="one table per party"):
+        fit(table(10))
+    with pytest.raises(RosterError, match="party 'b' has no rows"):
+        fit({"a": table(10), "b": table(10).take([])})
+    for wrong in ({"rounds": 0}, {"epochs": 1.5}, {"weights": "mine"}, {"settings": {"wings": 2}}):
+        with pytest.raises(sw.SiloweaveError, match=next(iter(wrong))):
+            sw.FedTGAN(**wrong).fit("nowhere.csv", SCHEMA)
+    dense = sw.FedPointDiff(rounds=1, settings={"autoencoder": {"hidden": [8]}})
+    with pytest.raises(sw.SiloweaveError, match="per_bit is no setting"):
+        dense.fit(PARTIES, SCHEMA)
+
+
+def test_bytes_that_are_no_networks_are_refused():
+    like = {"w": np.float32([1.0, 2.0])}
+    assert unpacked(packed(like), like)["w"].tolist() == [1.0, 2.0]
+    for wrong, message in (
+        (b"", "no arrays"),
+        (packed({"w": np.float64([1.0, 2.0])}), "other shapes"),
+        (packed({"w": np.float32([1.0, np.inf])}), "NaN or an infinity"),
+    ):
+        with pytest.raises(sw.SiloweaveError, match=message):
+            unpacked(wrong, like)
+
+
+# MD-TGAN
+
+
+@pytest.mark.slow
+def test_critics_change_places_and_a_killed_run_goes_on(tmp_path, monkeypatch):
+    whole = fit(kind=sw.MDTGAN, rounds=2)
+    steps = 2 * (60 // 20)
+    assert whole.cost.rounds == 2 + steps + 2  # two questions to change places once
+    send, count = InProcess.send, [0]
+
+    def sent(transport, name, frame):
+        count[0] += 1
+        answer = send(transport, name, frame)
+        if count[0] == 2 * (2 + 3 + 1) + 1:  # north has taken south's critic
+            raise KilledError
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcess, "send", sent)
+        with pytest.raises(KilledError):
+            fit(kind=sw.MDTGAN, rounds=2, folder=tmp_path, at_once=1)
+    again = fit(kind=sw.MDTGAN, rounds=2, folder=tmp_path, at_once=1)
+    assert weights_in(again) == weights_in(whole)
+
+
+@pytest.mark.slow
+def test_feedback_of_another_shape_is_refused(monkeypatch):
+    from siloweave.algorithms import md_tgan as file
+
+    of = file.Array.of
+    monkeypatch.setattr(file.Array, "of", lambda x, kind: of(x[:3] if x.ndim == 2 else x, kind))
+    with pytest.raises((WireError, TypeError, ValueError), match=r"north|shape|match"):
+        fit(kind=sw.MDTGAN, rounds=1)
