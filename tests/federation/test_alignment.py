@@ -167,8 +167,9 @@ def test_two_runs_have_nothing_in_common_on_the_wire():
     for run in ("r1", "r1", "r2"):
         parties, _, line = run_of([[1, 2, 3], [2, 3, 4]], run=run)
         align(parties, ["id"])
-        texts.append({wire.decode(one, Piece).data.value for one in blinded(line)})
-    assert not texts[0] & texts[1]
+        points = b"".join(wire.decode(one, Piece).data.value for one in blinded(line))
+        texts.append({points[i : i + 32] for i in range(0, len(points), 32)})
+    assert len(texts[0] | texts[1] | texts[2]) == 9
     known = []
     for run, on in (("r1", "id"), ("r2", "id"), ("r1", "row")):
         parties, sites, _ = run_of([[0, 1], [0, 1]], run=run)
@@ -178,27 +179,41 @@ def test_two_runs_have_nothing_in_common_on_the_wire():
     assert not known[0] & known[2]
 
 
-def test_the_leader_cannot_tell_which_party_lacks_an_id():
-    """Ids 0-9 are at p1 only, 10-19 at p2 only, 20-29 at nobody, 30-39 at both."""
+def test_the_leader_cannot_tell_which_party_lacks_an_id(monkeypatch):
+    """Ids 0-9 are at p1 only, 10-19 at p2 only, 20-29 at nobody, 30-39 at both.
+
+    All that the leader reads is random, also once it has taken away what it knows of the shares;
+    only both parties' together are zero, and only where both hold the id.
+    """
     sets = [
         list(range(40)),
         [*range(10), *range(30, 40), *range(100, 130)],
         [*range(10, 20), *range(30, 40), *range(200, 230)],
     ]
+    keys, pair_keys = {}, alignment_party._pair_keys
+    monkeypatch.setattr(
+        alignment_party,
+        "_pair_keys",
+        lambda session, site: keys.setdefault(site.name, pair_keys(session, site)),
+    )
     parties, sites, _ = run_of(sets)
-    seen = []
-    leader, remember = sites["p0"], sites["p0"].remember
-    leader.remember = lambda name, value: seen.append((name, value)) or remember(name, value)
+    kept, remember = {}, sites["p0"].remember
+    sites["p0"].remember = lambda name, value: (kept.setdefault(name, value), remember(name, value))
     align(parties, ["id"])
-    kept = dict(seen)
-    shares = {
-        p: np.frombuffer(kept[f"share/{p}/0"], dtype="<u8").reshape(-1, 2) for p in ("p1", "p2")
-    }
+    ids, known = alignment_party.known(sites["p0"]), keys["p0"]
     order = np.frombuffer(kept["order"], dtype="<i8")
-    both = shares["p1"] ^ shares["p2"]
-    values = [*shares["p1"][:, 0], *shares["p2"][:, 0], *both[:, 0]]
-    assert len(set(values)) == len(values), "nothing repeats, so nothing can be told apart"
-    assert {int(i) for i in order} == set(range(40))
+    digests = [ids.digests[i] for i in order]
+    read, left = [], []
+    for party in ("p1", "p2"):
+        found = np.frombuffer(kept[f"share/{party}/0"], dtype="<u8").reshape(-1, 2)
+        read.append(found)
+        left.append(found ^ alignment_party._hashes(digests, known[party], b"siloweave zero"))
+    for one in (*read, *left):
+        assert len(np.unique(one[:, 0])) == 40
+        assert one.any(axis=1).all()
+    both = left[0] ^ left[1]
+    assert {int(i) for i in order[~both.any(axis=1)]} == set(range(30, 40))
+    assert len(np.unique(both[both.any(axis=1), 0])) == 30
     assert sorted(ids_found(sites)[0]) == list(range(30, 40))
 
 
