@@ -23,12 +23,13 @@ import msgspec
 
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.diffusions import DiffusionModel, LatentModel, PointDiff, TabDDPM
-from siloweave.algorithms.fed_tgan import WEIGHTS, Kind, Left, Plan, Weights, fed_tgan, party
+from siloweave.algorithms.fed_tgan import Kind, Left, Plan, fed_tgan, party
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.gans import CTGAN, GANModel
 from siloweave.algorithms.generated import Generated, Model
 from siloweave.algorithms.networks import NetworkGenerator, merged, settings_of
 from siloweave.algorithms.one_owner import OneOwner
+from siloweave.algorithms.party_weights import WEIGHTS, Weights
 from siloweave.algorithms.running import (
     Job,
     Progress,
@@ -102,7 +103,7 @@ class RowsSplit(OneOwner):
             long it trains is said by `rounds` and `epochs` alone.
         rounds: How often the parties' networks are averaged.
         epochs: Passes of each party over its own rows in a round.
-        weights: How parties are weighted in the mean, see `fed_tgan.weights_of`.
+        weights: How parties are weighted in the mean, see `party_weights.weights_of`.
     """
 
     target: str | None = None
@@ -206,7 +207,7 @@ class RowsSplit(OneOwner):
             heads = {name: site.ledger.head for name, site in sites.items()}
         public = {**_timeless(settings), "target": self.target, "rounds": self.rounds}
         public |= {"epochs": self.epochs, "weights": self.weights}
-        public["party_weights"] = weighted.tolist()
+        public["party_weights"] = left.weights.tolist()
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         return Generated(
             self.model(left.network), left.features, self.stated, allowed, False, public, ledgers,
