@@ -24,6 +24,7 @@ from siloweave.algorithms.fitted import Cost, Ledgers
 from siloweave.algorithms.running import Job, Progress, in_process, named_parties, silent
 from siloweave.errors import InputError, RosterError
 from siloweave.federation.alignment import CHUNK, PARTY, Alignment, Holding, align, common_rows
+from siloweave.federation.alignment_messages import MOST_POINTS
 from siloweave.privacy.budget import Budget
 from siloweave.tables.ids import IdPolicy, check_rules
 from siloweave.tables.read import Table, read
@@ -112,12 +113,7 @@ def align_rows(
     columns = _columns(on, list(given))
     first = columns[next(iter(given))] if given else ()
     spelled = _rules(rules, first)
-    if most is not None and most < 1:
-        raise InputError(f"most={most} must be 1 or more, or None for no limit")
-    if workers is not None and workers < 1:
-        raise InputError(f"workers={workers} must be 1 or more, or None for one per core")
-    if chunk < 1:
-        raise InputError(f"chunk={chunk} must be 1 or more")
+    _check(most, workers, chunk)
     policy, crew = IdPolicy(missing, duplicates), workers or os.cpu_count() or 1
     held = {
         name: Holding(read(part), columns[name], policy, crew, most) for name, part in given.items()
@@ -135,6 +131,15 @@ def align_rows(
     cost = Cost(parties.traffic, parties.rounds, {"alignment": time.perf_counter() - start})
     progress("aligned", 1.0)
     return AlignedRows(tables, Ledgers(entries, _UNBOUNDED.delta), cost, report)
+
+
+def _check(most: int | None, workers: int | None, chunk: int) -> None:
+    if most is not None and most < 1:
+        raise InputError(f"most={most} must be 1 or more, or None for no limit")
+    if workers is not None and workers < 1:
+        raise InputError(f"workers={workers} must be 1 or more, or None for one per core")
+    if not 1 <= chunk <= MOST_POINTS:
+        raise InputError(f"chunk={chunk} must be 1 or more, and {MOST_POINTS:,} at most")
 
 
 def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:

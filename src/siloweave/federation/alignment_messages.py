@@ -56,6 +56,10 @@ class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes) or len(self.names) != len(self.keys):
             raise WireError("an alignment announces names, sizes and keys of different number")
+        if self.leader not in self.names:
+            raise WireError(
+                f"an alignment announces a leader {self.leader!r} who is no party of it"
+            )
         if not 1 <= self.chunk <= MOST_POINTS or min(self.sizes, default=0) < 1:
             raise WireError(
                 f"an alignment announces parts of {self.chunk} points (1 to {MOST_POINTS:,}) and "

@@ -1,0 +1,250 @@
+"""Parties and coordinators that do not keep to the protocol of an alignment."""
+
+import msgspec
+import pytest
+
+from siloweave.errors import WireError
+from siloweave.federation import alignment_party, wire
+from siloweave.federation.alignment import PARTY, align, common_rows
+from siloweave.federation.alignment_messages import (
+    Blind,
+    Confirm,
+    Greet,
+    Hide,
+    Match,
+    Piece,
+    Raise,
+    Raised,
+    Session,
+    Tell,
+)
+from siloweave.federation.messages import Envelope
+from tests.federation.aligning import holding, run_of, site_of
+
+
+def edited(kind, edit, to=None):
+    """Change the answers to one kind of request."""
+
+    def change(name, request, answer):
+        if not isinstance(request, kind) or (to and name != to):
+            return answer
+        return wire.encode(edit(wire.decode(answer, Raised if kind is Raise else Piece)))
+
+    return change
+
+
+def with_points(edit):
+    def change(reply):
+        points = replace_public(reply.points, edit(reply.points.value))
+        return type(reply)(reply.session, points)
+
+    return change
+
+
+def with_data(edit):
+    def change(reply):
+        sealed = type(reply.data)(edit(reply.data.value), reply.data.entry, reply.data.seal)
+        return type(reply)(reply.session, sealed)
+
+    return change
+
+
+def replace_public(public, value):
+    return type(public)(value, public.why)
+
+
+MINUS_ONE = (2**255 - 20).to_bytes(32, "little")
+UNREDUCED = (2**255 - 18).to_bytes(32, "little")
+BAD = {
+    "zero": (lambda points: bytes(32) + points[32:], "a point that is zero"),
+    "unreduced": (lambda points: UNREDUCED + points[32:], "written in a foreign way"),
+    "top bit": (lambda points: points[:31] + b"\xff" + points[32:], "written in a foreign way"),
+    "small order": (lambda points: MINUS_ONE + points[32:], "of small order"),
+    "twice": (lambda points: points[32:64] + points[32:], "sent a point twice"),
+    "too few": (lambda points: points[32:], "sent 64 bytes where 3 points take 96"),
+    "too many": (lambda points: points + points[:32], "sent 128 bytes where 3 points take 96"),
+    "nothing": (lambda points: b"", "sent 0 bytes"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("who", ["leader", "other"])
+def test_points_that_are_wrong_name_the_party(bad, who):
+    edit, words = BAD[bad]
+    kind, change = (Blind, with_data(edit)) if who == "leader" else (Raise, with_points(edit))
+    parties, sites, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(kind, change))
+    sender = "p0" if who == "leader" else "p1"
+    with pytest.raises(WireError, match=words) as error:
+        align(parties, ["id"])
+    assert f"party '{sender}' sent" in str(error.value)
+    with pytest.raises(WireError, match="have not been aligned"):
+        common_rows(sites["p1"], "r1")
+
+
+def test_a_party_that_sends_what_another_sent_is_found_out():
+    heard = {}
+
+    def copied(name, request, answer):
+        if isinstance(request, Raise):
+            return heard.setdefault(request.part, answer)
+        return answer
+
+    parties, _, _ = run_of([[1, 2], [2, 3, 4], [2, 5, 6]], change=copied)
+    with pytest.raises(WireError, match="party 'p2' sent points that came from 'p1'"):
+        align(parties, ["id"])
+
+
+@pytest.mark.parametrize("kind", [Hide, Blind, Raise, Tell], ids=lambda kind: kind.__name__)
+def test_an_answer_of_another_session_names_the_party(kind):
+    def stale(reply):
+        rest = [getattr(reply, field) for field in reply.__struct_fields__[1:]]
+        return type(reply)(replace_public(reply.session, b"another"), *rest)
+
+    parties, _, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(kind, stale))
+    with pytest.raises(WireError, match=r"party 'p[01]' answered for another alignment"):
+        align(parties, ["id"])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [lambda d: d[:-16], lambda d: d + bytes(16), lambda d: b""],
+    ids=["cut", "longer", "empty"],
+)
+def test_a_table_of_another_size_names_the_party(edit):
+    parties, _, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(Hide, with_data(edit)))
+    with pytest.raises(WireError, match="party 'p1' sent a table of"):
+        align(parties, ["id"])
+
+
+def test_a_leader_that_tells_parties_different_orders_is_found_out():
+    def turned(reply):
+        data = reply.data.value
+        return with_data(lambda _: data[:32] + data[48:64] + data[32:48])(reply)
+
+    def change(name, request, answer):
+        other = isinstance(request, Tell) and request.party == "p2"
+        return wire.encode(turned(wire.decode(answer, Piece))) if other else answer
+
+    parties, _, _ = run_of([[1, 2], [1, 2, 3], [1, 2, 4]], change=change)
+    with pytest.raises(WireError, match="party 'p2' was told of other common rows"):
+        align(parties, ["id"])
+
+
+def test_a_leader_that_names_rows_that_are_not_there_is_found_out():
+    def invented(reply):
+        return with_data(lambda data: data[:-16] + bytes(16))(reply)
+
+    parties, _, _ = run_of([[1, 2], [1, 2, 3]], change=edited(Tell, invented))
+    with pytest.raises(WireError, match="are not 2 different rows of this party"):
+        align(parties, ["id"])
+
+
+def ask(site, request, step=0):
+    return site.answer(
+        wire.encode(Envelope("r1", step, "c", site.name, wire.encode(request))), PARTY
+    )
+
+
+def greeted(sizes=(3, 4), most=None):
+    """Two sites that were greeted, and the session that an honest coordinator would announce."""
+    sites = [
+        site_of(f"p{i}", holding(list(range(size)), most=most)) for i, size in enumerate(sizes)
+    ]
+    keys = []
+    for site in sites:
+        reply = wire.decode(ask(site, Greet(("id",), {})), alignment_party.Present)
+        keys.append(reply.key.value)
+    return sites, Session(("p0", "p1"), sizes, tuple(keys), "p0", 2)
+
+
+def changed(session, **fields):
+    return Session(**{name: getattr(session, name) for name in session.__struct_fields__} | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"sizes": (5, 4)}, "leads with 5 ids, more than another"),
+        ({"sizes": (3, 9)}, "announced it with other facts"),
+        ({"keys": (b"k" * 32, b"k" * 32)}, "announced it with other facts"),
+        ({"leader": "p1"}, "'p1' leads, and a message mixes it up"),
+        ({"names": ("p0", "p0")}, "announced it with other facts"),
+    ],
+    ids=["leader has more", "size", "key", "leader", "name twice"],
+)
+def test_a_session_that_cannot_be_is_refused(fields, words):
+    (_, other), session = greeted()
+    with pytest.raises(WireError, match=words):
+        ask(other, Hide(changed(session, **fields), 0), 1)
+    assert len(other.ledger.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"leader": "p9"}, "a leader 'p9' who is no party"),
+        ({"chunk": 0}, "parts of 0 points"),
+        ({"chunk": 2**40}, "parts of 1099511627776 points"),
+        ({"sizes": (3, 0)}, "1 or more each"),
+        ({"sizes": (3, 4, 5)}, "of different number"),
+    ],
+    ids=str,
+)
+def test_a_session_that_makes_no_sense_is_refused_unread(fields, words):
+    (_, other), session = greeted()
+    plain = {name: getattr(session, name) for name in session.__struct_fields__} | fields
+    body = msgspec.msgpack.encode({"type": "Hide", "session": plain, "part": 0})
+    with pytest.raises(WireError, match=words):
+        other.answer(wire.encode(Envelope("r1", 1, "c", "p1", body)), PARTY)
+
+
+def test_a_session_does_not_change():
+    (_, other), session = greeted()
+    ask(other, Hide(session, 0), 1)
+    with pytest.raises(WireError, match="of another alignment came, or of an older one"):
+        ask(other, Raise(changed(session, chunk=3), 0, bytes(64)), 2)
+
+
+def test_a_leader_gets_no_more_points_raised_than_it_announced():
+    (leader, other), session = greeted()
+    points = [
+        wire.decode(ask(leader, Blind(session, part), 1 + part), Piece).data.value
+        for part in (0, 1)
+    ]
+    ask(other, Raise(session, 0, points[0]), 1)
+    with pytest.raises(WireError, match="raised part 0 before, for other points"):
+        ask(other, Raise(session, 0, points[0][:32] + points[1]), 2)
+    with pytest.raises(WireError, match="asked about part 2 of 2"):
+        ask(other, Raise(session, 2, points[0]), 3)
+    with pytest.raises(WireError, match="sent 64 bytes where 1 points take 32"):
+        ask(other, Raise(session, 1, points[0]), 4)
+
+
+def test_a_party_that_is_not_the_leader_is_not_asked_to_lead():
+    (leader, other), session = greeted()
+    for request in (Blind(session, 0), Match(session)):
+        with pytest.raises(WireError, match="mixes it up"):
+            ask(other, request, 1)
+    with pytest.raises(WireError, match="mixes it up"):
+        ask(leader, Hide(session, 0), 1)
+
+
+def test_nothing_is_matched_before_all_have_answered():
+    (leader, _), session = greeted()
+    with pytest.raises(WireError, match="was not told all that 'p1' answered"):
+        ask(leader, Match(session), 1)
+    assert len(leader.ledger.entries) == 1
+
+
+def test_a_finished_alignment_is_not_asked_again():
+    parties, sites, line = run_of([[1, 2, 3], [2, 3, 4]])
+    align(parties, ["id"])
+    session = next(r.session for _, r, _, _ in line.log if isinstance(r, Confirm))
+    with pytest.raises(WireError, match="has finished this alignment; start a new run"):
+        ask(sites["p1"], Hide(session, 0), 99)
+
+
+def test_other_ids_are_not_asked_for_in_the_same_run():
+    (site, _), _ = greeted()
+    with pytest.raises(WireError, match="was asked for other ids before"):
+        ask(site, Greet(("row",), {}), 1)
