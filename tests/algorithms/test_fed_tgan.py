@@ -10,7 +10,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.algorithms import fed_tgan as rounds_file
-from siloweave.algorithms.fed_tgan import weights_of
+from siloweave.algorithms.party_weights import weights_of
 from siloweave.errors import RosterError, SchemaError, WireError
 from siloweave.federation import FolderStore, InProcess, wire
 from siloweave.federation.messages import Envelope

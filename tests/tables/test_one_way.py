@@ -40,7 +40,7 @@ def test_shares_are_those_of_the_rows_and_codes_find_them():
 def test_the_rare_share_a_cell_and_the_missing_have_one():
     city, _, gain = OneWay.of(table(), SCHEMA).cells
     assert set(city.labels) == {"a", "b"}
-    assert city.shares[-2:] == (0.005, 0.01)
+    assert city.shares[-2:] == pytest.approx((0.005, 0.01))
     assert gain.shares[-2:] == (0.0, 0.1)
 
 

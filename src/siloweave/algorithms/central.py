@@ -209,9 +209,8 @@ class CentralGenerator(OneOwner):
             RosterError: `data` is a mapping of several parties.
         """
         allowed = self._allowed(budget)
-        settings = msgspec.json.encode(self.chosen())
+        settings, (name, rows) = msgspec.json.encode(self.chosen()), owner_of(data)
         self.check_target(schema)
-        name, rows = owner_of(data)
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)

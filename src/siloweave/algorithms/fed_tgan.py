@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,6 +37,7 @@ import numpy.typing as npt
 
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.networks import jax_key
+from siloweave.algorithms.party_weights import Weights, weights_of
 from siloweave.errors import DataError, InputError, WireError
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
@@ -44,18 +45,24 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.pooled import Summary, agreed_features, distances, summarise
+from siloweave.tables.one_way import OneWay
+from siloweave.tables.pooled import (
+    Summary,
+    agreed_features,
+    agreed_shares,
+    distances,
+    summarise,
+)
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Facts, Learner
 
 __all__ = [
-    "WEIGHTS",
     "Agreed",
     "Kind",
+    "Left",
     "Plan",
-    "Weights",
     "Work",
     "agree",
     "describe",
@@ -64,15 +71,10 @@ __all__ = [
     "party",
     "prepare",
     "unpaid",
-    "weights_of",
     "work_of",
 ]
 
 Floats = npt.NDArray[np.float64]
-Weights = Literal["similarity and size", "similarity", "size", "equal", "rows", "typical"]
-"""How parties are weighted in a mean."""
-WEIGHTS: tuple[str, ...] = Weights.__args__  # type: ignore[attr-defined]
-_REACH = 0.05  # how far beyond the middle party's distance a weight falls by e
 
 
 # Messages
@@ -299,46 +301,6 @@ class Plan:
     progress: Callable[[str, float], None]
 
 
-def weights_of(S: Floats, rows: Sequence[int], weights: Weights = "similarity and size") -> Floats:
-    """The weights of section 4.2, or one of its ablations.
-
-    Args:
-        S: (parties, columns), distances.
-        rows: Of each party.
-        weights: ``similarity and size`` is the paper's; ``similarity`` and ``size`` drop the other
-            factor, ``equal`` is vanilla federated learning, ``rows`` the weights n_i / N of
-            federated averaging. ``typical`` is ours: n_i, times less the farther a party's mean
-            distance is beyond the middle party's.
-
-    Returns:
-        (parties,), of sum 1.
-
-    Example:
-        >>> S = np.array([[0.1], [0.1], [0.8]])
-        >>> weights_of(S, [10, 10, 20]).round(3).tolist()
-        [0.347, 0.347, 0.306]
-    """
-    n = np.array(rows, dtype=np.float64) / sum(rows)
-    if weights == "rows":
-        return n
-    if weights == "typical":
-        mean = S.mean(1) if S.size else np.zeros(len(n))
-        near = n * np.exp(-np.maximum(mean - np.median(mean), 0.0) / _REACH)
-        return np.asarray(near / near.sum())
-    totals = S.sum(0)
-    scaled = np.where(totals > 0, S / np.where(totals > 0, totals, 1.0), 1.0 / len(n))
-    away = scaled.sum(1)
-    near = 1.0 - (away / away.sum() if away.sum() > 0 else 1.0 / len(n))
-    factors = {
-        "similarity and size": near * n,
-        "similarity": near,
-        "size": n,
-        "equal": np.zeros(len(n)),
-    }
-    odds = np.exp(factors[weights])
-    return np.asarray(odds / odds.sum())
-
-
 def encoders(
     parties: Parties, schema: Schema, numeric: Any
 ) -> tuple[Features, list[tuple[Summary, ...]], list[int]]:
@@ -369,7 +331,27 @@ class Agreed:
     learner: Learner
     facts: Facts
     weights: Floats
+    one_way: OneWay
     keys: Any
+
+
+class Left(NamedTuple):
+    """What a run leaves.
+
+    Attributes:
+        network: The model.
+        features: Its vectors to table and back.
+        rows: How many there are.
+        weights: Of the parties in a mean.
+        one_way: How single columns are distributed: rows of a party far from the others count
+            less, whatever the weights.
+    """
+
+    network: Any
+    features: Features
+    rows: int
+    weights: Floats
+    one_way: OneWay
 
 
 def agree(parties: Parties, kind: Kind, plan: Plan) -> Agreed:
@@ -380,24 +362,21 @@ def agree(parties: Parties, kind: Kind, plan: Plan) -> Agreed:
     """
     plan.progress("agreeing on encoders", 0.0)
     features, told, rows = encoders(parties, plan.schema, kind.numeric)
-    S = distances(plan.schema, told, alike=plan.weights == "typical")
+    alike = distances(plan.schema, told, alike=True)
+    S = alike if plan.weights == "typical" else distances(plan.schema, told)
+    one_way = agreed_shares(plan.schema, told, weights_of(alike, rows, "typical").tolist())
     learner = kind.learner(features, plan.settings, plan.target)
-    facts = _facts(parties, plan, features, rows)
-    return Agreed(
-        features, learner, facts, weights_of(S, rows, plan.weights), _keys(learner, plan.seed)
-    )
+    facts, keys = _facts(parties, plan, features, rows), _keys(learner, plan.seed)
+    return Agreed(features, learner, facts, weights_of(S, rows, plan.weights), one_way, keys)
 
 
-def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> tuple[Any, Features, int, Floats]:
+def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
     """Run all rounds over a roster.
 
     Args:
         parties: Who holds the rows; one party alone is the central case.
         kind: What is trained.
         plan: How.
-
-    Returns:
-        The model, the features, how many rows there are, and the parties' weights.
 
     Raises:
         WireError: A party sent what is no answer, or networks that are not finite; names it.
@@ -417,7 +396,7 @@ def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> tuple[Any, Features, i
         trees = [_networks(name, one, shared, number) for name, one in found]
         shared = mean_of(trees, agreed.weights.tolist())
     model = learner.finish(shared, facts, agreed.keys.end)
-    return model, agreed.features, facts.rows, agreed.weights
+    return Left(model, agreed.features, facts.rows, agreed.weights, agreed.one_way)
 
 
 def _facts(parties: Parties, plan: Plan, features: Features, rows: Sequence[int]) -> Facts:
@@ -427,7 +406,7 @@ def _facts(parties: Parties, plan: Plan, features: Features, rows: Sequence[int]
     settings, told = msgspec.json.encode(plan.settings), features.to_json()
     counts = (plan.rounds, plan.epochs)
     setup = Prepare(told, settings, plan.target, plan.seed, parties.roster, *counts)
-    parts = []
+    parts: list[Facts] = []
     for name, n, reply in zip(parties.roster, rows, parties.ask(setup), strict=True):
         sums = reply.sums.value.numpy().astype(np.float64)
         if sums.ndim != 2 or len(sums) != 4 or (parts and sums.shape != parts[0].sums.shape):

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from siloweave.algorithms.central import Holding
-from siloweave.algorithms.fed_tgan import Kind, Plan, Weights, agree, party, unpaid, work_of
+from siloweave.algorithms.fed_tgan import Kind, Left, Plan, agree, party, unpaid, work_of
 from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
 from siloweave.errors import InputError, WireError
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -172,16 +173,13 @@ def handlers_of(kind: Kind) -> Handlers:
 # Coordinator
 
 
-def md_tgan(parties: Parties, kind: Kind, plan: Plan) -> tuple[Any, Any, int, Any]:
+def md_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
     """Run all epochs over a roster.
 
     Args:
         parties: Who holds the rows.
         kind: CTGAN.
         plan: How; a round is an epoch of the mean number of rows that a party has.
-
-    Returns:
-        The model, the features, how many rows there are, and the parties' weights.
 
     Raises:
         WireError: A party sent what is no answer; names it.
@@ -199,7 +197,7 @@ def md_tgan(parties: Parties, kind: Kind, plan: Plan) -> tuple[Any, Any, int, An
                 _change_places(parties, number)
         server.step(parties, number, agreed.weights, plan.at_once if number else 1)
     model = learner.finish((server.state.net, None), agreed.facts, keys.end)
-    return model, agreed.features, agreed.facts.rows, agreed.weights
+    return Left(model, agreed.features, agreed.facts.rows, agreed.weights, agreed.one_way)
 
 
 @dataclass
@@ -291,7 +289,7 @@ class MDTGAN(FedTGAN):
         """A party's side."""
         return handlers_of(self.kind)
 
-    def coordinate(self, parties: Parties, plan: Plan) -> tuple[Any, Any, int, Any]:
+    def coordinate(self, parties: Parties, plan: Plan) -> Left:
         """The coordinator's side."""
         return md_tgan(parties, self.kind, plan)
 

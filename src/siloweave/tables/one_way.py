@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
-from siloweave.tables.bins import BINNED
+from siloweave.tables.bins import BINNED, numbers_of
+from siloweave.tables.columns import codes_of, options_of
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-__all__ = ["OneWay"]
+__all__ = ["Cells", "OneWay"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,10 +27,14 @@ Ints = NDArray[np.int64]
 _CUTS, _MOST, _RARE = 50, 200, 20.0  # quantiles; categories kept apart; rows of a cell at least
 
 
-class _Cells(msgspec.Struct, frozen=True):
-    """Cells of one column: its frequent categories, or the upper ends of its ranges.
+class Cells(msgspec.Struct, frozen=True):
+    """Cells of one column.
 
-    The last two shares are of all else and of missing values.
+    Attributes:
+        column: Its public facts.
+        labels: Categories that have a cell of their own.
+        ends: Upper ends of ranges of numbers, or of steps of moments.
+        shares: Of each cell; the last two are of all else and of missing values.
     """
 
     column: Column
@@ -37,55 +42,72 @@ class _Cells(msgspec.Struct, frozen=True):
     ends: tuple[float, ...]
     shares: tuple[float, ...]
 
+    @classmethod
+    def of_options(cls, column: Column, weights: Floats, rows: int) -> Cells:
+        """Of a categorical or boolean column.
+
+        Args:
+            column: Its public facts.
+            weights: Of every option, and of missing values behind them if the column has them.
+            rows: That the weights stand for.
+        """
+        options = (False, True) if column.kind == "boolean" else column.categories
+        shares = np.asarray(weights, dtype=np.float64) / max(float(np.sum(weights)), 1e-300)
+        known, gone = shares[: len(options)], float(shares[len(options) :].sum())
+        order = np.argsort(-known, kind="stable")[:_MOST]
+        kept = np.sort(order[known[order] * rows >= _RARE])
+        own = known[kept].tolist()
+        rest = max(1.0 - gone - sum(own), 0.0)
+        return cls(column, tuple(options[i] for i in kept), (), (*own, rest, gone))
+
+    @classmethod
+    def of_numbers(cls, column: Column, values: Floats, weights: Floats, gone: float) -> Cells:
+        """Of a column of numbers or moments.
+
+        Args:
+            column: Its public facts.
+            values: Distinct, ascending; moments in the steps of bins.py.
+            weights: Of each.
+            gone: Weight of missing values.
+        """
+        total = float(np.sum(weights))
+        if total <= 0:
+            return cls(column, (), (), (0.0, 1.0))
+        below = np.cumsum(weights) / total
+        levels = np.linspace(0.0, 1.0, _CUTS + 1)[1:]
+        places = np.unique(np.minimum(np.searchsorted(below, levels - 1e-9), len(values) - 1))
+        own = np.diff(np.append(0.0, below[places])) * total / (total + gone)
+        ends = tuple(np.asarray(values, dtype=np.float64)[places].tolist())
+        return cls(column, (), ends, (*own.tolist(), 0.0, gone / (total + gone)))
+
+    def codes(self, table: Table) -> Ints:
+        """The cell of every row of a table."""
+        name = self.column.name
+        if self.column.kind in BINNED:
+            values, gone = numbers_of(self.column, table)
+            near = np.searchsorted(np.asarray(self.ends), np.where(gone, 0, values), side="left")
+            found = np.minimum(near, len(self.ends))
+        else:
+            gone, found = table.missing(name), table.lookup(name, self.labels).astype(np.int64)
+            found = np.where(found < 0, len(self.labels), found)
+        return np.where(gone, len(self.shares) - 1, found).astype(np.int64)
+
 
 class _File(msgspec.Struct, frozen=True):
     format: Literal["siloweave-one-way"]
     version: int
-    cells: tuple[_Cells, ...]
+    cells: tuple[Cells, ...]
 
 
-def _numbers(column: Column, table: Table) -> tuple[Floats, NDArray[np.bool_]]:
-    if column.kind == "datetime":
-        moments, gone = table.moments(column.name, column.format)
-        return moments.astype(np.float64), gone
-    values, gone = table.floats(column.name)
-    return np.asarray(values, dtype=np.float64), gone
-
-
-def _codes(cells: _Cells, table: Table) -> Ints:
-    """The cell of every row."""
-    if cells.column.kind in BINNED:
-        values, gone = _numbers(cells.column, table)
-        found = np.searchsorted(np.asarray(cells.ends), np.where(gone, 0.0, values), side="left")
-        found = np.minimum(found, len(cells.ends))
-    else:
-        found = np.full(table.num_rows, -1)
-        if cells.labels:
-            found = table.lookup(cells.column.name, cells.labels).astype(np.int64)
-        found, gone = (
-            np.where(found < 0, len(cells.labels), found),
-            table.missing(cells.column.name),
-        )
-    return np.where(gone, len(cells.shares) - 1, found).astype(np.int64)
-
-
-def _cells(column: Column, table: Table) -> _Cells:
-    labels: tuple[Any, ...] = ()
-    ends: tuple[float, ...] = ()
+def _counted(column: Column, table: Table) -> Cells:
     if column.kind in BINNED:
-        values, gone = _numbers(column, table)
-        if not gone.all():
-            levels = np.linspace(0.0, 1.0, _CUTS + 1)[1:]
-            cuts = np.quantile(values[~gone], levels, method="inverted_cdf")
-            ends = tuple(np.unique(cuts).tolist())
-    else:
-        kinds, counts = table.counts(column.name)
-        frequent = [kind for kind, count in zip(kinds, counts, strict=True) if count >= _RARE]
-        labels = tuple(frequent[:_MOST])
-    blank = _Cells(column, labels, ends, (0.0,) * (len(labels) + len(ends) + 2))
-    counted = np.bincount(_codes(blank, table), minlength=len(blank.shares))
-    shares = tuple((counted / max(table.num_rows, 1)).tolist())
-    return _Cells(column, labels, ends, shares)
+        values, gone = numbers_of(column, table)
+        seen, times = np.unique(values[~gone], return_counts=True)
+        return Cells.of_numbers(
+            column, seen.astype(np.float64), times.astype(np.float64), float(gone.sum())
+        )
+    counts = np.bincount(codes_of(column, table), minlength=options_of(column))
+    return Cells.of_options(column, counts.astype(np.float64), table.num_rows)
 
 
 @dataclass(frozen=True)
@@ -97,20 +119,20 @@ class OneWay:
 
     Example:
         >>> table = Table.from_columns({"x": (np.array([1, 1, 1, 2]), None)})
-        >>> law = OneWay.of(table, Schema((Column("x", "integer"),)))
+        >>> law = OneWay.of(table, Schema((Column("x", "integer", low=0, high=9),)))
         >>> [shares.tolist() for shares in law.shares]
         [[0.75, 0.25, 0.0, 0.0]]
         >>> law.codes(table)[0].tolist()
         [0, 0, 0, 1]
     """
 
-    cells: tuple[_Cells, ...]
+    cells: tuple[Cells, ...]
 
     @classmethod
     def of(cls, table: Table, schema: Schema) -> OneWay:
         """Count the rows of a table; exact, and so a release of them."""
         held = [c for c in schema.columns if c.kind != "id" and c.name in table.names]
-        return cls(tuple(_cells(column, table) for column in held))
+        return cls(tuple(_counted(column, table) for column in held))
 
     @property
     def shares(self) -> list[Floats]:
@@ -119,7 +141,7 @@ class OneWay:
 
     def codes(self, table: Table) -> list[Ints]:
         """Per column, the cell of every row."""
-        return [_codes(one, table) for one in self.cells]
+        return [one.codes(table) for one in self.cells]
 
     def to_json(self) -> str:
         """Plain data; `from_json` reads it."""

@@ -23,12 +23,13 @@ from siloweave.tables.columns import (
 )
 from siloweave.tables.features import Features
 from siloweave.tables.mixtures import Mixture, fit_mixture
+from siloweave.tables.one_way import Cells, OneWay
 from siloweave.tables.plans import Numbers, Numeric, Plan, Points, Settings, learned, ranked
 from siloweave.tables.read import Table
 from siloweave.tables.scales import Floats
 from siloweave.tables.schema import Column, Schema
 
-__all__ = ["Summary", "agreed_features", "distances", "summarise"]
+__all__ = ["Summary", "agreed_features", "agreed_shares", "distances", "summarise"]
 
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
 _LISTED = 1024  # distinct values that are listed with their counts, where rows support them
@@ -160,6 +161,38 @@ def agreed_features(
         points = _pooled([_points(one, plan) for one in owners])
         plans.append(learned(plan, whole_range(plan, points, _FEW), settings))
     return Features(schema, tuple(plans))
+
+
+def agreed_shares(
+    schema: Schema, told: Sequence[Sequence[Summary]], weights: Sequence[float]
+) -> OneWay:
+    """How single columns are distributed over all owners, from their summaries.
+
+    Args:
+        schema: Facts about every column.
+        told: Per owner the summary of each column but ids.
+        weights: How much each owner counts.
+
+    Example:
+        >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
+        >>> one, other = Summary("sex", counts=(50, 50)), Summary("sex", counts=(400, 0))
+        >>> agreed_shares(schema, [[one], [other]], [0.5, 0.5]).shares[0].tolist()
+        [0.75, 0.25, 0.0, 0.0]
+    """
+    cells = []
+    for column, owners in _by_column(schema, told):
+        rows = [max(one.rows, 1) for one in owners]
+        own = np.asarray(weights) / np.array(rows)  # of each row of an owner
+        if column.kind not in BINNED:
+            counts = own @ np.array([one.counts for one in owners], dtype=np.float64)
+            cells.append(Cells.of_options(column, counts, sum(rows)))
+            continue
+        plan = _grained(blank(column), owners)
+        points = [_points(one, plan) for one in owners]
+        pool = _pooled([Points(p.values, p.weights * w) for p, w in zip(points, own, strict=True)])
+        gone = float(own @ np.array([one.missing for one in owners]))
+        cells.append(Cells.of_numbers(column, pool.values + plan.origin, pool.weights, gone))
+    return OneWay(tuple(cells))
 
 
 def distances(
