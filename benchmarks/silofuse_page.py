@@ -35,7 +35,8 @@ HEAD = """## Columns split
 Parties hold different columns of the same people; rows, splits of rows and scores are those of the
 neural generators above, and so are the central runs that stand beside (`point_diff` is what
 `silofuse` is on the pooled table). **silofuse** codes columns as points; **silofuse_autoencoders**
-has an autoencoder per party, as the paper; **e2e_distr** is trained over the wire. 4 parties with
+has an autoencoder per party, as the paper; **e2e_distr** is trained over the wire, for half the
+steps, since a step there costs about twice as much. 4 parties with
 neighbouring columns unless a row says otherwise; permuted: seed 12343. **privacy**: mean resistance
 to singling out, linkability and attribute inference, 100 (1 - risk), variants of an attack averaged
 (attacks of `sw.attack`, a fifth of the rows as control; the paper's has none, so it counts what

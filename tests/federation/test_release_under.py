@@ -1,0 +1,80 @@
+"""Paying once for many releases without protection, and asking each party something of its own."""
+
+import pytest
+
+from siloweave.errors import LedgerError, RosterError
+from siloweave.federation import InProcess, Parties, Released, Reply, Request
+from siloweave.privacy import Gaussian, Ledger
+from siloweave.privacy.events import NonPrivate
+from tests.federation.small import site_of
+
+
+class Told(Reply, frozen=True):
+    value: Released[int]
+
+
+class Tell(Request[Told], frozen=True):
+    step: int
+
+
+BARE = NonPrivate("as it is")
+
+
+def tell(request, site):
+    """Pays at the first step, and sends at all of them."""
+    kept = site.recall("entry")
+    if kept is None:
+        kept = site.pay(BARE, "a number at every step").encode()
+        site.remember("entry", kept)
+    return Told(site.release_under(kept.decode(), lambda: 10 * request.step))
+
+
+def parties_of(sites, handler=tell, run="r"):
+    return Parties(tuple(sites), InProcess(sites, {Tell: handler}), run=run)
+
+
+def site(name="clinic"):
+    return site_of(name, ledger=Ledger(name))
+
+
+def test_one_entry_pays_for_all_steps():
+    sites = {"clinic": site()}
+    parties = parties_of(sites)
+    assert [parties.ask(Tell(k))[0].value.value for k in range(4)] == [0, 10, 20, 30]
+    assert len(sites["clinic"].ledger.entries) == 1
+    assert sites["clinic"].ledger.epsilon(1e-6) == float("inf")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        lambda site: "0" * 64,
+        lambda site: site.pay(Gaussian(sigma=5.0, sensitivity=1.0), "a bounded release"),
+        lambda site: (
+            site.ledger.charge(BARE, run="other", step="1", what="x", to="coordinator").hash
+        ),
+        lambda site: site.ledger.charge(BARE, run="r", step="9", what="x", to="someone else").hash,
+    ],
+    ids=["none", "bounded", "another run", "another receiver"],
+)
+def test_nothing_else_pays_for_a_step(entry):
+    drawn = []
+
+    def handler(request, site):
+        return Told(site.release_under(entry(site), lambda: drawn.append(1) or 1))
+
+    with pytest.raises(LedgerError, match="does not pay for what is asked in step 0"):
+        parties_of({"clinic": site()}, handler).ask(Tell(0))
+    assert not drawn
+
+
+def test_each_party_may_be_asked_something_of_its_own_in_one_step():
+    sites = {"a": site("a"), "b": site("b"), "c": site("c")}
+    parties = parties_of(sites)
+    replies = parties.ask_each({"c": Tell(3), "a": Tell(1)})
+    assert [reply.value.value for reply in replies] == [30, 10]
+    assert parties.rounds == 1
+    assert {name: t.messages for name, t in parties.traffic.items()} == {"a": 1, "b": 0, "c": 1}
+    for wrong in ({}, {"d": Tell(1)}):
+        with pytest.raises(RosterError, match="the roster is"):
+            parties.ask_each(wrong)
