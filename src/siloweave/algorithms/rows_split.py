@@ -160,6 +160,24 @@ class RowsSplit(OneOwner):
         given = merged(self.base().preset(), self.settings)
         return asdict(settings_of(self.settings_type(), given))
 
+    def lasting(self, settings: dict[str, Any], rows: int) -> dict[str, Any]:
+        """The settings with the epochs or steps that all rounds amount to, for a prediction."""
+        passes = self.rounds * self.epochs
+        if "epochs" in settings:
+            return settings | {"epochs": passes}
+        own = settings.get("diffusion", settings)
+        steps = own | {"steps": passes * max(rows // own["batch"], 1)}
+        return settings | {"diffusion": steps} if "diffusion" in settings else steps
+
+    def moves(self, weights: int) -> tuple[int, int]:
+        """Questions and bytes of a party that a run will take, roughly.
+
+        Args:
+            weights: Of the networks; a moving average doubles those of a diffusion.
+        """
+        copies = 1 if issubclass(self.base, CTGAN) else 2
+        return 2 + self.rounds, 2 * 4 * weights * copies * self.rounds
+
     def fit(
         self,
         data: Any,

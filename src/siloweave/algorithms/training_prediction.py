@@ -16,6 +16,7 @@ from siloweave.algorithms.central import CentralGenerator
 from siloweave.algorithms.columns_split import ColumnsSplit
 from siloweave.algorithms.prediction import Prediction
 from siloweave.algorithms.private_fit import Plan, PrivateGenerator
+from siloweave.algorithms.rows_split import RowsSplit
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -32,7 +33,7 @@ _NOT_WIDTHS = ("betas",)
 
 
 def predict_training(
-    generator: CentralGenerator | PrivateGenerator | ColumnsSplit,
+    generator: CentralGenerator | PrivateGenerator | ColumnsSplit | RowsSplit,
     schema: Schema,
     budget: Budget,
     rows: int,
@@ -45,7 +46,7 @@ def predict_training(
         schema: Public facts about the columns.
         budget: What a row may cost.
         rows: A guess of how many there are.
-        parties: Among how many columns are spread.
+        parties: Among how many columns, or rows, are spread.
 
     Raises:
         InputError: A setting is wrong.
@@ -53,6 +54,8 @@ def predict_training(
         SchemaError: A bound is not declared.
     """
     settings, private = generator.chosen(), isinstance(generator, PrivateGenerator)
+    if isinstance(generator, RowsSplit):
+        settings = generator.lasting(settings, rows)
     if isinstance(generator, PrivateGenerator):
         _check_steps(generator, schema, budget)
     width, columns = _width(generator, schema), len(schema.columns)
@@ -69,6 +72,8 @@ def predict_training(
     rounds, size = 2 if private else 1, int(4 * weights + 300 * width)
     if isinstance(generator, ColumnsSplit):
         rounds, size = generator.moves(schema, rows, parties)
+    if isinstance(generator, RowsSplit):
+        rounds, size = generator.moves(weights)
     return Prediction(
         rounds,
         _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
@@ -90,7 +95,9 @@ def _check_steps(generator: PrivateGenerator, schema: Schema, budget: Budget) ->
     )
 
 
-def _width(generator: CentralGenerator | PrivateGenerator | ColumnsSplit, schema: Schema) -> int:
+def _width(
+    generator: CentralGenerator | PrivateGenerator | ColumnsSplit | RowsSplit, schema: Schema
+) -> int:
     """Entries of a row's vector, roughly."""
     width = Features.declared(schema).width
     coding = generator.method if isinstance(generator, PrivateGenerator) else generator
