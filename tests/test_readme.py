@@ -52,6 +52,7 @@ def test_links_lead_somewhere(page):
         ("python", "BudgetError"),
         ("scores-and-attacks", "its ledger allows"),
         pytest.param("columns-split", "office", marks=pytest.mark.slow),
+        pytest.param("rows-split-networks", "epsilon infinite", marks=pytest.mark.slow),
     ],
 )
 def test_a_guide_runs_from_top_to_bottom(guide, said, tmp_path, monkeypatch, capsys):
