@@ -18,6 +18,7 @@ from siloweave.privacy import (
     SampledGaussian,
     ThresholdGaussian,
 )
+from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 
 LIMIT = Budget(epsilon=1.0, delta=1e-6)
@@ -443,3 +444,25 @@ def test_what_remains_beside_steps_on_samples_can_be_spent():
     charge(ledger, Gaussian(sigma=gaussian_sigma(left, 1.0), sensitivity=1.0), "rest")
     assert 0.99 < ledger.epsilon() <= 1.0
     assert ledger.remaining() < 0.01 * left
+
+
+def test_steps_of_a_training_in_rounds_are_refused_where_one_reading_of_all_would_be(monkeypatch):
+    """Also: paying in many parts takes few readings."""
+    limit, other = Budget(2.0, 1e-5), Gaussian(sigma=8.0, sensitivity=1.0)
+
+    def steps(count):
+        return SampledGaussian(1.0, 0.01, count=count)
+
+    readings, read = [], Tally.epsilon
+    monkeypatch.setattr(Tally, "epsilon", lambda self, d: readings.append(1) or read(self, d))
+    ledger = Ledger("clinic", limit=limit)
+    ledger.charge(other, run="r", step="0", what="n", to="c")
+    made = 0
+    with pytest.raises(BudgetError, match="more than its limit"):
+        while made < 99:
+            ledger.charge(steps(20), run="r", step=str(made + 1), what="w", to="c")
+            made += 1
+    assert 5 < len(readings) < made / 2
+    assert ledger.epsilon() <= 2.0 < epsilon([*ledger.events, steps(20)], 1e-5)
+    with pytest.raises(BudgetError):  # what was known of steps says nothing of something else
+        ledger.charge(Gaussian(sigma=1.0, sensitivity=1.0), run="r", step="x", what="w", to="c")

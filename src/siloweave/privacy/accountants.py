@@ -132,6 +132,11 @@ class Tally:
         else:
             self._laplace = None
 
+    def steps(self, event: SampledGaussian) -> int:
+        """How many steps on samples were counted that are like those of an event."""
+        kind = (event.noise_multiplier, event.sampling_rate, event.replace_one)
+        return self._sampled.get(kind, 0)
+
     @property
     def rho(self) -> float:
         """Total zCDP; infinite when something was released without privacy."""

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeGuard
 
 import msgspec
 
@@ -133,6 +133,7 @@ class Ledger:
         self._list: list[Entry] = []
         self._keys: dict[tuple[str, str], Entry] = {}
         self._tally = Tally()
+        self._fitting, self._refused = 0, 0  # steps like the last entry's: known to fit, and not to
 
     def _new_header(self) -> bytes:
         return _encoder.encode(Header(VERSION, self.owner, _now()))
@@ -170,6 +171,8 @@ class Ledger:
         self._head = _digest(line)
         self._list.append(entry)
         self._keys[entry.run, entry.step] = entry
+        if len(self._list) < 2 or not _same_steps(entry.event, self._list[-2].event):
+            self._fitting = self._refused = 0
         self._tally.add(entry.event)
 
     @classmethod
@@ -232,6 +235,8 @@ class Ledger:
             return
         if asked.delta == 0 and asked.rho <= rho_for(self.limit):
             return  # the reading of zCDP is within the limit, and no reading is larger
+        if self._list and _same_steps(event, self._list[-1].event) and self._steps_fit(event):
+            return
         after = asked.epsilon(self.limit.delta)
         if after <= self.limit.epsilon:
             return
@@ -241,6 +246,27 @@ class Ledger:
             f"its limit of {self.limit.epsilon}. Nothing was released. Ask for less, or let the "
             "owner raise the limit."
         )
+
+    def _steps_fit(self, event: SampledGaussian) -> bool:
+        """Whether more steps like the last ones are known to fit, or many more of them do.
+
+        A reading takes a tenth of a second, and a training in rounds pays at every message. What
+        holds for many steps holds for their beginning, which is post-processing of them; so twice
+        as many are tried first, and then ever fewer.
+        """
+        wanted = self._tally.steps(event) + event.count
+        while wanted > self._fitting:
+            ahead = (wanted + self._refused) // 2 if self._refused else 2 * wanted
+            if ahead <= wanted:
+                return False
+            asked = self._tally.copy()
+            asked.add(msgspec.structs.replace(event, count=ahead - wanted + event.count))
+            assert self.limit is not None
+            if asked.epsilon(self.limit.delta) <= self.limit.epsilon:
+                self._fitting = ahead
+            else:
+                self._refused = ahead
+        return True
 
     @property
     def path(self) -> Path | None:
@@ -357,6 +383,13 @@ class Ledger:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _same_steps(one: Event, other: Event) -> TypeGuard[SampledGaussian]:
+    """Whether both are steps on samples that differ in their number at most."""
+    if not (isinstance(one, SampledGaussian) and isinstance(other, SampledGaussian)):
+        return False
+    return msgspec.structs.replace(one, count=other.count) == other
 
 
 def _same(known: Entry, event: Event, to: str) -> Entry:
