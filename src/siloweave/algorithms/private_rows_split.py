@@ -42,8 +42,8 @@ _SMALL: dict[str, Any] = {
     "embed": 64,
     "timesteps": 100,
     "steps": 400,
-    "batch": 2048,
-    "learning_rate": 2e-3,
+    "batch": 4096,
+    "learning_rate": 8e-3,
     "weight_decay": 0.0,
     "decay": 0.99,
     "reach": 4.0,
@@ -120,6 +120,12 @@ class PrivateRowsSplit(OneOwner):
         whole, _ = self.network()
         return {"target": self.target, **own, "tolerated": self.tolerated, **whole}
 
+    def moves(self, weights: int) -> tuple[int, int]:
+        """Questions and bytes of a party that a run will take, roughly."""
+        _, diffusion = self.network()
+        steps = int(diffusion["steps"])
+        return 3 + steps, 2 * 4 * weights * steps
+
     def fit(
         self,
         data: Any,
@@ -162,7 +168,7 @@ class PrivateRowsSplit(OneOwner):
         if not encoder.domain.names:
             raise InputError("schema has no column but ids; there is nothing to learn")
         plan = self.plan(encoder, budget, seed, progress)
-        check_affordable(plan, len(data) if hasattr(data, "__len__") else 1)
+        check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start = time.perf_counter()
         holdings, like = held_by(data, schema, names)
         held = {n: Part(h.table, encoder.encode(h.table)) for n, h in holdings.items()}

@@ -89,8 +89,8 @@ def summed(
     Returns:
         (size,) float64, the leaves of the model in order.
 
-    **Guarantee**: adding or removing one row of `picked` moves the sum by at most `clip` in L2, up to
-    the arithmetic that `shared_steps.moved` adds. A row whose gradient is not finite counts
+    **Guarantee**: adding or removing one row of `picked` moves the sum by at most `clip` in L2, up
+    to the arithmetic that `shared_steps.moved` adds. A row whose gradient is not finite counts
     nothing, so the sum is finite.
     """
     total = np.zeros(flat_size(model))

@@ -198,19 +198,24 @@ def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -
     **Guarantee**: an upper bound; the divergences of `step_rdp` add up, and a continuous Gaussian
     step has the same ones, with excess 0.
     """
+    here, there = _summed(rho, added), _summed(0.0, replaced)
     if not replaced:
-        return _at_whole_orders(rho, added, delta)
+        return _converted(here, delta)
+    if not (added or rho):
+        return _twice(lambda part: _converted(there, part), delta)
     half = delta / 2
-    first = _at_whole_orders(rho, added, half) if added or rho else 0.0
-    rest = half if first else delta
-    return first + _twice(lambda part: _at_whole_orders(0.0, replaced, part), rest)
+    return _converted(here, half) + _twice(lambda part: _converted(there, part), half)
 
 
-def _at_whole_orders(rho: float, steps: Whole, delta: float) -> float:
-    from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
-
+def _summed(rho: float, steps: Whole) -> list[float]:
+    """Divergences of ``rho`` zCDP and of all steps, at the whole orders."""
     total = [rho * order for order in _WHOLE]
     for kind, count in steps:
-        found = step_rdp(*kind)
-        total = [a + count * b for a, b in zip(total, found, strict=True)]
-    return float(compute_epsilon(_WHOLE, total, delta)[0])
+        total = [a + count * b for a, b in zip(total, step_rdp(*kind), strict=True)]
+    return total
+
+
+def _converted(total: list[float], delta: float) -> float:
+    from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
+
+    return float(compute_epsilon(_WHOLE, total, delta)[0]) if delta > 0 else math.inf

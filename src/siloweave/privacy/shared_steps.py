@@ -146,7 +146,8 @@ def plan_steps(
         room = _WIDEST * sqrt(left) / multiplier - sqrt(dimension)
         levels = max(1, min(_FINEST, floor(room / (1 + _ARITHMETIC))))
         sigma = multiplier * moved(levels, dimension) / sqrt(left) * (1 + 1e-12)
-        return levels, max(1.0, sigma)
+        # One width for all plans where there is a choice: one table serves them.
+        return levels, max(1.0, sigma if levels in (1, _FINEST) else max(sigma, _WIDEST))
 
     def cost(multiplier: float) -> float:
         return epsilon([*others, event(*fitted(multiplier))], budget.delta)
