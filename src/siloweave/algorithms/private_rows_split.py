@@ -98,7 +98,7 @@ class PrivateRowsSplit(OneOwner):
         return cls.base.settings_type()
 
     @classmethod
-    def load(cls, path: Path) -> Model:  # type: ignore[override]
+    def load(cls, path: Path) -> Model:
         """Read a model that was saved."""
         return cls.base.load(path)
 
