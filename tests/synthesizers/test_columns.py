@@ -147,7 +147,8 @@ def test_odd_parties_are_served(name):
     assert set(sample["town"]) == {"Ulm"}
 
 
-@slowly
+@pytest.mark.slow
+@every
 def test_a_party_of_one_row_and_a_single_party(name):
     frame = pandas_frame()
     assert len(fit(name, split(frame[:1])).sample(5)) == 5
