@@ -129,7 +129,14 @@ def bookkept(
 
 
 def plain(
-    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any = None
+    loss: _Loss,
+    model: Any,
+    rows: Any,
+    mask: Array,
+    *,
+    clip: float | Array,
+    key: Array,
+    layer: Any = None,
 ) -> _Result:
     """The same from a gradient per row: batch times parameters in memory."""
     keys = jax.random.split(key, mask.shape[0])
