@@ -145,3 +145,42 @@ def test_what_is_missing_is_listed(tmp_path):
     written(tmp_path, out.name, [stale, fresh])
     assert "missing: abalone gaussian_copula seed 0" in listed()
     assert "missing: abalone gaussian_copula seed 1" not in listed()
+
+
+def fed_line(**changed):
+    distances = {"table": {"jsd": 0.05, "wd": 0.01}, "pooled": {"jsd": 0.1, "wd": 0.02}}
+    made = {
+        "part": "quality", "table": "adult", "scenario": "copies", "method": "fed_tgan", "seed": 0,
+        "label": "", "rows": [40_000] * 5, "rounds": 40, "distances": distances,
+    }  # fmt: skip
+    return made | changed
+
+
+def test_networks_over_split_rows_stand_beside_published_figures(load, tmp_path):
+    other = {"table": {"jsd": 0.07, "wd": 0.03}}
+    rows = [fed_line(), fed_line(seed=1, distances=other, rounds=44)]
+    rows += [fed_line(label="trial", distances=other), fed_line(seed=2, rows=[900], rounds=7)]
+    call = {"part": "peer", "call": "2026-01-01T00:00:00"}
+    rows += [
+        {**call, "method": "fed_tgan", "at_once": None, "seconds": [10.0, 12.0]},
+        {**call, "method": "ctgan package", "seconds": [33.0]},
+    ]
+    written(tmp_path, "fed_tgan.jsonl", rows)
+    text = load("fed_tgan_page").page(tmp_path)
+    copies, imbalanced, _ = rows_of(text, "fed_tgan")
+    assert copies.startswith("| fed_tgan | 0.060 ± 0.014 (0.059) | 0.020 ± 0.014 (0.012) | not run")
+    assert copies.endswith("| 40 to 44 |")
+    assert imbalanced.startswith("| fed_tgan | not run (0.062) |")
+    assert rows_of(text, "a round, parties in threads") == [
+        "| a round, parties in threads | 11.00 | 3.00 |"
+    ]
+
+
+def test_scenarios_are_those_of_the_paper(load):
+    split = load("fed_tgan").split
+    assert [len(part) for part in split(40_000, "copies")] == [40_000] * 5
+    assert [len(part) for part in split(40_000, "imbalanced")] == [500] * 4 + [40_000]
+    *quarters, one = split(40_000, "repeated")
+    assert sorted(i for part in quarters for i in part) == list(range(40_000))
+    assert len(one) == 40_000
+    assert len(set(one.tolist())) == 1

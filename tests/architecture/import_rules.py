@@ -37,7 +37,8 @@ ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
     *("nets", "train", "batches", "checkpoints", "descent"),
     *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
-    *("rounds", "md_gan", "diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
+    *("diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
+    *("rounds", "md_gan"),
     *("points", "coders", "latent_law", "end_to_end", "vertigan"),
 )
 ARRAY_FILES = {

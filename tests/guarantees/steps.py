@@ -8,7 +8,7 @@ differ then is each sum, by no more than the clip, and nothing else: the same no
 to the same model, bit for bit.
 
 Programs are compiled for a tape and would be found again without one: give each test settings of
-its own (a clip that nobody else uses).
+its own (a rate or a penalty that nobody else uses; a clip is no part of a program).
 """
 
 from __future__ import annotations

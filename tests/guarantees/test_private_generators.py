@@ -54,10 +54,18 @@ def frame(rows=40):
     return made
 
 
+def own_program(name, clip):
+    """Settings of each clip alone: one program serves all clips, and it keeps its tape."""
+    rate, made = 1e-3 * (1 + clip), SETTINGS[name]
+    if name == "dp_tldm":
+        return {part: {**chosen, "learning_rate": rate} for part, chosen in made.items()}
+    return {**made, "critic_rate" if name == "dp_ctgan" else "learning_rate": rate}
+
+
 def run(name, table, clip, *, budget=BUDGET, heard=None, target="sex"):
     kind = PRIVATE_GENERATORS[name]
     chosen = {"target": target} if kind.takes_target else {}
-    made = kind(settings=SETTINGS[name], clip=clip, bins=6, **chosen)
+    made = kind(settings=own_program(name, clip), clip=clip, bins=6, **chosen)
     told = (lambda text, done: heard.append(text)) if heard is not None else (lambda *_: None)
     return made.fit(table, SCHEMA, budget=budget, noise="seeded", progress=told)
 
@@ -86,7 +94,8 @@ def test_a_row_moves_what_was_paid_for_and_nothing_else(name, tmp_path):
     steps = paid[-1].event
     assert [type(entry.event) for entry in paid] == [Gaussian, Gaussian, SampledGaussian]
     assert steps.count == PAID[name] == len(first.exact) == len(second.exact)
-    assert set(first.widths) == {float(np.float32(clip * steps.noise_multiplier))}
+    (width,) = set(first.widths)
+    assert 1.0 <= width / (clip * steps.noise_multiplier) < 1.000001
     assert 0.5 * clip < max(second.moved) <= clip * (1 + 1e-5)
     twin.require(l2=np.sqrt(len(SCHEMA.columns)))
     assert max(twin.distances("l2")) > 0

@@ -136,6 +136,23 @@ def test_a_flat_critic_is_penalised_without_nan():
     )
 
 
+def test_a_critic_of_a_single_number_finds_the_right_sign():
+    """It starts at slope -1, where a penalty for slopes below 1 as well would hold it for good."""
+    critic = Critic(1, (), pac=1, dropout=0.0, key=jax.random.key(0))
+    critic = eqx.tree_at(lambda net: net.layers[0].weight, critic, jnp.array([[-1.0]]))
+    real, fake = jnp.full((8, 1), 0.8), jnp.full((8, 1), -0.8)
+
+    def step(i, critic):
+        key = jax.random.key(i)
+        slope = eqx.filter_grad(
+            lambda net: critic_losses(net, real, fake, weight=10.0, key=key).mean()
+        )(critic)
+        return jax.tree.map(lambda x, g: x - 0.01 * g, critic, slope)
+
+    after = jax.jit(lambda net: jax.lax.fori_loop(0, 400, step, net))(critic)
+    assert 0.9 < float(after.layers[0].weight[0, 0]) < 1.3
+
+
 def test_losses_are_per_pack_and_a_row_moves_its_own_pack_only():
     critic, real, fake = plain_critic(), normal(1, 8, 3), normal(2, 8, 3)
     other = real.copy()

@@ -1,4 +1,4 @@
-"""Raking: margins are met, no row is taken twice, and what cannot be met is met as far as can be."""
+"""Raking: margins are met as far as they can be, and no row is taken twice."""
 
 import numpy as np
 import pytest

@@ -42,7 +42,7 @@ def smooth(values):
 @pytest.mark.parametrize("numeric", ["quantile", "modes", "standard"])
 def test_what_is_listed_gives_the_encoders_of_all_rows(numeric):
     whole = listed(3_000, 0)
-    parts = [whole.take(range(0, 700)), whole.take(range(700, 3_000))]
+    parts = [whole.take(range(700)), whole.take(range(700, 3_000))]
     told = [summarise(part, LISTED) for part in parts]
     ours = agreed_features(LISTED, told, numeric=numeric)
     central = Features.fit(whole, LISTED, numeric=numeric, key=0)
@@ -71,7 +71,7 @@ def test_mixtures_of_two_owners_are_fitted_again_together():
 
 def test_distances_are_those_of_the_rows():
     whole = listed(3_000, 3)
-    parts = [whole.take(range(0, 500)), whole.take(range(500, 3_000))]
+    parts = [whole.take(range(500)), whole.take(range(500, 3_000))]
     S = distances(LISTED, [summarise(part, LISTED) for part in parts])
     assert S.shape == (2, 4)
     for i, part in enumerate(parts):

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 
-from siloweave.algorithms.central import Training
 from siloweave.algorithms.fitted import Info
-from siloweave.algorithms.generated import Matrix, Model
+from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import (
+    Net,
     NetworkGenerator,
     NetworkModel,
     jax_key,
-    settings_of,
     without_guarantee,
 )
 from siloweave.tables.features import Block
@@ -99,37 +98,13 @@ class TabDDPM(NetworkGenerator):
         "diffusion models, ICML",
     )
     takes_target: ClassVar[bool] = True
-
-    @staticmethod
-    def settings_type() -> Any:
-        """The dataclass of its settings."""
-        from siloweave.models.diffusion import DiffusionSettings
-
-        return DiffusionSettings
-
-    @staticmethod
-    def train(work: Training) -> Model:
-        """Train on feature vectors."""
-        from siloweave.models.diffusion import DiffusionSettings, fit
-
-        return DiffusionModel(
-            fit(
-                work.X,
-                work.features.blocks,
-                settings_of(DiffusionSettings, work.settings),
-                key=jax_key(work.key),
-                labels=work.target,
-                progress=work.progress,
-                store=work.store,
-            )
-        )
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        from siloweave.models.diffusion import TabDDPM as Diffusion
-
-        return DiffusionModel(Diffusion.load(path))
+    net: ClassVar[Net] = Net(
+        lambda: import_module("siloweave.models.diffusion"),
+        "DiffusionSettings",
+        "fit",
+        "TabDDPM",
+        DiffusionModel,
+    )
 
 
 @dataclass(frozen=True)
@@ -156,41 +131,17 @@ class LatentDiff(NetworkGenerator):
         "latent tabular diffusion models, ICDE",
     )
     takes_target: ClassVar[bool] = True
+    net: ClassVar[Net] = Net(
+        lambda: import_module("siloweave.models.latent"),
+        "LatentSettings",
+        "fit",
+        "LatentDiffusion",
+        LatentModel,
+    )
 
     def preset(self) -> Mapping[str, Any]:
         """Early decisions count more than the last touch."""
         return {"diffusion": {"focus": 0.5}}
-
-    @staticmethod
-    def settings_type() -> Any:
-        """The dataclass of its settings."""
-        from siloweave.models.latent import LatentSettings
-
-        return LatentSettings
-
-    @staticmethod
-    def train(work: Training) -> Model:
-        """Train on feature vectors."""
-        from siloweave.models.latent import LatentSettings, fit
-
-        return LatentModel(
-            fit(
-                work.X,
-                work.features.blocks,
-                settings_of(LatentSettings, work.settings),
-                key=jax_key(work.key),
-                labels=work.target,
-                progress=work.progress,
-                store=work.store,
-            )
-        )
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        from siloweave.models.latent import LatentDiffusion
-
-        return LatentModel(LatentDiffusion.load(path))
 
 
 @dataclass(frozen=True)

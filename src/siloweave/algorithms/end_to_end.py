@@ -315,4 +315,5 @@ def end(request: End, site: Site[Part]) -> Ended:
     return Ended(Public(request.step, "it was asked for"))
 
 
+# A party's side: which function answers which request.
 PARTY: Handlers = {Begin: begin, Forward: forward, Backward: backward, End: end, Share: share}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,6 +21,7 @@ from siloweave.algorithms.copulas import Family, checked_family
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import (
+    Net,
     NetworkGenerator,
     NetworkModel,
     jax_key,
@@ -78,31 +80,9 @@ class CTGAN(NetworkGenerator):
         "conditional GAN, NeurIPS",
     )
     numeric: ClassVar[Any] = "modes"
-
-    @staticmethod
-    def settings_type() -> Any:
-        """The dataclass of its settings."""
-        from siloweave.models.gan import GANSettings
-
-        return GANSettings
-
-    @staticmethod
-    def train(work: Training) -> Model:
-        """Train on feature vectors."""
-        from siloweave.models.gan import GANSettings, fit_gan
-
-        settings = settings_of(GANSettings, work.settings)
-        key, told, store = jax_key(work.key), work.progress, work.store
-        return GANModel(
-            fit_gan(work.X, work.features.blocks, settings, key=key, progress=told, store=store)
-        )
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        from siloweave.models.draws import GAN
-
-        return GANModel(GAN.load(path))
+    net: ClassVar[Net] = Net(
+        lambda: import_module("siloweave.models.gan"), "GANSettings", "fit_gan", "GAN", GANModel
+    )
 
 
 @dataclass(frozen=True)
@@ -149,35 +129,9 @@ class CTABGAN(NetworkGenerator):
     )
     numeric: ClassVar[Any] = "modes"
     takes_target: ClassVar[bool] = True
-
-    @staticmethod
-    def settings_type() -> Any:
-        """The dataclass of its settings."""
-        from siloweave.models.ctab import CTABSettings
-
-        return CTABSettings
-
-    @staticmethod
-    def train(work: Training) -> Model:
-        """Train on feature vectors."""
-        from siloweave.models.ctab import CTABSettings, fit_ctab
-
-        return GANModel(
-            fit_ctab(
-                work.X,
-                work.features.blocks,
-                settings_of(CTABSettings, work.settings),
-                key=jax_key(work.key),
-                labels=work.target,
-                progress=work.progress,
-                store=work.store,
-            )
-        )
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        return CTGAN.load(path)
+    net: ClassVar[Net] = Net(
+        lambda: import_module("siloweave.models.ctab"), "CTABSettings", "fit_ctab", "GAN", GANModel
+    )
 
 
 @dataclass(frozen=True)
@@ -216,8 +170,8 @@ class CopulaGAN(CTGAN):
         """All settings, as plain values; raises InputError if one is wrong or unknown."""
         return {"family": checked_family(self.family), **super().chosen()}
 
-    @staticmethod
-    def train(work: Training) -> Model:
+    @classmethod
+    def train(cls, work: Training) -> Model:
         """Train on feature vectors."""
         from siloweave.models.gan import GANSettings, fit_gan
         from siloweave.models.scores import ScoreModes
@@ -236,8 +190,8 @@ class CopulaGAN(CTGAN):
         )
         return _ScoredGAN(gan, scores)
 
-    @staticmethod
-    def load(path: Path) -> Model:
+    @classmethod
+    def load(cls, path: Path) -> Model:
         """Read a model that was saved."""
         from siloweave.models.draws import GAN
         from siloweave.models.scores import ScoreModes

@@ -13,18 +13,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from siloweave.algorithms.central import CentralGenerator
+from siloweave.algorithms.central import CentralGenerator, Training
 from siloweave.algorithms.fitted import Info
-from siloweave.algorithms.generated import Matrix
+from siloweave.algorithms.generated import Matrix, Model
 from siloweave.errors import InputError
 from siloweave.tables.features import Block
 from siloweave.tables.keys import Key, generator
 
 __all__ = [
+    "Net",
     "NetworkGenerator",
     "NetworkModel",
     "jax_key",
@@ -148,6 +149,28 @@ class NetworkModel(ABC):
         self.net.save(path)
 
 
+class Net(NamedTuple):
+    """Where a generator's network is; its file is loaded when it is needed.
+
+    Attributes:
+        home: Loads the module.
+        settings: Name of the dataclass of its settings.
+        fit: Name of the function that trains it.
+        kept: Name of the class that reads what was saved.
+        model: What a fitted network is behind.
+    """
+
+    home: Callable[[], Any]
+    settings: str
+    fit: str
+    kept: str
+    model: type[NetworkModel]
+
+    def named(self, name: str) -> Any:
+        """Something of the module."""
+        return getattr(self.home(), name)
+
+
 @dataclass(frozen=True)
 class NetworkGenerator(CentralGenerator):
     """A generator whose model has a dataclass of settings.
@@ -157,11 +180,31 @@ class NetworkGenerator(CentralGenerator):
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
+    net: ClassVar[Net]
 
-    @staticmethod
-    @abstractmethod
-    def settings_type() -> Any:
+    @classmethod
+    def settings_type(cls) -> Any:
         """The dataclass of its settings."""
+        return cls.net.named(cls.net.settings)
+
+    @classmethod
+    def train(cls, work: Training) -> Model:
+        """Train on feature vectors."""
+        made = cls.net.named(cls.net.fit)(
+            work.X,
+            work.features.blocks,
+            settings_of(cls.settings_type(), work.settings),
+            key=jax_key(work.key),
+            labels=work.target,
+            progress=work.progress,
+            store=work.store,
+        )
+        return cls.net.model(made)
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read a model that was saved."""
+        return cls.net.model(cls.net.named(cls.net.kept).load(path))
 
     def preset(self) -> Mapping[str, Any]:
         """What this generator sets that its settings do not by default."""

@@ -197,6 +197,7 @@ def share(request: Share, site: Site[Part]) -> Shared:
     return Shared(site.release(event, what, lambda: len(site.rows.schema.names)))
 
 
+# A party's side: which function answers which request.
 PARTY: Handlers = {Code: code, CodeNoised: code_noised, Share: share}
 
 
