@@ -20,7 +20,9 @@ come from the party's own entropy and stay there, so that sampling amplifies tow
 does not towards someone who reads the party's memory. Assumed public: schema, bins, settings,
 roster, and how long a party takes. The coordinator is taken to follow the protocol; whatever it
 asks, a party's ledger pays for what it does. Per-step noise holds with `tolerated` shares missing;
-a party that does not answer stops the run.
+a party that does not answer stops the run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its
+law, as everywhere. That a row's gradient is the same at any place of a batch but for its last bits
+is taken from the compiler; `shared_steps.moved` leaves a 1024th of the clip for them.
 """
 
 from __future__ import annotations

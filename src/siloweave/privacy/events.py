@@ -380,13 +380,18 @@ def decode(data: bytes | str) -> Event:
 def shared_excess(share_sigma: float, shares: int) -> float:
     """The tau of :func:`shared_rho`, of one number: bounds how far a sum is from one Gaussian.
 
-    Kairouz, Liu and Steinke (2021), Theorem 9 and its corollary: the logarithm of the ratio of
-    the mass of a sum of n discrete Gaussians of parameter s to that of one discrete Gaussian of
-    parameter sqrt(n) s lies everywhere within 5 sum_{k=1}^{n-1} exp(-2 pi^2 s^2 k/(k+1)). Twice
-    that is returned.
+    The logarithm of the ratio of the mass of a sum of n discrete Gaussians of parameter s to that
+    of one discrete Gaussian of parameter sqrt(n) s lies everywhere within 5 sum_{k=1}^{n-1} exp(-2
+    pi^2 s^2 k/(k+1)); twice that is returned. The reason (after Kairouz, Liu and Steinke 2021): the
+    mass at z of the sum of two, of parameters s and t, is that of one Gaussian times the sum over
+    integers of a Gaussian of variance v = s^2 t^2 / (s^2 + t^2) around a point that depends on z.
+    By Poisson summation this sum is the same for all z but for a factor within 1 +- r, r = 2
+    sum_{j>=1} exp(-2 pi^2 v j^2), so after normalising the logarithm is at most log((1 + r) / (1 -
+    r)) < 5 exp(-2 pi^2 v). Adding one share after the other has t^2 = k s^2, so v = s^2 k / (k+1),
+    and adding a further share keeps a bound on the ratio.
 
     Args:
-        share_sigma: s, >= 1/2.
+        share_sigma: s, >= 1.
         shares: n.
 
     **Guarantee**: an upper bound of that logarithm, twice as large as proven.
