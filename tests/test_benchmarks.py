@@ -25,7 +25,7 @@ def line(**changed):
         "table": "adult", "model": "ctgan", "seed": 0, "label": "", "rows_asked": None,
         "rows": 39074, "columns": 15, "scores": {name: dict(part) for name in names},
         "given": {}, "settings": {}, "fit_seconds": 12.0, "peak_mb": 800.0, "steps": 1000,
-        "load": [0.5, 1.0], "commit": "abc1234", "machine": "2 cores",
+        "load": [0.5, 1.0], "commit": "abc1234", "machine": "2 cores", "raked": True,
     }  # fmt: skip
     return made | changed
 
@@ -64,7 +64,7 @@ def test_a_page_shows_published_ours_and_ceiling(load, tmp_path):
     text = load("neural_page").page(tmp_path)
     assert rows_of(text, "ctgan")[1] == (
         "| ctgan | 2 | 90 | 90.0 ± 0.0 | 97.5 | 79 | 90.0 ± 0.0 | 97.5 | 83 | 92.0 ± 2.8 | 97.5 "
-        "| 12 | 800 | 1,000 |"
+        "| 12 | 800 | 1,000 | yes |"
     )
     assert "Source: commit abc1234, def5678; 2 cores, load average 0.5 to 1.0." in text
 
@@ -145,6 +145,8 @@ def test_what_is_missing_is_listed(tmp_path):
     written(tmp_path, out.name, [stale, fresh])
     assert "missing: abalone gaussian_copula seed 0" in listed()
     assert "missing: abalone gaussian_copula seed 1" not in listed()
+    written(tmp_path, out.name, [fresh | {"raked": False}])  # from before rows were raked
+    assert "missing: abalone gaussian_copula seed 1" in listed()
 
 
 def fed_line(**changed):

@@ -282,7 +282,7 @@ def test_after_being_killed_in_training_the_same_command_starts_again(fresh):
     assert summary["finished_before"] is False
     after = Ledger.read(file).entries
     assert after[:2] == counted  # what was counted is counted, once
-    assert len(after) == 3
+    assert len(after) == 4
     assert Ledger.read(file).epsilon(1e-6) == math.inf
 
 

@@ -188,7 +188,7 @@ def test_what_a_part_covers_and_what_it_does_not(copula):
     record = record_of(partial, "a")
     (warning,) = record.warnings
     assert "ε = 1.02 at δ = 1e-5" in warning
-    assert "weights of GaussianCopula; number of rows" in warning
+    assert "weights of GaussianCopula; shares of every column; number of rows" in warning
     assert "encoders" not in warning
     page = render(record)
     assert "Partly private" in page
