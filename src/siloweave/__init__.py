@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
+    from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM
     from siloweave.algorithms.row_methods import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
     from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
@@ -62,6 +63,8 @@ __all__ = [
     "Budget",
     "Column",
     "CopulaGAN",
+    "DPFedPointDiff",
+    "DPFedTabDDPM",
     "DPTabDDPM",
     "E2EDistr",
     "Encoder",
@@ -103,6 +106,8 @@ __version__ = "0.1.0"
 _HOME = {
     "DPCTGAN": lambda: import_module("siloweave.algorithms.private_generators"),
     "DPTLDM": lambda: import_module("siloweave.algorithms.private_generators"),
+    "DPFedPointDiff": lambda: import_module("siloweave.algorithms.private_rows_split"),
+    "DPFedTabDDPM": lambda: import_module("siloweave.algorithms.private_rows_split"),
     "DPTabDDPM": lambda: import_module("siloweave.algorithms.private_generators"),
     "ADSGAN": lambda: import_module("siloweave.algorithms.generators"),
     "AIM": lambda: import_module("siloweave.algorithms.synthesizers"),

@@ -44,11 +44,13 @@ def registered() -> dict[str, Any]:
     from siloweave.algorithms.column_methods import COLUMN_METHODS
     from siloweave.algorithms.generators import GENERATORS
     from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
+    from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
     from siloweave.algorithms.row_methods import ROW_METHODS
     from siloweave.algorithms.synthesizers import SYNTHESIZERS
 
     return {
-        **SYNTHESIZERS, **ROW_METHODS, **COLUMN_METHODS, **PRIVATE_GENERATORS, **GENERATORS,
+        **SYNTHESIZERS, **PRIVATE_ROW_METHODS, **ROW_METHODS, **COLUMN_METHODS,
+        **PRIVATE_GENERATORS, **GENERATORS,
     }  # fmt: skip
 
 
@@ -138,8 +140,9 @@ def _point_below(given: Mapping[str, Any], names: list[str], kind: Any) -> None:
 
 def _trained_privately(synth: Any) -> bool:
     from siloweave.algorithms.private_fit import PrivateGenerator
+    from siloweave.algorithms.private_rows_split import PrivateRowsSplit
 
-    return isinstance(synth, PrivateGenerator)
+    return isinstance(synth, PrivateGenerator | PrivateRowsSplit)
 
 
 def split_columns_of(synth: Any) -> bool:

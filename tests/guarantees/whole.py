@@ -33,6 +33,7 @@ from siloweave.privacy import (
     Gaussian,
     Ledger,
     Relation,
+    SampledSharedGaussian,
     SeededEntropy,
     SharedGaussian,
     marginal_sensitivity,
@@ -47,6 +48,7 @@ DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 WORKLOAD = [("a", "b"), ("b", "c")]
 BUDGET = Budget(epsilon=4.0, delta=1e-5)
 Roster = Mapping[str, Codes]
+MaskedSum = SharedGaussian | SampledSharedGaussian
 
 
 def codes(rows, domain=DOMAIN):
@@ -220,7 +222,7 @@ def _same_noise(event: Any, call: Call) -> None:
         assert isinstance(event, Exponential), f"a choice was charged as {event}"
         drawn, charged = call.settings["epsilon"], event.epsilon
     else:
-        assert isinstance(event, Gaussian | SharedGaussian), f"noise was charged as {event}"
+        assert isinstance(event, Gaussian | MaskedSum), f"noise was charged as {event}"
         drawn = call.settings["sigma"]
         charged = event.sigma if isinstance(event, Gaussian) else event.share_sigma
     assert drawn == charged, f"{call.name} ran at {drawn}, and {charged} was charged"
@@ -234,7 +236,7 @@ def real_cost(paid: Paid, moved: np.ndarray) -> float:
         return (factor * spread) ** 2 / 8
     sigma = paid.call.settings["sigma"]
     left = 1
-    if isinstance(paid.event, SharedGaussian):
+    if isinstance(paid.event, MaskedSum):
         left = paid.event.shares - paid.event.tolerated
     return float((moved.astype(np.float64) ** 2).sum()) / (2 * left * sigma**2)
 
@@ -275,9 +277,9 @@ class Twins:
 
     def _declared_l2(self) -> float:
         declared = [
-            p.event.sensitivity
+            p.event.sensitivity * (2 if getattr(p.event, "replace_one", False) else 1)
             for p in paid_calls(self.tape)
-            if isinstance(p.event, Gaussian | SharedGaussian)
+            if isinstance(p.event, Gaussian | MaskedSum)
         ]
         return max(declared, default=0.0)
 
@@ -327,7 +329,7 @@ def sums_of(run: Run, tape: Tape) -> list[Sum]:
     """Every masked sum of a run."""
     noise: dict[tuple[str, str], Paid] = {}
     for paid in paid_calls(tape):
-        if isinstance(paid.event, SharedGaussian):
+        if isinstance(paid.event, MaskedSum):
             noise[paid.owner, paid.step] = paid
     groups: dict[int, list] = {}
     for name, frame, answer in run.wire.frames:

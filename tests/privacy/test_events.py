@@ -10,6 +10,7 @@ from siloweave.privacy import (
     Laplace,
     NonPrivate,
     SampledGaussian,
+    SampledSharedGaussian,
     SharedGaussian,
     ThresholdGaussian,
 )
@@ -23,6 +24,7 @@ EVERY = [
     NonPrivate(reason="comparison only"),
     ThresholdGaussian(sigma=6.0, sensitivity=1.0, threshold=40, count=2),
     SampledGaussian(noise_multiplier=0.5, sampling_rate=0.25, replace_one=True, count=80),
+    SampledSharedGaussian(8.0, 5, 1, 3.0, 12, 0.25, replace_one=True, count=80),
 ]
 
 
@@ -49,6 +51,10 @@ def test_the_bytes_of_events_never_change():
         (
             b'{"type":"sampled_gaussian","noise_multiplier":0.5,"sampling_rate":0.25,'
             b'"replace_one":true,"count":80}'
+        ),
+        (
+            b'{"type":"sampled_shared_gaussian","share_sigma":8.0,"shares":5,"tolerated":1,'
+            b'"sensitivity":3.0,"dimension":12,"sampling_rate":0.25,"replace_one":true,"count":80}'
         ),
     ]
     assert [ev.encode(event) for event in EVERY] == written
@@ -141,7 +147,7 @@ def test_a_threshold_that_names_single_rows_is_refused():
 
 
 def test_only_a_threshold_escapes_its_zcdp():
-    assert [ev.delta_once(event) > 0 for event in EVERY] == [False] * 5 + [True, False]
+    assert [ev.delta_once(event) > 0 for event in EVERY] == [False] * 5 + [True, False, False]
     event = ThresholdGaussian(sigma=2.0, sensitivity=1.0, threshold=9)
     assert ev.rho_once(event) == 1 / 8
     assert ev.pure_once(event) == math.inf

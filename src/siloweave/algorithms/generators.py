@@ -49,6 +49,7 @@ def load(folder: Path | str) -> Fitted | Generated:
     """
     from siloweave.algorithms.column_methods import COLUMN_METHODS
     from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
+    from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
     from siloweave.algorithms.row_methods import ROW_METHODS
 
     if (Path(folder) / COLUMNS).is_file():
@@ -57,5 +58,6 @@ def load(folder: Path | str) -> Fitted | Generated:
         models = {name: kind.load for name, kind in GENERATORS.items()}
         models |= {name: kind.load for name, kind in PRIVATE_GENERATORS.items()}
         models |= {name: kind.load for name, kind in ROW_METHODS.items()}
+        models |= {name: kind.load for name, kind in PRIVATE_ROW_METHODS.items()}
         return read_generated(folder, models)
     return Fitted.load(folder)

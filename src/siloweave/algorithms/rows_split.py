@@ -236,9 +236,9 @@ class RowsSplit(OneOwner):
         if budget is not None and isfinite(budget.epsilon):
             raise NotImplementedError(
                 f"{self.info.title} has no private training yet: sums of clipped gradients under "
-                "shared noise, and encoders of noisy counts, are missing, and budget asks for "
-                f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee; FLAIM "
-                "and TwoRound keep one over the same parties."
+                "shared noise are built for diffusions alone, and budget asks for "
+                f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee; "
+                "DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the same parties."
             )
         return budget or Budget(inf, _ANY_DELTA)
 

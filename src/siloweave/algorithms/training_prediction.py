@@ -16,6 +16,7 @@ from siloweave.algorithms.central import CentralGenerator
 from siloweave.algorithms.columns_split import ColumnsSplit
 from siloweave.algorithms.prediction import Prediction
 from siloweave.algorithms.private_fit import Plan, PrivateGenerator
+from siloweave.algorithms.private_rows_split import PrivateRowsSplit, check_affordable
 from siloweave.algorithms.rows_split import RowsSplit
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
@@ -31,9 +32,11 @@ _MULTIPLY_S, _PRIVATE = 6e-11, 1.8  # one multiplication of training; how much d
 _BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
 _NOT_WIDTHS = ("betas",)
 
+_Generator = CentralGenerator | PrivateGenerator | PrivateRowsSplit | ColumnsSplit | RowsSplit
+
 
 def predict_training(
-    generator: CentralGenerator | PrivateGenerator | ColumnsSplit | RowsSplit,
+    generator: _Generator,
     schema: Schema,
     budget: Budget,
     rows: int,
@@ -53,11 +56,14 @@ def predict_training(
         BudgetError: It does not pay for the steps of a private training.
         SchemaError: A bound is not declared.
     """
-    settings, private = generator.chosen(), isinstance(generator, PrivateGenerator)
+    settings = generator.chosen()
+    private = isinstance(generator, PrivateGenerator | PrivateRowsSplit)
     if isinstance(generator, RowsSplit):
         settings = generator.lasting(settings, rows)
     if isinstance(generator, PrivateGenerator):
         _check_steps(generator, schema, budget)
+    if isinstance(generator, PrivateRowsSplit):
+        check_affordable(generator.plan(Encoder(schema, generator.bins), budget), parties)
     width, columns = _width(generator, schema), len(schema.columns)
     work = list(_stages(settings, width, rows))
     weights = sum(weights for weights, _ in _networks(settings, width))
@@ -72,7 +78,7 @@ def predict_training(
     rounds, size = 2 if private else 1, int(4 * weights + 300 * width)
     if isinstance(generator, ColumnsSplit):
         rounds, size = generator.moves(schema, rows, parties)
-    if isinstance(generator, RowsSplit):
+    if isinstance(generator, RowsSplit | PrivateRowsSplit):
         rounds, size = generator.moves(weights)
     return Prediction(
         rounds,
@@ -95,12 +101,11 @@ def _check_steps(generator: PrivateGenerator, schema: Schema, budget: Budget) ->
     )
 
 
-def _width(
-    generator: CentralGenerator | PrivateGenerator | ColumnsSplit | RowsSplit, schema: Schema
-) -> int:
+def _width(generator: _Generator, schema: Schema) -> int:
     """Entries of a row's vector, roughly."""
     width = Features.declared(schema).width
-    coding = generator.method if isinstance(generator, PrivateGenerator) else generator
+    coding: Any = generator.method if isinstance(generator, PrivateGenerator) else generator
+    coding = generator.base if isinstance(generator, PrivateRowsSplit) else coding
     if coding.numeric == "modes":
         numbers = [c for c in schema.columns if c.kind in ("integer", "continuous", "datetime")]
         width += _MODES * len(numbers)

@@ -30,7 +30,7 @@ from siloweave.federation.messages import (
     Request,
 )
 from siloweave.privacy import mechanisms
-from siloweave.privacy.events import Event, NonPrivate, SharedGaussian
+from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
 from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.mechanisms import Entropy
 
@@ -254,7 +254,7 @@ class Site(Generic[Rows]):
 
     def release_masked(
         self,
-        event: SharedGaussian,
+        event: SharedGaussian | SampledSharedGaussian,
         what: str,
         counts: npt.NDArray[np.int64],
         cohort: Mapping[str, bytes],
@@ -268,7 +268,7 @@ class Site(Generic[Rows]):
             cohort: Public key of every party in the sum, this one included.
 
         **Guarantee**: towards everyone who knows at most `event.tolerated` of the shares, the sum
-        over the cohort is `event`'s zCDP; before the sum is taken, nothing is learned at all
+        over the cohort costs what `event` does; before the sum is taken, nothing is learned at all
         (see masking.py).
         """
         if len(cohort) != event.shares or self.name not in cohort:

@@ -18,6 +18,7 @@ from siloweave.privacy.events import (
     Laplace,
     NonPrivate,
     SampledGaussian,
+    SampledSharedGaussian,
     SharedGaussian,
     ThresholdGaussian,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "OSEntropy",
     "Relation",
     "SampledGaussian",
+    "SampledSharedGaussian",
     "SeededEntropy",
     "SharedGaussian",
     "ThresholdGaussian",

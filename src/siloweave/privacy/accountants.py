@@ -15,6 +15,10 @@ the third counts them as if nothing was sampled:
 * PLD of the sampled steps at a part of delta, plus the zCDP of all others at the rest of it; the
   best of a few divisions is taken, each of which is a valid bound.
 
+Masked sums over Poisson samples (:class:`~siloweave.privacy.events.SampledSharedGaussian`) have one
+more, and take the place of these two for whatever is with them: Renyi divergences of whole orders,
+which discrete noise has exactly as continuous noise does (sampled.py).
+
 An event that escapes its zCDP with a probability of its own (a threshold on unknown values) leaves
 only the third reading, at what remains of delta after all those probabilities.
 
@@ -33,6 +37,7 @@ from siloweave.privacy.events import (
     Laplace,
     NonPrivate,
     SampledGaussian,
+    SampledSharedGaussian,
     delta_once,
     pure_once,
     rho_once,
@@ -91,6 +96,7 @@ class Tally:
         self._pure: int | None = 0  # None: at least one event has no pure epsilon
         self._laplace: dict[tuple[float, float], int] | None = {}  # None: not only Laplace
         self._sampled: dict[tuple[float, float, bool], int] = {}
+        self._shared: dict[tuple[float, float, float, bool], int] = {}
         self._unsampled = 0  # zCDP of everything else
         self._private = True
         for event in events:
@@ -102,6 +108,7 @@ class Tally:
         twin._rho, twin._pure, twin._private = self._rho, self._pure, self._private
         twin._escapes = self._escapes
         twin._sampled, twin._unsampled = dict(self._sampled), self._unsampled
+        twin._shared = dict(self._shared)
         twin._laplace = None if self._laplace is None else dict(self._laplace)
         return twin
 
@@ -121,6 +128,9 @@ class Tally:
         if isinstance(event, SampledGaussian):
             step = (event.noise_multiplier, event.sampling_rate, event.replace_one)
             self._sampled[step] = self._sampled.get(step, 0) + count
+        elif isinstance(event, SampledSharedGaussian):
+            masked = _masked_step(event)
+            self._shared[masked] = self._shared.get(masked, 0) + count
         else:
             self._unsampled += _units(cost) * count
         if self._pure is not None:
@@ -132,8 +142,10 @@ class Tally:
         else:
             self._laplace = None
 
-    def steps(self, event: SampledGaussian) -> int:
+    def steps(self, event: SampledGaussian | SampledSharedGaussian) -> int:
         """How many steps on samples were counted that are like those of an event."""
+        if isinstance(event, SampledSharedGaussian):
+            return self._shared.get(_masked_step(event), 0)
         kind = (event.noise_multiplier, event.sampling_rate, event.replace_one)
         return self._sampled.get(kind, 0)
 
@@ -166,7 +178,9 @@ class Tally:
             readings.append(self._pure / _UNIT)
         if self._laplace is not None and len(self._laplace) <= _PLD_MOST:
             readings.append(_from_pld(tuple(sorted(self._laplace.items())), delta))
-        if self._sampled:
+        if self._shared:
+            readings.append(_from_masked(self._sampled, self._shared, self._unsampled, left))
+        elif self._sampled:
             readings += _from_sampled(self._sampled, self._unsampled / _UNIT, left)
         return round_up(min(readings))
 
@@ -249,6 +263,27 @@ def _from_pld(kinds: tuple[tuple[tuple[float, float], int], ...], delta: float) 
     for (scale, sensitivity), count in kinds:
         accountant.compose(dp_event.DiscreteLaplaceDpEvent(1 / scale, int(sensitivity)), count)
     return float(accountant.get_epsilon(delta))
+
+
+def _masked_step(event: SampledSharedGaussian) -> tuple[float, float, float, bool]:
+    return (event.multiplier, event.excess, event.sampling_rate, event.replace_one)
+
+
+def _from_masked(
+    sampled_too: dict[tuple[float, float, bool], int],
+    masked: dict[tuple[float, float, float, bool], int],
+    others: int,
+    delta: float,
+) -> float:
+    """The reading of masked sums over samples, with all else."""
+    steps = {((m, e, q), how): count for (m, e, q, how), count in masked.items()}
+    for (m, q, how), count in sampled_too.items():
+        steps[(m, 0.0, q), how] = steps.get(((m, 0.0, q), how), 0) + count
+    added, replaced = (
+        tuple(sorted((kind, count) for (kind, how), count in steps.items() if how is wanted))
+        for wanted in (False, True)
+    )
+    return sampled.from_whole_orders(others / _UNIT, added, replaced, delta)
 
 
 def _from_sampled(

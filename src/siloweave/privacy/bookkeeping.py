@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from siloweave.errors import InputError
 
-__all__ = ["bookkept", "plain"]
+__all__ = ["Factors", "bookkept", "factors", "plain"]
 
 Array = jax.Array
 _Loss = Callable[[Any, Any, Array], Array]
@@ -101,6 +101,35 @@ def bookkept(
     loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any
 ) -> _Result:
     """Clipped sum, losses and norms, without a gradient per row for dense layers."""
+    found = factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+    parts, scale = _Parts(model, layer), found.scale
+    gathered = zip(found.dense, parts.dense, strict=True)
+    dense = [_sum(x, d, scale, layer) for (x, d), layer in gathered]
+    return parts.gradient(dense, [_weighted(x, scale) for x in found.rest]), *found.told
+
+
+class Factors(NamedTuple):
+    """Every row's gradient, not multiplied out, and what it is scaled with.
+
+    Attributes:
+        dense: Per dense layer its inputs, (batch, calls, fan_in), and the gradients at its outputs,
+            (batch, calls, fan_out); the gradient of a row is the product, summed over calls.
+        rest: Of all other arrays a gradient per row.
+        scale: (batch,), at most 1 and such that no row's gradient is longer than the clip; 0 for
+            rows that do not count.
+        told: Losses and norms, as `bookkept` gives them.
+    """
+
+    dense: list[tuple[Array, Array]]
+    rest: list[Array]
+    scale: Array
+    told: tuple[Array, Array]
+
+
+def factors(
+    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any
+) -> Factors:
+    """What the clipped sum is made of; the arguments are those of `clipped_sum`."""
     parts = _Parts(model, layer)
     keys = jax.random.split(key, mask.shape[0])
 
@@ -124,8 +153,7 @@ def bookkept(
     ]
     squares += [_flat(x) for x in rest]
     norms, scale = _scale(sum(squares), mask, clip)
-    dense = [_sum(x, d, scale, layer) for (x, d), layer in zip(gathered, parts.dense, strict=True)]
-    return parts.gradient(dense, [_weighted(x, scale) for x in rest]), losses, norms
+    return Factors(gathered, list(rest), scale, (losses, norms))
 
 
 def plain(

@@ -23,6 +23,7 @@ from siloweave.privacy.sampled import from_rdp, separation_of
 __all__ = [
     "budget_of_separation",
     "exponential_epsilon",
+    "falls_to",
     "gaussian_sigma",
     "gdp_epsilon",
     "mu_of_separation",
@@ -207,9 +208,9 @@ def sampled_multiplier(
 
     with _quiet():
         quick = _by_renyi(budget, rate, steps, others)
-        found = _falls_to(quick or whole, budget.epsilon)
+        found = falls_to(quick or whole, budget.epsilon)
         if quick and (found is None or not 0.98 <= whole(found) / budget.epsilon <= 1):
-            found = _falls_to(whole, budget.epsilon, found or 1.0)
+            found = falls_to(whole, budget.epsilon, found or 1.0)
     if found is None:
         raise BudgetError(
             f"sampled_multiplier: epsilon = {budget.epsilon} at delta = {budget.delta} cannot pay "
@@ -245,7 +246,7 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _falls_to(cost: Callable[[float], float], target: float, start: float = 1.0) -> float | None:
+def falls_to(cost: Callable[[float], float], target: float, start: float = 1.0) -> float | None:
     """A number whose cost is at most the target, and 0.1 percent less of it would be more.
 
     The cost falls, nearly as a power: a line through two points on logarithmic axes is tried

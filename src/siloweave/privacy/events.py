@@ -32,6 +32,7 @@ __all__ = [
     "Laplace",
     "NonPrivate",
     "SampledGaussian",
+    "SampledSharedGaussian",
     "SharedGaussian",
     "ThresholdGaussian",
     "compose",
@@ -40,6 +41,7 @@ __all__ = [
     "encode",
     "pure_once",
     "rho_once",
+    "shared_excess",
     "shared_rho",
     "times",
     "to_dp_event",
@@ -258,6 +260,69 @@ class SampledGaussian(
             )
 
 
+class SampledSharedGaussian(
+    msgspec.Struct, frozen=True, tag="sampled_shared_gaussian", forbid_unknown_fields=True
+):
+    """``count`` masked sums over fresh Poisson samples, to which every party added its noise share.
+
+    In every step each row of a party is drawn independently with probability ``sampling_rate``,
+    unknown to everyone but the party itself; the rows drawn make a vector of ``dimension``
+    integers that moves by at most ``sensitivity`` in L2 when a row is added or removed, with or
+    without the others; each of ``shares`` parties adds discrete Gaussian noise of parameter
+    ``share_sigma`` to its own vector before masking, and only the sum is seen. The claim holds
+    although ``tolerated`` shares of the noise are missing or known. Nothing else that depends on
+    the number of rows drawn is divided by or released.
+
+    Args:
+        share_sigma: parameter of one share, >= 1.
+        shares: number of parties that add noise.
+        tolerated: how many of those the claim can do without, 0 <= tolerated < shares.
+        sensitivity: L2 distance of the integer vectors when a row is added or removed, > 0, also
+            where neighbours replace a row.
+        dimension: number of integers released at once, >= 1.
+        sampling_rate: probability of each row to be in a step, in (0, 1].
+        replace_one: whether neighbours differ in one row's values and not in the number of rows.
+            Priced as a removal and an addition.
+        count: how many such steps, >= 1.
+    """
+
+    share_sigma: float
+    shares: int
+    tolerated: int
+    sensitivity: float
+    dimension: int
+    sampling_rate: float
+    replace_one: bool = False
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("SampledSharedGaussian", sampling_rate=self.sampling_rate)
+        if self.sampling_rate > 1:
+            raise InputError(
+                f"SampledSharedGaussian: sampling_rate = {self.sampling_rate} must be at most 1. "
+                "It is the expected batch divided by the number of rows."
+            )
+        _ = self.whole  # checks all else
+
+    @property
+    def whole(self) -> SharedGaussian:
+        """One step if every row were in it, for neighbours by adding or removing a row."""
+        return SharedGaussian(
+            self.share_sigma, self.shares, self.tolerated, self.sensitivity, self.dimension,
+            self.count,
+        )  # fmt: skip
+
+    @property
+    def multiplier(self) -> float:
+        """Noise that remains, in units of the sensitivity, rounded down."""
+        return self.whole.sigma_total / self.sensitivity * (1 - 1e-15)
+
+    @property
+    def excess(self) -> float:
+        """How far the law of the noise that remains is from one Gaussian's, see `shared_excess`."""
+        return shared_excess(self.share_sigma, self.shares - self.tolerated) * self.dimension
+
+
 class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_fields=True):
     """Something computed from rows was released without protection; costs infinity.
 
@@ -280,6 +345,7 @@ Event = (
     | Laplace
     | ThresholdGaussian
     | SampledGaussian
+    | SampledSharedGaussian
     | NonPrivate
 )
 
@@ -311,6 +377,30 @@ def decode(data: bytes | str) -> Event:
 
 
 @lru_cache(maxsize=4096)
+def shared_excess(share_sigma: float, shares: int) -> float:
+    """The tau of :func:`shared_rho`, of one number: bounds how far a sum is from one Gaussian.
+
+    The logarithm of the ratio of the mass of a sum of n discrete Gaussians of parameter s to that
+    of one discrete Gaussian of parameter sqrt(n) s lies everywhere within 5 sum_{k=1}^{n-1} exp(-2
+    pi^2 s^2 k/(k+1)); twice that is returned. The reason (after Kairouz, Liu and Steinke 2021): the
+    mass at z of the sum of two, of parameters s and t, is that of one Gaussian times the sum over
+    integers of a Gaussian of variance v = s^2 t^2 / (s^2 + t^2) around a point that depends on z.
+    By Poisson summation this sum is the same for all z but for a factor within 1 +- r, r = 2
+    sum_{j>=1} exp(-2 pi^2 v j^2), so after normalising the logarithm is at most log((1 + r) / (1 -
+    r)) < 5 exp(-2 pi^2 v). Adding one share after the other has t^2 = k s^2, so v = s^2 k / (k+1),
+    and adding a further share keeps a bound on the ratio.
+
+    Args:
+        share_sigma: s, >= 1.
+        shares: n.
+
+    **Guarantee**: an upper bound of that logarithm, twice as large as proven.
+    """
+    squared = (math.pi * share_sigma) ** 2 * 2
+    return 10 * math.fsum(math.exp(-squared * k / (k + 1)) for k in range(1, shares))
+
+
+@lru_cache(maxsize=4096)
 def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: int) -> float:
     """Concentrated privacy (zCDP) of a sum of discrete Gaussians.
 
@@ -336,9 +426,7 @@ def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: i
         >>> round(shared_rho(10.0, 4, 1.0, 1000), 6)
         0.00125
     """
-    squared = (math.pi * share_sigma) ** 2 * 2
-    terms = (math.exp(-squared * k / (k + 1)) for k in range(1, shares))
-    tau = 10 * math.fsum(terms)
+    tau = shared_excess(share_sigma, shares)
     ratio = sensitivity / (math.sqrt(shares) * share_sigma)
     return min(ratio**2 / 2 + tau * dimension, (ratio + tau * math.sqrt(dimension)) ** 2 / 2)
 
@@ -369,6 +457,10 @@ def rho_once(event: Event) -> float:
             return event.epsilon**2 / 2
         case SampledGaussian():
             return (2.0 if event.replace_one else 0.5) / event.noise_multiplier**2
+        case SampledSharedGaussian():
+            left = event.shares - event.tolerated
+            moved = event.sensitivity * (2.0 if event.replace_one else 1.0)
+            return shared_rho(event.share_sigma, left, moved, event.dimension)
     raise _unknown(event)
 
 
@@ -381,7 +473,9 @@ def pure_once(event: Event) -> float:
     match event:
         case Exponential() | Laplace():
             return event.epsilon
-        case Gaussian() | SharedGaussian() | ThresholdGaussian() | SampledGaussian() | NonPrivate():
+        case Gaussian() | SharedGaussian() | ThresholdGaussian() | NonPrivate():
+            return math.inf
+        case SampledGaussian() | SampledSharedGaussian():
             return math.inf
     raise _unknown(event)
 
@@ -409,7 +503,7 @@ def delta_once(event: Event) -> float:
             return max(tail * (1 + 1e-12), 5e-324)
         case Gaussian() | SharedGaussian() | Exponential() | Laplace():
             return 0.0
-        case SampledGaussian() | NonPrivate():
+        case SampledGaussian() | SampledSharedGaussian() | NonPrivate():
             return 0.0
     raise _unknown(event)
 

@@ -7,20 +7,38 @@ to dominate under composition (Lebeda, Regehr, Kamath and Steinke, "Avoiding Pit
 Accounting of Subsampled Mechanisms under Composition", 2024, shows that the obvious one may not
 be taken for granted), so it is priced as a removal followed by an addition: if one of them is
 (e, d), both are (2 e, d (1 + e^e)).
+
+Steps whose noise is a sum of discrete Gaussians have no known dominating pair of that kind. They
+are priced by Renyi divergences of whole orders, of which `step_rdp` says why they hold.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["FINE", "Kinds", "from_rdp", "from_replacing", "from_sampling", "separation_of"]
+__all__ = [
+    "FINE",
+    "Kinds",
+    "Whole",
+    "from_rdp",
+    "from_replacing",
+    "from_sampling",
+    "from_whole_orders",
+    "separation_of",
+    "step_rdp",
+]
 
 #: (noise multiplier, sampling rate) and the number of such steps, sorted.
 Kinds = tuple[tuple[tuple[float, float], int], ...]
+#: (noise multiplier, excess of its law, sampling rate) and the number of such steps, sorted.
+Whole = tuple[tuple[tuple[float, float, float], int], ...]
 #: Points that the losses of one step are rounded up to; the answer is within some 0.1 percent.
 FINE = 8_000
+_WHOLE = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 2048)
+_SLACK = 1e-11  # of the logarithm of a moment; what its sum of floats may lose, and far more
 _ORDERS = (*(1 + i / 8 for i in range(1, 80)), *range(11, 64), 80, 96, 128, 192, 256, 512)
 
 
@@ -59,9 +77,14 @@ def from_replacing(kinds: Kinds, delta: float, points: int = FINE) -> float:
 
     **Guarantee**: an upper bound, about 2 percent above the least that this way gives.
     """
+    return _twice(lambda part: from_sampling(kinds, part, points), delta)
+
+
+def _twice(at: Callable[[float], float], delta: float) -> float:
+    """Epsilon of a removal and an addition, each of which costs ``at`` of its delta."""
     best, share = math.inf, 0.5
     for _ in range(200):  # the largest part of delta, within a factor 0.9, that suffices
-        once = from_sampling(kinds, delta * share, points)
+        once = at(delta * share)
         if once < 600 and share * (1 + math.exp(once)) <= 1:
             best = 2 * once
             break
@@ -98,3 +121,101 @@ def separation_of(kinds: Kinds, points: int = FINE) -> float:
     **Guarantee**: an upper bound, as delta is; for adding or removing a row.
     """
     return float(_curve(kinds, points).get_delta_for_epsilon(0.0)) / math.sqrt(2)
+
+
+@lru_cache(maxsize=1024)
+def step_rdp(multiplier: float, excess: float, rate: float) -> tuple[float, ...]:
+    """Renyi divergences of one step under shared discrete noise, at the whole orders used here.
+
+    Let Y be a vector of independent discrete Gaussians of parameter s, v a vector of integers no
+    longer than s / ``multiplier``, and L(x) = P(Y = x - v) / P(Y = x). For whole k the k-th moment
+    of L under Y is exactly exp(k (k - 1) v^2 / (2 s^2)), as with continuous noise, since completing
+    the square moves the sum over integers by k v, which are integers. So for whole alpha, with q
+    the ``rate``, E (1 - q + q L)^alpha is at most
+
+        A = sum_k binom(alpha, k) (1 - q)^(alpha - k) q^k exp(k (k - 1) / (2 multiplier^2)),
+
+    and the divergence of the mixture from Y is at most log A / (alpha - 1): the formula of
+    Mironov, Talwar and Zhang (2019), section 3.3, without an appeal to continuous noise.
+
+    Let W be the sum of several discrete Gaussians, whose mass is that of Y within factors
+    exp(+-``excess``). Its moment has one factor of the mass and alpha of a ratio of two, so it is
+    at most exp((2 alpha + 1) excess) A.
+
+    In the other direction, of Y (or W) from the mixture: the noise is symmetric, so P(v - x) =
+    P(x - v) = L(x) P(x), which pairs a point x of ratio l with the point v - x, of ratio 1/l and l
+    times as likely. With a = 1 - q
+    + q l, b = 1 - q + q/l and l >= 1, a pair adds to the difference of the two moments a
+    multiple of a^alpha - a^(1-alpha) + l (b^alpha - b^(1-alpha)) = 2 (sqrt(a) sinh(c log a) - l
+    sqrt(b) sinh(c log 1/b)), c = alpha - 1/2. For c = 1/2 this is 0; a b >= 1, hence log a >=
+    log 1/b >= 0; and sinh(c t) / sinh(t / 2) grows with t. So the first direction is the larger.
+
+    Args:
+        multiplier: noise that remains over the sensitivity.
+        excess: of all numbers together.
+        rate: of the Poisson sampling.
+
+    **Guarantee**: an upper bound for adding or removing a row, whatever other rows are drawn (joint
+    quasi-convexity); rounded upwards.
+    """
+    ratio = 0.5 / multiplier**2
+    plain = [min(a * ratio, _sampled_moment(a, ratio, rate) / (a - 1)) for a in _WHOLE]
+    return tuple(
+        (value + _SLACK) * (1 + _SLACK) + excess * (2 * a + 1) / (a - 1)
+        for a, value in zip(_WHOLE, plain, strict=True)
+    )
+
+
+@lru_cache(maxsize=128)
+def _ways(order: int) -> tuple[float, ...]:
+    """Logarithms of the binomial coefficients."""
+    return tuple(math.log(math.comb(order, k)) for k in range(order + 1))
+
+
+def _sampled_moment(order: int, ratio: float, rate: float) -> float:
+    """log A of :func:`step_rdp`, as a sum of its terms' logarithms."""
+    if rate == 1:
+        return order * (order - 1) * ratio
+    out, in_ = math.log1p(-rate), math.log(rate)
+    terms = [
+        ways + (order - k) * out + k * in_ + k * (k - 1) * ratio
+        for k, ways in enumerate(_ways(order))
+    ]
+    most = max(terms)
+    return most + math.log(math.fsum(math.exp(term - most) for term in terms))
+
+
+@lru_cache(maxsize=4096)
+def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -> float:
+    """Epsilon at ``delta`` of ``rho`` zCDP and steps, by Renyi divergences of whole orders.
+
+    Args:
+        rho: of everything else.
+        added: steps for neighbours by adding or removing a row.
+        replaced: steps for neighbours by replacing one.
+        delta: probability with which the bound may fail; halved where both are there.
+
+    **Guarantee**: an upper bound; the divergences of `step_rdp` add up, and a continuous Gaussian
+    step has the same ones, with excess 0.
+    """
+    here, there = _summed(rho, added), _summed(0.0, replaced)
+    if not replaced:
+        return _converted(here, delta)
+    if not (added or rho):
+        return _twice(lambda part: _converted(there, part), delta)
+    half = delta / 2
+    return _converted(here, half) + _twice(lambda part: _converted(there, part), half)
+
+
+def _summed(rho: float, steps: Whole) -> list[float]:
+    """Divergences of ``rho`` zCDP and of all steps, at the whole orders."""
+    total = [rho * order for order in _WHOLE]
+    for kind, count in steps:
+        total = [a + count * b for a, b in zip(total, step_rdp(*kind), strict=True)]
+    return total
+
+
+def _converted(total: list[float], delta: float) -> float:
+    from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
+
+    return float(compute_epsilon(_WHOLE, total, delta)[0]) if delta > 0 else math.inf

@@ -1,0 +1,333 @@
+"""Private diffusions over split rows: every step is a masked sum of clipped gradients.
+
+DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, "Deep learning with
+differential privacy") whose sums no single party sees (Bonawitz et al. 2017) and whose noise the
+parties add in shares (Kairouz, Liu & Steinke 2021, "The distributed discrete Gaussian mechanism for
+federated learning with secure aggregation").
+
+1. One masked sum counts every column on public bins, and the rows. Encoders, the law of the label,
+   the sampling rate and the divisor of gradients follow from it (private_counts.py).
+2. In every step the coordinator sends the weights; each party draws its own rows by coins of its
+   own, clips every row's gradient, rounds the sum to integers, adds its share of the noise and
+   masks; the coordinator unmasks the sum and moves the weights.
+
+**Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
+coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
+model. A row pays for one look and for every step, each entered in its party's ledger before noise
+is drawn; the party computes the sensitivity itself (privacy/shared_steps.py) from how it clips and
+rounds. Who is drawn, what a row's loss draws, where in its bin a value is encoded, and the noise
+come from the party's own entropy and stay there, so that sampling amplifies towards all others; it
+does not towards someone who reads the party's memory. Assumed public: schema, bins, settings,
+roster, and how long a party takes. The coordinator is taken to follow the protocol; whatever it
+asks, a party's ledger pays for what it does. Per-step noise holds with `tolerated` shares missing;
+a party that does not answer stops the run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its
+law, as everywhere. That a row's gradient is the same at any place of a batch but for its last bits
+is taken from the compiler; `shared_steps.moved` leaves a 1024th of the clip for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite, sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from siloweave.algorithms.fed_tgan import Kind
+from siloweave.algorithms.networks import jax_key
+from siloweave.algorithms.private_counts import Look
+from siloweave.algorithms.secure_sum import (
+    Cohort,
+    Counts,
+    Hello,
+    Noise,
+    hello,
+    masked_reply,
+    meet,
+    noisy_sums,
+    relation_of,
+)
+from siloweave.errors import InputError, WireError
+from siloweave.federation.messages import Public, Reply, Request
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.shared_steps import SharedSteps, moved, plan_steps, quantised
+from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in
+from siloweave.tables.read import Table
+
+if TYPE_CHECKING:
+    from siloweave.models.rounds import DiffusionLearner
+
+__all__ = ["Left", "Part", "Plan", "party", "private_rounds"]
+
+
+# Messages
+
+
+class CountColumns(Cohort, frozen=True):
+    """Count your rows, by every column's code and in all."""
+
+
+class Ready(Reply, frozen=True):
+    """What to train is known."""
+
+    ready: Public[bool]
+
+
+class Begin(Request[Ready], frozen=True):
+    """Encode your rows with these features; `levels` units of a sum make one `clip`."""
+
+    features: str
+    settings: bytes
+    target: str | None
+    clip: float
+    levels: int
+    rate: float
+
+
+class Step(Cohort, frozen=True):
+    """Add up the clipped gradients of a fresh sample at these weights."""
+
+    number: int
+    weights: bytes
+
+
+# Party
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a party works with: its rows, and the same in the public bins that are counted."""
+
+    table: Table
+    codes: Codes
+
+    @property
+    def domain(self) -> Domain:
+        """Of the bins."""
+        return self.codes.domain
+
+
+def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
+    """A row is in one cell of every column, and in the cell of all rows."""
+    codes = site.rows.codes
+    sized = zip(codes.columns, codes.domain.sizes, strict=True)
+    tables = [np.bincount(column, minlength=size).astype(np.int64) for column, size in sized]
+    tables.append(np.array([site.rows.table.num_rows], dtype=np.int64))
+    what = f"counts of {len(tables) - 1} columns, and of rows"
+    return masked_reply(request, site, tables, what, contributes=len(tables))
+
+
+def begin(request: Begin, site: Site[Part]) -> Ready:
+    """Remember what is trained, and the secret by which rows are encoded."""
+    if not (isfinite(request.clip) and request.clip > 0 and request.levels >= 1):
+        raise WireError(f"party {site.name!r}: clip={request.clip} and levels={request.levels}")
+    site.remember("secret of encoding", site.entropy.bytes(8))
+    site.remember("begin", msgspec.msgpack.encode(request))
+    return Ready(Public(True, "says nothing"))
+
+
+class _Desk(NamedTuple):
+    """Rows as steps read them, what a step minimises, and a network of the same shapes."""
+
+    begin: Begin
+    rows: Any
+    loss: Any
+    like: Any
+
+
+def _desk(kind: Kind, site: Site[Part]) -> _Desk:
+    """Laid out once a process, from what is remembered."""
+    asked, secret = site.recall("begin"), site.recall("secret of encoding")
+    if asked is None or secret is None:
+        raise WireError(f"party {site.name!r} is asked to train, and was never told what")
+    if asked not in site.memo:
+        setup = msgspec.msgpack.decode(asked, type=Begin)
+        features = Features.from_json(setup.features)
+        learner = _learner(kind, features, msgspec.json.decode(setup.settings), setup.target)
+        X = features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
+        rows, _ = learner.rows(learner.vectors(X), _facts(learner, 1, None))
+        like = learner.start(jax_key(0), 1).net
+        site.memo[asked] = _Desk(setup, rows, learner.update(1).one, like)
+    desk: _Desk = site.memo[asked]
+    return desk
+
+
+def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
+    """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
+    from siloweave.models.nets import Dense
+    from siloweave.models.rounds import unpacked
+    from siloweave.privacy import exact_sums
+
+    desk, size = _desk(kind, site), site.rows.table.num_rows
+    asked = desk.begin
+    try:
+        net = unpacked(request.weights, desk.like)
+    except InputError as error:
+        raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
+    picked = exact_sums.drawn(size, asked.rate, entropy=site.entropy)
+    total = exact_sums.summed(
+        desk.loss, net, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=site.entropy
+    )
+    shares = len(request.keys)
+    whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=shares)
+    event = SampledSharedGaussian(
+        share_sigma=request.share_sigma,
+        shares=shares,
+        tolerated=request.tolerated,
+        sensitivity=moved(asked.levels, whole.size),
+        dimension=whole.size,
+        sampling_rate=asked.rate,
+        replace_one=relation_of(site) is Relation.REPLACE_ONE,
+    )
+    what = f"step {request.number + 1} of {kind.title}"
+    return Counts(site.release_masked(event, what, whole, request.keys))
+
+
+def party(kind: Kind) -> Handlers:
+    """A party's side: which function answers which request."""
+    return {
+        Hello: hello,
+        CountColumns: count_columns,
+        Begin: partial(begin),
+        Step: partial(step, kind),
+    }
+
+
+# Coordinator
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a coordinator is to do; all of it public, and fixed before anything is read.
+
+    Attributes:
+        encoder: Columns, and the bins that are counted.
+        settings: Of the network, as plain values.
+        target: A column that the model is told, or None.
+        budget: Most that any row may cost.
+        counts_share: Share of its zCDP for the look at the columns.
+        clip: Largest norm of a row's gradient.
+        steps: How many.
+        batch: Rows of all parties in a step, as expected.
+        tolerated: Parties that may pool what they know with the coordinator.
+        seed: First weights.
+        progress: Called with a text and the share that is done.
+    """
+
+    encoder: Encoder
+    settings: dict[str, Any]
+    target: str | None
+    budget: Budget
+    counts_share: float
+    clip: float
+    steps: int
+    batch: int
+    tolerated: int
+    seed: int
+    progress: Callable[[str, float], None]
+
+    def look(self, rho: float, parties: int) -> SharedGaussian:
+        """What the look at the columns is, out of a budget of `rho` zCDP."""
+        domain = self.encoder.domain
+        unit = sqrt(len(domain.names) + 1) * marginal_sensitivity(self.budget.relation, norm="l2")
+        noise = Noise(unit / sqrt(2 * self.counts_share * rho), self.tolerated)
+        cells = sum(domain.sizes) + 1
+        share, tolerated = noise.share(parties, cells)
+        return SharedGaussian(share, parties, tolerated, unit, cells)
+
+
+class Left(NamedTuple):
+    """What a run leaves: the model, the paid look at the columns, the noise, and the rate."""
+
+    network: Any
+    look: Look
+    features: Features
+    noise: SharedSteps
+    rate: float
+
+
+def _learner(
+    kind: Kind, features: Features, settings: dict[str, Any], target: str | None
+) -> DiffusionLearner:
+    learner: Any = kind.learner(features, settings, target)
+    return learner  # type: ignore[no-any-return]
+
+
+def _facts(learner: DiffusionLearner, rows: int, law: list[float] | None) -> Any:
+    """What a learner is told about all rows: how many, and how frequent labels are."""
+    from siloweave.models.rounds import Facts
+
+    sums = np.zeros((4, learner.layout.width))
+    if law is not None and learner.told is not None:
+        sums[0, learner.told.start : learner.told.stop] = rows * np.asarray(law)
+    return Facts(rows, sums)
+
+
+def _look(parties: Parties, keys: dict[str, bytes], plan: Plan, event: SharedGaussian) -> Look:
+    """Count all columns, and the rows, in one masked sum."""
+    request = CountColumns(keys, event.share_sigma, event.tolerated)
+    counts, rows = noisy_sums(parties, request, [(event.dimension - 1,), (1,)])
+    return Look(plan.encoder, counts.astype(np.int64), max(1, int(rows[0])), plan.seed)
+
+
+def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussian) -> Left:
+    """Run the look and all steps over a roster.
+
+    Args:
+        parties: Who holds the rows; one party alone is the central case.
+        kind: What is trained.
+        plan: How.
+        event: The look, from `Plan.look`.
+
+    Raises:
+        BudgetError: The steps cannot be paid beside the look.
+        WireError: A party sent what is no answer; names it.
+    """
+    from siloweave.privacy.exact_sums import flat_size
+
+    plan.progress("counting", 0.0)
+    keys = meet(parties, plan.encoder.domain)
+    look = _look(parties, keys, plan, event)
+    features, rate = look.features(kind.numeric), min(1.0, plan.batch / look.rows)
+    learner = _learner(kind, features, plan.settings, plan.target)
+    born = learner.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
+    state = learner.start(born.born, plan.steps)
+    noise = plan_steps(
+        plan.budget, rate=rate, steps=plan.steps, shares=event.shares, tolerated=event.tolerated,
+        dimension=flat_size(state.net), others=[event],
+    )  # fmt: skip
+    setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
+    parties.ask(Begin(*setup, plan.clip, noise.levels, rate))
+    asked = partial(Step, keys, noise.share_sigma, event.tolerated)
+    unit = plan.clip / noise.levels / (rate * look.rows)
+    state = _steps(parties, plan, learner.update(plan.steps), state, asked, unit)
+    blocks = [block for block in features.blocks if block.column == plan.target]
+    law = look.shares(features)[blocks[0].start] if blocks else None
+    shared, _ = learner.split(state)
+    network = learner.finish(shared, _facts(learner, look.rows, law), born.end)
+    return Left(network, look, features, noise, rate)
+
+
+def _steps(
+    parties: Parties, plan: Plan, descent: Any, state: Any, asked: Callable[..., Step], unit: float
+) -> Any:
+    """All steps; `unit` is what one integer of a sum is worth in the mean gradient."""
+    import equinox as eqx
+
+    from siloweave.models.rounds import packed
+    from siloweave.privacy.exact_sums import flat_size, unflattened
+
+    size, move = flat_size(state.net), eqx.filter_jit(descent.moved)
+    for number in range(plan.steps):
+        plan.progress(f"step {number + 1:,} of {plan.steps:,}", number / plan.steps)
+        (noisy,) = noisy_sums(parties, asked(number, packed(state.net)), [(size,)])
+        state = move(state, unflattened(noisy * unit, state.net))
+    return state

@@ -1,0 +1,315 @@
+"""Diffusions that parties with different rows train together under a budget.
+
+Kotelnikov et al. 2023, "TabDDPM", and our points in the place of its one-hot choices, trained by
+DP-SGD (Abadi et al. 2016) over masked sums (private_rounds.py).
+
+**Guarantee**: that of private_rounds.py. Here nothing reads rows but to check them and to put them
+into public bins; ledgers have the last word, and the noise is the least for which they read at most
+the budget.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, ClassVar
+
+from siloweave.algorithms.diffusions import PointDiff, TabDDPM
+from siloweave.algorithms.fed_tgan import Kind
+from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.networks import merged, settings_of
+from siloweave.algorithms.one_owner import OneOwner
+from siloweave.algorithms.private_rounds import Part, Plan, party, private_rounds
+from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, RowsSplit, held_by
+from siloweave.algorithms.running import Job, Progress, in_process, silent
+from siloweave.errors import BudgetError, InputError
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.events import SharedGaussian, rho_once
+from siloweave.tables.codes import Encoder
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
+
+__all__ = ["PRIVATE_ROW_METHODS", "DPFedPointDiff", "DPFedTabDDPM", "PrivateRowsSplit"]
+
+_SMALL: dict[str, Any] = {
+    "hidden": (128, 128),
+    "embed": 64,
+    "timesteps": 100,
+    "steps": 400,
+    "batch": 4096,
+    "learning_rate": 8e-3,
+    "weight_decay": 0.0,
+    "decay": 0.99,
+    "reach": 4.0,
+}
+_STATEMENT = (
+    "Each row, from the coordinator, `tolerated` parties that help it, and everyone who sees the "
+    "model or the synthetic table: the counts of all columns and every training step are paid for; "
+    "only masked, noisy sums leave a party. The schema is public."
+)
+
+
+def _info(name: str, title: str, family: str, paper: str) -> Info:
+    return Info(name, title, family, "rows", "secure-sum", "dp", paper, _STATEMENT)
+
+
+@dataclass(frozen=True)
+class PrivateRowsSplit(OneOwner):
+    """What diffusions share that parties with different rows train under a budget.
+
+    Args:
+        target: A column of categories that the network is told; its law comes from paid counts.
+        settings: Of the network and its training, as a mapping; defaults for the rest, smaller
+            than without privacy. ``batch`` is of all parties together.
+        clip: Largest norm of a row's gradient.
+        counts_share: Share of the budget's zCDP for the counts of columns, in (0, 0.9].
+        bins: Equal-width bins of a numeric column that are counted.
+        tolerated: Parties that may pool what they know with the coordinator; at most all but one.
+    """
+
+    target: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    clip: float = 1.0
+    counts_share: float = 0.1
+    bins: int = 32
+    tolerated: int = 1
+    takes_target: ClassVar[bool] = True
+    base: ClassVar[type[RowsSplit]]
+
+    @property
+    def stated(self) -> Info:
+        """What it is and guarantees at these settings."""
+        return self.info
+
+    @property
+    def kind(self) -> Kind:
+        """What is trained."""
+        return Kind(self.info.title, self.base.numeric, self.base.learner)
+
+    @classmethod
+    def settings_type(cls) -> Any:
+        """The dataclass of its settings."""
+        return cls.base.settings_type()
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read a model that was saved."""
+        return cls.base.load(path)
+
+    @abstractmethod
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the whole, and of its diffusion; raises InputError if one is wrong."""
+
+    def chosen(self) -> dict[str, Any]:
+        """All settings, as plain values; raises InputError if one is wrong."""
+        if not (isfinite(self.clip) and self.clip > 0):
+            raise InputError(f"clip={self.clip!r} must be above 0")
+        if not 0 < self.counts_share <= 0.9:
+            raise InputError(f"counts_share={self.counts_share!r} must lie in (0, 0.9]")
+        if isinstance(self.tolerated, bool) or self.tolerated < 0:
+            raise InputError(f"tolerated={self.tolerated!r} must be at least 0")
+        if not isinstance(self.settings, Mapping):
+            raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
+        own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
+        whole, _ = self.network()
+        return {"target": self.target, **own, "tolerated": self.tolerated, **whole}
+
+    def moves(self, weights: int) -> tuple[int, int]:
+        """Questions and bytes of a party that a run will take, roughly."""
+        _, diffusion = self.network()
+        steps = int(diffusion["steps"])
+        return 3 + steps, 2 * 4 * weights * steps
+
+    def fit(
+        self,
+        data: Any,
+        schema: Schema,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        folder: Path | None = None,
+        run: str = "run",
+        noise: str = "os",
+        progress: Progress = silent,
+    ) -> Generated:
+        """Train over parties that hold different rows.
+
+        Args:
+            data: One table per party, as a list or by name, such as `split_rows` gives.
+            schema: Public facts about the columns.
+            budget: Most that any row may cost; all of it is spent.
+            seed: First weights, and what is drawn without rows.
+            names: Of the parties, when `data` is a list.
+            folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
+            run: Name of the run.
+            noise: "os" for the operating system's entropy; "seeded" protects nothing.
+            progress: Called with a text and the share that is done; no losses.
+
+        Raises:
+            BudgetError: The budget has no bound, or is too small for these settings; nothing is
+                read. Or another run spent some of it.
+            InputError: A setting is wrong, or there is no such target; nothing is read.
+            RosterError, SchemaError, DataError: A table does not fit; names the party.
+        """
+        if not budget.private:
+            raise BudgetError(
+                f"{self.info.title} needs a finite epsilon, and budget has none. Use "
+                f"{self.base.info.title} to go without a guarantee."
+            )
+        chosen, encoder = self.chosen(), Encoder(schema, self.bins)
+        self.check_target(schema)
+        if not encoder.domain.names:
+            raise InputError("schema has no column but ids; there is nothing to learn")
+        plan = self.plan(encoder, budget, seed, progress)
+        check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
+        start = time.perf_counter()
+        holdings, like = held_by(data, schema, names)
+        held = {n: Part(h.table, encoder.encode(h.table)) for n, h in holdings.items()}
+        job = Job(budget, seed, folder, run, noise, progress)
+        return self._run(held, plan, job, chosen, like, start)
+
+    def plan(
+        self, encoder: Encoder, budget: Budget, seed: int = 0, progress: Progress = silent
+    ) -> Plan:
+        """What the coordinator is to do."""
+        whole, diffusion = self.network()
+        steps, batch = int(diffusion["steps"]), int(diffusion["batch"])
+        facts = (self.counts_share, self.clip, steps, batch, self.tolerated, seed, progress)
+        return Plan(encoder, whole, self.target, budget, *facts)
+
+    def _run(
+        self, held: Mapping[str, Part], plan: Plan, job: Job, chosen: dict[str, Any], like: Table,
+        start: float,
+    ) -> Generated:  # fmt: skip
+        event = plan.look(rho_for(job.budget), len(held))
+        handlers = party(self.kind)
+        with in_process(held, handlers, job, job.run, transcribed=False) as (parties, sites):
+            left = private_rounds(parties, self.kind, plan, event)
+            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
+            heads = {name: site.ledger.head for name, site in sites.items()}
+        cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
+        drawn = {"noise_multiplier": left.noise.multiplier, "rate": left.rate}
+        drawn |= {"share_sigma": left.noise.share_sigma, "levels": left.noise.levels}
+        return Generated(
+            self.base.model(left.network), left.features, self.stated, job.budget,
+            job.noise == "os", {**chosen, **drawn}, ledgers, heads, cost, left.look.rows, like,
+            left.look.one_way,
+        )  # fmt: skip
+
+
+def check_affordable(plan: Plan, parties: int) -> SharedGaussian:
+    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
+
+    Args:
+        plan: What is to be done.
+        parties: How many there are.
+
+    Returns:
+        The look at the columns that the budget pays for.
+
+    Raises:
+        BudgetError: With what would be feasible; nothing was read.
+    """
+    rho = rho_for(plan.budget)
+    look = plan.look(rho, max(parties, 1))
+    twice = 2.0 if plan.budget.relation is Relation.REPLACE_ONE else 1.0
+    left, one = rho - rho_once(look), (twice / plan.batch) ** 2 / 2
+    if left >= plan.steps * one:
+        return look
+    most = int(max(left, 0.0) / one)
+    can = f"At most {most} steps are" if most else "Not even a single step is"
+    raise BudgetError(
+        f"epsilon = {plan.budget.epsilon} at delta = {plan.budget.delta} is too small for "
+        f"{plan.steps} steps of {plan.batch} rows: the noise of a step would exceed the sum of all "
+        f"its clipped gradients. {can} feasible; or take a larger batch, or a larger epsilon. "
+        "Nothing was read."
+    )
+
+
+def _private(made: Any, title: str, where: str) -> None:
+    if made.reach is None:
+        raise InputError(
+            f"{where} has reach=None, which reads the range of the rows; {title} needs a number"
+        )
+
+
+@dataclass(frozen=True)
+class DPFedTabDDPM(PrivateRowsSplit):
+    """TabDDPM that parties train together, every step a noisy masked sum.
+
+    Args:
+        target: A column of categories that the network is told instead of diffusing it.
+        settings: Of TabDDPM, as a mapping.
+        clip, counts_share, bins, tolerated: See `PrivateRowsSplit`.
+    """
+
+    info: ClassVar[Info] = _info(
+        "dp_fed_tabddpm",
+        "DPFedTabDDPM",
+        "diffusion",
+        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by DP-SGD (Abadi et al. "
+        "2016) over masked sums (Kairouz, Liu & Steinke 2021)",
+    )
+    base: ClassVar[type[RowsSplit]] = FedTabDDPM
+
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the network, twice."""
+        made = settings_of(TabDDPM.settings_type(), merged(_SMALL, self.settings))
+        _private(made, self.info.title, "settings")
+        return asdict(made), asdict(made)
+
+
+@dataclass(frozen=True)
+class DPFedPointDiff(PrivateRowsSplit):
+    """Latent diffusion whose choices are points on spheres, every step a noisy masked sum.
+
+    Args:
+        target: A column of categories that the diffusion is told; it is no part of a point.
+        settings: Of PointDiff, as a mapping: those of the network below ``diffusion``.
+        clip, counts_share, bins, tolerated: See `PrivateRowsSplit`.
+
+    Example:
+        >>> import siloweave as sw
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> parties = sw.split_rows(adult().take(range(300)), 3, seed=0)
+        >>> tiny = {"diffusion": {"hidden": [8], "embed": 8, "steps": 2, "batch": 100}}
+        >>> budget = sw.Budget(epsilon=5.0, delta=1e-5)
+        >>> fitted = DPFedPointDiff(settings=tiny).fit(parties, adult_schema(), budget=budget)
+        >>> fitted.epsilon <= 5.0, fitted.info.guarantee
+        (True, 'dp')
+    """
+
+    info: ClassVar[Info] = _info(
+        "dp_fed_point_diff",
+        "DPFedPointDiff",
+        "latent diffusion",
+        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by DP-SGD (Abadi et al. 2016) over "
+        "masked sums (Kairouz, Liu & Steinke 2021)",
+    )
+    base: ClassVar[type[RowsSplit]] = FedPointDiff
+
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the whole, and of its diffusion."""
+        preset = {**PointDiff().preset(), "scaled": False}
+        own = merged(merged(preset, {"diffusion": _SMALL}), self.settings)
+        made = settings_of(PointDiff.settings_type(), own)
+        if made.scaled:
+            raise InputError(
+                f"settings has scaled=True, which reads the spread of the rows; {self.info.title} "
+                "cannot have it"
+            )
+        _private(made.diffusion, self.info.title, "settings.diffusion")
+        return asdict(made), asdict(made.diffusion)
+
+
+PRIVATE_ROW_METHODS: dict[str, type[PrivateRowsSplit]] = {
+    kind.info.name: kind for kind in (DPFedTabDDPM, DPFedPointDiff)
+}
+"""By the name that studies use."""

@@ -1,0 +1,163 @@
+"""Steps of DP-SGD as masked sums of integers: their grid, their sensitivity, and the noise to plan.
+
+DP-SGD (Abadi et al. 2016) with the distributed discrete Gaussian of Kairouz, Liu and Steinke, "The
+Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation" (2021). They
+rotate and clip one vector of each client; here a party holds many rows, its vector is the sum of
+their clipped gradients, and neighbours differ in one row.
+
+**Guarantee** (of `quantised`): let the exact clipped sum move by at most `clip` in L2 when a row is
+added or removed. In units of clip / levels that is `levels`. Each number is then rounded to the
+nearest integer, and two numbers that are t apart become integers at most abs(t) + 1 apart, equal
+ones stay equal, so the vectors are at most levels + sqrt(dimension) apart (triangle inequality:
+rounding moves each by at most sqrt(dimension) / 2). Cutting off at plus and minus `span` brings no
+two numbers further apart. `moved` adds a 1024th of `levels` for the arithmetic that led to the sum:
+products and sums in 64-bit floats, of which a batch of n rows loses less than 2 n^2 2^-52, and
+last bits of a row's own gradient that may depend on its place in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import BudgetError, InputError
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.calibrate import falls_to
+from siloweave.privacy.events import Event, SampledSharedGaussian
+from siloweave.privacy.mechanisms import LARGEST_TABLE
+
+__all__ = ["SharedSteps", "moved", "plan_steps", "quantised", "span"]
+
+_ARITHMETIC = 2.0**-10  # of the clip, see the head
+_WIDEST = 20_000.0  # of a share: a table that a cache holds; it costs about a percent of noise
+_FINEST = 2**18  # levels; finer ones gain nothing and leave sums less room
+
+
+def moved(levels: int, dimension: int) -> float:
+    """How far a row moves `quantised` in L2, at most.
+
+    Args:
+        levels: Steps of the grid that make one clip.
+        dimension: How many numbers.
+
+    **Guarantee**: see the head of this module.
+
+    Example:
+        >>> moved(1024, 10_000)
+        1125.0
+    """
+    return levels * (1 + _ARITHMETIC) + sqrt(dimension)
+
+
+def span(parties: int) -> int:
+    """The largest integer of a party, so that sums and noise of all stay within 32 bits.
+
+    Noise from a table is below 2^20.
+
+    Raises:
+        InputError: There are so many parties that nothing would be left.
+    """
+    left = 2**31 // parties - LARGEST_TABLE - 2
+    if left < 2 * LARGEST_TABLE:
+        raise InputError(
+            f"masked sums of gradients hold at most {2**31 // (3 * LARGEST_TABLE + 2)} parties, "
+            f"and {parties} were named. Put small parties together."
+        )
+    return left
+
+
+def quantised(
+    total: NDArray[np.float64], *, clip: float, levels: int, parties: int
+) -> NDArray[np.int64]:
+    """A clipped sum in whole units of clip / levels.
+
+    Args:
+        total: (dimension,), finite.
+        clip: Largest norm of a row's gradient.
+        levels: Units that make one clip.
+        parties: Whose integers are added up.
+
+    **Guarantee**: moves by at most `moved(levels, dimension)`, see the head of this module.
+
+    Example:
+        >>> quantised(np.array([0.5, -0.26]), clip=1.0, levels=10, parties=2).tolist()
+        [5, -3]
+    """
+    bound = span(parties)
+    return np.clip(np.rint(total * (levels / clip)), -bound, bound).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class SharedSteps:
+    """Noise of all steps.
+
+    Attributes:
+        levels: Units of the grid that make one clip.
+        share_sigma: Of each party's noise, in units.
+        multiplier: Noise that the claim counts with, in units of the sensitivity.
+    """
+
+    levels: int
+    share_sigma: float
+    multiplier: float
+
+
+def plan_steps(
+    budget: Budget,
+    *,
+    rate: float,
+    steps: int,
+    shares: int,
+    tolerated: int,
+    dimension: int,
+    others: Sequence[Event] = (),
+) -> SharedSteps:
+    """The least noise with which ``steps`` masked steps on Poisson samples cost the budget.
+
+    Args:
+        budget: the promise; its relation decides how steps are priced.
+        rate: probability of each row to be in a step, in (0, 1].
+        steps: how many, >= 1.
+        shares: parties that add noise.
+        tolerated: how many of them the claim can do without.
+        dimension: numbers in a step.
+        others: events that are paid from the same budget.
+
+    Raises:
+        BudgetError: no noise is enough, or so much that the grid is lost in it.
+
+    **Guarantee**: the event of these steps, with sensitivity `moved`, reads together with
+    ``others`` at most ``budget.epsilon`` at ``budget.delta``.
+    """
+    left = shares - tolerated
+
+    def event(levels: int, sigma: float) -> SampledSharedGaussian:
+        replaced, far = budget.relation is Relation.REPLACE_ONE, moved(levels, dimension)
+        return SampledSharedGaussian(
+            sigma, shares, tolerated, far, dimension, rate, replaced, steps
+        )
+
+    def fitted(multiplier: float) -> tuple[int, float]:
+        room = _WIDEST * sqrt(left) / multiplier - sqrt(dimension)
+        levels = max(1, min(_FINEST, floor(room / (1 + _ARITHMETIC))))
+        sigma = multiplier * moved(levels, dimension) / sqrt(left) * (1 + 1e-12)
+        # One width for all plans where there is a choice: one table serves them.
+        return levels, max(1.0, sigma if levels in (1, _FINEST) else max(sigma, _WIDEST))
+
+    def cost(multiplier: float) -> float:
+        return epsilon([*others, event(*fitted(multiplier))], budget.delta)
+
+    found = falls_to(cost, budget.epsilon)
+    levels, sigma = fitted(found) if found is not None else (0, 0.0)
+    if found is None or sigma > _WIDEST * (1 + 1e-9) or levels < sqrt(dimension):
+        raise BudgetError(
+            f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} masked "
+            f"steps of {dimension:,} numbers: the noise would drown the grid that they are "
+            "rounded to. Take fewer steps, smaller networks, or a larger epsilon."
+        )
+    return SharedSteps(levels, sigma, found)

@@ -1,0 +1,377 @@
+"""Private training over split rows: record and replay on neighbours, and mutants that are seen."""
+
+from dataclasses import dataclass, replace
+
+import equinox as eqx
+import jax
+import msgspec
+import numpy as np
+import pytest
+
+from siloweave.algorithms import private_rounds as file
+from siloweave.algorithms.private_rounds import CountColumns, Part, Step, party, private_rounds
+from siloweave.algorithms.private_rows_split import DPFedTabDDPM
+from siloweave.algorithms.secure_sum import masked_reply
+from siloweave.federation import Parties
+from siloweave.federation.site import Site
+from siloweave.models.nets import MLP, Dense
+from siloweave.privacy import (
+    Budget,
+    Relation,
+    SampledSharedGaussian,
+    SeededEntropy,
+    SharedGaussian,
+    bookkeeping,
+    exact_sums,
+)
+from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.gradients import clipped_sum
+from siloweave.tables import Column, Schema, Table
+from siloweave.tables.codes import Encoder
+from tests.guarantees.replay import DivergenceError, Tape, record
+from tests.guarantees.whole import (
+    claimed_sigma,
+    paid_calls,
+    require_fresh_masks,
+    require_fresh_noise,
+    run_of,
+    sums_of,
+    twins,
+)
+
+SCHEMA = Schema(
+    (
+        Column("size", "continuous", low=-1.0, high=4.0),
+        Column("kind", "categorical", ("a", "b", "c")),
+        Column("sex", "categorical", ("f", "m")),
+    )
+)
+ENCODER = Encoder(SCHEMA, 6)
+SMALL = {"hidden": [6], "embed": 6, "timesteps": 5, "steps": 3, "batch": 60}
+BUDGET = Budget(epsilon=6.0, delta=1e-5)
+CLIP = 0.01  # every row reaches it
+
+
+def rows(number, seed, last=None):
+    """Rows whose last one may be far from all others."""
+    rng = np.random.default_rng(seed)
+    size, kind = rng.uniform(-1, 0, number), rng.integers(0, 2, number)
+    sex = rng.integers(0, 2, number)
+    if last is not None:
+        size[-1], kind[-1], sex[-1] = last
+    names = np.array(["a", "b", "c"], dtype=object), np.array(["f", "m"], dtype=object)
+    table = Table.from_columns(
+        {"size": (size, None), "kind": (names[0][kind], None), "sex": (names[1][sex], None)}
+    )
+    return Part(table, ENCODER.encode(table))
+
+
+def neighbours(relation=Relation.ADD_REMOVE):
+    """Three parties, of which the first has a row more, or another one, at the end."""
+    others = {"p1": rows(25, 1), "p2": rows(20, 2)}
+    odd = rows(30, 0, last=(4.0, 2, 0))
+    if relation is Relation.REPLACE_ONE:
+        return {"p0": odd, **others}, {"p0": rows(30, 0, last=(-1.0, 0, 1)), **others}
+    fewer = odd.table.take(range(29))
+    return {"p0": odd, **others}, {"p0": Part(fewer, ENCODER.encode(fewer)), **others}
+
+
+@dataclass(frozen=True)
+class Study:
+    """The private rounds over a roster."""
+
+    budget: Budget = BUDGET
+    tolerated: int = 1
+    handlers: object = None
+    clip: float = CLIP
+    steps: int = 3
+
+    @property
+    def made(self):
+        return DPFedTabDDPM(
+            target="sex", settings=SMALL | {"steps": self.steps}, clip=self.clip, bins=6,
+            tolerated=self.tolerated,
+        )  # fmt: skip
+
+    def __call__(self, roster, seed=0):
+        kind = self.made.kind
+        run = run_of(roster, self.handlers or party(kind), budget=self.budget, seed=seed)
+        plan = self.made.plan(ENCODER, self.budget, seed)
+        event = plan.look(rho_for(self.budget), len(roster))
+        run.model = private_rounds(Parties(tuple(roster), run.wire, run="r"), kind, plan, event)
+        return run
+
+
+def coins(number, rate, *, entropy):
+    """The same rows for neighbours, but for the last; nothing of the entropy is used up."""
+    step = np.random.default_rng(np.frombuffer(entropy.at("coins").bytes(8), "<u4"))
+    return np.flatnonzero(step.random(1000)[:number] < rate)
+
+
+@pytest.fixture(autouse=True)
+def same_coins(monkeypatch):
+    """Sampling itself is tested below; here neighbours draw alike."""
+    monkeypatch.setattr(exact_sums, "drawn", coins)
+
+
+@pytest.mark.parametrize("relation", Relation)
+@pytest.mark.parametrize("tolerated", [0, 1, 2])
+def test_a_row_moves_what_was_paid_for_and_nothing_else(relation, tolerated):
+    study = Study(Budget(6.0, 1e-5, relation=relation), tolerated)
+    for seed in range(2):
+        pair = twins(study, *neighbours(relation), seed=seed)
+        pair.check()
+        paid = paid_calls(pair.tape)
+        mine = [p for p in paid if p.owner == "p0"]
+        assert [type(p.event) for p in mine] == [SharedGaussian] + 3 * [SampledSharedGaussian]
+        for p, (_, far) in zip(paid, pair.twin.moved, strict=True):
+            assert np.linalg.norm(far.astype(float)) <= p.event.sensitivity * (
+                2 if relation is Relation.REPLACE_ONE else 1
+            )
+        assert pair.first.ledger("p0").epsilon() > 0.9 * study.budget.epsilon
+        assert weights_of(pair.first) == weights_of(pair.second)
+
+
+def weights_of(run):
+    leaves = jax.tree.leaves(run.model.network.net)
+    return b"".join(np.asarray(x).tobytes() for x in leaves) + str(run.model.look.counts).encode()
+
+
+def test_the_sensitivity_is_nearly_reached():
+    """A row at the clip moves the sum by one clip: the bound is no fantasy."""
+    pair = twins(Study(), *neighbours())
+    far = [
+        np.linalg.norm(moved.astype(float)) / p.event.sensitivity
+        for p, (_, moved) in zip(paid_calls(pair.tape), pair.twin.moved, strict=True)
+        if isinstance(p.event, SampledSharedGaussian) and p.owner == "p0"
+    ]
+    assert 0.9 < max(far) <= 1
+
+
+def test_one_party_is_the_central_case():
+    roster, other = neighbours()
+    twins(Study(), {"p0": roster["p0"]}, {"p0": other["p0"]}).check()
+
+
+def test_the_coordinator_sees_sums_under_the_noise_that_is_claimed():
+    runs, roster = [], neighbours()[0]
+    tape = record(lambda: runs.append(Study(steps=8)(roster)))
+    fresh_noise(tape)
+    require_fresh_masks(runs[0])
+    steps = [s for s in sums_of(runs[0], tape) if isinstance(s.request, Step)]
+    assert len(steps) == 8
+    noise = np.concatenate([s.noise / claimed_sigma(s.event) for s in steps])
+    assert 0.95 < noise.std() * np.sqrt(2 / 3) < 1.05  # three shares, of which one may be known
+    known = np.concatenate([(s.noise - s.shares[0]) / claimed_sigma(s.event) for s in steps])
+    assert 0.95 < known.std() < 1.05
+    assert all(abs(s.exact).max() < 2**31 // 3 for s in steps)
+
+
+def fresh_noise(tape):
+    """The noise of every step differs; that of counts is too narrow to compare."""
+    kept = [c for c in tape.calls if not narrow(c)]
+    require_fresh_noise(Tape(kept))
+
+
+def narrow(call):
+    if call.name == "charge":
+        return isinstance(call.settings["event"], SharedGaussian)
+    return call.settings["sigma"] < 20
+
+
+# Known faults are seen
+
+
+def check(study=None):
+    twins(study or Study(), *neighbours()).check()
+
+
+def changed(**steps):
+    """Handlers of which some are replaced."""
+    kind = Study().made.kind
+    asked = {"step": Step, "count": CountColumns}
+    return party(kind) | {asked[name]: handler for name, handler in steps.items()}
+
+
+def test_the_mutant_without_a_clip_is_caught(monkeypatch):
+    real = bookkeeping._scale
+
+    def unclipped(squares, mask, clip):
+        norms, _ = real(squares, mask, clip)
+        return norms, mask.astype("float32")
+
+    monkeypatch.setattr(bookkeeping, "_scale", unclipped)
+    jax.clear_caches()
+    try:
+        with pytest.raises(AssertionError, match="above the declared"):
+            check()
+    finally:
+        jax.clear_caches()
+
+
+def count_paid_once(request, site):
+    """Counts all columns and pays for one."""
+    codes = site.rows.codes
+    sized = zip(codes.columns, codes.domain.sizes, strict=True)
+    tables = [np.bincount(c, minlength=n).astype(np.int64) for c, n in sized]
+    tables.append(np.array([codes.num_rows], dtype=np.int64))
+    return masked_reply(request, site, tables, "counts", contributes=1)
+
+
+def test_the_mutant_that_pays_for_one_column_is_caught():
+    with pytest.raises(AssertionError, match=r"above|was charged"):
+        check(Study(handlers=changed(count=count_paid_once)))
+
+
+def of_steps(monkeypatch, change):
+    """Let `change` have its way with the event and the integers of every step."""
+    honest = Site.release_masked
+
+    def release(self, event, what, counts, cohort):
+        if isinstance(event, SampledSharedGaussian):
+            event, counts = change(event, counts)
+        return honest(self, event, what, counts, cohort)
+
+    monkeypatch.setattr(Site, "release_masked", release)
+
+
+def test_the_mutant_that_divides_by_the_rows_drawn_is_caught(monkeypatch):
+    """As if a party sent its mean gradient times the batch that was planned."""
+    drawn = []
+
+    def noted(*args, **named):
+        drawn.append(coins(*args, **named))
+        return drawn[-1]
+
+    monkeypatch.setattr(exact_sums, "drawn", noted)
+    of_steps(monkeypatch, lambda event, x: (event, np.rint(x * 60 / len(drawn[-1])).astype(int)))
+    with pytest.raises(AssertionError, match=r"above|was charged"):
+        check()
+
+
+def test_the_mutant_that_rounds_to_another_grid_than_it_pays_for_is_caught(monkeypatch):
+    of_steps(monkeypatch, lambda event, x: (event, 2 * x))
+    with pytest.raises(AssertionError, match=r"above|was charged"):
+        check()
+
+
+def test_the_mutant_whose_share_of_the_noise_is_too_small_is_caught(monkeypatch):
+    def release(self, event, what, counts, cohort):
+        narrow = msgspec.structs.replace(event, share_sigma=max(1.0, event.share_sigma / 2))
+        pay, self.pay = self.pay, lambda _, said: pay(event, said)
+        try:
+            return kept(self, narrow, what, counts, cohort)
+        finally:
+            del self.pay
+
+    kept = Site.release_masked
+    monkeypatch.setattr(Site, "release_masked", release)
+    with pytest.raises(AssertionError, match="was charged"):
+        check()
+
+
+def test_the_mutant_that_draws_the_same_noise_in_every_step_is_caught(monkeypatch):
+    monkeypatch.setattr(SeededEntropy, "at", lambda self, step: SeededEntropy(self._key))
+    tape = record(lambda: Study()(neighbours()[0]))
+    with pytest.raises(AssertionError, match="same noise"):
+        fresh_noise(tape)
+
+
+def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
+    """A coordinator that was told the true number of rows."""
+    honest, counted = file._look, {}
+
+    def peeking(parties, keys, plan, event):
+        look = honest(parties, keys, plan, event)
+        return replace(look, rows=counted["rows"])
+
+    def count(request, site):
+        counted["rows"] = counted.get("rows", 0) + site.rows.table.num_rows
+        return file.count_columns(request, site)
+
+    monkeypatch.setattr(file, "_look", peeking)
+    with pytest.raises((AssertionError, DivergenceError)):
+        check(Study(handlers=changed(count=count)))
+
+
+# Sums and sampling
+
+
+class Known:
+    """Entropy that a test can follow; protects nothing."""
+
+    def bytes(self, n):
+        return bytes(range(n))
+
+
+@pytest.mark.parametrize("count", [0, 7, 300])
+def test_the_sum_is_that_of_every_clipped_gradient(count):
+    """Against `clipped_sum`, which is tested against a gradient per row; several turns add up."""
+    net, size = MLP(3, (4,), 2, key=jax.random.key(0), act="tanh"), exact_sums.CHUNK
+    rows = np.random.default_rng(1).normal(size=(400, 3)).astype(np.float32)
+    rows[3] = np.inf  # its gradient is not finite, and counts nothing
+    picked = np.arange(count)
+    found = exact_sums.summed(square, net, rows, picked, clip=0.3, layer=Dense, entropy=Known())
+    key = jax.random.wrap_key_data(np.frombuffer(bytes(range(8)), "<u4"))
+    wanted = np.zeros(exact_sums.flat_size(net))
+    for start in range(0, count, size):
+        part = np.zeros((size, 3), np.float32)
+        chosen = rows[start : min(start + size, count)]
+        part[: len(chosen)] = chosen
+        mask = np.arange(size) < len(chosen)
+        total = clipped_sum(square, net, part, mask, clip=0.3, key=key, layer=Dense).total
+        wanted += np.concatenate(
+            [np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(total)]
+        )
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    again = exact_sums.unflattened(found, net)
+    assert jax.tree.structure(again) == jax.tree.structure(eqx.filter(net, eqx.is_inexact_array))
+    assert (count == 0) == (not found.any())
+
+
+def square(net, row, key):
+    return ((net(row) + jax.random.normal(key, (2,))) ** 2).sum()
+
+
+def test_the_order_of_rows_leaves_no_trace_in_a_sum():
+    """64-bit sums: what float32 would lose is far above what the grid could tell."""
+    net = MLP(3, (4,), 2, key=jax.random.key(0), act="tanh")
+    rows = np.random.default_rng(1).normal(size=(256, 3)).astype(np.float32)
+
+    def total(order):
+        return exact_sums.summed(
+            plain_square, net, rows, order, clip=0.3, layer=Dense, entropy=Known()
+        )
+
+    ahead, back = total(np.arange(256)), total(np.arange(256)[::-1].copy())
+    assert np.linalg.norm(ahead - back) < 0.3 * 2.0**-10 / 10
+
+
+def plain_square(net, row, key):
+    return (net(row) ** 2).sum()
+
+
+def test_every_row_is_drawn_by_a_coin_of_its_own(monkeypatch):
+    monkeypatch.undo()
+    entropy, seen = SeededEntropy(5), np.zeros((2000, 40))
+    for one in seen:
+        one[exact_sums.drawn(40, 0.3, entropy=entropy)] = 1
+    assert abs(seen.mean() - 0.3) < 0.01
+    assert abs(seen.sum(1).var() - 40 * 0.3 * 0.7) < 1.2  # binomial: no fixed size of a batch
+    assert np.abs(np.corrcoef(seen.T) - np.eye(40)).max() < 0.1
+    assert exact_sums.drawn(40, 1.0, entropy=entropy).tolist() == list(range(40))
+    assert exact_sums.drawn(40, 1e-12, entropy=entropy).size == 0
+
+
+def test_nothing_secret_comes_from_the_seed():
+    """The same seed of the user, and other entropy: other batches, other noise."""
+    roster, kind = neighbours()[0], Study().made.kind
+    words = []
+    for k in range(2):
+        run = run_of(roster, party(kind), budget=BUDGET, entropy=lambda i, k=k: SeededEntropy(
+            f"{k}/{i}".encode()))  # fmt: skip
+        plan = Study().made.plan(ENCODER, BUDGET, 0)
+        event = plan.look(rho_for(BUDGET), 3)
+        run.model = private_rounds(Parties(tuple(roster), run.wire, run="r"), kind, plan, event)
+        words.append(weights_of(run))
+    assert words[0] != words[1]
