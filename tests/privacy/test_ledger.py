@@ -457,10 +457,9 @@ def test_steps_of_a_training_in_rounds_are_refused_where_one_reading_of_all_woul
     monkeypatch.setattr(Tally, "epsilon", lambda self, d: readings.append(1) or read(self, d))
     ledger = Ledger("clinic", limit=limit)
     ledger.charge(other, run="r", step="0", what="n", to="c")
-    made = iter(range(1, 100))
 
     def spend_all():
-        for step in made:
+        for step in range(1, 100):
             ledger.charge(steps(20), run="r", step=str(step), what="w", to="c")
 
     with pytest.raises(BudgetError, match="more than its limit"):
