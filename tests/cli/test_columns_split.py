@@ -75,6 +75,7 @@ def test_a_run_is_told_reported_and_drawn_from(study):
     assert "inverted" in sights["the coordinator"].protected_by
     public = (study.path / "run" / "report.html").read_text()
     assert "recovers" not in public
+    assert "of all parties together" in public  # a row lies at each of them
     assert study.call("sample", "run", "--out", "more.csv", "--rows", "7")[0] == 0
     assert read(study.path / "more.csv").num_rows == 7
     code, out, _ = study.call("run")  # a finished run is left alone
