@@ -21,6 +21,7 @@ from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 BUDGET = Budget(5.0, 1e-5)
 _DIFFUSION = {"hidden": [6], "embed": 6, "timesteps": 5, "steps": 3, "batch": 30}
 FAST = {"dp_fed_tabddpm": _DIFFUSION, "dp_fed_point_diff": {"diffusion": _DIFFUSION}}
+_SLOW = pytest.mark.slow
 every = pytest.mark.parametrize(
     "name",
     ["dp_fed_tabddpm", pytest.param("dp_fed_point_diff", marks=pytest.mark.slow)],
@@ -203,7 +204,7 @@ class KilledError(RuntimeError):
 
 
 @pytest.mark.parametrize("where", ["before the answer", "before the reply is kept", "after it"])
-@pytest.mark.parametrize("at", [1, 5, 8, 13, 18])
+@pytest.mark.parametrize("at", [1, 8, *(pytest.param(at, marks=_SLOW) for at in (5, 13, 18))])
 def test_a_killed_run_goes_on_to_the_same_model(tmp_path, monkeypatch, where, at):
     send, put, count = InProcess.send, FolderStore.put, [0]
 
