@@ -271,14 +271,14 @@ def peer(args: argparse.Namespace) -> None:
                 row = run(job, args.out)
                 if row:
                     print(f"ours, at_once={at_once}: {median(row['seconds']):.2f} s", flush=True)
-            job = {"table": str(file), "discrete": discrete, "batch": 500, "epochs": [1, 3],
+            job = {"table": str(file), "discrete": discrete, "batch": 500, "epochs": [PARTIES],
                    "threads": args.threads, "seed": 0, "rows": 0, "sample": ""}  # fmt: skip
             load = os.getloadavg()[0]
-            one, more = child([str(args.peer_python), script], job, args.threads)["fits"]
-            five = PARTIES * (more["seconds"] - one["seconds"]) / 2
+            (made,) = child([str(args.peer_python), script], job, args.threads)["fits"]
+            five = made["epochs_seconds"]
             keep(
                 {"part": "peer", "method": "ctgan package", "call": call, "repeat": repeat,
-                 "rows": table.num_rows, "seconds": [five], "fits": [one, more],
+                 "rows": table.num_rows, "seconds": [five], "fits": [made],
                  "load": [load, os.getloadavg()[0]], "commit": commit()},
                 args.out,
             )  # fmt: skip
