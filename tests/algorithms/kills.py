@@ -1,0 +1,37 @@
+"""A run that is killed at one of its messages, for the tests of every algorithm."""
+
+from siloweave.federation import FolderStore, InProcess, wire
+from siloweave.federation.messages import Envelope
+
+WHERE = ("before the answer", "before the reply is kept", "after the answer")
+
+
+class KilledError(RuntimeError):
+    """The process is gone."""
+
+
+class Tap:
+    """Counts messages, keeps what was answered, and kills at one of them."""
+
+    def __init__(self, patch, at=None, where=WHERE[0]):
+        self.count, self.answers, self.at, self.where = 0, {}, at, where
+        send, put = InProcess.send, FolderStore.put
+
+        def sent(transport, name, frame):
+            self.count += 1
+            if self.count == self.at and where == WHERE[0]:
+                raise KilledError
+            answer = send(transport, name, frame)
+            envelope = wire.decode(frame, Envelope)
+            if self.count == self.at and where == WHERE[2]:
+                raise KilledError
+            self.answers[name, envelope.step] = answer
+            return answer
+
+        def kept(store, name, data):
+            if self.count == self.at and where == WHERE[1] and name.startswith("reply/"):
+                raise KilledError
+            put(store, name, data)
+
+        patch.setattr(InProcess, "send", sent)
+        patch.setattr(FolderStore, "put", kept)
