@@ -10,7 +10,7 @@ from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.events import Event
 from siloweave.privacy.ledger import Ledger
 from siloweave.study import close_match
-from siloweave.summaries import find_run, ledger_files, verify_ledgers
+from siloweave.summaries import find_run, ledger_files, row_epsilon, verify_ledgers
 
 __all__ = ["Line", "Reading", "Trail", "read_ledgers"]
 
@@ -43,10 +43,15 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Trail(msgspec.Struct, frozen=True):
-    """All ledgers that were asked for, and the delta of their epsilons."""
+    """All ledgers that were asked for, and the delta of their epsilons.
+
+    `whole_row` is the epsilon of a row over all parties; None where not all ledgers were asked for.
+    """
 
     delta: float
     ledgers: tuple[Reading, ...]
+    split: str = "rows"
+    whole_row: float | None = None
 
 
 def read_ledgers(
@@ -85,12 +90,16 @@ def read_ledgers(
     wanted = files if party is None else {party: files[party]}
     if summary is not None:
         verify_ledgers(summary, files, None if folder == path and party is None else wanted)
-    ledgers = tuple(_reading(name, file, at) for name, file in wanted.items())
-    return Trail(at, ledgers)
+    ledgers = [Ledger.read(file) for file in wanted.values()]
+    shown = tuple(
+        _reading(one, file, at) for one, file in zip(ledgers, wanted.values(), strict=True)
+    )
+    if summary is None or len(wanted) < len(summary.parties):
+        return Trail(at, shown)
+    return Trail(at, shown, summary.split, row_epsilon(ledgers, at, summary.split))
 
 
-def _reading(name: str, file: Path, delta: float) -> Reading:
-    ledger = Ledger.read(file)
+def _reading(ledger: Ledger, file: Path, delta: float) -> Reading:
     lines = tuple(
         Line(
             e.index + 1,

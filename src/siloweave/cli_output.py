@@ -261,6 +261,8 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
             escape(ledger.file),
         )
     console.print(grid)
+    if trail.whole_row is not None and trail.split == "columns":
+        console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
     if entries or len(trail.ledgers) == 1:
         for ledger in trail.ledgers:
             _print_entries(console, ledger)

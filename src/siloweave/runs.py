@@ -42,6 +42,7 @@ from siloweave.summaries import (
     find_run,
     ledger_files,
     open_run,
+    row_epsilon,
     spelled,
     verify_ledgers,
 )
@@ -406,9 +407,10 @@ def _summary(
     study: Study, fitted: Any, rows: int, seconds: dict[str, float], files: dict[str, str]
 ) -> Summary:
     budget = study.terms()
-    parties, ledgers = [], ledger_files(study.folder)
-    for name in study.names:
-        ledger, traffic = Ledger.read(ledgers[name]), fitted.cost.parties[name]
+    files_of, parties = ledger_files(study.folder), []
+    ledgers = {name: Ledger.read(files_of[name]) for name in study.names}
+    for name, ledger in ledgers.items():
+        traffic = fitted.cost.parties[name]
         parties.append(
             PartySummary(
                 name,
@@ -425,7 +427,7 @@ def _summary(
         method=fitted.info.title,
         guarantee=fitted.info.guarantee,
         private=fitted.private,
-        epsilon=max(fitted.epsilon, *(party.epsilon for party in parties)),
+        epsilon=row_epsilon(ledgers.values(), budget.delta, fitted.info.split),
         epsilon_allowed=budget.epsilon,
         delta=budget.delta,
         unit=budget.unit,
@@ -436,6 +438,7 @@ def _summary(
         parties=tuple(parties),
         files=files | _FILES | (_ALIGNED if study.alignment else {}),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        split=fitted.info.split,
     )
 
 

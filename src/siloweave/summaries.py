@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from siloweave.errors import InputError, LedgerError
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.ledger import Ledger
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "find_run",
     "ledger_files",
     "open_run",
+    "row_epsilon",
     "spelled",
     "verify_ledgers",
 ]
@@ -36,7 +38,7 @@ class PartySummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A finished run; `files` are relative to its folder."""
+    """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row."""
 
     run: str
     study: str
@@ -54,7 +56,27 @@ class Summary(msgspec.Struct, frozen=True):
     parties: tuple[PartySummary, ...]
     files: dict[str, str]
     finished: str
+    split: str = "rows"
     version: int = 1
+
+
+def row_epsilon(ledgers: Iterable[Ledger], delta: float, split: str) -> float:
+    """Epsilon of a whole row over all ledgers.
+
+    Args:
+        ledgers: One of every party.
+        delta: At which epsilon is computed.
+        split: "columns" where every party holds a part of each row, so that all they released
+            composes; else a row is at one party, and the largest holds.
+
+    Example:
+        >>> row_epsilon([], 1e-6, "rows")
+        0.0
+    """
+    every = list(ledgers)
+    if split == "columns":
+        return epsilon([event for ledger in every for event in ledger.events], delta)
+    return max((ledger.epsilon(delta) for ledger in every), default=0.0)
 
 
 def find_run(folder: str | Path) -> Summary | None:

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
-from tests.algorithms.test_resume import WHERE, KilledError, Tap
+from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made, split
 
@@ -99,6 +99,14 @@ def test_a_run_killed_at_any_message_ends_like_one_that_was_not(name, tmp_path, 
         pd.testing.assert_frame_equal(again.sample(30), expected)
         files = sorted(folder.glob("parties/*/ledger.jsonl"))
         assert [len(Ledger.read(file).entries) for file in files] == paid
+
+
+@pytest.mark.parametrize("options", [2, 256, 300])
+def test_any_number_of_classes_can_be_told(options):
+    V = np.eye(options, dtype=np.float32)[::-1]
+    sent = silofuse.told_classes(V)
+    assert len(sent.data) == options * (1 if options <= 256 else 4)
+    np.testing.assert_array_equal(silofuse.one_hot("north", sent, options, options), V)
 
 
 def test_batches_are_permutations_of_the_rows():

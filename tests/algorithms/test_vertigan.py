@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
-from tests.algorithms.test_resume import WHERE, KilledError, Tap
+from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 from siloweave.algorithms import vertigan
@@ -54,7 +54,8 @@ def halves(rows=40, seed=0):
 
 
 def fit(data=None, schema=SAME, *, budget=BUDGET, noise="seeded", method=None, **named):
-    method = VertiGAN(settings=NET, bins=8) if method is None else method
+    private = budget is not None and budget.private
+    method = VertiGAN(settings=NET, bins=8, private=private) if method is None else method
     data = halves() if data is None else data
     return method.fit(data, schema, budget=budget, noise=noise, **named)
 
@@ -136,6 +137,9 @@ def test_without_a_bound_every_ledger_says_so():
         assert fitted.num_rows == 40
     with pytest.raises(BudgetError, match="releases without noise"):
         fit(method=VertiGAN(settings=NET, private=False))
+    for budget in (None, Budget(math.inf, 1e-6)):  # nobody goes without noise unasked
+        with pytest.raises(BudgetError, match=r"needs a finite epsilon.*private=False"):
+            fit(method=VertiGAN(settings=NET), budget=budget)
 
 
 def test_one_party_is_the_central_case_and_columns_may_stay_at_home():

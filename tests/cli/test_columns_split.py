@@ -66,6 +66,8 @@ def test_a_run_is_told_reported_and_drawn_from(study):
     assert table.num_rows == 40
     ledger = study.json("ledger", "run")
     assert json.dumps(ledger).count("clinic") >= 1
+    assert (ledger["split"], ledger["whole_row"]) == ("columns", "inf")
+    assert "A row lies at every party: ε = ∞ in all" in study.call("ledger", "run")[1]
     record = Record.from_json((study.path / "run" / "record-owner.json").read_bytes())
     scores = record.owner.scores
     ways = [name for name in scores if "clinic that the coordinator recovers" in name]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from siloweave.algorithms.columns_split import Part, keep_home, kept_features
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import jax_key
-from siloweave.algorithms.silofuse import Share, divided, one_way_of, share
+from siloweave.algorithms.silofuse import Share, divided, one_way_of, share, told_classes
 from siloweave.errors import WireError
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
@@ -177,7 +177,7 @@ class _Work:
         if self.coder.label is None:
             return [], []
         told = self.V[:, self.coder.label.start : self.coder.label.stop]
-        return [Array.of(told.argmax(1), "<u1")], [told.shape[1]]
+        return [told_classes(told)], [told.shape[1]]
 
     def side(self, share: float = 1.0) -> CoderSide:
         """Its side of a step."""

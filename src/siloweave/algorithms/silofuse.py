@@ -62,6 +62,7 @@ __all__ = [
     "one_way_of",
     "side_by_side",
     "silofuse",
+    "told_classes",
     "trained",
 ]
 
@@ -140,9 +141,7 @@ def code(request: Code, site: Site[Part]) -> Coded:
     if coder.label is None:
         return Coded(sent, columns, one_way=alone)
     event = NonPrivate("the classes of every row are told")
-    told = site.release(
-        event, "classes of the target", lambda: Array.of(V[:, latent:].argmax(1), "<u1")
-    )
+    told = site.release(event, "classes of the target", lambda: told_classes(V[:, latent:]))
     options = site.release(event, "number of classes", lambda: V.shape[1] - latent)
     return Coded(sent, columns, (told,), (options,), alone)
 
@@ -336,6 +335,11 @@ def checked(name: str, array: Array, rows: int | None) -> Matrix:
             "as the parties before it sent"
         )
     return Z
+
+
+def told_classes(V: Matrix) -> Array:
+    """Classes of one-hot rows, in the smallest numbers that hold them; `one_hot` reads them."""
+    return Array.of(V.argmax(1), "<u1" if V.shape[1] <= 256 else "<u4")
 
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:

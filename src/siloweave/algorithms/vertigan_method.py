@@ -7,7 +7,7 @@ Jiang, Zhang, Karakus & Unsal 2023, see vertigan.py.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,14 +20,13 @@ from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import jax_key, settings_of
 from siloweave.algorithms.vertigan import PARTY, vertigan
-from siloweave.algorithms.woven import Home, Woven
+from siloweave.algorithms.woven import Home
 from siloweave.errors import BudgetError, InputError
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key
-from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
     from siloweave.models.vertigan import Head, Trunk
@@ -112,8 +111,7 @@ class VertiGAN(ColumnsSplit):
         shared: Whether synthetic columns are put together.
         settings: Of the networks and their training (`models.vertigan.VertiGANSettings`), as a
             mapping; defaults for the rest. ``rounds`` is the number of messages to each party.
-        private: False to train without noise, and without a guarantee; so does a fit whose budget
-            is None or has no bound.
+        private: False to train without noise, and without a guarantee.
         clip: Largest norm of a row's gradient.
         counts_share: Share of the budget's zCDP for the counts of columns, in (0, 0.9].
         bins: Equal-width bins of a column of numbers that are counted.
@@ -170,19 +168,11 @@ class VertiGAN(ColumnsSplit):
     def allowed(self, budget: Budget | None) -> Budget:
         """The budget of a run; raises BudgetError where it does not fit the settings."""
         if self.private and (budget is None or not budget.private):
-            raise BudgetError("VertiGAN(private=True) needs a finite epsilon")
+            raise BudgetError(
+                "VertiGAN needs a finite epsilon, and budget has none. Use VertiGAN(private=False) "
+                "to go without a guarantee."
+            )
         return super().allowed(budget)
-
-    def fit(
-        self, data: Any, schema: Schema, *, budget: Budget | None = None, **named: Any
-    ) -> Woven:
-        """Train over parties that hold different columns, see `ColumnsSplit.fit`.
-
-        Without a budget, or with one that has no bound, it is trained as with ``private=False``.
-        """
-        bounded = self.private and budget is not None and budget.private
-        made = replace(self, private=bounded)
-        return ColumnsSplit.fit(made, data, schema, budget=budget, **named)
 
     def handlers(self) -> Handlers:
         """A party's side."""
