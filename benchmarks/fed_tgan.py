@@ -13,7 +13,8 @@ single row 40,000 times. `central` trains CTGAN where all parties' rows are at o
 method may take the same wall time (10 minutes unless --minutes says otherwise), all parties
 together: three rounds are timed first, and the number of rounds follows, 500 at most; --rounds
 fixes it. Distances are to the table's 40,000 rows (Avg-JSD of categorical, Avg-WD of numeric
-columns), and beside them to the pooled rows of all parties, which differ where a row is repeated.
+columns), and beside them to the pooled rows of all parties, which differ where a row is repeated;
+`raw` are those of rows that are not raked to the columns' shares, which all methods know alike.
 
 `rounds` times a round of Fed-TGAN and of MD-TGAN with 5, 10 and 20 parties; `peer` a round of five
 parties and five epochs of the CTGAN package (see neural_speed.py), in turn. Runs have a process of
@@ -61,6 +62,7 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "no similarity": (sw.FedTGAN, {"weights": "size"}),
     "no size": (sw.FedTGAN, {"weights": "similarity"}),
     "md_tgan": (sw.MDTGAN, {}),
+    "typical": (sw.FedTGAN, {"weights": "typical"}),
     "central": (sw.FedTGAN, {}),
     "fed_tabddpm": (sw.FedTabDDPM, {"weights": "typical", "settings": {"batch": 512}}),
     "fed_point_diff": (
@@ -144,10 +146,13 @@ def quality_line(job: dict[str, Any]) -> dict[str, Any]:
     start, own = time.perf_counter(), time.process_time()
     fitted, _ = fit(job, parts, schema, rounds)
     taken, cpu = time.perf_counter() - start, time.process_time() - own
-    synthetic = fitted.sample_table(table.num_rows, seed=job["seed"])
+    raked, raw = (
+        fitted.sample_table(table.num_rows, seed=job["seed"], raked=way) for way in (True, False)
+    )
     found = {}
     pooled = table.take(np.concatenate(split(table.num_rows, job["scenario"])))
-    for name, real in (("table", table), ("pooled", pooled)):
+    beside = {"table": (table, raked), "pooled": (pooled, raked), "raw": (table, raw)}
+    for name, (real, synthetic) in beside.items():
         both = align({"real": real, "synthetic": synthetic}, schema)
         found[name] = {
             "jsd": average_jsd(both, "real", "synthetic"),

@@ -150,7 +150,8 @@ def test_what_is_missing_is_listed(tmp_path):
 
 
 def fed_line(**changed):
-    distances = {"table": {"jsd": 0.05, "wd": 0.01}, "pooled": {"jsd": 0.1, "wd": 0.02}}
+    near, far = {"jsd": 0.05, "wd": 0.01}, {"jsd": 0.1, "wd": 0.02}
+    distances = {"table": near, "pooled": far, "raw": far}
     made = {
         "part": "quality", "table": "adult", "scenario": "copies", "method": "fed_tgan", "seed": 0,
         "label": "", "rows": [40_000] * 5, "rounds": 40, "distances": distances,
@@ -169,9 +170,10 @@ def test_networks_over_split_rows_stand_beside_published_figures(load, tmp_path)
     ]
     written(tmp_path, "fed_tgan.jsonl", rows)
     text = load("fed_tgan_page").page(tmp_path)
-    copies, imbalanced, _ = rows_of(text, "fed_tgan")
+    copies, raw, imbalanced, *_ = rows_of(text, "fed_tgan")
     assert copies.startswith("| fed_tgan | 0.060 ± 0.014 (0.059) | 0.020 ± 0.014 (0.012) | not run")
     assert copies.endswith("| 40 to 44 |")
+    assert raw.startswith("| fed_tgan | 0.100 (0.059) | 0.020 (0.012) | not run")
     assert imbalanced.startswith("| fed_tgan | not run (0.062) |")
     assert rows_of(text, "a round, parties in threads") == [
         "| a round, parties in threads | 11.00 | 3.00 |"
