@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.models import latent
+from siloweave.models import autoencoder, diffusion, latent
 from siloweave.models.autoencoder import AutoencoderSettings
+from siloweave.models.batches import Poisson, plan_of
 from siloweave.models.diffusion import DiffusionSettings
 from siloweave.models.latent import LatentDiffusion, LatentSettings
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
@@ -81,3 +82,21 @@ def test_what_it_cannot_do_is_said():
         replace(TINY, autoencoder=AutoencoderSettings(divergence=0.1), joint=True)
     with pytest.raises(InputError, match="numbers='mode'"):
         LatentSettings(numbers="mode")
+
+
+def test_its_two_trainings_on_one_sampler_draw_rows_apart(monkeypatch):
+    """A private fit pays for all steps as for independent samples; the same ones cost far more."""
+    seen = []
+
+    def watched(state, update, rows, *, steps, batch, key, sampler, **_):
+        picks = plan_of(sampler, rows, batch=batch, key=key, most=steps).picks(0, steps)
+        sizes = picks.sizes.tolist()
+        seen.append([set(picks.rows[i, :size].tolist()) for i, size in enumerate(sizes)])
+        return state
+
+    for stage in (autoencoder, diffusion):
+        monkeypatch.setattr(stage, "train", watched)
+    latent.fit(toy(400), BLOCKS, TINY, key=KEY, sampler=Poisson(0.3, jax.random.key(9)))
+    first, second = seen
+    for one, other in zip(first, second, strict=True):  # 36 in common by chance, 120 if the same
+        assert len(one & other) < 72

@@ -45,9 +45,11 @@ class Poisson:
 
     Attributes:
         rate: In (0, 1].
-        key: What the draws come from; the key of the loop if None. Amplification by sampling
-            holds only against those who do not know which rows were drawn: for a private run this
-            key, or the loop's, must come from `siloweave.privacy.gradients.secret_key`.
+        key: What the draws come from, with the key of the loop: two trainings on one sampler draw
+            apart, as the price of both together needs. The key of the loop alone if None.
+            Amplification by sampling holds only against those who do not know which rows were
+            drawn: for a private run this key, or the loop's, must come from
+            `siloweave.privacy.gradients.secret_key`.
     """
 
     rate: float
@@ -114,9 +116,8 @@ def plan_of(
     if sampler == "poisson":
         sampler = Poisson(min(batch / count, 1.0))
     if isinstance(sampler, Poisson):
-        draws = _PoissonDraws(
-            count, sampler.rate, key if sampler.key is None else sampler.key, most
-        )
+        keys = (key,) if sampler.key is None else (sampler.key, key)
+        draws = _PoissonDraws(count, sampler.rate, keys, most)
         return Plan(f"poisson {sampler.rate!r}", most, draws)
     raise InputError(
         f"train: sampler = {sampler!r} is not known. Give 'shuffled', 'poisson', a Poisson(rate), "
@@ -151,9 +152,9 @@ def _count(rows: Any) -> int:
     return count
 
 
-def _seeds(key: jax.Array) -> np.random.SeedSequence:
-    words = np.asarray(jax.random.key_data(key)).ravel()
-    return np.random.SeedSequence([int(word) for word in words])
+def _seeds(*keys: jax.Array) -> np.random.SeedSequence:
+    words = [np.asarray(jax.random.key_data(key)).ravel() for key in keys]
+    return np.random.SeedSequence([int(word) for part in words for word in part])
 
 
 class _Shuffled:
@@ -185,9 +186,9 @@ class _Shuffled:
 class _PoissonDraws:
     """A binomial number of rows, each set of that size equally likely: exactly Poisson sampling."""
 
-    def __init__(self, count: int, rate: float, key: jax.Array, most: int) -> None:
+    def __init__(self, count: int, rate: float, keys: tuple[jax.Array, ...], most: int) -> None:
         self.count, self.rate, self.most = count, rate, most
-        self.seeds = _seeds(key)
+        self.seeds = _seeds(*keys)
         self.room, self.tight = capacity(count, rate), capacity(count, rate, _OFTEN)
 
     def _draw(self, step: int) -> NDArray[np.int64]:
