@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import CapacityError, DataError, SchemaError
 from siloweave.tables import Codes, Column, Domain, Encoder, Schema, Table, read
+from siloweave.tables.features import Features
 
 
 def encoder(*columns, **options):
@@ -292,3 +293,36 @@ def test_wide_whole_ranges_do_not_overflow():
     made = own.encode(table)
     assert made.column("x").tolist() == [0, 15, 31]
     assert own.encode(own.decode(made, key=0)).column("x").tolist() == [0, 15, 31]
+
+
+KINDS = Schema(
+    (
+        Column("c", "categorical", categories=("b", "a", "rest"), other="rest"),
+        Column("n", "integer", low=0, high=9),
+    )
+)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("coder", [Encoder, Features.declared])
+def test_categorical_types_list_what_is_declared_and_nothing_from_rows(coder, ordered):
+    """A synthetic frame's type would otherwise name values of real rows, an unseen one too."""
+    made = []
+    for values in (["a", "b", "secret"], ["a", "b", "a"]):
+        rows = pd.DataFrame({"c": values, "n": [1, 2, 7]}).astype("category")
+        rows["c"] = pd.Categorical(rows["c"], ordered=ordered)
+        table, own = read(rows), coder(KINDS)
+        coded = own.encode(table) if coder is Encoder else own.encode(table, key=0)
+        made.append(own.decode(coded, key=0, like=table).to_native())
+    for frame in made:
+        assert frame["c"].dtype == pd.CategoricalDtype(["b", "a", "rest"], ordered=ordered)
+        assert frame["n"].dtype == np.int64
+    assert made[0]["c"].tolist() == ["a", "b", "rest"]
+
+
+def test_an_enum_lists_what_is_declared():
+    table = read(pl.DataFrame({"c": pl.Series(["a", "b"], dtype=pl.Enum(["a", "b"]))}))
+    own = Encoder(Schema((KINDS["c"],)))
+    again = own.decode(own.encode(table), key=0, like=table).to_native()
+    assert again["c"].dtype == pl.Enum(["b", "a", "rest"])
+    assert again["c"].to_list() == ["a", "b"]

@@ -373,7 +373,8 @@ class Encoder:
         Args:
             codes: In this encoder's domain.
             key: Where inside its bin a value falls: uniform, whole where the column is.
-            like: The result's frame and types are this table's.
+            like: The result's frame and types are this table's; a categorical type lists the
+                schema's categories, whatever the table's own type lists.
 
         Returns:
             A table with the schema's columns in order: missing codes are missing again, ids run
@@ -405,7 +406,8 @@ class Encoder:
                 options = (False, True) if column.kind == "boolean" else column.categories
                 values = _as_array(options)[known]
             columns[column.name] = (values, mask if column.missing else None)
-        return Table.from_columns(columns, like)
+        categories = {column.name: column.categories for column in self.schema.columns}
+        return Table.from_columns(columns, like, categories)
 
     def to_json(self) -> str:
         """Return the encoder as JSON text, with a version; `from_json` reads it back."""

@@ -289,7 +289,8 @@ class Features:
         Args:
             values: (rows, width) real numbers; a choice is its block's largest entry.
             key: Which of several equal largest entries is chosen.
-            like: The result's frame and types are this table's.
+            like: The result's frame and types are this table's; a categorical type lists the
+                schema's categories, whatever the table's own type lists.
 
         Returns:
             A table with the schema's columns in order; ids run from 1.
@@ -311,7 +312,9 @@ class Features:
         for column in self.schema.columns:
             if column.kind == "id":
                 found[column.name] = (running(len(vectors), column.name, like), None)
-        return Table.from_columns({name: found[name] for name in self.schema.names}, like)
+        categories = {column.name: column.categories for column in self.schema.columns}
+        in_order = {name: found[name] for name in self.schema.names}
+        return Table.from_columns(in_order, like, categories)
 
     def _checked(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         vectors = np.asarray(values)

@@ -1,12 +1,12 @@
 """Columns of pandas and arrow frames as arrays, and back; `read` hands the libraries in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["arrow_column", "from_pandas", "to_pandas"]
+__all__ = ["arrow_column", "declared", "from_pandas", "to_pandas"]
 
 _PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
@@ -86,6 +86,36 @@ def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
         return made
     except (TypeError, ValueError, AttributeError):
         return plain
+
+
+def declared(
+    dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]] | None
+) -> Mapping[str, Any]:
+    """Return the types of a frame of which none lists a value that was found in rows.
+
+    Args:
+        dtypes: By column; types of any library.
+        categories: Each column's public values, none for a column that is not categorical; None
+            leaves all types as they are.
+
+    Returns:
+        The same, but a categorical type or enum lists the public values in their order and no
+        others, and is left out where there are none.
+    """
+    if categories is None:
+        return dtypes
+    found = dict(dtypes)
+    for name, dtype in dtypes.items():
+        values = list(categories.get(name, ()))
+        if str(dtype) == "category":
+            found[name] = type(dtype)(values, ordered=dtype.ordered)
+        elif type(dtype).__name__ == "Enum":
+            found[name] = type(dtype)(values)
+        else:
+            continue
+        if not values:
+            del found[name]
+    return found
 
 
 def arrow_column(compute: Any, column: Any, dtype: Any) -> Any:

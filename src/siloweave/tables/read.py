@@ -6,7 +6,7 @@ and remembers what it was made from, so that pandas in gives pandas out.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ import polars as pl
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.files import check_names, csv_header, table_file, unreadable
-from siloweave.tables.native import arrow_column, from_pandas, to_pandas
+from siloweave.tables.native import arrow_column, declared, from_pandas, to_pandas
 
 __all__ = ["Frame", "Table", "read", "read_batches", "write"]
 
@@ -172,6 +172,7 @@ class Table:
         cls,
         columns: Mapping[str, tuple[Any, np.ndarray | None]],
         like: "Table | None" = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
     ) -> "Table":
         """Make a table from arrays.
 
@@ -179,6 +180,7 @@ class Table:
             columns: Name to (values, mask of missing or None): whole numbers, numbers, booleans,
                 datetime64 or text, one per row.
             like: `to_native` returns the same kind of frame and types as this one's.
+            categories: Each column's declared values: categorical types of `like` then list these.
 
         Returns:
             The table.
@@ -187,10 +189,10 @@ class Table:
             DataError: When lengths differ or values are of no usable type.
         """
         series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
-        lengths = {len(one) for one in series}
-        if len(lengths) > 1:
+        if len(lengths := {len(one) for one in series}) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
-        return cls(_normal(series), like._origin if like else _Origin())
+        origin = like._origin if like else _Origin()
+        return cls(_normal(series), replace(origin, dtypes=declared(origin.dtypes, categories)))
 
     # What coding needs, vectorised here so that nothing else touches a dataframe library.
 
