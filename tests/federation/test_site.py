@@ -162,7 +162,7 @@ def test_after_a_crash_a_changed_request_cannot_use_what_was_paid_for_another(pa
 def test_another_step_or_run_is_another_release(party):
     replies = [
         party.site.answer(frame(Ask(50.0), step=step, run=run), HANDLERS)
-        for step, run in [(0, "r1"), (1, "r1"), (0, "r2"), (-1, "r1"), (0, "r1/0")]
+        for step, run in [(-1, "r1"), (0, "r1"), (1, "r1"), (0, "r2"), (0, "r1/0")]
     ]
     assert len(party.ledger.entries) == len(party.draws) == len(replies)
 
@@ -276,3 +276,16 @@ def test_a_stored_reply_is_not_sent_when_what_paid_for_it_was_cut_from_the_ledge
     party.start()
     with pytest.raises(LedgerError, match="is gone"):
         party.site.answer(question, HANDLERS)
+
+
+def test_a_reply_that_was_sent_and_is_gone_is_not_drawn_anew(party):
+    """A party's memory was deleted and its ledger was not: a second draw would be free."""
+    first = frame(Ask(50.0))
+    party.site.answer(first, HANDLERS)
+    party.site.answer(frame(Ask(60.0), step=1), HANDLERS)
+    for file in (party.folder / "site").iterdir():
+        file.unlink()
+    party.restart()
+    with pytest.raises(LedgerError, match="the reply is gone"):
+        party.site.answer(first, HANDLERS)
+    assert len(party.draws) == len(party.ledger.entries) == 2

@@ -54,6 +54,8 @@ __all__ = [
 
 Rows = TypeVar("Rows")
 
+_SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
+
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where, in a run's folder, lies what the coordinator saw."""
 
@@ -154,8 +156,24 @@ def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
     if job.folder is not None:
         home = job.folder / "parties" / f"{index:04d}"
         store, path = FolderStore(home / "store"), home / "ledger.jsonl"
+        _mark(home / _SEEDED, name, job)
     ledger = Ledger(name, path=path, limit=job.budget if job.limited else None)
     return Site(name, rows, ledger=ledger, entropy=entropy, store=store)
+
+
+def _mark(mark: Path, name: str, job: Job) -> None:
+    """Keep for good that replies in a party's folder are made with seeded noise.
+
+    Raises:
+        InputError: They are, and this run would repeat them as if nobody knew their noise.
+    """
+    if job.noise == "seeded":
+        mark.touch(mode=0o600)
+    elif mark.exists():
+        raise InputError(
+            f"party {name!r}: noise = {job.noise!r}, but what it keeps in {mark.parent} has noise "
+            "from a seed, and would be sent again. Use a folder of its own."
+        )
 
 
 def require_unspent(

@@ -324,7 +324,8 @@ class Site(Generic[Rows]):
             WireError: if the message is malformed, for someone else, a changed repetition, or
                 the reply is not sealed.
             BudgetError: if the ledger does not allow a release.
-            LedgerError: if the ledger no longer holds what paid for a stored reply.
+            LedgerError: if the ledger no longer holds what paid for a stored reply, or the reply
+                that it paid for is gone.
         """
         envelope = wire.decode(frame, Envelope)
         if envelope.to != self.name:
@@ -346,6 +347,7 @@ class Site(Generic[Rows]):
                 )
             self.ledger.verify([paid] if (paid := _paid_by(stored)) else [])
             return stored[_DIGEST + _ENTRY :]
+        self._refuse_lost(envelope)
         request = wire.decode_request(envelope.body, handlers)
         self.begin(envelope)
         reply = handlers[type(request)](request, self)
@@ -355,6 +357,21 @@ class Site(Generic[Rows]):
         paid = entries[-1].hash if entries else ""
         self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
         return data
+
+    def _refuse_lost(self, asked: Envelope) -> None:
+        """Refuse a step before the last that was paid: its reply was sent, and is gone."""
+        for entry in reversed(self.ledger.entries):
+            step = entry.step.partition(".")[0]
+            if entry.run != asked.run or not step.isdecimal():
+                continue
+            if int(step) > asked.step:
+                raise LedgerError(
+                    f"party {self.name!r}: step {asked.step} of run {asked.run} was answered, for "
+                    f"step {step} was paid after it, and the reply is gone; a second draw would be "
+                    "a second release. Put the party's store back, or agree on a new budget and "
+                    "folder."
+                )
+            return
 
 
 def _paid_by(stored: bytes) -> str:
