@@ -22,10 +22,11 @@ over in tables that do not show their keys (hidden_map.py).
 **Guarantee** (none towards parties, by design: the result is released exactly). Among semi-honest
 parties and a semi-honest coordinator, in the random oracle model and under one-more
 Diffie-Hellman in Curve25519 (128 bits), and with false matches below n^2 2^-128: the coordinator,
-which relays everything, learns how many ids each party brings and how many are common. A party
-learns the same, and which of its rows are common to *all*. Nobody learns which ids, or how many,
-are common to some of the parties only, or where in a table a row stands. A leader and other parties
-who pool what they know learn what is common to the leader and the rest of the parties. Releases are
+which relays everything, learns how many ids each party brings, how many of its rows have none or a
+repeated one, and how many are common. A party learns how many ids the others bring and how many are
+common, and which of its rows are common to *all*. Nobody learns which ids, or how many, are common
+to some of the parties only, or where in a table a row stands. A leader and other parties who pool
+what they know learn what is common to the leader and the rest of the parties. Releases are
 ``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids that it does not hold,
 as many as it announced, which is never more than the asked party holds itself; a coordinator that
 forges keys can play all other parties. Ids that can be enumerated can so be guessed: see
