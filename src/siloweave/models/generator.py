@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import equinox as eqx
 import jax
@@ -92,19 +93,21 @@ class Heads:
         Sums over choices are products with a 0/1 matrix: tables whose choices have many different
         sizes then compile as fast as others, and no gradient needs a scatter.
         """
-        seg, sizes = self._segment, np.array([b.size for b in self.parts])
-        ends = np.cumsum(sizes) - 1
-        top, reach = jax.lax.stop_gradient(logits), 1
-        while reach < sizes.max():  # running maximum, doubled; the last place holds the whole
-            same = np.concatenate([np.zeros(reach, bool), seg[reach:] == seg[:-reach]])
-            before = jnp.pad(top, ((0, 0), (reach, 0)))[:, : top.shape[1]]
-            top, reach = jnp.where(same, jnp.maximum(top, before), top), 2 * reach
-        member = jnp.asarray(seg[:, None] == np.arange(len(sizes)), logits.dtype)
-        most = top[:, ends]
+        seg, most = self._segment, self._largest(jax.lax.stop_gradient(logits))
+        member = jnp.asarray(seg[:, None] == np.arange(len(self.parts)), logits.dtype)
         powers = jnp.exp(logits - most[:, seg])
         sums = jnp.matmul(powers, member, precision="highest")
         shares = powers * jnp.matmul(1.0 / sums, member.T, precision="highest")
         return shares, jnp.log(sums) + most
+
+    def _largest(self, logits: Array) -> Array:
+        """The largest logit of each choice, (n, choices): one maximum for a run of equal sizes."""
+        found, start = [], 0
+        for size, run in groupby(block.size for block in self.parts):
+            stop = start + size * len(list(run))
+            found.append(logits[:, start:stop].reshape(len(logits), -1, size).max(axis=2))
+            start = stop
+        return jnp.concatenate(found, axis=1)
 
     def outputs(self, raw: Array, temperature: float, uniform: Array) -> Array:
         """Turn a network's last layer into rows.
@@ -196,15 +199,21 @@ class ResidualGenerator(eqx.Module):
         Returns:
             What the last layer gives, and the statistics that were used.
         """
-        used = []
-        for i, layer in enumerate(self.layers[:-1]):
-            pre = layer(x)
+        # What a layer reads of x is kept apart: its slope with respect to x is wanted by nobody.
+        used, made = [], jnp.zeros((len(x), 0))
+        for i in range(len(self.layers) - 1):
+            pre = self._joined(i, made, x)
             mean, var = (pre.mean(0), pre.var(0)) if running is None else running[i]
             used.append((mean, var))
             scale = self.scales[i] * jax.lax.rsqrt(var + 1e-5)
             h = jax.nn.relu((pre - mean) * scale + self.shifts[i])
-            x = jnp.concatenate([h, x], axis=1)
-        return self.layers[-1](x), tuple(used)
+            made = jnp.concatenate([h, made], axis=1)
+        return self._joined(-1, made, x), tuple(used)
+
+    def _joined(self, i: int, made: Array, x: Array) -> Array:
+        """A layer of what the blocks before it made, joined to x."""
+        layer, cut = self.layers[i], made.shape[1]
+        return made @ layer.weight[:cut] + x @ layer.weight[cut:] + layer.bias
 
     def start(self) -> Running:
         """Running statistics before the first step."""
