@@ -36,7 +36,8 @@ class Shown:
         encoder: Table to codes.
         codes: Synthetic rows for pictures.
         many: Synthetic rows for errors; empty if they were not asked for.
-        rows: How many rows the model stands for.
+        rows: How many rows the synthetic table has; where none was given, as many as the model
+            stands for.
         kept: Per wide column the codes that are shown one by one; the others are one code.
     """
 
@@ -67,12 +68,14 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
         errors: Whether errors will be measured.
     """
     if isinstance(fitted, Fitted):
-        rows = round(fitted.model.total)
-        codes = fitted.sample_codes(min(rows, _ROWS))
-        return Shown(fitted.encoder, codes, fitted.sample_codes(_MANY if errors else 1), rows)
+        total = round(fitted.model.total)
+        codes, many = fitted.sample_codes(min(total, _ROWS)), _MANY if errors else 1
+        rows = total if synthetic is None else synthetic.num_rows
+        return Shown(fitted.encoder, codes, fitted.sample_codes(many), rows)
     assert isinstance(fitted, Generated)
     encoder = Encoder(fitted.features.schema, _BINS)
     table = fitted.sample_table() if synthetic is None else synthetic
+    rows = fitted.num_rows if synthetic is None else synthetic.num_rows
     if table.num_rows > _MANY:
         table = table.take(range(_MANY))
     codes = encoder.encode(table)
@@ -80,7 +83,7 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
     kept = {name: _frequent(codes.column(name), size) for name, size in sizes if size > _WIDE}
     many = _gathered(codes, kept)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
-    return Shown(encoder, few, many, fitted.num_rows, kept)
+    return Shown(encoder, few, many, rows, kept)
 
 
 def _frequent(column: NDArray[np.unsignedinteger], size: int) -> NDArray[np.intp]:

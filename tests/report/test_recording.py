@@ -108,6 +108,11 @@ def test_the_owner_sees_how_far_the_synthetic_table_is(flaim, tables):
     )
 
 
+def test_a_report_counts_the_rows_of_the_table_it_is_about(flaim):
+    assert record_of(flaim, "a").synthetic.num_rows == round(flaim.model.total)
+    assert record_of(flaim, "a", synthetic=flaim.sample_table(7)).synthetic.num_rows == 7
+
+
 def test_a_fact_that_came_from_rows_is_named_once(flaim):
     page = render(record_of(flaim, "a"))
     assert page.count("taken from the rows") == 1
