@@ -1,0 +1,97 @@
+"""What every synthesizer promises its user, a function for each promise.
+
+The test files of this folder say how a family is fitted; what has to hold stands here, once.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import siloweave as sw
+from siloweave.tables import Column, Schema
+from tests.synthesizers.cases import SCHEMA, pandas_frame
+
+STORED = {".safetensors", ".json", ".parquet"}  # data, never programs
+_FAULTS = {
+    "drop": lambda frame: frame.drop(columns="age"),
+    "add": lambda frame: frame.assign(extra=1),
+    "bound": lambda frame: frame.assign(age=frame["age"].where(frame.index > 0, 17)),
+    "missing": lambda frame: frame.assign(age=frame["age"].astype("Int64").where(frame.index > 0)),
+    "unseen": lambda frame: frame.assign(sex=pd.Series(["x"] * len(frame), dtype="str")),
+    "empty": lambda frame: frame[:0],
+}
+# What the error names, whoever reads the rows.
+NAMED = {"drop": "age", "add": "extra", "bound": "'age'", "missing": "'age'", "unseen": "'sex'",
+         "empty": "no rows"}  # fmt: skip
+every_fault = pytest.mark.parametrize("fault", _FAULTS)
+
+
+def spoilt(fault):
+    """The usual frame with one thing in it that the schema does not allow."""
+    return _FAULTS[fault](pandas_frame())
+
+
+def check_like_the_frame(sample, rows, frame=None, schema=SCHEMA):
+    """Columns, types, categories, bounds, and values where none may be missing."""
+    frame = pandas_frame() if frame is None else frame
+    assert len(sample) == rows
+    assert list(sample.columns) == list(schema.names)
+    pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
+    for column in schema.columns:
+        values = sample[column.name].dropna()
+        assert column.missing or len(values) == rows, column.name
+        if column.kind == "categorical":
+            assert set(values) <= set(column.categories), column.name
+        elif column.kind in ("integer", "continuous"):
+            assert column.low <= values.min(), column.name
+            assert values.max() <= column.high, column.name
+        elif column.kind == "datetime":
+            assert values.min() >= pd.Timestamp(column.low), column.name
+            assert values.max() <= pd.Timestamp(column.high), column.name
+
+
+def check_seeds(one, twin):
+    """Two fits of one seed draw the same rows, and another seed draws others."""
+    pd.testing.assert_frame_equal(one.sample(40), twin.sample(40))
+    assert not one.sample(40, seed=0).equals(one.sample(40, seed=1))
+
+
+def check_kept(fitted, folder, load=sw.load):
+    """Stored as data, read again: the same rows, and the same words about it."""
+    fitted.save(folder)
+    again = load(folder)
+    shown = [one.sample(40).astype(str) for one in (again, fitted)]  # a file has no pandas category
+    pd.testing.assert_frame_equal(*shown)
+    for told in ("info", "ledgers", "epsilon"):
+        assert getattr(again, told) == getattr(fitted, told), told
+    settings = [json.dumps(one.settings, sort_keys=True) for one in (again, fitted)]
+    assert settings[0] == settings[1]  # in a file a tuple is a list
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == STORED
+
+
+def crowded(rows, names, flags=0):
+    """A table of one category, a constant, a column of very many values, and binary columns."""
+    rng = np.random.default_rng(0)
+    values, binary = [f"n{i}" for i in range(names)], [f"flag {i}" for i in range(flags)]
+    schema = Schema(
+        (
+            Column("only", "categorical", categories=("x",)),
+            Column("flat", "continuous", low=0.0, high=1.0),
+            Column("wide", "categorical", categories=tuple(values)),
+            *(Column(flag, "boolean") for flag in binary),
+        )
+    )
+    columns = {"only": ["x"] * rows, "flat": [0.5] * rows, "wide": rng.choice(values, rows)}
+    return schema, pd.DataFrame({**columns, **{f: rng.random(rows) < 0.5 for f in binary}})
+
+
+def check_crowded(sample, schema, rows=40):
+    """What was drawn by a fit to `crowded` is within its schema."""
+    assert len(sample) == rows
+    assert list(sample.columns) == list(schema.names)
+    assert set(sample["only"]) == {"x"}
+    assert sample["flat"].between(0, 1).all()
+    assert set(sample["wide"]) <= set(schema["wide"].categories)
+    assert all(sample[flag].isin([True, False]).all() for flag in schema.names[3:])
