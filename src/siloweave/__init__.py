@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
-    from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM
+    from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM, DPFedTGAN
     from siloweave.algorithms.row_methods import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
     from siloweave.algorithms.score import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
@@ -64,6 +64,7 @@ __all__ = [
     "Column",
     "CopulaGAN",
     "DPFedPointDiff",
+    "DPFedTGAN",
     "DPFedTabDDPM",
     "DPTabDDPM",
     "E2EDistr",
@@ -107,6 +108,7 @@ _HOME = {
     "DPCTGAN": lambda: import_module("siloweave.algorithms.private_generators"),
     "DPTLDM": lambda: import_module("siloweave.algorithms.private_generators"),
     "DPFedPointDiff": lambda: import_module("siloweave.algorithms.private_rows_split"),
+    "DPFedTGAN": lambda: import_module("siloweave.algorithms.private_rows_split"),
     "DPFedTabDDPM": lambda: import_module("siloweave.algorithms.private_rows_split"),
     "DPTabDDPM": lambda: import_module("siloweave.algorithms.private_generators"),
     "ADSGAN": lambda: import_module("siloweave.algorithms.generators"),

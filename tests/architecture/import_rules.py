@@ -38,7 +38,7 @@ NEURAL = (
     *("nets", "train", "batches", "checkpoints", "descent"),
     *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
     *("diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
-    *("rounds", "md_gan"),
+    *("rounds", "stepwise", "md_gan"),
     *("points", "coders", "latent_law", "end_to_end", "vertigan"),
 )
 ARRAY_FILES = {

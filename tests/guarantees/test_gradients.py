@@ -9,6 +9,7 @@ from scipy.stats import kstest
 
 from siloweave.errors import InputError
 from siloweave.models.batches import Sampled, capacity, plan_of
+from siloweave.models.critic import Critic, critic_losses, layered_losses
 from siloweave.models.nets import MLP, Dense
 from siloweave.models.train import Poisson
 from siloweave.privacy import OSEntropy, SampledGaussian, SeededEntropy
@@ -323,6 +324,32 @@ def test_a_gradient_penalty_is_refused_by_book_keeping_and_right_per_row():
 
     sums = eqx.filter_grad(whole)(MODEL)
     np.testing.assert_allclose(flat(found.total), flat(sums), rtol=1e-3, atol=1e-5)
+
+
+CRITIC = Critic(4, (5, 3), pac=1, dropout=0.0, key=KEY)
+
+
+def judged(losses):
+    def loss(critic, row, key):
+        a, b = jax.random.split(key)
+        fake = jax.random.normal(a, (1, 4))
+        return losses(critic, row[None], fake, weight=10.0, key=b)[0]
+
+    return loss
+
+
+nested, written_out = judged(critic_losses), judged(layered_losses)
+
+
+@pytest.mark.parametrize("clip", [0.05, 1e6])
+def test_a_critics_penalty_that_is_written_out_is_book_kept(clip):
+    mask = jnp.array([True, True, False, True, True, True])
+    booked = total(written_out, rows_of(0, 1.0), mask, Dense, clip, CRITIC)
+    oracle = total(nested, rows_of(0, 1.0), mask, None, clip, CRITIC)
+    np.testing.assert_allclose(booked.losses, oracle.losses, rtol=1e-4)
+    np.testing.assert_allclose(flat(booked.total), flat(oracle.total), rtol=5e-3, atol=1e-4 * clip)
+    assert (np.asarray(booked.norms) >= np.asarray(oracle.norms) * (1 - 1e-5)).all()
+    np.testing.assert_allclose(booked.norms, oracle.norms, rtol=2e-2)
 
 
 def test_a_weight_used_outside_its_layer_is_refused():

@@ -10,7 +10,7 @@ import pytest
 
 from siloweave.algorithms import private_rounds as file
 from siloweave.algorithms.private_rounds import CountColumns, Part, Step, party, private_rounds
-from siloweave.algorithms.private_rows_split import DPFedTabDDPM
+from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
 from siloweave.algorithms.secure_sum import masked_reply
 from siloweave.federation import Parties
 from siloweave.federation.site import Site
@@ -47,7 +47,13 @@ SCHEMA = Schema(
     )
 )
 ENCODER = Encoder(SCHEMA, 6)
-SMALL = {"hidden": [6], "embed": 6, "timesteps": 5, "steps": 3, "batch": 60}
+DIFFUSION, GAN = "dp_fed_tabddpm", "dp_fed_tgan"
+SMALL = {
+    DIFFUSION: {"hidden": [6], "embed": 6, "timesteps": 5, "steps": 3, "batch": 60},
+    GAN: {
+        "generator": [6], "critic": [6], "noise": 4, "ratio": 2, "steps": 3, "batch": 60, "pool": 8
+    },
+}  # fmt: skip
 BUDGET = Budget(epsilon=6.0, delta=1e-5)
 CLIP = 0.01  # every row reaches it
 
@@ -80,6 +86,7 @@ def neighbours(relation=Relation.ADD_REMOVE):
 class Study:
     """The private rounds over a roster."""
 
+    name: str = DIFFUSION
     budget: Budget = BUDGET
     tolerated: int = 1
     handlers: object = None
@@ -88,9 +95,11 @@ class Study:
 
     @property
     def made(self):
-        return DPFedTabDDPM(
-            target="sex", settings=SMALL | {"steps": self.steps}, clip=self.clip, bins=6,
-            tolerated=self.tolerated,
+        kind = PRIVATE_ROW_METHODS[self.name]
+        target = {"target": "sex"} if kind.takes_target else {}
+        return kind(
+            settings=SMALL[self.name] | {"steps": self.steps}, clip=self.clip, bins=6,
+            tolerated=self.tolerated, **target,
         )  # fmt: skip
 
     def __call__(self, roster, seed=0):
@@ -114,10 +123,14 @@ def same_coins(monkeypatch):
     monkeypatch.setattr(exact_sums, "drawn", coins)
 
 
-@pytest.mark.parametrize("relation", Relation)
-@pytest.mark.parametrize("tolerated", [0, 1, 2])
-def test_a_row_moves_what_was_paid_for_and_nothing_else(relation, tolerated):
-    study = Study(Budget(6.0, 1e-5, relation=relation), tolerated)
+every = pytest.mark.parametrize("name", SMALL)
+_GAN_CASES = [(GAN, Relation.ADD_REMOVE, 1), (GAN, Relation.REPLACE_ONE, 0)]
+_CASES = [*((DIFFUSION, r, t) for r in Relation for t in (0, 1, 2)), *_GAN_CASES]
+
+
+@pytest.mark.parametrize(("name", "relation", "tolerated"), _CASES)
+def test_a_row_moves_what_was_paid_for_and_nothing_else(name, relation, tolerated):
+    study = Study(name, Budget(6.0, 1e-5, relation=relation), tolerated)
     for seed in range(2):
         pair = twins(study, *neighbours(relation), seed=seed)
         pair.check()
@@ -133,13 +146,15 @@ def test_a_row_moves_what_was_paid_for_and_nothing_else(relation, tolerated):
 
 
 def weights_of(run):
-    leaves = jax.tree.leaves(run.model.network.net)
+    network = run.model.network
+    leaves = jax.tree.leaves(getattr(network, "net", None) or network.generator)
     return b"".join(np.asarray(x).tobytes() for x in leaves) + str(run.model.look.counts).encode()
 
 
-def test_the_sensitivity_is_nearly_reached():
+@every
+def test_the_sensitivity_is_nearly_reached(name):
     """A row at the clip moves the sum by one clip: the bound is no fantasy."""
-    pair = twins(Study(), *neighbours())
+    pair = twins(Study(name), *neighbours())
     far = [
         np.linalg.norm(moved.astype(float)) / p.event.sensitivity
         for p, (_, moved) in zip(paid_calls(pair.tape), pair.twin.moved, strict=True)
@@ -186,27 +201,42 @@ def check(study=None):
     twins(study or Study(), *neighbours()).check()
 
 
-def changed(**steps):
+def changed(name=DIFFUSION, **steps):
     """Handlers of which some are replaced."""
-    kind = Study().made.kind
+    kind = Study(name).made.kind
     asked = {"step": Step, "count": CountColumns}
     return party(kind) | {asked[name]: handler for name, handler in steps.items()}
 
 
-def test_the_mutant_without_a_clip_is_caught(monkeypatch):
-    real = bookkeeping._scale
+def unclipped(real):
+    """No clip at all."""
 
-    def unclipped(squares, mask, clip):
+    def scale(squares, mask, clip):
         norms, _ = real(squares, mask, clip)
         return norms, mask.astype("float32")
 
-    monkeypatch.setattr(bookkeeping, "_scale", unclipped)
-    jax.clear_caches()
-    try:
-        with pytest.raises(AssertionError, match="above the declared"):
-            check()
-    finally:
-        jax.clear_caches()
+    return scale
+
+
+def factors(loss, model, rows, mask, clip, key, layer):
+    return bookkeeping.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+
+
+def forward_only(real):
+    """Norms that leave the calls backwards out, which the sum has: no bias takes part in these."""
+    return lambda x, d: real(x * x[..., -1:], d)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "mutant"), [(DIFFUSION, "_scale", unclipped), (GAN, "_square", forward_only)]
+)
+def test_mutants_whose_clip_does_not_bound_what_is_summed_are_caught(
+    monkeypatch, name, place, mutant
+):
+    monkeypatch.setattr(bookkeeping, place, mutant(getattr(bookkeeping, place)))
+    monkeypatch.setattr(exact_sums, "_compiled", eqx.filter_jit(factors))  # another program
+    with pytest.raises(AssertionError, match="above the declared"):
+        check(Study(name))
 
 
 def count_paid_once(request, site):
@@ -292,6 +322,24 @@ def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
     monkeypatch.setattr(file, "_look", peeking)
     with pytest.raises((AssertionError, DivergenceError)):
         check(Study(handlers=changed(count=count)))
+
+
+def test_the_mutant_whose_generator_is_told_unpaid_frequencies_is_caught(monkeypatch):
+    """Rows of the pool are asked for a kind only if somebody is of that kind, as messages show."""
+    honest, counted = file.Look.shares, {}
+
+    def peeking(self, features):
+        shares, seen = honest(self, features), counted.pop("kind") > 0
+        return {k: seen if len(v) == 3 else v for k, v in shares.items()}
+
+    def count(request, site):
+        kinds = np.bincount(site.rows.codes.column("kind"), minlength=3)
+        counted["kind"] = counted.get("kind", 0) + kinds
+        return file.count_columns(request, site)
+
+    monkeypatch.setattr(file.Look, "shares", peeking)
+    with pytest.raises(AssertionError, match=r"depends on the rows|above the|other inputs"):
+        check(Study(GAN, handlers=changed(GAN, count=count)))
 
 
 # Sums and sampling

@@ -11,26 +11,33 @@ import pytest
 import siloweave as sw
 from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation import FolderStore, InProcess, wire
+from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.methods import check_budget, listed, method_of, unbounded
 from siloweave.models.rounds import packed
 from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
+from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 
 BUDGET = Budget(5.0, 1e-5)
 _DIFFUSION = {"hidden": [6], "embed": 6, "timesteps": 5, "steps": 3, "batch": 30}
-FAST = {"dp_fed_tabddpm": _DIFFUSION, "dp_fed_point_diff": {"diffusion": _DIFFUSION}}
+_GAN = {"generator": [6], "critic": [6], "noise": 4, "steps": 3, "ratio": 2, "batch": 30, "pool": 8}
+FAST = {
+    "dp_fed_tabddpm": _DIFFUSION,
+    "dp_fed_point_diff": {"diffusion": _DIFFUSION},
+    "dp_fed_tgan": _GAN,
+}
 _SLOW = pytest.mark.slow
+two = pytest.mark.parametrize("name", ["dp_fed_tabddpm", "dp_fed_tgan"])
 every = pytest.mark.parametrize(
-    "name",
-    ["dp_fed_tabddpm", pytest.param("dp_fed_point_diff", marks=pytest.mark.slow)],
+    "name", ["dp_fed_tabddpm", "dp_fed_tgan", pytest.param("dp_fed_point_diff", marks=_SLOW)]
 )
 
 
 def made(name, **changes):
-    kept = {"target": "member", "settings": FAST[name], "bins": 8} | changes
-    return PRIVATE_ROW_METHODS[name](**kept)
+    kind = PRIVATE_ROW_METHODS[name]
+    target = {"target": "member"} if kind.takes_target else {}
+    return kind(**{"settings": FAST[name], "bins": 8} | target | changes)
 
 
 def parts_of(frame):
@@ -50,15 +57,22 @@ def fitted_once(name):
 
 
 def weights_in(fitted):
-    net = fitted.model.net
-    return packed(getattr(net, "diffusion", net).net)
+    net = getattr(fitted.model.net, "diffusion", fitted.model.net)
+    return packed(net.net if hasattr(net, "net") else net.generator)
 
 
 # What is promised
 
 
-@every
-@pytest.mark.parametrize("relation", Relation)
+_PAYING = [  # other counts make other modes of numbers, and those another program of a GAN
+    pytest.param(name, relation, marks=[] if name == "dp_fed_tabddpm" or first else [_SLOW])
+    for name in PRIVATE_ROW_METHODS
+    for relation in Relation
+    for first in [name == "dp_fed_tgan" and relation is BUDGET.relation]
+]
+
+
+@pytest.mark.parametrize(("name", "relation"), _PAYING)
 def test_every_party_pays_for_one_look_and_every_step_and_no_more(name, relation):
     budget = Budget(5.0, 1e-5, relation=relation)
     fitted = fitted_once(name) if relation is BUDGET.relation else fit(name, budget=budget)
@@ -82,12 +96,13 @@ def test_what_it_says_about_itself(name):
     with pytest.raises(BudgetError, match="trained with noise"):
         check_budget(synth, Budget(math.inf, 1e-5))
     assert not fitted_once(name).private  # noise from a seed
-    assert fit(name, noise="os").private
 
 
-def test_noise_of_the_operating_system_is_never_the_same():
-    one, other = (fit("dp_fed_tabddpm", noise="os") for _ in range(2))
+@pytest.mark.parametrize("name", ["dp_fed_tabddpm", pytest.param("dp_fed_tgan", marks=_SLOW)])
+def test_noise_of_the_operating_system_is_never_the_same(name):
+    one, other = (fit(name, noise="os") for _ in range(2))
     assert weights_in(one) != weights_in(other)
+    assert one.private
 
 
 # What is made
@@ -115,7 +130,8 @@ def test_a_file_gives_the_same_rows(name, tmp_path):
     again = sw.load(tmp_path)
     pd.testing.assert_frame_equal(again.sample(40).astype(str), one.sample(40).astype(str))
     assert (again.info, again.ledgers, again.epsilon) == (one.info, one.ledgers, one.epsilon)
-    assert fitted_once(name).sample(40, given={"member": True})["member"].all()
+    if PRIVATE_ROW_METHODS[name].takes_target:
+        assert fitted_once(name).sample(40, given={"member": True})["member"].all()
 
 
 def test_polars_gives_polars_and_one_party_is_enough():
@@ -125,13 +141,28 @@ def test_polars_gives_polars_and_one_party_is_enough():
     assert {e.event.shares for es in fitted.ledgers.values() for e in es} == {1}
 
 
-def test_a_party_sends_four_bytes_a_weight_and_step():
-    fitted = fitted_once("dp_fed_tabddpm")
+@two
+def test_a_party_sends_four_bytes_a_weight_and_step(name):
+    fitted = fitted_once(name)
     weights = fitted.ledgers["party-1"][-1].event.dimension
-    steps = FAST["dp_fed_tabddpm"]["steps"]
+    steps = FAST[name]["steps"]
     for traffic in fitted.cost.parties.values():
         assert 4 * weights * steps < traffic.bytes_from_party < 4 * weights * steps + 20_000
     assert fitted.cost.rounds == 3 + steps
+
+
+def test_only_the_critic_of_a_gan_meets_rows():
+    """What is summed has the critic's size."""
+    fitted = fitted_once("dp_fed_tgan")
+    gan = fitted.model.net
+    width = gan.heads.width + gan.heads.condition_width
+    assert fitted.ledgers["party-1"][-1].event.dimension == (width + 1) * 6 + 7
+
+
+@pytest.mark.slow
+def test_the_generator_moves_in_its_turn():
+    still = fit("dp_fed_tgan", changes={"settings": _GAN | {"ratio": 99}})
+    assert weights_in(still) != weights_in(fitted_once("dp_fed_tgan"))
 
 
 # What is refused
@@ -172,6 +203,20 @@ def test_wrong_settings_are_refused_before_anything_is_read(changes, said):
         made("dp_fed_tabddpm", **changes).fit("no.csv", SCHEMA, budget=BUDGET)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target": "member"}, "DPFedTGAN takes no target"),
+        ({"settings": {"pool": 0}}, "pool=0 must be 1 or more"),
+        ({"settings": {"epochs": 3}}, "settings.epochs is no setting"),
+        ({"settings": {"ratio": 0}}, "ratio=0"),
+    ],
+)
+def test_wrong_settings_of_a_gan_are_refused_before_anything_is_read(changes, said):
+    with pytest.raises(InputError, match=said):
+        made("dp_fed_tgan", **changes).fit("no.csv", SCHEMA, budget=BUDGET)
+
+
 def test_point_diffusions_take_nothing_from_the_rows():
     for settings, said in (
         ({"scaled": True}, "scaled=True"),
@@ -199,38 +244,25 @@ def test_a_budget_that_another_run_has_spent_is_refused(tmp_path):
 # A run that is killed
 
 
-class KilledError(RuntimeError):
-    """The process is gone."""
+_SOON = {("dp_fed_tabddpm", 1), ("dp_fed_tabddpm", 8), ("dp_fed_tgan", 13)}
+_KILLS = [
+    pytest.param(name, at, marks=[] if (name, at) in _SOON else [_SLOW])
+    for name in ("dp_fed_tabddpm", "dp_fed_tgan")
+    for at in (1, 5, 8, 13, 18)
+]
 
 
-@pytest.mark.parametrize("where", ["before the answer", "before the reply is kept", "after it"])
-@pytest.mark.parametrize("at", [1, 8, *(pytest.param(at, marks=_SLOW) for at in (5, 13, 18))])
-def test_a_killed_run_goes_on_to_the_same_model(tmp_path, monkeypatch, where, at):
-    send, put, count = InProcess.send, FolderStore.put, [0]
-
-    def sent(transport, name, frame):
-        count[0] += 1
-        if count[0] == at and where == "before the answer":
-            raise KilledError
-        answer = send(transport, name, frame)
-        if count[0] == at and where == "after it":
-            raise KilledError
-        return answer
-
-    def kept(store, name, data):
-        if count[0] == at and where == "before the reply is kept" and name.startswith("reply/"):
-            raise KilledError
-        put(store, name, data)
-
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize(("name", "at"), _KILLS)
+def test_a_killed_run_goes_on_to_the_same_model(tmp_path, monkeypatch, name, at, where):
     with monkeypatch.context() as patch:
-        patch.setattr(InProcess, "send", sent)
-        patch.setattr(FolderStore, "put", kept)
+        Tap(patch, at, where)
         with pytest.raises(KilledError):
-            fit("dp_fed_tabddpm", folder=tmp_path)
-    again = fit("dp_fed_tabddpm", folder=tmp_path)
-    assert weights_in(again) == weights_in(fitted_once("dp_fed_tabddpm"))
+            fit(name, folder=tmp_path)
+    again = fit(name, folder=tmp_path)
+    assert weights_in(again) == weights_in(fitted_once(name))
     assert [len(entries) for entries in again.ledgers.values()] == [4, 4, 4]
-    assert again.epsilon == fitted_once("dp_fed_tabddpm").epsilon
+    assert again.epsilon == fitted_once(name).epsilon
 
 
 def test_the_ledger_is_written_before_anything_leaves(tmp_path, monkeypatch):
@@ -252,15 +284,33 @@ def test_the_ledger_is_written_before_anything_leaves(tmp_path, monkeypatch):
 # A coordinator that does not keep to the protocol
 
 
-def test_requests_that_no_training_makes_are_refused(monkeypatch):
+def _no_weights(message):
+    return b"no weights"
+
+
+def _not_finite(message):
+    return packed(message._replace(rows=message.rows * np.nan))
+
+
+def _smaller_pool(message):
+    return packed(message._replace(rows=message.rows[1:]))
+
+
+def _wider_pool(message):
+    return packed(message._replace(rows=message.rows.astype("float32")))
+
+
+@pytest.mark.parametrize("wrong", [_no_weights, _not_finite, _smaller_pool, _wider_pool])
+def test_requests_that_no_training_makes_are_refused(monkeypatch, wrong):
     from siloweave.algorithms import private_rounds as file
 
-    def shorter(parties, plan, descent, state, asked, unit):
-        parties.ask(asked(0, b"no weights"))
+    def asking(parties, plan, training, keys, asked, unit):
+        message = training.message(training.start(keys.born), keys.steps)
+        parties.ask(asked(0, wrong(message)))
 
-    monkeypatch.setattr(file, "_steps", shorter)
+    monkeypatch.setattr(file, "_steps", asking)
     with pytest.raises(WireError, match="party 'party-1', step 0"):
-        fit("dp_fed_tabddpm")
+        fit("dp_fed_tgan")
 
 
 def test_a_step_before_the_beginning_is_refused(monkeypatch):
@@ -283,9 +333,9 @@ def test_more_steps_than_were_planned_meet_the_ledger(monkeypatch):
 
     honest = file._steps
 
-    def longer(parties, plan, descent, state, asked, unit):
-        state = honest(parties, plan, descent, state, asked, unit)
-        return honest(parties, plan, descent, state, asked, unit)
+    def longer(*given):
+        honest(*given)
+        return honest(*given)
 
     monkeypatch.setattr(file, "_steps", longer)
     with pytest.raises(BudgetError, match="Nothing was released"):

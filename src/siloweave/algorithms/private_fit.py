@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, ClassVar
@@ -21,13 +19,13 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Generated
-from siloweave.algorithms.one_owner import OneOwner, owner_of, training_store
+from siloweave.algorithms.one_owner import owner_of, training_store
 from siloweave.algorithms.private_central import Counts, Method, Owned, Prices, Train, party
 from siloweave.algorithms.private_counts import Look
+from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
-from siloweave.errors import BudgetError, InputError
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
 from siloweave.privacy.budget import Budget
@@ -84,26 +82,9 @@ class Plan:
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(share * rho, unit))
         looks = (*prices.rows(rows_sigma), prices.counts(columns, counts_sigma))
         plan = cls(budget, rows_sigma, counts_sigma, looks, steps, batch)
-        plan._refuse_what_learns_nothing(rho - sum(rho_once(event) for event in looks))
+        left = rho - sum(rho_once(event) for event in looks)
+        refuse_what_learns_nothing(budget, left, steps, batch)
         return plan
-
-    def _refuse_what_learns_nothing(self, left: float) -> None:
-        """Noise as large as the sum over a whole batch hides all of it."""
-        one = rho_once(Prices(self.budget.relation).steps(float(self.batch), 1.0, 1))
-        if left >= self.steps * one:
-            return
-        most = int(max(left, 0.0) / one)
-        can = f"At most {most} steps are" if most else "Not even a single step is"
-        raise BudgetError(
-            f"epsilon = {self.budget.epsilon} at delta = {self.budget.delta} is too small for "
-            f"{self.steps} steps of {self.batch} rows: the noise of a step would exceed the sum of "
-            f"all its clipped gradients. {can} feasible; or take a batch of at least "
-            f"{self._batch_for(left)}, or a larger epsilon. Nothing was read."
-        )
-
-    def _batch_for(self, left: float) -> int:
-        unit = rho_once(Prices(self.budget.relation).steps(1.0, 1.0, 1))
-        return int(np.ceil((self.steps * unit / max(left, 1e-300)) ** 0.5))
 
     def rate(self, rows: int) -> float:
         """Probability of each row to be in a step."""
@@ -117,28 +98,19 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class PrivateGenerator(OneOwner):
+class PrivateGenerator(PrivateTraining):
     """What all private central generators share.
 
     Args:
-        target: A column whose classes are told to the model; only for one that takes a target.
-        settings: Of the model and its training, as a mapping; defaults for the rest.
-        clip: Largest norm of a row's gradient.
-        counts_share: Share of the budget's zCDP for the counts of columns, in (0, 0.9].
-        bins: Equal-width bins of a numeric column that are counted.
+        target, settings, clip, counts_share, bins: See `PrivateTraining`.
     """
 
-    target: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    clip: float = 1.0
-    counts_share: float = 0.1
-    bins: int = 32
     method: ClassVar[type[Method]]
 
     @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        return self.info
+    def instead(self) -> str:
+        """The generator without DP."""
+        return "the same generator without DP"
 
     @abstractmethod
     def network(self) -> dict[str, Any]:
@@ -146,12 +118,7 @@ class PrivateGenerator(OneOwner):
 
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""
-        if not (isfinite(self.clip) and self.clip > 0):
-            raise InputError(f"clip={self.clip!r} must be above 0")
-        if not 0 < self.counts_share <= 0.9:
-            raise InputError(f"counts_share={self.counts_share!r} must lie in (0, 0.9]")
-        own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
-        return {"target": self.target, **own, **self.network()}
+        return {**self.shared(), **self.network()}
 
     def fit(
         self,
@@ -184,15 +151,7 @@ class PrivateGenerator(OneOwner):
             InputError: A setting is wrong, or there is no such target; nothing is read.
             SchemaError, DataError: The table does not fit the schema; nothing is released.
         """
-        if not budget.private:
-            raise BudgetError(
-                f"{self.info.title} needs a finite epsilon, and budget has none. Use the same "
-                "generator without DP to go without a guarantee."
-            )
-        chosen, encoder = self.chosen(), Encoder(schema, self.bins)
-        self.check_target(schema)
-        if not encoder.domain.names:
-            raise InputError("schema has no column but ids; there is nothing to learn")
+        chosen, encoder = self.prepared(schema, budget)
         network, columns = self.network(), len(encoder.domain.names)
         steps = self.method.paid_steps(network)
         batch, share = int(network["batch"]), self.counts_share

@@ -66,6 +66,7 @@ class _GANMethod(Method):
 
     @staticmethod
     def train(work: Work, features: Features) -> Model:
+        from siloweave.models.nets import Dense
         from siloweave.models.private_gan import PrivateGANSettings, fit_private_gan
 
         made = fit_private_gan(
@@ -74,7 +75,7 @@ class _GANMethod(Method):
             PrivateGANSettings(**work.network),
             shares=work.shares(features),
             key=work.key,
-            gradient=work.gradient(None),
+            gradient=work.gradient(Dense),
             sampler=work.sampler,
             progress=work.progress,
             store=work.store,

@@ -1,4 +1,4 @@
-"""Private diffusions over split rows: every step is a masked sum of clipped gradients.
+"""Private networks over split rows: every step is a masked sum of clipped gradients.
 
 DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, "Deep learning with
 differential privacy") whose sums no single party sees (Bonawitz et al. 2017) and whose noise the
@@ -7,9 +7,16 @@ federated learning with secure aggregation").
 
 1. One masked sum counts every column on public bins, and the rows. Encoders, the law of the label,
    the sampling rate and the divisor of gradients follow from it (private_counts.py).
-2. In every step the coordinator sends the weights; each party draws its own rows by coins of its
-   own, clips every row's gradient, rounds the sum to integers, adds its share of the noise and
-   masks; the coordinator unmasks the sum and moves the weights.
+2. In every step the coordinator sends the weights, and whatever else a row's loss is to be given;
+   each party draws its own rows by coins of its own, clips every row's gradient, rounds the sum to
+   integers, adds its share of the noise and masks; the coordinator unmasks the sum and moves the
+   weights.
+
+What is trained is a `Stepwise` (models/stepwise.py): it says what a step's message carries, what a
+row's loss is given that message, and how the weights move. Of a diffusion the message is the
+network. Of a GAN it is the critic and a pool of generated rows (Xie, Lin, Wang, Wang & Zhou 2018,
+"Differentially private generative adversarial network": only the critic meets real rows); the
+generator moves at the coordinator, by the critic and the paid counts, which is post-processing.
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
@@ -19,7 +26,8 @@ rounds. Who is drawn, what a row's loss draws, where in its bin a value is encod
 come from the party's own entropy and stay there, so that sampling amplifies towards all others; it
 does not towards someone who reads the party's memory. Assumed public: schema, bins, settings,
 roster, and how long a party takes. The coordinator is taken to follow the protocol; whatever it
-asks, a party's ledger pays for what it does. Per-step noise holds with `tolerated` shares missing;
+asks, weights and generated rows of any kind, a row's gradient is clipped and a party's ledger pays
+for what it does. Per-step noise holds with `tolerated` shares missing;
 a party that does not answer stops the run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its
 law, as everywhere. That a row's gradient is the same at any place of a batch but for its last bits
 is taken from the compiler; `shared_steps.moved` leaves a 1024th of the clip for them.
@@ -27,7 +35,7 @@ is taken from the compiler; `shared_steps.moved` leaves a 1024th of the clip for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite, sqrt
@@ -36,7 +44,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.fed_tgan import Kind
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.secure_sum import (
@@ -63,9 +70,9 @@ from siloweave.tables.keys import fold_in
 from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
-    from siloweave.models.rounds import DiffusionLearner
+    from siloweave.models.stepwise import Stepwise
 
-__all__ = ["Left", "Part", "Plan", "party", "private_rounds"]
+__all__ = ["Kind", "Left", "Part", "Plan", "party", "private_rounds"]
 
 
 # Messages
@@ -93,10 +100,28 @@ class Begin(Request[Ready], frozen=True):
 
 
 class Step(Cohort, frozen=True):
-    """Add up the clipped gradients of a fresh sample at these weights."""
+    """Add up the clipped gradients of a fresh sample; `message` holds weights, as safetensors."""
 
     number: int
-    weights: bytes
+    message: bytes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is trained.
+
+    Attributes:
+        title: What the ledger calls it.
+        numeric: What a continuum becomes.
+        made: What trains, from features, settings, a target, and how frequent each option of each
+            choice is, by where its block starts; a party makes it without these.
+    """
+
+    title: str
+    numeric: Any
+    made: Callable[
+        [Features, dict[str, Any], str | None, Mapping[int, Sequence[float]] | None], Stepwise
+    ]
 
 
 # Party
@@ -135,11 +160,11 @@ def begin(request: Begin, site: Site[Part]) -> Ready:
 
 
 class _Desk(NamedTuple):
-    """Rows as steps read them, what a step minimises, and a network of the same shapes."""
+    """What was asked for, what trains, rows as its losses read them, and a message's shapes."""
 
     begin: Begin
+    training: Stepwise
     rows: Any
-    loss: Any
     like: Any
 
 
@@ -151,11 +176,9 @@ def _desk(kind: Kind, site: Site[Part]) -> _Desk:
     if asked not in site.memo:
         setup = msgspec.msgpack.decode(asked, type=Begin)
         features = Features.from_json(setup.features)
-        learner = _learner(kind, features, msgspec.json.decode(setup.settings), setup.target)
+        training = kind.made(features, msgspec.json.decode(setup.settings), setup.target, None)
         X = features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
-        rows, _ = learner.rows(learner.vectors(X), _facts(learner, 1, None))
-        like = learner.start(jax_key(0), 1).net
-        site.memo[asked] = _Desk(setup, rows, learner.update(1).one, like)
+        site.memo[asked] = _Desk(setup, training, training.rows(X), training.empty())
     desk: _Desk = site.memo[asked]
     return desk
 
@@ -169,12 +192,12 @@ def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
     desk, size = _desk(kind, site), site.rows.table.num_rows
     asked = desk.begin
     try:
-        net = unpacked(request.weights, desk.like)
+        net, loss = desk.training.task(unpacked(request.message, desk.like))
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
     picked = exact_sums.drawn(size, asked.rate, entropy=site.entropy)
     total = exact_sums.summed(
-        desk.loss, net, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=site.entropy
+        loss, net, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=site.entropy
     )
     shares = len(request.keys)
     whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=shares)
@@ -196,7 +219,7 @@ def party(kind: Kind) -> Handlers:
     return {
         Hello: hello,
         CountColumns: count_columns,
-        Begin: partial(begin),
+        Begin: begin,
         Step: partial(step, kind),
     }
 
@@ -254,23 +277,6 @@ class Left(NamedTuple):
     rate: float
 
 
-def _learner(
-    kind: Kind, features: Features, settings: dict[str, Any], target: str | None
-) -> DiffusionLearner:
-    learner: Any = kind.learner(features, settings, target)
-    return learner  # type: ignore[no-any-return]
-
-
-def _facts(learner: DiffusionLearner, rows: int, law: list[float] | None) -> Any:
-    """What a learner is told about all rows: how many, and how frequent labels are."""
-    from siloweave.models.rounds import Facts
-
-    sums = np.zeros((4, learner.layout.width))
-    if law is not None and learner.told is not None:
-        sums[0, learner.told.start : learner.told.stop] = rows * np.asarray(law)
-    return Facts(rows, sums)
-
-
 def _look(parties: Parties, keys: dict[str, bytes], plan: Plan, event: SharedGaussian) -> Look:
     """Count all columns, and the rows, in one masked sum."""
     request = CountColumns(keys, event.share_sigma, event.tolerated)
@@ -297,37 +303,37 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
     keys = meet(parties, plan.encoder.domain)
     look = _look(parties, keys, plan, event)
     features, rate = look.features(kind.numeric), min(1.0, plan.batch / look.rows)
-    learner = _learner(kind, features, plan.settings, plan.target)
-    born = learner.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
-    state = learner.start(born.born, plan.steps)
+    training = kind.made(features, plan.settings, plan.target, look.shares(features))
+    net, _ = training.task(training.empty())
     noise = plan_steps(
         plan.budget, rate=rate, steps=plan.steps, shares=event.shares, tolerated=event.tolerated,
-        dimension=flat_size(state.net), others=[event],
+        dimension=flat_size(net), others=[event],
     )  # fmt: skip
     setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
     parties.ask(Begin(*setup, plan.clip, noise.levels, rate))
     asked = partial(Step, keys, noise.share_sigma, event.tolerated)
     unit = plan.clip / noise.levels / (rate * look.rows)
-    state = _steps(parties, plan, learner.update(plan.steps), state, asked, unit)
-    blocks = [block for block in features.blocks if block.column == plan.target]
-    law = look.shares(features)[blocks[0].start] if blocks else None
-    shared, _ = learner.split(state)
-    network = learner.finish(shared, _facts(learner, look.rows, law), born.end)
-    return Left(network, look, features, noise, rate)
+    keys = training.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
+    state = _steps(parties, plan, training, keys, asked, unit)
+    return Left(training.finish(state, look.rows, keys.end), look, features, noise, rate)
 
 
 def _steps(
-    parties: Parties, plan: Plan, descent: Any, state: Any, asked: Callable[..., Step], unit: float
-) -> Any:
+    parties: Parties, plan: Plan, training: Stepwise, keys: Any, asked: Callable[..., Step],
+    unit: float,
+) -> Any:  # fmt: skip
     """All steps; `unit` is what one integer of a sum is worth in the mean gradient."""
-    import equinox as eqx
+    import jax
 
     from siloweave.models.rounds import packed
     from siloweave.privacy.exact_sums import flat_size, unflattened
 
-    size, move = flat_size(state.net), eqx.filter_jit(descent.moved)
+    state = training.start(keys.born)
     for number in range(plan.steps):
         plan.progress(f"step {number + 1:,} of {plan.steps:,}", number / plan.steps)
-        (noisy,) = noisy_sums(parties, asked(number, packed(state.net)), [(size,)])
-        state = move(state, unflattened(noisy * unit, state.net))
+        key = jax.random.fold_in(keys.steps, number)
+        message = training.message(state, key)
+        net, _ = training.task(message)
+        (noisy,) = noisy_sums(parties, asked(number, packed(message)), [(flat_size(net),)])
+        state = training.moved(state, unflattened(noisy * unit, net), key)
     return state

@@ -1,7 +1,8 @@
-"""Diffusions that parties with different rows train together under a budget.
+"""Networks that parties with different rows train together under a budget.
 
-Kotelnikov et al. 2023, "TabDDPM", and our points in the place of its one-hot choices, trained by
-DP-SGD (Abadi et al. 2016) over masked sums (private_rounds.py).
+Kotelnikov et al. 2023, "TabDDPM", our points in the place of its one-hot choices, and the GAN of
+Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN", trained by DP-SGD (Abadi et al. 2016) over masked sums
+(private_rounds.py).
 
 **Guarantee**: that of private_rounds.py. Here nothing reads rows but to check them and to put them
 into public bins; ledgers have the last word, and the noise is the least for which they read at most
@@ -13,29 +14,31 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from math import isfinite
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from siloweave.algorithms.diffusions import PointDiff, TabDDPM
-from siloweave.algorithms.fed_tgan import Kind
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Model
 from siloweave.algorithms.networks import merged, settings_of
-from siloweave.algorithms.one_owner import OneOwner
-from siloweave.algorithms.private_rounds import Part, Plan, party, private_rounds
-from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, RowsSplit, held_by
+from siloweave.algorithms.private_rounds import Kind, Part, Plan, party, private_rounds
+from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
+from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit, held_by
 from siloweave.algorithms.running import Job, Progress, in_process, silent
-from siloweave.errors import BudgetError, InputError
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.errors import InputError
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import SharedGaussian, rho_once
 from siloweave.tables.codes import Encoder
+from siloweave.tables.features import Features
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-__all__ = ["PRIVATE_ROW_METHODS", "DPFedPointDiff", "DPFedTabDDPM", "PrivateRowsSplit"]
+if TYPE_CHECKING:
+    from siloweave.models.stepwise import Stepwise
+
+__all__ = ["PRIVATE_ROW_METHODS", "DPFedPointDiff", "DPFedTGAN", "DPFedTabDDPM", "PrivateRowsSplit"]
 
 _SMALL: dict[str, Any] = {
     "hidden": (128, 128),
@@ -48,6 +51,7 @@ _SMALL: dict[str, Any] = {
     "decay": 0.99,
     "reach": 4.0,
 }
+_GAN: dict[str, Any] = {"batch": 2048, "steps": 1_000, "pool": 512}
 _STATEMENT = (
     "Each row, from the coordinator, `tolerated` parties that help it, and everyone who sees the "
     "model or the synthetic table: the counts of all columns and every training step are paid for; "
@@ -60,37 +64,45 @@ def _info(name: str, title: str, family: str, paper: str) -> Info:
 
 
 @dataclass(frozen=True)
-class PrivateRowsSplit(OneOwner):
-    """What diffusions share that parties with different rows train under a budget.
+class PrivateRowsSplit(PrivateTraining):
+    """What networks share that parties with different rows train under a budget.
 
     Args:
-        target: A column of categories that the network is told; its law comes from paid counts.
+        target, clip, counts_share, bins: See `PrivateTraining`.
         settings: Of the network and its training, as a mapping; defaults for the rest, smaller
             than without privacy. ``batch`` is of all parties together.
-        clip: Largest norm of a row's gradient.
-        counts_share: Share of the budget's zCDP for the counts of columns, in (0, 0.9].
-        bins: Equal-width bins of a numeric column that are counted.
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
     """
 
-    target: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    clip: float = 1.0
-    counts_share: float = 0.1
-    bins: int = 32
     tolerated: int = 1
     takes_target: ClassVar[bool] = True
     base: ClassVar[type[RowsSplit]]
 
     @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        return self.info
+    def instead(self) -> str:
+        """The same without noise."""
+        return self.base.info.title
 
     @property
     def kind(self) -> Kind:
         """What is trained."""
-        return Kind(self.info.title, self.base.numeric, self.base.learner)
+        return Kind(self.info.title, self.base.numeric, self.training)
+
+    @classmethod
+    def training(
+        cls,
+        features: Features,
+        settings: dict[str, Any],
+        target: str | None,
+        shares: Mapping[int, Sequence[float]] | None,
+    ) -> Stepwise:
+        """What trains on vectors of these features, see `private_rounds.Kind`; a diffusion."""
+        from siloweave.models.stepwise import DiffusionSteps
+
+        starts = [block.start for block in features.blocks if block.column == target]
+        law = shares[starts[0]] if shares and starts else None
+        learner: Any = cls.base.learner(features, settings, target)
+        return DiffusionSteps(learner, law)
 
     @classmethod
     def settings_type(cls) -> Any:
@@ -104,26 +116,20 @@ class PrivateRowsSplit(OneOwner):
 
     @abstractmethod
     def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Settings of the whole, and of its diffusion; raises InputError if one is wrong."""
+        """Settings of the whole, and of what trains; raises InputError if one is wrong."""
 
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""
-        if not (isfinite(self.clip) and self.clip > 0):
-            raise InputError(f"clip={self.clip!r} must be above 0")
-        if not 0 < self.counts_share <= 0.9:
-            raise InputError(f"counts_share={self.counts_share!r} must lie in (0, 0.9]")
+        own = self.shared()
         if isinstance(self.tolerated, bool) or self.tolerated < 0:
             raise InputError(f"tolerated={self.tolerated!r} must be at least 0")
-        if not isinstance(self.settings, Mapping):
-            raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
-        own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
         whole, _ = self.network()
-        return {"target": self.target, **own, "tolerated": self.tolerated, **whole}
+        return {**own, "tolerated": self.tolerated, **whole}
 
     def moves(self, weights: int) -> tuple[int, int]:
         """Questions and bytes of a party that a run will take, roughly."""
-        _, diffusion = self.network()
-        steps = int(diffusion["steps"])
+        _, trained = self.network()
+        steps = int(trained["steps"])
         return 3 + steps, 2 * 4 * weights * steps
 
     def fit(
@@ -158,15 +164,7 @@ class PrivateRowsSplit(OneOwner):
             InputError: A setting is wrong, or there is no such target; nothing is read.
             RosterError, SchemaError, DataError: A table does not fit; names the party.
         """
-        if not budget.private:
-            raise BudgetError(
-                f"{self.info.title} needs a finite epsilon, and budget has none. Use "
-                f"{self.base.info.title} to go without a guarantee."
-            )
-        chosen, encoder = self.chosen(), Encoder(schema, self.bins)
-        self.check_target(schema)
-        if not encoder.domain.names:
-            raise InputError("schema has no column but ids; there is nothing to learn")
+        chosen, encoder = self.prepared(schema, budget)
         plan = self.plan(encoder, budget, seed, progress)
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start = time.perf_counter()
@@ -179,8 +177,8 @@ class PrivateRowsSplit(OneOwner):
         self, encoder: Encoder, budget: Budget, seed: int = 0, progress: Progress = silent
     ) -> Plan:
         """What the coordinator is to do."""
-        whole, diffusion = self.network()
-        steps, batch = int(diffusion["steps"]), int(diffusion["batch"])
+        whole, trained = self.network()
+        steps, batch = int(trained["steps"]), int(trained["batch"])
         facts = (self.counts_share, self.clip, steps, batch, self.tolerated, seed, progress)
         return Plan(encoder, whole, self.target, budget, *facts)
 
@@ -219,18 +217,8 @@ def check_affordable(plan: Plan, parties: int) -> SharedGaussian:
     """
     rho = rho_for(plan.budget)
     look = plan.look(rho, max(parties, 1))
-    twice = 2.0 if plan.budget.relation is Relation.REPLACE_ONE else 1.0
-    left, one = rho - rho_once(look), (twice / plan.batch) ** 2 / 2
-    if left >= plan.steps * one:
-        return look
-    most = int(max(left, 0.0) / one)
-    can = f"At most {most} steps are" if most else "Not even a single step is"
-    raise BudgetError(
-        f"epsilon = {plan.budget.epsilon} at delta = {plan.budget.delta} is too small for "
-        f"{plan.steps} steps of {plan.batch} rows: the noise of a step would exceed the sum of all "
-        f"its clipped gradients. {can} feasible; or take a larger batch, or a larger epsilon. "
-        "Nothing was read."
-    )
+    refuse_what_learns_nothing(plan.budget, rho - rho_once(look), plan.steps, plan.batch)
+    return look
 
 
 def _private(made: Any, title: str, where: str) -> None:
@@ -309,7 +297,67 @@ class DPFedPointDiff(PrivateRowsSplit):
         return asdict(made), asdict(made.diffusion)
 
 
+@dataclass(frozen=True)
+class DPFedTGAN(PrivateRowsSplit):
+    """CTGAN that parties train together, every step of its critic a noisy masked sum.
+
+    The critic alone meets real rows. Each step's message carries it and a pool of generated rows;
+    the generator follows at the coordinator, from the critic and the paid counts. There are no
+    weights of parties: the sum counts every row alike.
+
+    Args:
+        settings: Of the networks and their training (`models.private_gan.PrivateGANSettings`), as a
+            mapping.
+        clip, counts_share, bins, tolerated: See `PrivateRowsSplit`; it takes no target.
+
+    Example:
+        >>> import siloweave as sw
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> parties = sw.split_rows(adult().take(range(300)), 3, seed=0)
+        >>> tiny = {"generator": [8], "critic": [8], "steps": 2, "batch": 100, "pool": 50}
+        >>> budget = sw.Budget(epsilon=5.0, delta=1e-5)
+        >>> fitted = DPFedTGAN(settings=tiny).fit(parties, adult_schema(), budget=budget)
+        >>> fitted.epsilon <= 5.0, fitted.info.guarantee
+        (True, 'dp')
+    """
+
+    info: ClassVar[Info] = _info(
+        "dp_fed_tgan",
+        "DPFedTGAN",
+        "GAN",
+        "Zhao, Birke, Kunar & Chen 2021, Fed-TGAN, arXiv, its critic by DP-SGD (Abadi et al. 2016; "
+        "Xie et al. 2018) over masked sums (Kairouz, Liu & Steinke 2021)",
+    )
+    base: ClassVar[type[RowsSplit]] = FedTGAN
+    takes_target: ClassVar[bool] = False
+
+    @classmethod
+    def settings_type(cls) -> Any:
+        """The dataclass of its settings."""
+        from siloweave.models.private_gan import PrivateGANSettings
+
+        return PrivateGANSettings
+
+    @classmethod
+    def training(
+        cls,
+        features: Features,
+        settings: dict[str, Any],
+        target: str | None,
+        shares: Mapping[int, Sequence[float]] | None,
+    ) -> Stepwise:
+        """The GAN, its conditions by these frequencies."""
+        from siloweave.models.private_gan import GANSteps
+
+        return GANSteps(settings_of(cls.settings_type(), settings), features.blocks, shares)
+
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the GAN, twice."""
+        made = asdict(settings_of(self.settings_type(), merged(_GAN, self.settings)))
+        return made, made
+
+
 PRIVATE_ROW_METHODS: dict[str, type[PrivateRowsSplit]] = {
-    kind.info.name: kind for kind in (DPFedTabDDPM, DPFedPointDiff)
+    kind.info.name: kind for kind in (DPFedTabDDPM, DPFedPointDiff, DPFedTGAN)
 }
 """By the name that studies use."""

@@ -235,10 +235,10 @@ class RowsSplit(OneOwner):
     def _allowed(self, budget: Budget | None) -> Budget:
         if budget is not None and isfinite(budget.epsilon):
             raise NotImplementedError(
-                f"{self.info.title} has no private training yet: sums of clipped gradients under "
-                "shared noise are built for diffusions alone, and budget asks for "
+                f"{self.info.title} has no private training of its own, and budget asks for "
                 f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee; "
-                "DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the same parties."
+                "DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "
+                "same parties."
             )
         return budget or Budget(inf, _ANY_DELTA)
 

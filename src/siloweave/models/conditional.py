@@ -179,15 +179,15 @@ class Drawing(NamedTuple):
     before: Array
 
 
-def drawing(table: RowTable) -> Drawing:
-    """What a row table is drawn by: columns equally often, conditions by ln(count + 1)."""
+def drawing(table: RowTable, law: Literal["log", "real"] = "log") -> Drawing:
+    """What a row table is drawn by: columns equally often, conditions by a law of their counts."""
     conditions = table.conditions
     counts = np.array(conditions.counts, dtype=np.int64)
     if not counts.size:
         nothing = np.zeros(0, np.int32)
         ends, last, before = np.zeros(0, np.float32), 0, nothing
     else:
-        ends, last = _ends(conditions.law("log"))
+        ends, last = _ends(conditions.law(law))
         before = np.concatenate([[0], np.cumsum(counts)])[:-1]
         before = before - before[conditions.starts][conditions.columns]
     whole = (np.int32(last), counts.astype(np.int32), before.astype(np.int32))

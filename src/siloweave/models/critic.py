@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from siloweave.models.nets import Dense, Tape
 
-__all__ = ["Critic", "critic_losses", "gradient_penalty", "packed"]
+__all__ = ["Critic", "critic_losses", "gradient_penalty", "layered_losses", "packed"]
 
 Array = jax.Array
 
@@ -73,6 +73,28 @@ class Critic(eqx.Module):
         score: Array = self.layers[-1](x, tape)[:, 0]
         return score
 
+    def slopes(self, x: Array) -> Array:
+        """How each score changes along its pack, (packs, pac x width), without dropout.
+
+        What `jax.grad` gives, as calls of the layers alone: leaky ReLU is straight on either side
+        of 0, so its own slope is a constant there.
+
+        Example:
+            >>> critic = Critic(3, (8,), pac=1, dropout=0.0, key=jax.random.key(0))
+            >>> x = jax.random.normal(jax.random.key(1), (5, 3))
+            >>> bool(jnp.allclose(critic.slopes(x), jax.grad(lambda x: critic(x).sum())(x)))
+            True
+        """
+        marks = []
+        for layer in self.layers[:-1]:
+            pre = layer(x)
+            marks.append(jnp.where(pre >= 0, 1.0, 0.2))
+            x = pre * marks[-1]
+        back = self.layers[-1].transposed(jnp.ones((x.shape[0], 1)))
+        for layer, mark in zip(reversed(self.layers[:-1]), reversed(marks), strict=True):
+            back = layer.transposed(back * mark)
+        return back
+
 
 def packed(rows: Array, pac: int) -> Array:
     """Join each run of `pac` rows: (n, width) -> (n / pac, pac x width).
@@ -112,12 +134,18 @@ def gradient_penalty(
         >>> gradient_penalty(steep, x, x + 1.0, key=jax.random.key(0)).tolist()
         [4.0, 4.0]
     """
+    return _excess(jax.grad(lambda x: score(x).sum())(_between(real, fake, key)))
+
+
+def _between(real: Array, fake: Array, key: Array) -> Array:
     share = jax.random.uniform(key, (real.shape[0], 1))
-    between = share * real + (1.0 - share) * fake
-    slope = jax.grad(lambda x: score(x).sum())(between)
+    return share * real + (1.0 - share) * fake
+
+
+def _excess(slope: Array) -> Array:
     # The square root has no slope at 0; a critic that is flat there is pushed by nothing else.
     norm = jnp.sqrt(jnp.sum(slope**2, axis=-1) + 1e-12)
-    excess = norm - 1.0 if real.shape[1] > 1 else jax.nn.relu(norm - 1.0)
+    excess = norm - 1.0 if slope.shape[1] > 1 else jax.nn.relu(norm - 1.0)
     return excess**2
 
 
@@ -141,4 +169,16 @@ def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, ke
     first, last = (None, None) if masks is None else (masks[part] for part in pair)
     penalty = gradient_penalty(lambda x: critic(x, masks=last), real, fake, key=b)
     scores = critic(jnp.concatenate([fake, real]), masks=first)
+    return scores[:many] - scores[many:] + weight * penalty
+
+
+def layered_losses(critic: Critic, real: Array, fake: Array, *, weight: float, key: Array) -> Array:
+    """`critic_losses` of a critic without dropout, as calls of its layers alone.
+
+    No gradient is taken inside, so that a private training can book-keep each pack's gradient
+    (siloweave.privacy.bookkeeping) instead of forming it.
+    """
+    many = real.shape[0]
+    penalty = _excess(critic.slopes(_between(real, fake, jax.random.split(key)[1])))
+    scores = critic(jnp.concatenate([fake, real]))
     return scores[:many] - scores[many:] + weight * penalty

@@ -107,6 +107,10 @@ class Dense(eqx.Module):
         pre = x @ self.weight + self.bias
         return pre if tape is None else tape.record(self, x, pre)
 
+    def transposed(self, d: Array) -> Array:
+        """Map (..., fan_out) back to (..., fan_in), d W^T: what slopes pass through."""
+        return d @ self.weight.T
+
 
 class MLP(eqx.Module):
     """Dense layers with an activation between them, and none behind the last.

@@ -14,12 +14,16 @@ What differs from CTGAN, and why:
 * The generator reads the critic and the paid counts: post-processing.
 * Several critic steps to one of the generator (Bie, Kamath & Zhang, Private GANs, Revisited, 2023):
   a noisy critic needs them.
+
+Rows of one owner are in reach of a compiled loop (`fit_private_gan`); rows of several answer one
+step at a time (`GANSteps`). Both are the same critic, pool and generator (`Duel`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,18 +35,20 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.models.conditional import Conditions, draw_conditions
-from siloweave.models.critic import Critic, critic_losses
+from siloweave.models.conditional import Conditions, Drawing, RowTable, draw_by, drawing
+from siloweave.models.critic import Critic, layered_losses
 from siloweave.models.descent import Gradient
 from siloweave.models.draws import GAN, draw
 from siloweave.models.gan import GANSettings, Generator, check_numbers, conditional_columns
 from siloweave.models.generator import Heads, Running
 from siloweave.models.layout import Layout
 from siloweave.models.nets import averaged
-from siloweave.models.train import Poisson, Progress, Sampled, train
+from siloweave.models.rounds import Keys
+from siloweave.models.stepwise import Stepwise
+from siloweave.models.train import Loss, Poisson, Progress, Sampled, train
 from siloweave.tables.features import Block
 
-__all__ = ["PrivateGANSettings", "fit_private_gan"]
+__all__ = ["Duel", "GANSteps", "PrivateGANSettings", "RowLoss", "fit_private_gan"]
 
 Array = jax.Array
 Matrix = NDArray[np.float32]
@@ -63,10 +69,12 @@ class PrivateGANSettings:
         critic_rate: Of the critic's Adam.
         generator_rate: Of the generator's Adam.
         betas: Of Adam.
-        batch: Expected number of real rows in a critic step, and rows of a generator step.
+        batch: Expected number of real rows in a critic step.
         steps: Critic steps.
         ratio: Critic steps to one of the generator.
         average: Share of the old weights in the moving average of the generator.
+        pool: Generated rows that a critic step is shown, and those of a generator step; as many
+            as `batch` if None.
 
     Raises:
         InputError: A value is out of bounds.
@@ -84,6 +92,7 @@ class PrivateGANSettings:
     steps: int = 1_000
     ratio: int = 5
     average: float = 0.99
+    pool: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -92,6 +101,8 @@ class PrivateGANSettings:
         for name in ("noise", "batch", "steps", "ratio"):
             if not getattr(self, name) >= 1:
                 raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
+        if self.pool is not None and not self.pool >= 1:
+            raise InputError(f"pool={self.pool!r} must be 1 or more, or None for the batch")
         for name in ("temperature", "critic_rate", "generator_rate"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
@@ -116,8 +127,15 @@ class PrivateGANSettings:
             average=self.average,
         )
 
+    @property
+    def generated(self) -> int:
+        """Rows that the generator makes in a step."""
+        return self.batch if self.pool is None else self.pool
 
-class _State(NamedTuple):
+
+class State(NamedTuple):
+    """What training changes."""
+
     generator: Generator
     critic: Critic
     generator_moments: optax.OptState
@@ -126,15 +144,77 @@ class _State(NamedTuple):
     step: Array
 
 
-class _Step(eqx.Module):
-    """One critic step, and every `ratio` times one of the generator."""
+class Made(NamedTuple):
+    """Generated rows.
+
+    Attributes:
+        rows: (n, width), in inner order.
+        raw: The logits behind them, alike.
+        places: (n,), which condition each was asked for.
+        running: Batch statistics.
+    """
+
+    rows: Array
+    raw: Array
+    places: Array
+    running: Running
+
+
+class RowLoss(eqx.Module):
+    """The critic's loss of one real row.
+
+    Attributes:
+        heads: What a row is made of.
+        penalty: Weight of the gradient penalty.
+        pool: Generated rows with their conditions behind them, which no real row has a part in.
+    """
+
+    heads: Heads = eqx.field(static=True)
+    penalty: float = eqx.field(static=True)
+    pool: Array
+
+    def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
+        """The loss.
+
+        Args:
+            critic: The critic.
+            row: (width,), in inner order.
+            key: Picks the row's condition, its partner, and where between the two the slope is.
+        """
+        a, b, c = jax.random.split(key, 3)
+        sizes = [block.size for block in self.heads.conditional.choices]
+        met = row[row.shape[0] - sum(sizes) :]
+        if sizes:
+            column = jax.random.randint(a, (), 0, len(sizes))
+            met = met * (jnp.asarray(np.repeat(np.arange(len(sizes)), sizes)) == column)
+        fake = self.pool[jax.random.randint(b, (), 0, self.pool.shape[0])]
+        real = jnp.concatenate([row, met])[None]
+        return layered_losses(critic, real, fake[None], weight=self.penalty, key=c)[0]
+
+
+class Duel(eqx.Module):
+    """A critic that follows real rows, and a generator that follows the critic.
+
+    Attributes:
+        settings: Sizes and rates.
+        heads: Outputs of the generator.
+        law: How conditions are drawn; public, or paid for. An array: other counts need no other
+            program.
+    """
 
     settings: PrivateGANSettings = eqx.field(static=True)
     heads: Heads = eqx.field(static=True)
-    conditions: Conditions = eqx.field(static=True)
-    gradient: Gradient
+    law: Drawing
 
-    def start(self, key: Array) -> _State:
+    @classmethod
+    def of(cls, settings: PrivateGANSettings, heads: Heads, conditions: Conditions) -> Duel:
+        """With conditions drawn by their frequency."""
+        nobody = np.zeros((0, len(conditions.sizes)), np.int32)
+        made = replace(settings, steps=1, pool=settings.generated, batch=1)  # no part of a step
+        return cls(made, heads, drawing(RowTable(nobody, conditions), "real"))
+
+    def start(self, key: Array) -> State:
+        """Fresh networks."""
         a, b = jax.random.split(key)
         s = self.settings
         width = self.heads.width + self.heads.condition_width
@@ -142,75 +222,157 @@ class _Step(eqx.Module):
         critic = Critic(width, s.critic, pac=1, dropout=0.0, key=b)
         moments = self._adam(s.generator_rate).init(eqx.filter(generator, eqx.is_inexact_array))
         own = self._adam(s.critic_rate).init(eqx.filter(critic, eqx.is_inexact_array))
-        return _State(generator, critic, moments, own, generator, jnp.array(0))
+        return State(generator, critic, moments, own, generator, jnp.array(0))
 
     def _adam(self, rate: float) -> optax.GradientTransformation:
         return optax.adam(rate, b1=self.settings.betas[0], b2=self.settings.betas[1])
 
-    def __call__(self, state: _State, batch: Sampled, key: Array) -> tuple[_State, Array]:
-        """Update; the loss is the critic's, of real rows, and not private."""
-        a, b, c = jax.random.split(key, 3)
-        pool = jax.lax.stop_gradient(self._made(state.generator, a)[0])
+    def made(self, generator: Generator, key: Array, count: int | None = None) -> Made:
+        """Generate rows, as many as a step takes."""
+        a, b = jax.random.split(key)
+        uniform = jax.random.uniform(a, (count or self.settings.generated,))
+        places = draw_by(self.law, uniform)
+        rows, raw, running = draw(
+            self.settings.plain, self.heads, generator, self._asked(places), b
+        )
+        return Made(rows, raw, places, running)
 
-        def loss(critic: Critic, row: Array, key: Array) -> Array:
-            return self.row_loss(critic, row, pool, key)
+    def _asked(self, places: Array) -> Array:
+        return jax.nn.one_hot(places, self.heads.condition_width)
 
-        slope, value = self.gradient(loss, state.critic, batch, b)
+    def whole(self, rows: Array, places: Array) -> Array:
+        """Generated rows as the critic sees them, their conditions behind them."""
+        return jnp.concatenate([rows.astype(jnp.float32), self._asked(places)], axis=1)
+
+    def loss(self, rows: Array, places: Array) -> RowLoss:
+        """The critic's loss beside these generated rows."""
+        return RowLoss(self.heads, self.settings.penalty, self.whole(rows, places))
+
+    def moved(self, state: State, slope: Any, key: Array) -> State:
+        """A step of the critic along a slope, and every `ratio` times one of the generator."""
         s = self.settings
         change, own = self._adam(s.critic_rate).update(slope, state.critic_moments)
         critic = eqx.apply_updates(state.critic, change)
         learned = (state.generator, state.generator_moments, state.average)
         turn = state.step % s.ratio == s.ratio - 1
         generator, moments, average = jax.lax.cond(
-            turn, lambda: self._follow(learned, critic, c), lambda: learned
+            turn, lambda: self._follow(learned, critic, key), lambda: learned
         )
-        return _State(generator, critic, moments, own, average, state.step + 1), value
-
-    def _made(self, generator: Generator, key: Array) -> tuple[Array, Array, Array]:
-        """Generated rows with their conditions behind them, the logits, and the conditions."""
-        a, b = jax.random.split(key)
-        asked = jnp.zeros((self.settings.batch, 0))
-        if self.conditions.width:
-            uniform = jax.random.uniform(a, (self.settings.batch,))
-            places = draw_conditions(self.conditions.law("real"), uniform)
-            asked = jax.nn.one_hot(places, self.conditions.width)
-        fake, raw, _ = draw(self.settings.plain, self.heads, generator, asked, b)
-        return jnp.concatenate([fake, asked], axis=1), raw, asked
-
-    def row_loss(self, critic: Critic, row: Array, pool: Array, key: Array) -> Array:
-        """The critic's loss of one real row.
-
-        Args:
-            critic: The critic.
-            row: (width,), in inner order.
-            pool: Generated rows with their conditions, which no real row has a part in.
-            key: Picks the row's condition, its partner, and where between the two the slope is.
-        """
-        a, b, c = jax.random.split(key, 3)
-        width, conditions = self.heads.width, self.conditions
-        met = row[width - conditions.width :]
-        if conditions.width:
-            column = jax.random.randint(a, (), 0, len(conditions.sizes))
-            met = met * (jnp.asarray(conditions.columns) == column)
-        fake = pool[jax.random.randint(b, (), 0, pool.shape[0])]
-        real = jnp.concatenate([row, met])[None]
-        return critic_losses(critic, real, fake[None], weight=self.settings.penalty, key=c)[0]
+        return State(generator, critic, moments, own, average, state.step + 1)
 
     def _follow(self, learned: Any, critic: Critic, key: Array) -> Any:
         """One step of the generator, which sees no row."""
         generator, moments, average = learned
 
         def loss(generator: Generator) -> Array:
-            made, raw, asked = self._made(generator, key)
-            value = -critic(made).mean()
-            if self.conditions.width:
-                value += self.heads.cross_entropy(raw, asked).mean()
+            made = self.made(generator, key)
+            value = -critic(self.whole(made.rows, made.places)).mean()
+            if self.heads.condition_width:
+                value += self.heads.cross_entropy(made.raw, self._asked(made.places)).mean()
             return value
 
         slope = eqx.filter_grad(loss)(generator)
         change, moments = self._adam(self.settings.generator_rate).update(slope, moments)
         generator = eqx.apply_updates(generator, change)
         return generator, moments, averaged(average, generator, self.settings.average)
+
+
+class Told(NamedTuple):
+    """A step's message.
+
+    Attributes:
+        critic: Whose gradient is asked for.
+        rows: (pool, width), generated rows in half precision.
+        places: (pool,), the condition that each was asked for.
+    """
+
+    critic: Critic
+    rows: Array
+    places: Array
+
+
+@dataclass(frozen=True)
+class GANSteps(Stepwise):
+    """The GAN step by step; a message is the critic and a pool of rows.
+
+    A pool is fewer bytes than the generator, and who has the rows draws nothing for it.
+
+    Attributes:
+        settings: Of the GAN.
+        blocks: Of a feature vector.
+        shares: For every choice, by where its block starts, how frequent each category is: public,
+            or paid for. Where they are None all are taken for equal: whoever generates nothing
+            needs none.
+    """
+
+    settings: PrivateGANSettings
+    blocks: tuple[Block, ...]
+    shares: Mapping[int, Sequence[float]] | None
+
+    @cached_property
+    def heads(self) -> Heads:
+        """Outputs of the generator."""
+        layout = Layout(self.blocks)
+        return Heads(layout.blocks, conditional_columns(layout, None))
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """The shares as counts."""
+        return _conditions(self.heads, self.shares)
+
+    @cached_property
+    def duel(self) -> Duel:
+        """Steps of both networks."""
+        with jax.ensure_compile_time_eval():  # kept, so no part of what is being traced
+            return Duel.of(self.settings, self.heads, self.conditions)
+
+    def keys(self, key: Array) -> Keys:
+        """For first weights, steps, and batch statistics."""
+        return Keys(*jax.random.split(key, 3))
+
+    def rows(self, X: Matrix) -> Matrix:
+        """Vectors in inner order; raises InputError where they do not fit."""
+        layout = Layout(self.blocks)
+        X = layout.check(X)
+        check_numbers(X, layout)
+        return np.ascontiguousarray(X[:, self.heads.order])
+
+    def start(self, born: Array) -> State:
+        """Fresh networks."""
+        return _started(self.duel, born)
+
+    def message(self, state: State, key: Array) -> Told:
+        """The critic, and rows that the generator makes."""
+        return Told(state.critic, *_pool(self.duel, state.generator, jax.random.fold_in(key, 0)))
+
+    def task(self, message: Told) -> tuple[Critic, Loss]:
+        """The critic, and its loss of one row beside these generated ones."""
+        rows, places = (jnp.asarray(x) for x in message[1:])
+        return message.critic, self.duel.loss(rows, places)
+
+    def moved(self, state: State, slope: Any, key: Array) -> State:
+        """The critic along the slope, and the generator where it is its turn."""
+        return _moved(self.duel, state, slope, jax.random.fold_in(key, 1))
+
+    def finish(self, state: State, rows: int, key: Array) -> GAN:
+        """The generator's moving average, with batch statistics of its own rows."""
+        running = _settled(self.duel, state.average, key)
+        return GAN(self.settings.plain, self.heads, self.conditions, state.average, running)
+
+
+class _Step(eqx.Module):
+    """One step on real rows that are at hand."""
+
+    duel: Duel
+    gradient: Gradient
+
+    def __call__(self, state: State, batch: Sampled, key: Array) -> tuple[State, Array]:
+        """Update; the loss is the critic's, of real rows, and not private."""
+        a, b, c = jax.random.split(key, 3)
+        made = self.duel.made(state.generator, a)
+        loss = self.duel.loss(made.rows, made.places)
+        slope, value = self.gradient(loss, state.critic, batch, b)
+        return self.duel.moved(state, slope, c), value
 
 
 def fit_private_gan(
@@ -245,47 +407,53 @@ def fit_private_gan(
         TrainingError: Training diverged.
     """
     settings = settings or PrivateGANSettings()
-    layout = Layout(tuple(blocks))
-    X = layout.check(X)
-    check_numbers(X, layout)
-    heads = Heads(layout.blocks, conditional_columns(layout, None))
-    conditions = _conditions(heads, shares)
-    step = _Step(settings, heads, conditions, gradient)
-    a, b, c = jax.random.split(key, 3)
+    gan = GANSteps(settings, tuple(blocks), shares)
+    rows, keys = gan.rows(X), gan.keys(key)
     state = train(
-        eqx.filter_jit(step.start)(a),  # one program, not one for each shape
-        step,
-        np.ascontiguousarray(X[:, heads.order]),
+        gan.start(keys.born),
+        _Step(gan.duel, gradient),
+        rows,
         steps=settings.steps,
         batch=min(settings.batch, len(X)),
-        key=b,
+        key=keys.steps,
         sampler=sampler,
         progress=progress,
         store=store,
     )
-    running = _settled(settings.plain, heads, state.average, conditions, c)
-    return GAN(settings.plain, heads, conditions, state.average, running)
+    return gan.finish(state, len(X), keys.end)
 
 
-def _conditions(heads: Heads, shares: Mapping[int, Sequence[float]]) -> Conditions:
+@eqx.filter_jit
+def _started(duel: Duel, key: Array) -> State:
+    """One program, not one for each shape."""
+    return duel.start(key)
+
+
+@eqx.filter_jit
+def _pool(duel: Duel, generator: Generator, key: Array) -> tuple[Array, Array]:
+    made = duel.made(generator, key)
+    return made.rows.astype(jnp.float16), made.places
+
+
+@eqx.filter_jit
+def _moved(duel: Duel, state: State, slope: Any, key: Array) -> State:
+    return duel.moved(state, slope, key)
+
+
+@eqx.filter_jit
+def _settled(duel: Duel, generator: Generator, key: Array) -> Running:
+    """Batch statistics for rows drawn one by one, from 10,000 generated rows."""
+    return duel.made(generator, key, _SETTLING).running
+
+
+def _conditions(heads: Heads, shares: Mapping[int, Sequence[float]] | None) -> Conditions:
     """The paid shares as counts, at least one in each column."""
     sizes, counts = [], []
     for block in heads.conditional.choices:
-        law = np.maximum(np.asarray(shares[block.start], dtype=np.float64), 0.0)
+        law = np.zeros(block.size)
+        if shares is not None:
+            law = np.maximum(np.asarray(shares[block.start], dtype=np.float64), 0.0)
         law = law / law.sum() if law.sum() > 0 else np.full(block.size, 1.0 / block.size)
         sizes.append(block.size)
         counts += np.rint(_SCALE * law).astype(int).tolist()
     return Conditions(tuple(sizes), tuple(counts))
-
-
-@eqx.filter_jit
-def _settled(
-    settings: GANSettings, heads: Heads, generator: Generator, conditions: Conditions, key: Array
-) -> Running:
-    """Batch statistics for rows drawn one by one, from 10,000 generated rows."""
-    a, b = jax.random.split(key)
-    asked = jnp.zeros((_SETTLING, 0))
-    if conditions.width:
-        places = draw_conditions(conditions.law("real"), jax.random.uniform(a, (_SETTLING,)))
-        asked = jax.nn.one_hot(places, conditions.width)
-    return draw(settings, heads, generator, asked, b)[2]

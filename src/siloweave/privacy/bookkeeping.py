@@ -4,6 +4,10 @@ A model's dense layers are replaced by tapped ones for the time of a call. A tap
 a layer's output; the gradient with respect to it is the loss's gradient there. Rows are mapped, so
 taps and inputs of a row depend on nothing but that row, the model and the row's key.
 
+A layer may be called backwards too, `layer.transposed(d)` for d W^T, as a critic's penalty needs it
+that writes slopes out. The gradient for W is again an outer product, of the gradient at the output
+and of d, so such a call is one more among the layer's calls, of which the bias is no part.
+
 **Guarantee**: see `siloweave.privacy.gradients`. Norms are computed with a margin of 0.01 percent
 above what rounding can hide, so no clipped gradient is longer than `clip`.
 """
@@ -32,8 +36,9 @@ class _Call(NamedTuple):
     """One use of a dense layer while a row passes."""
 
     layer: int
-    inputs: Array  # (..., fan_in)
+    inputs: Array  # (..., fan_in), or (..., fan_out) of a call backwards
     shape: tuple[int, ...]  # of the output
+    back: bool
 
 
 class _Tapped:
@@ -52,8 +57,13 @@ class _Tapped:
         return jax.eval_shape(lambda: self._layer.bias)
 
     def __call__(self, x: Array, *_: Any, **__: Any) -> Array:
-        output: Array = self._layer(x)
-        self._calls.append(_Call(self._index, x, output.shape))
+        return self._noted(x, self._layer(x), back=False)
+
+    def transposed(self, d: Array) -> Array:
+        return self._noted(d, self._layer.transposed(d), back=True)
+
+    def _noted(self, inputs: Array, output: Array, *, back: bool) -> Array:
+        self._calls.append(_Call(self._index, inputs, output.shape, back))
         return output if self._taps is None else output + self._taps[len(self._calls) - 1]
 
 
@@ -113,7 +123,8 @@ class Factors(NamedTuple):
 
     Attributes:
         dense: Per dense layer its inputs, (batch, calls, fan_in), and the gradients at its outputs,
-            (batch, calls, fan_out); the gradient of a row is the product, summed over calls.
+            (batch, calls, fan_out); the gradient of a row is the product, summed over calls. Where
+            there is a bias it has the last place of the inputs: 1, or 0 in a call backwards.
         rest: Of all other arrays a gradient per row.
         scale: (batch,), at most 1 and such that no row's gradient is longer than the clip; 0 for
             rows that do not count.
@@ -141,17 +152,14 @@ def factors(
     def backward(row: Any, key: Array) -> Any:
         return jax.grad(one, argnums=(0, 1), has_aux=True)(taps, parts.rest, row, key)
 
-    layers, shapes = _calls(loss, parts, rows, keys)
+    used, shapes = _calls(loss, parts, rows, keys)
     taps = [jnp.zeros(shape) for shape in shapes]
     try:
         (deltas, rest), (losses, inputs) = jax.vmap(backward)(rows, keys)
     except jax.errors.UnexpectedTracerError as error:
         raise _nested() from error
-    gathered = [_gather(i, layers, inputs, deltas, x) for i, x in enumerate(parts.dense)]
-    squares = [
-        _square(x, d, layer.bias) for (x, d), layer in zip(gathered, parts.dense, strict=True)
-    ]
-    squares += [_flat(x) for x in rest]
+    gathered = [_gather(i, used, inputs, deltas, x) for i, x in enumerate(parts.dense)]
+    squares = [*(_square(x, d) for x, d in gathered), *(_flat(x) for x in rest)]
     norms, scale = _scale(sum(squares), mask, clip)
     return Factors(gathered, list(rest), scale, (losses, norms))
 
@@ -181,8 +189,8 @@ def plain(
 
 def _calls(
     loss: _Loss, parts: _Parts, rows: Any, keys: Array
-) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Which layers run for a row, in order, and the shapes of their outputs."""
+) -> tuple[list[tuple[int, bool]], list[tuple[int, ...]]]:
+    """Which layers run for a row, in order, whether backwards, and the shapes of their outputs."""
     calls: list[_Call] = []
 
     def trace(row: Any, key: Array) -> Array:
@@ -191,7 +199,7 @@ def _calls(
     value = jax.eval_shape(trace, *jax.tree.map(lambda x: x[0], (rows, keys)))
     if value.shape != ():
         raise InputError(f"loss: gives shape {value.shape} for one row; it must be one number.")
-    return [call.layer for call in calls], [call.shape for call in calls]
+    return [(call.layer, call.back) for call in calls], [call.shape for call in calls]
 
 
 def _nested() -> InputError:
@@ -202,27 +210,31 @@ def _nested() -> InputError:
 
 
 def _gather(
-    index: int, layers: list[int], inputs: Any, deltas: Any, layer: Any
+    index: int, used: list[tuple[int, bool]], inputs: Any, deltas: Any, layer: Any
 ) -> tuple[Array, Array]:
-    """All calls of a layer as (batch, calls, fan_in) and (batch, calls, fan_out)."""
-    mine = [i for i, number in enumerate(layers) if number == index]
+    """All calls of a layer, as `Factors` has them."""
+    mine = [(i, back) for i, (number, back) in enumerate(used) if number == index]
+    biased = layer.bias is not None
     if not mine:  # it never ran: its gradient is 0
         fan_in, fan_out = layer.weight.shape[:: -1 if isinstance(layer, eqx.nn.Linear) else 1]
         batch = jax.tree.leaves(deltas)[0].shape[0] if deltas else 1
-        return jnp.zeros((batch, 1, fan_in)), jnp.zeros((batch, 1, fan_out))
-    xs = [inputs[i].reshape(inputs[i].shape[0], -1, inputs[i].shape[-1]) for i in mine]
-    ds = [deltas[i].reshape(deltas[i].shape[0], -1, deltas[i].shape[-1]) for i in mine]
+        return jnp.zeros((batch, 1, fan_in + biased)), jnp.zeros((batch, 1, fan_out))
+    xs, ds = [], []
+    for i, back in mine:
+        x, d = (y.reshape(y.shape[0], -1, y.shape[-1]) for y in (inputs[i], deltas[i]))
+        x, d = (d, x) if back else (x, d)
+        xs.append(jnp.pad(x, ((0, 0), (0, 0), (0, int(biased))), constant_values=float(not back)))
+        ds.append(d)
     return jnp.concatenate(xs, 1), jnp.concatenate(ds, 1)
 
 
-def _square(x: Array, d: Array, bias: Any) -> Array:
+def _square(x: Array, d: Array) -> Array:
     """(batch,), squared norms of the layer's gradients, or a little above."""
     energy_x = jnp.sum(x * x, -1) + _TINY * x.shape[-1]  # (batch, calls)
     energy_d = jnp.sum(d * d, -1) + _TINY * d.shape[-1]
     if x.shape[1] == 1:
-        return (energy_d * (energy_x + (0.0 if bias is None else 1.0)))[:, 0]
+        return (energy_d * energy_x)[:, 0]
     between = jnp.einsum("bti,bsi->bts", x, x, precision="highest")
-    between = between + (0.0 if bias is None else 1.0)
     deltas = jnp.einsum("bto,bso->bts", d, d, precision="highest")
     slack = energy_x.sum(1) * energy_d.sum(1)  # what cancels may hide rounding of this size
     return jnp.maximum(jnp.sum(between * deltas, (1, 2)), 0.0) + _MARGIN * slack
@@ -253,11 +265,10 @@ def _sum(x: Array, d: Array, scale: Array, layer: Any) -> Any:
     d = jnp.where(wide > 0, d, 0.0) * wide
     x = jnp.where(wide > 0, x, 0.0)
     flat_x, flat_d = x.reshape(-1, x.shape[-1]), d.reshape(-1, d.shape[-1])
-    weight = jnp.matmul(flat_x.T, flat_d, precision="highest")
+    whole = jnp.matmul(flat_x.T, flat_d, precision="highest")
+    weight = whole if layer.bias is None else whole[:-1]
     if isinstance(layer, eqx.nn.Linear):
         weight = weight.T
     empty = eqx.filter(layer, eqx.is_inexact_array)
     filled = eqx.tree_at(lambda part: part.weight, empty, weight)
-    if layer.bias is None:
-        return filled
-    return eqx.tree_at(lambda part: part.bias, filled, d.sum((0, 1)))
+    return filled if layer.bias is None else eqx.tree_at(lambda part: part.bias, filled, whole[-1])

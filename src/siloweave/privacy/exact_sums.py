@@ -139,11 +139,11 @@ def _product(x: Array, d: Array, scale: Floats, node: Any) -> list[Floats]:
     """Of one dense layer, in the order of its own leaves."""
     inputs, slopes = (_kept(np.asarray(one, np.float64), scale) for one in (x, d))
     slopes = slopes * scale[:, None, None]
-    weight = inputs.reshape(-1, inputs.shape[-1]).T @ slopes.reshape(-1, slopes.shape[-1])
-    bias = slopes.sum((0, 1))
+    whole = inputs.reshape(-1, inputs.shape[-1]).T @ slopes.reshape(-1, slopes.shape[-1])
+    weight = whole if node.bias is None else whole[:-1]
     if isinstance(node, eqx.nn.Linear):
         weight = weight.T
-    named = {id(node.weight): weight, id(node.bias): bias}
+    named = {id(node.weight): weight, id(node.bias): whole[-1]}
     return [named[id(leaf)].ravel() for leaf in jax.tree.leaves(node) if id(leaf) in named]
 
 

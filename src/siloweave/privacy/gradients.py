@@ -7,8 +7,9 @@ layer's output, so its norm is the product of two norms (Goodfellow, "Efficient 
 Computations", 2015), and the clipped sum is one matrix product of what the backward pass left
 behind (book-keeping: Bu, Wang, Zha and Karypis, "Differentially Private Optimization on Large
 Model at Small Cost", 2023). Parameters outside of dense layers get a gradient per row; they are
-few. `layer=None` takes a gradient per row for everything: slow, and right for any loss, such as a
-critic's gradient penalty.
+few. `layer=None` takes a gradient per row for everything: slow, and right for any loss, such as one
+with a gradient inside. A critic's gradient penalty needs that only if its slope is not written out
+in calls of its layers (models/critic.py does).
 
 A loss is a function of *one* row, `loss(model, row, key)`, and rows are mapped over it, so no row
 can reach another row's gradient (batch normalisation and means over a batch cannot be written).
@@ -138,7 +139,8 @@ def clipped_sum(
         clip: Largest norm of a row's gradient, > 0.
         key: The i-th row gets the i-th of its children.
         layer: Type of dense layers, called with (..., fan_in), with attributes `weight` (fan_in,
-            fan_out) and `bias` (fan_out,) or None; or `equinox.nn.Linear`. Their gradients are
+            fan_out) and `bias` (fan_out,) or None; or `equinox.nn.Linear`. Calls backwards,
+            `layer.transposed(d)` for d W^T, are calls like any other. Their gradients are
             book-kept. None for a gradient per row of everything.
 
     **Guarantee**: adding or removing one row, by its place in `mask`, moves `total` by at most
