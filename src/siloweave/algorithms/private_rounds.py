@@ -313,9 +313,9 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
     parties.ask(Begin(*setup, plan.clip, noise.levels, rate))
     asked = partial(Step, keys, noise.share_sigma, event.tolerated)
     unit = plan.clip / noise.levels / (rate * look.rows)
-    keys = training.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
-    state = _steps(parties, plan, training, keys, asked, unit)
-    return Left(training.finish(state, look.rows, keys.end), look, features, noise, rate)
+    drawn = training.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
+    state = _steps(parties, plan, training, drawn, asked, unit)
+    return Left(training.finish(state, look.rows, drawn.end), look, features, noise, rate)
 
 
 def _steps(
