@@ -3,18 +3,24 @@
 import math
 from functools import cache
 
-import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 
-import siloweave as sw
 from siloweave.algorithms.row_methods import ROW_METHODS
 from siloweave.errors import InputError, RosterError
 from siloweave.methods import listed, method_of, unbounded
 from siloweave.privacy import Budget, Relation
-from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+from tests.synthesizers.properties import (
+    NAMED,
+    check_crowded,
+    check_kept,
+    check_like_the_frame,
+    check_seeds,
+    crowded,
+    every_fault,
+    spoilt,
+)
 
 _GAN = {"batch": 20, "pac": 2, "generator": [8], "critic": [8]}
 _DIFFUSION = {"batch": 16, "hidden": [8], "embed": 8, "timesteps": 5}
@@ -52,30 +58,15 @@ def fitted_once(name):
 
 @every
 def test_samples_keep_the_schema_the_types_and_gaps(name):
-    sample = fitted_once(name).sample(60)
-    assert list(sample.columns) == list(SCHEMA.names)
-    pd.testing.assert_series_equal(sample.dtypes, pandas_frame().dtypes)
-    for column in SCHEMA.columns:
-        values = sample[column.name].dropna()
-        assert column.missing or len(values) == 60
-        if column.kind == "categorical":
-            assert set(values) <= set(column.categories)
-        elif column.kind in ("integer", "continuous"):
-            assert column.low <= values.min()
-            assert values.max() <= column.high
+    check_like_the_frame(fitted_once(name).sample(60), 60)
 
 
 @every
 def test_the_same_seed_gives_the_same_rows_and_a_file_too(name, tmp_path):
-    one, other = fitted_once(name), fit(name)
-    pd.testing.assert_frame_equal(one.sample(40), other.sample(40))
-    assert not one.sample(40, seed=0).equals(one.sample(40, seed=1))
-    assert len(one.sample()) == one.num_rows == 60
-    one.save(tmp_path)
-    again = sw.load(tmp_path)
-    shown = [f.sample(40).astype(str) for f in (again, one)]
-    pd.testing.assert_frame_equal(*shown)
-    assert (again.info, again.settings, again.ledgers) == (one.info, one.settings, one.ledgers)
+    fitted = fitted_once(name)
+    check_seeds(fitted, fit(name))
+    check_kept(fitted, tmp_path)
+    assert len(fitted.sample()) == fitted.num_rows == 60
 
 
 @every
@@ -89,7 +80,9 @@ def test_nothing_is_promised(name):
     assert fitted.epsilon == math.inf
     assert not fitted.private
     assert set(fitted.epsilons.values()) == {math.inf}
-    with pytest.raises(NotImplementedError, match=r"no private training yet.*epsilon = 1\.0"):
+    with pytest.raises(
+        NotImplementedError, match=r"no private training of its own.*epsilon = 1\.0"
+    ):
         fit(name, "nowhere.csv", budget=Budget(1.0, 1e-6, "row", Relation.ADD_REMOVE))
     assert listed()[name].guarantee == "none"
     assert listed()[name].split == "rows"
@@ -106,37 +99,18 @@ def test_what_is_given_is_in_every_row(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROW_METHODS)
 def test_one_category_a_wide_column_and_a_party_of_one_row(name):
-    names = [f"n{i}" for i in range(300)]
-    schema = Schema(
-        (
-            Column("only", "categorical", categories=("x",)),
-            Column("wide", "categorical", categories=tuple(names)),
-            Column("flat", "continuous", low=0.0, high=1.0),
-        )
-    )
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"only": ["x"] * 41, "wide": rng.choice(names, 41), "flat": [0.5] * 41})
-    sample = fit(name, [frame[:40], frame[40:]], schema).sample(40)
-    assert set(sample["only"]) == {"x"}
-    assert set(sample["wide"]) <= set(names)
-    assert sample["flat"].between(0, 1).all()
+    schema, frame = crowded(41, 300)
+    check_crowded(fit(name, [frame[:40], frame[40:]], schema).sample(40), schema)
 
 
 @every
-@pytest.mark.parametrize("change", ["drop", "add", "bound", "unseen", "empty"])
-def test_rows_that_do_not_fit_are_refused_by_name(name, change):
-    frame = pandas_frame()
-    if change == "drop":
-        frame = frame.drop(columns="age")
-    elif change == "add":
-        frame["extra"] = 1
-    elif change == "bound":
-        frame.loc[0, "age"] = 17
-    elif change == "unseen":
-        frame["sex"] = pd.Series(["x"] * len(frame), dtype="str")
-    else:
-        frame = frame[:0]
-    with pytest.raises(InputError, match="party 'b'"):
-        fit(name, {"a": pandas_frame(), "b": frame})
+@every_fault
+def test_rows_that_do_not_fit_are_refused_by_name(name, fault):
+    with pytest.raises(InputError, match=f"party 'b'.*{NAMED[fault]}"):
+        fit(name, {"a": pandas_frame(), "b": spoilt(fault)})
+
+
+@every
+def test_one_table_is_no_roster(name):
     with pytest.raises(RosterError, match="one table per party"):
         fit(name, pandas_frame())
