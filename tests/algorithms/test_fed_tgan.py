@@ -7,12 +7,13 @@ import jax
 import msgspec
 import numpy as np
 import pytest
+from tests.algorithms.kills import WHERE, KilledError, Tap
 
 import siloweave as sw
 from siloweave.algorithms import fed_tgan as rounds_file
 from siloweave.algorithms.party_weights import weights_of
 from siloweave.errors import RosterError, SchemaError, WireError
-from siloweave.federation import FolderStore, InProcess, wire
+from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.models.rounds import mean_of, packed, unpacked
 from siloweave.privacy import Budget, Ledger, NonPrivate
@@ -186,32 +187,11 @@ def test_the_ledger_says_so_before_anything_leaves(tmp_path, monkeypatch):
 # A run that is killed
 
 
-class KilledError(RuntimeError):
-    """The process is gone."""
-
-
-@pytest.mark.parametrize("where", ["before the answer", "before the reply is kept", "after it"])
+@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("at", [1, 4, 6])
 def test_a_killed_run_goes_on_to_the_same_model(tmp_path, monkeypatch, where, at):
-    send, put, count = InProcess.send, FolderStore.put, [0]
-
-    def sent(transport, name, frame):
-        count[0] += 1
-        if count[0] == at and where == "before the answer":
-            raise KilledError
-        answer = send(transport, name, frame)
-        if count[0] == at and where == "after it":
-            raise KilledError
-        return answer
-
-    def kept(store, name, data):
-        if count[0] == at and where == "before the reply is kept" and name.startswith("reply/"):
-            raise KilledError
-        put(store, name, data)
-
     with monkeypatch.context() as patch:
-        patch.setattr(InProcess, "send", sent)
-        patch.setattr(FolderStore, "put", kept)
+        Tap(patch, at, where)
         with pytest.raises(KilledError):
             fit(folder=tmp_path, at_once=1)
     again = fit(folder=tmp_path, at_once=1)
@@ -323,7 +303,7 @@ def test_a_party_of_one_row_takes_part():
 
 
 def test_what_cannot_be_is_refused_before_anything_is_read():
-    with pytest.raises(NotImplementedError, match="no private training yet"):
+    with pytest.raises(NotImplementedError, match="no private training of its own"):
         fit("nowhere.csv", budget=Budget(1.0, 1e-6))
     with pytest.raises(RosterError, match="one table per party"):
         fit(table(10))
@@ -357,17 +337,8 @@ def test_critics_change_places_and_a_killed_run_goes_on(tmp_path, monkeypatch):
     whole = fit(kind=sw.MDTGAN, rounds=2)
     steps = 2 * (60 // 20)
     assert whole.cost.rounds == 2 + steps + 2  # two questions to change places once
-    send, count = InProcess.send, [0]
-
-    def sent(transport, name, frame):
-        count[0] += 1
-        answer = send(transport, name, frame)
-        if count[0] == 2 * (2 + 3 + 1) + 1:  # north has taken south's critic
-            raise KilledError
-        return answer
-
     with monkeypatch.context() as patch:
-        patch.setattr(InProcess, "send", sent)
+        Tap(patch, 2 * (2 + 3 + 1) + 1, WHERE[2])  # north has taken south's critic
         with pytest.raises(KilledError):
             fit(kind=sw.MDTGAN, rounds=2, folder=tmp_path, at_once=1)
     again = fit(kind=sw.MDTGAN, rounds=2, folder=tmp_path, at_once=1)

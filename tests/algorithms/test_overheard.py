@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, KilledError, Tap, tables
+from tests.algorithms.kills import KilledError, Tap
+from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, tables
 
 from siloweave.algorithms.overheard import overheard
 from siloweave.algorithms.running import TRANSCRIPT

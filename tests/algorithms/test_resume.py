@@ -7,11 +7,10 @@ run and seed again.
 
 import numpy as np
 import pytest
+from tests.algorithms.kills import WHERE, KilledError, Tap
 
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.errors import WireError
-from siloweave.federation import FolderStore, InProcess, wire
-from siloweave.federation.messages import Envelope
 from siloweave.privacy import Budget, Ledger
 from siloweave.tables import Column, Schema, Table
 
@@ -24,7 +23,6 @@ SCHEMA = Schema(
 )
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 PARTIES = 4
-WHERE = ("before the answer", "before the reply is kept", "after the answer")
 
 
 def tables(seed=0):
@@ -39,37 +37,6 @@ def tables(seed=0):
         )
         for _ in range(PARTIES)
     ]
-
-
-class KilledError(RuntimeError):
-    """The process is gone."""
-
-
-class Tap:
-    """Counts messages, keeps what was answered, and kills at one of them."""
-
-    def __init__(self, patch, at=None, where=WHERE[0]):
-        self.count, self.answers, self.at, self.where = 0, {}, at, where
-        send, put = InProcess.send, FolderStore.put
-
-        def sent(transport, name, frame):
-            self.count += 1
-            if self.count == self.at and where == WHERE[0]:
-                raise KilledError
-            answer = send(transport, name, frame)
-            envelope = wire.decode(frame, Envelope)
-            if self.count == self.at and where == WHERE[2]:
-                raise KilledError
-            self.answers[name, envelope.step] = answer
-            return answer
-
-        def kept(store, name, data):
-            if self.count == self.at and where == WHERE[1] and name.startswith("reply/"):
-                raise KilledError
-            put(store, name, data)
-
-        patch.setattr(InProcess, "send", sent)
-        patch.setattr(FolderStore, "put", kept)
 
 
 def fit(folder, *, noise="seeded", synthesizer=None, run="r"):
