@@ -243,6 +243,7 @@ def test_a_wrong_setting_of_a_network_is_named(fresh, old, new, said):
 
 KILLED = """
 import os, signal, sys
+from siloweave.cli import main
 from siloweave.models.copula import GaussianCopula
 
 GaussianCopula.fit = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
@@ -281,6 +282,7 @@ def test_a_folder_that_gave_everything_away_serves_no_private_run(bare):
 
 STOPPED = """
 import os, signal, sys
+from siloweave.cli import main
 from siloweave.models import checkpoints
 
 write = checkpoints.Keeper.keep
