@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("tests.synthesizers.properties")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # The same examples on every machine, and no test that fails because a machine is slow.
