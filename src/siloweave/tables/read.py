@@ -201,7 +201,7 @@ class Table:
 
         Args:
             name: The column.
-            categories: Distinct values of one type; there may be none.
+            categories: Distinct values of one type.
 
         Returns:
             int32 per row: the position, -1 where missing, -2 where not among them.
@@ -211,8 +211,6 @@ class Table:
         """
         series = self._series(name)
         absent = series.is_null()
-        if not categories:
-            return np.where(absent.to_numpy(), np.int32(-1), np.int32(-2))
         aligned = self._aligned(series, type(categories[0]))
         codes = aligned.replace_strict(
             pl.Series(list(categories), dtype=aligned.dtype),
