@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
+NETWORK_TESTS := tests/models tests/synthesizers tests/algorithms tests/guarantees
 
 # One thread for each test process: two processes with two threads each would fight over two cores.
 export OPENBLAS_NUM_THREADS ?= 1
@@ -18,7 +19,8 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@echo "make demo    a synthetic table from four parties, and its report"
 	@echo "make test    ruff, mypy and pytest"
-	@echo "make slow    the tests that take minutes or need the large benchmark tables"
+	@echo "make slow    the tests that take minutes or need the large benchmark tables, and those of"
+	@echo "             networks again, compiled as they are for users"
 	@echo "make format  lay the code out as 'make test' wants it"
 	@echo "make lock    write the lock files anew (needs uv)"
 	@echo "make clean   remove .venv and every cache"
@@ -41,8 +43,10 @@ types: $(VENV)/.test-ready
 unit: $(VENV)/.test-ready
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
+# An empty XLA_FLAGS compiles networks as they are for users; tests/conftest.py says more.
 slow: $(VENV)/.test-ready
-	$(BIN)/pytest -m slow $(PYTEST_ARGS)
+	XLA_FLAGS= $(BIN)/pytest -m slow $(PYTEST_ARGS)
+	XLA_FLAGS= $(BIN)/pytest -n $(JOBS) --dist worksteal $(NETWORK_TESTS)
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .

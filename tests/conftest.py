@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("tests.synthesizers.properties")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # The same examples on every machine, and no test that fails because a machine is slow.
@@ -17,6 +19,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("siloweave")
+
+# Half of the time of these tests is compilation, of networks that train for three steps: they are
+# compiled quickly and run slowly. An empty XLA_FLAGS compiles them as users' programs are; that is
+# what `make slow` does, also with the tests of networks that are not slow.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
 
 # Compiled programs of the networks are kept, for the other workers of a run and for the next run.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "compiled"))

@@ -107,6 +107,8 @@ def test_a_round_is_one_message_of_the_size_of_its_hidden_rows():
         assert traffic.messages == 2 + NET["rounds"]
         assert 0 < traffic.bytes_from_party - NET["rounds"] * rows < 400 * traffic.messages
         assert 0 < traffic.bytes_to_party - NET["rounds"] * rows < 600 * traffic.messages
+    told = VertiGAN(settings=NET, bins=8).moves(SAME, 40, 2)
+    assert told == (fitted.cost.rounds, 2 * NET["rounds"] * rows)
 
 
 @pytest.mark.parametrize("budget", [None, pytest.param(BUDGET, marks=pytest.mark.slow)])

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +46,12 @@ data = "south.csv"
 class Folder:
     """A study of two parties in a folder, and the command line run on it."""
 
-    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str] | None = None) -> None:
         self.path = path
         self._capsys = capsys
+
+    def filled(self, study: str = STUDY) -> "Folder":
+        """Write two tables, their schema and a study."""
         rng = np.random.default_rng(0)
         for name in ("north", "south"):
             values = (
@@ -58,7 +62,8 @@ class Folder:
             rows = [",".join(map(str, row)) for row in zip(*values, strict=True)]
             self.write(f"{name}.csv", "\n".join(["age,sex,job", *rows, ""]))
         self.write("schema.json", json.dumps(SCHEMA))
-        self.write("study.toml", STUDY)
+        self.write("study.toml", study)
+        return self
 
     def write(self, name: str, text: str) -> None:
         (self.path / name).write_text(text)
@@ -77,6 +82,7 @@ class Folder:
 
     def call(self, *words: object) -> tuple[int, str, str]:
         """Exit code, standard output and standard error of one command."""
+        assert self._capsys is not None
         self._capsys.readouterr()
         code = main([str(word) for word in words])
         out, err = self._capsys.readouterr()
@@ -91,30 +97,37 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return Folder(tmp_path, capsys)
+    return Folder(tmp_path, capsys).filled()
+
+
+def ran(path: Path, study: str = STUDY) -> Path:
+    """Run a study in a folder, for tests that copy it and never change it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        Folder(path).filled(study)
+        assert main(["run", "study.toml"]) == 0
+    return path
+
+
+@pytest.fixture
+def copy_of(tmp_path, capsys, monkeypatch):
+    """Make a test's own folder a copy of another."""
+
+    def copied(path: Path) -> Folder:
+        shutil.copytree(path, tmp_path, dirs_exist_ok=True)
+        monkeypatch.chdir(tmp_path)
+        return Folder(tmp_path, capsys)
+
+    return copied
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """Files of a study that was run; copy it, never change it."""
-    path = tmp_path_factory.mktemp("finished")
-    patch = pytest.MonkeyPatch()
-    patch.chdir(path)
-    try:
-        Folder(path, None)  # type: ignore[arg-type]
-        assert main(["run", "study.toml"]) == 0
-    finally:
-        patch.undo()
-    return path
+    return ran(tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture
-def done(finished, tmp_path, capsys, monkeypatch):
+def done(finished, copy_of):
     """A folder with the same study, finished."""
-    import shutil
-
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    folder = Folder.__new__(Folder)
-    folder.path, folder._capsys = tmp_path, capsys
-    return folder
+    return copy_of(finished)

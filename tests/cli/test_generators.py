@@ -3,21 +3,19 @@
 import csv
 import json
 import math
-import shutil
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
-from siloweave.cli import main
 from siloweave.methods import registered
 from siloweave.privacy.ledger import Ledger
 from siloweave.report import Record
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
-from tests.cli.conftest import Folder
+from tests.cli.conftest import ran
 
 STUDY = """\
 [study]
@@ -48,25 +46,13 @@ timesteps = 5
 @pytest.fixture(scope="module")
 def once(tmp_path_factory):
     """Files of a copula's study that was run; copied, never changed."""
-    path = tmp_path_factory.mktemp("bare")
-    patch = pytest.MonkeyPatch()
-    patch.chdir(path)
-    try:
-        Folder(path, None).write("study.toml", STUDY)  # type: ignore[arg-type]
-        assert main(["run", "study.toml"]) == 0
-    finally:
-        patch.undo()
-    return path
+    return ran(tmp_path_factory.mktemp("bare"), STUDY)
 
 
 @pytest.fixture
-def bare(once, tmp_path, capsys, monkeypatch):
+def bare(once, copy_of):
     """A folder with that study, finished."""
-    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    folder = Folder.__new__(Folder)
-    folder.path, folder._capsys = tmp_path, capsys
-    return folder
+    return copy_of(once)
 
 
 @pytest.fixture

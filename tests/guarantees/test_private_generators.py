@@ -64,12 +64,12 @@ def own_program(name, clip):
     return {**made, "critic_rate" if name == "dp_ctgan" else "learning_rate": rate}
 
 
-def run(name, table, clip, *, budget=BUDGET, heard=None, target="sex"):
+def run(name, table, clip, *, budget=BUDGET, heard=None, target="sex", noise="seeded", seed=0):
     kind = PRIVATE_GENERATORS[name]
     chosen = {"target": target} if kind.takes_target else {}
     made = kind(settings=own_program(name, clip), clip=clip, bins=6, **chosen)
     told = (lambda text, done: heard.append(text)) if heard is not None else (lambda *_: None)
-    return made.fit(table, SCHEMA, budget=budget, noise="seeded", progress=told)
+    return made.fit(table, SCHEMA, budget=budget, noise=noise, seed=seed, progress=told)
 
 
 def weights(fitted, folder):
@@ -174,8 +174,7 @@ def test_secrets_are_made_in_one_place_and_from_the_owners_entropy():
 
 def test_two_runs_of_the_operating_systems_entropy_differ():
     """The same seed, and yet other counts, batches and noise; a test's noise is marked."""
-    kind = PRIVATE_GENERATORS["dp_tabddpm"](settings=SETTINGS["dp_tabddpm"], clip=0.5, bins=6)
-    one, other = (kind.fit(frame(), SCHEMA, budget=BUDGET, seed=3) for _ in range(2))
+    one, other = (run("dp_tabddpm", frame(), 0.5, noise="os", seed=3) for _ in range(2))
     assert one.private
     assert one.info.guarantee == "dp"
     assert not one.sample(30).equals(other.sample(30))

@@ -201,6 +201,7 @@ def fits_and_samples(X, blocks, **options):
     return drawn
 
 
+@pytest.mark.slow  # quick on a table, in tests/synthesizers/test_generators.py: one column
 def test_one_constant_number_alone_and_fewer_rows_than_a_batch():
     fits_and_samples(np.zeros((3, 1), np.float32), (Block("x", 0, 1, "number"),))
 
@@ -210,6 +211,7 @@ def test_one_choice_alone_is_diffused_even_as_label():
     assert fits_and_samples(pair, only, labels="y").sum(1).tolist() == [1.0] * 10
 
 
+@pytest.mark.slow  # quick on a table, in tests/synthesizers/test_generators.py: crowded tables
 def test_300_binary_columns_and_a_choice_of_one():
     flags = np.random.default_rng(0).integers(2, size=(40, 300))
     X = np.concatenate([np.eye(2, dtype=np.float32)[flags].reshape(40, 600), np.ones((40, 1))], 1)

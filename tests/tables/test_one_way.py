@@ -44,6 +44,15 @@ def test_the_rare_share_a_cell_and_the_missing_have_one():
     assert gain.shares[-2:] == (0.0, 0.1)
 
 
+def test_a_column_of_nothing_but_rare_categories_is_one_cell():
+    names = np.array([f"name {i}" for i in range(30)], dtype=object)
+    column = Column("who", "categorical", categories=tuple(names), missing=True)
+    one = Table.from_columns({"who": (names, np.arange(30) >= 27)})
+    (cells,) = OneWay.of(one, Schema((column,))).cells
+    assert (cells.labels, cells.shares) == ((), pytest.approx((0.9, 0.1)))
+    assert np.bincount(cells.codes(one)).tolist() == [27, 3]
+
+
 def test_a_frequent_number_has_a_cell_of_its_own():
     gain = OneWay.of(table(), SCHEMA).cells[2]
     assert gain.ends[0] == 0.0

@@ -51,7 +51,15 @@ _SMALL: dict[str, Any] = {
     "decay": 0.99,
     "reach": 4.0,
 }
-_GAN: dict[str, Any] = {"batch": 2048, "steps": 1_000, "pool": 512}
+_GAN: dict[str, Any] = {
+    "steps": 400,
+    "batch": 2048,
+    "pool": 512,
+    "ratio": 2,
+    "critic_rate": 2e-3,
+    "generator_rate": 1e-3,
+    "average": 0.95,
+}
 _STATEMENT = (
     "Each row, from the coordinator, `tolerated` parties that help it, and everyone who sees the "
     "model or the synthetic table: the counts of all columns and every training step are paid for; "

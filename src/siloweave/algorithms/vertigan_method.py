@@ -27,6 +27,7 @@ from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key
+from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
     from siloweave.models.vertigan import Head, Trunk
@@ -173,6 +174,11 @@ class VertiGAN(ColumnsSplit):
                 "to go without a guarantee."
             )
         return super().allowed(budget)
+
+    def moves(self, schema: Schema, rows: int, parties: int) -> tuple[int, int]:
+        """Questions and bytes of a party: in every round the hidden rows, there and back."""
+        made = self.network()
+        return 3 + made.rounds, 2 * made.rounds * 4 * made.made * made.trunk[-1]
 
     def handlers(self) -> Handlers:
         """A party's side."""

@@ -88,7 +88,9 @@ class Cells(msgspec.Struct, frozen=True):
             near = np.searchsorted(np.asarray(self.ends), np.where(gone, 0, values), side="left")
             found = np.minimum(near, len(self.ends))
         else:
-            gone, found = table.missing(name), table.lookup(name, self.labels).astype(np.int64)
+            gone, found = table.missing(name), np.full(table.num_rows, -1)
+            if self.labels:  # all may be rare
+                found = table.lookup(name, self.labels)
             found = np.where(found < 0, len(self.labels), found)
         return np.where(gone, len(self.shares) - 1, found).astype(np.int64)
 
