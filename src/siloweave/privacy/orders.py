@@ -26,8 +26,9 @@ mass of the noise, which is below 1 / (s sqrt(2 pi)). As a(y) is monotone, F <= 
 a_min) / (s sqrt(2 pi)), and orders are kept so close together that this is at most 9/8.
 
 The same holds for the masked sum of the shares of several parties, whose mass is that of one
-discrete Gaussian but for factors that its price contains (`events.shared_rho`, a d tau for each
-order a); and for those who know some of the shares: they see y less a constant, and s counts what
+discrete Gaussian but for factors that its price contains (`events.shared_rho`; for shares of
+parameter 3 or more they are within 1e-30 of 1, and with narrower ones there is one order for all
+y); and for those who know some of the shares: they see y less a constant, and s counts what
 is left.
 """
 
