@@ -134,10 +134,12 @@ def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
 
 def _assumed(fitted: Outcome) -> tuple[str, ...]:
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
+    types = "the types of the table's columns"
     if not isinstance(fitted, Fitted):
-        return facts, "every setting"
+        return facts, types, "every setting"
     return (
         facts,
+        types,
         "the roster, and which party took part in which round",
         "the workload, the number of bins and every setting",
     )

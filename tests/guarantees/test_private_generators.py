@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import jax
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ from siloweave.algorithms import private_central
 from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
 from siloweave.privacy import Budget, Gaussian, Relation, SampledGaussian, bookkeeping
 from siloweave.privacy import accountants as ac
+from siloweave.privacy.events import order_of
 from siloweave.privacy.gradients import Private
 from siloweave.tables import Column, Schema
 from tests.guarantees.replay import record, replay
@@ -111,9 +113,8 @@ def test_the_noise_is_the_least_that_the_ledger_reads_as_the_budget(relation):
     assert not any("loss" in text for text in heard)
     assert 0.99 * budget.epsilon < fitted.epsilon <= budget.epsilon
     *looks, steps = [entry.event for entry in fitted.ledgers["curator"]]
-    less = SampledGaussian(
-        steps.noise_multiplier * 0.997, steps.sampling_rate, steps.replace_one, steps.count
-    )
+    less = msgspec.structs.replace(steps, noise_multiplier=steps.noise_multiplier * 0.997)
+    assert (order_of(steps) is None) is (relation is Relation.REPLACE_ONE)  # rows are public there
     assert ac.epsilon([*looks, less], budget.delta) > budget.epsilon
     assert fitted.settings["noise_multiplier"] == steps.noise_multiplier
     if relation is Relation.REPLACE_ONE:

@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms import private_rounds as file
-from siloweave.algorithms.private_rounds import CountColumns, Part, Step, party, private_rounds
+from siloweave.algorithms.private_rounds import (
+    Begin,
+    CountColumns,
+    Part,
+    Step,
+    party,
+    private_rounds,
+)
 from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
 from siloweave.algorithms.secure_sum import masked_reply
+from siloweave.errors import WireError
 from siloweave.federation import Parties
 from siloweave.federation.site import Site
 from siloweave.models.nets import MLP, Dense
@@ -25,6 +33,7 @@ from siloweave.privacy import (
     exact_sums,
 )
 from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.events import order_of
 from siloweave.privacy.gradients import clipped_sum
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
@@ -409,6 +418,36 @@ def test_every_row_is_drawn_by_a_coin_of_its_own(monkeypatch):
     assert np.abs(np.corrcoef(seen.T) - np.eye(40)).max() < 0.1
     assert exact_sums.drawn(40, 1.0, entropy=entropy).tolist() == list(range(40))
     assert exact_sums.drawn(40, 1e-12, entropy=entropy).size == 0
+
+
+def test_a_beginning_that_cannot_be_paid_for_is_refused():
+    roster = neighbours()[0]
+    run = run_of(roster, party(Study().made.kind), budget=BUDGET)
+    parties = Parties(tuple(roster), run.wire, run="r")
+    asked = Begin("", b"", None, 1.0, 100, 0.1)
+    for wrong in ({"clip": 0.0}, {"clip": 1e-7}, {"clip": 1e7}, {"clip": np.nan}, {"levels": 0},
+                  {"rate": 0.0}, {"rate": -0.1}, {"rate": 1.5}, {"rate": np.nan}):  # fmt: skip
+        ((name, value),) = wrong.items()
+        with pytest.raises(WireError, match=rf"party 'p0'.*{name}={value}"):
+            parties.ask(msgspec.structs.replace(asked, **wrong))
+    assert all(reply.ready.value for reply in parties.ask(asked))
+
+
+@pytest.mark.parametrize("relation", Relation)
+def test_all_steps_are_read_at_one_order_where_the_number_of_rows_is_hidden(relation):
+    """And beside the look they spend the budget, whatever the noisy number of rows was."""
+    budget = Budget(6.0, 1e-5, relation=relation)
+    run = Study(budget=budget)(neighbours(relation)[0])
+    for site in run.sites.values():
+        look, *steps = site.ledger.events
+        (order,) = {order_of(step) for step in steps}
+        if relation is Relation.REPLACE_ONE:
+            assert order is None
+        else:
+            assert order == Study(budget=budget).made.plan(ENCODER, budget).order(
+                steps[0].sampling_rate, look
+            )
+        assert 0.98 * budget.epsilon < site.ledger.epsilon() <= budget.epsilon
 
 
 def test_nothing_secret_comes_from_the_seed():

@@ -189,7 +189,9 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, change):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"clip": 0.0}, "clip=0.0 must be above 0"),
+        ({"clip": 0.0}, r"clip=0.0 must lie in \[1e-06, 1e\+06\]"),
+        ({"clip": 1e-7}, "clip=1e-07 must lie"),
+        ({"clip": math.nan}, "clip=nan must lie"),
         ({"counts_share": 0.95}, "counts_share=0.95"),
         ({"tolerated": -1}, "tolerated=-1"),
         ({"target": "nobody"}, "'nobody' is no column"),

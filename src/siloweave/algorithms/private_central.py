@@ -13,7 +13,10 @@ classes and conditions, the sampling rate and the divisor of gradients follow fr
 * Rows are drawn by Poisson sampling. Who is drawn, what a row's loss draws, the noise, and where
   in its bin a value is encoded come from one secret of the owner's own entropy; the user's seed
   gives the first weights and what is drawn without rows.
-* The noise multiplier is the least for which the ledger's own reading keeps to the budget.
+* The noise multiplier is the least for which the ledger's own reading keeps to the budget. That is
+  at one Renyi order, which the noisy number of rows may choose only as far as its price contains
+  it (privacy/orders.py); where the number is public, rate and noise follow from nothing that was
+  noised, and all readings hold.
 * Progress tells steps and time, not losses: those are means over real rows.
 * Assumed public: schema and bounds, bins, settings, and that a run took place. How long it takes
   depends on the number of rows, which is not hidden from whoever has a clock.
@@ -35,6 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.private_counts import Look
@@ -112,6 +116,7 @@ class Train(Request[Trained], frozen=True):
     rows: int
     rate: float
     noise_multiplier: float
+    order: int | None = None
 
 
 # Prices
@@ -133,10 +138,12 @@ class Prices:
         unit = marginal_sensitivity(self.relation, norm="l2")
         return Gaussian(sigma=sigma, sensitivity=sqrt(columns) * unit)
 
-    def steps(self, noise_multiplier: float, rate: float, count: int) -> SampledGaussian:
-        """Of all steps of training."""
-        replaced = self.relation is Relation.REPLACE_ONE
-        return SampledGaussian(noise_multiplier, rate, replaced, count)
+    def steps(
+        self, noise_multiplier: float, rate: float, count: int, order: int | None = None
+    ) -> SampledGaussian:
+        """Of all steps of training, and the order at which they are read (privacy/orders.py)."""
+        replaced, said = self.relation is Relation.REPLACE_ONE, UNSET if order is None else order
+        return SampledGaussian(noise_multiplier, rate, replaced, count, said)
 
 
 # Party
@@ -346,7 +353,7 @@ def train(method: type[Method], request: Train, site: Site[Owned]) -> Trained:
     """Pay for all steps, then take them."""
     network = msgspec.json.decode(request.network)
     steps = method.paid_steps(network)
-    event = site.rows.prices.steps(request.noise_multiplier, request.rate, steps)
+    event = site.rows.prices.steps(request.noise_multiplier, request.rate, steps, request.order)
     what = f"weights of {method.title}"
     draw = partial(_weights, method, network, request, site)
     reason = method.unpaid(network)

@@ -31,6 +31,7 @@ from siloweave.federation.parties import Parties
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for, sampled_multiplier
 from siloweave.privacy.events import Event, rho_once
+from siloweave.privacy.orders import order_for
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
@@ -90,10 +91,24 @@ class Plan:
         """Probability of each row to be in a step."""
         return min(1.0, self.batch / rows)
 
+    def order(self, rows: int) -> int | None:
+        """The Renyi order at which the run is read, see privacy/orders.py."""
+        return order_for(
+            self.budget,
+            rate=self.rate(rows),
+            steps=self.steps,
+            looks=self.looks,
+            rows_sigma=self.rows_sigma,
+        )
+
     def multiplier(self, rows: int) -> float:
         """The least noise multiplier that keeps to the budget."""
         return sampled_multiplier(
-            self.budget, rate=self.rate(rows), steps=self.steps, others=self.looks
+            self.budget,
+            rate=self.rate(rows),
+            steps=self.steps,
+            others=self.looks,
+            order=self.order(rows),
         )
 
 
@@ -218,6 +233,7 @@ class PrivateGenerator(PrivateTraining):
                 look.rows,
                 rate,
                 multiplier,
+                plan.order(look.rows),
             )
         )
         return look, multiplier, trained.model.value

@@ -21,16 +21,18 @@ generator moves at the coordinator, by the critic and the paid counts, which is 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
 model. A row pays for one look and for every step, each entered in its party's ledger before noise
-is drawn; the party computes the sensitivity itself (privacy/shared_steps.py) from how it clips and
-rounds. Who is drawn, what a row's loss draws, where in its bin a value is encoded, and the noise
-come from the party's own entropy and stay there, so that sampling amplifies towards all others; it
-does not towards someone who reads the party's memory. Assumed public: schema, bins, settings,
-roster, and how long a party takes. The coordinator is taken to follow the protocol; whatever it
-asks, weights and generated rows of any kind, a row's gradient is clipped and a party's ledger pays
-for what it does. Per-step noise holds with `tolerated` shares missing;
-a party that does not answer stops the run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its
-law, as everywhere. That a row's gradient is the same at any place of a batch but for its last bits
-is taken from the compiler; `shared_steps.moved` leaves a 1024th of the clip for them.
+is drawn; all are read at one Renyi order, which the noisy number of rows may choose only as far as
+its price contains it (privacy/orders.py). The party computes the sensitivity itself
+(privacy/shared_steps.py) from how it clips and rounds. Who is drawn, what a row's loss draws, where
+in its bin a value is encoded, and the noise come from the party's own entropy and stay there, so
+that sampling amplifies towards all others; it does not towards someone who reads the party's
+memory. Assumed public: schema, bins, settings, roster, and how long a party takes. The coordinator
+is taken to follow the protocol; whatever it asks, weights and generated rows of any kind, a row's
+gradient is clipped and a party's ledger pays for what it does. Per-step noise holds with
+`tolerated` shares missing; a party that does not answer stops the run. Noise is drawn within
+`mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is the same at any place
+of a batch but for its last bits is taken from the compiler (seen on CPUs); `shared_steps.moved`
+leaves a 1024th of the clip for them.
 """
 
 from __future__ import annotations
@@ -38,11 +40,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite, sqrt
+from math import sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_counts import Look
@@ -63,7 +66,8 @@ from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
-from siloweave.privacy.shared_steps import SharedSteps, moved, plan_steps, quantised
+from siloweave.privacy.orders import order_for
+from siloweave.privacy.shared_steps import CLIPS, SharedSteps, moved, plan_steps, quantised
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -73,6 +77,8 @@ if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
 
 __all__ = ["Kind", "Left", "Part", "Plan", "party", "private_rounds"]
+
+_NARROW = 3.0  # share of noise; the mass of a sum of wider ones is that of one Gaussian by 1e-30
 
 
 # Messages
@@ -97,6 +103,7 @@ class Begin(Request[Ready], frozen=True):
     clip: float
     levels: int
     rate: float
+    order: int | None = None
 
 
 class Step(Cohort, frozen=True):
@@ -152,8 +159,9 @@ def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
 
 def begin(request: Begin, site: Site[Part]) -> Ready:
     """Remember what is trained, and the secret by which rows are encoded."""
-    if not (isfinite(request.clip) and request.clip > 0 and request.levels >= 1):
-        raise WireError(f"party {site.name!r}: clip={request.clip} and levels={request.levels}")
+    if not (CLIPS[0] <= request.clip <= CLIPS[1] and request.levels >= 1 and 0 < request.rate <= 1):
+        what = f"clip={request.clip}, levels={request.levels} and rate={request.rate}"
+        raise WireError(f"party {site.name!r}: {what} are none that can be paid for")
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))
     return Ready(Public(True, "says nothing"))
@@ -209,6 +217,7 @@ def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
         dimension=whole.size,
         sampling_rate=asked.rate,
         replace_one=relation_of(site) is Relation.REPLACE_ONE,
+        order=UNSET if asked.order is None else asked.order,
     )
     what = f"step {request.number + 1} of {kind.title}"
     return Counts(site.release_masked(event, what, whole, request.keys))
@@ -266,6 +275,12 @@ class Plan:
         share, tolerated = noise.share(parties, cells)
         return SharedGaussian(share, parties, tolerated, unit, cells)
 
+    def order(self, rate: float, look: SharedGaussian) -> int | None:
+        """The Renyi order at which the run is read, see privacy/orders.py."""
+        one = look.share_sigma >= _NARROW  # else its sum is not close enough to one Gaussian
+        sigma = look.sigma_total if one else 0.0
+        return order_for(self.budget, rate=rate, steps=self.steps, looks=[look], rows_sigma=sigma)
+
 
 class Left(NamedTuple):
     """What a run leaves: the model, the paid look at the columns, the noise, and the rate."""
@@ -305,12 +320,13 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
     features, rate = look.features(kind.numeric), min(1.0, plan.batch / look.rows)
     training = kind.made(features, plan.settings, plan.target, look.shares(features))
     net, _ = training.task(training.empty())
+    order = plan.order(rate, event)
     noise = plan_steps(
         plan.budget, rate=rate, steps=plan.steps, shares=event.shares, tolerated=event.tolerated,
-        dimension=flat_size(net), others=[event],
+        dimension=flat_size(net), others=[event], order=order,
     )  # fmt: skip
     setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
-    parties.ask(Begin(*setup, plan.clip, noise.levels, rate))
+    parties.ask(Begin(*setup, plan.clip, noise.levels, rate, order))
     asked = partial(Step, keys, noise.share_sigma, event.tolerated)
     unit = plan.clip / noise.levels / (rate * look.rows)
     drawn = training.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))

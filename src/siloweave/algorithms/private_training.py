@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, isfinite
+from math import ceil
 from typing import Any
 
 from siloweave.algorithms.fitted import Info
@@ -20,6 +20,7 @@ from siloweave.algorithms.one_owner import OneOwner
 from siloweave.errors import BudgetError, InputError
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import SampledGaussian, rho_once
+from siloweave.privacy.shared_steps import CLIPS
 from siloweave.tables.codes import Encoder
 from siloweave.tables.schema import Schema
 
@@ -60,8 +61,8 @@ class PrivateTraining(OneOwner):
 
     def shared(self) -> dict[str, Any]:
         """Those of them that are listed here; raises InputError if one is wrong."""
-        if not (isfinite(self.clip) and self.clip > 0):
-            raise InputError(f"clip={self.clip!r} must be above 0")
+        if not CLIPS[0] <= self.clip <= CLIPS[1]:
+            raise InputError(f"clip={self.clip!r} must lie in [{CLIPS[0]:g}, {CLIPS[1]:g}]")
         if not 0 < self.counts_share <= 0.9:
             raise InputError(f"counts_share={self.counts_share!r} must lie in (0, 0.9]")
         if not isinstance(self.settings, Mapping):

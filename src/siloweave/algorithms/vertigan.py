@@ -88,6 +88,7 @@ class Begin(Request[Ready], frozen=True):
         rows: As they were counted.
         rate: Probability of each row to be in a step.
         noise_multiplier: Of every step.
+        order: The Renyi order at which all is read, see privacy/orders.py.
         bins: As they were counted.
         prices: What every party is going to release, its counts included.
     """
@@ -98,6 +99,7 @@ class Begin(Request[Ready], frozen=True):
     rows: int = 0
     rate: float = 0.0
     noise_multiplier: float = 0.0
+    order: int | None = None
     bins: int = 0
     prices: dict[str, tuple[Event, ...]] = msgspec.field(default_factory=dict)
 
@@ -184,7 +186,8 @@ def _check_prices(request: Begin, site: Site[Part]) -> None:
 
 
 def _steps(request: Begin, site: Site[Part], count: int) -> Event:
-    return Prices(relation_of(site)).steps(request.noise_multiplier, request.rate, count)
+    prices, asked = Prices(relation_of(site)), request
+    return prices.steps(asked.noise_multiplier, asked.rate, count, asked.order)
 
 
 def _settings(data: bytes) -> VertiGANSettings:
@@ -369,13 +372,15 @@ def _planned(
         paid[name].append(prices.counts(wide[name], plan.counts_sigma))
     looks = tuple(event for events in paid.values() for event in events)
     task.progress("finding the noise that fits the budget", 0.0)
-    rate, multiplier = plan.rate(rows), replace(plan, looks=looks).multiplier(rows)
+    whole = replace(plan, looks=looks)
+    rate, multiplier, order = plan.rate(rows), whole.multiplier(rows), whole.order(rows)
     for events in paid.values():
-        events.append(prices.steps(multiplier, rate, settings.steps))
+        events.append(prices.steps(multiplier, rate, settings.steps, order))
     return msgspec.structs.replace(
         first,
         rows=rows,
         rate=rate,
         noise_multiplier=multiplier,
+        order=order,
         prices={name: tuple(events) for name, events in paid.items()},
     )

@@ -89,8 +89,8 @@ def masked(values: npt.NDArray[np.int64], parties: int, words: Words) -> Words:
     largest = max(int(values.max()), -int(values.min())) if values.size else 0
     if largest >= bound:
         raise InputError(
-            f"a noisy count reaches {largest:,}, and a masked sum over {parties} "
-            f"parties holds counts below {bound:,} each; split the party, or spend more budget"
+            f"a noisy count is too large: a masked sum over {parties} parties holds counts below "
+            f"{bound:,} each; split the party, or spend more budget"
         )
     return values.astype(np.uint32) + words
 

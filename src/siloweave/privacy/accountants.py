@@ -19,6 +19,12 @@ Masked sums over Poisson samples (:class:`~siloweave.privacy.events.SampledShare
 more, and take the place of these two for whatever is with them: Renyi divergences of whole orders,
 which discrete noise has exactly as continuous noise does (sampled.py).
 
+Steps of either kind whose noise and rate follow from a noisy number of rows say so by a Renyi order
+(``order``). A list with such steps has one reading, at that order and with everything else
+(sampled.py, ``at_order``): no other order, no PLD and no parting of delta, since which of several
+readings is the least one depends on that number. With several orders in a list the largest of
+their readings counts, which is not below the reading at the order that was chosen first.
+
 An event that escapes its zCDP with a probability of its own (a threshold on unknown values) leaves
 only the third reading, at what remains of delta after all those probabilities.
 
@@ -39,6 +45,7 @@ from siloweave.privacy.events import (
     SampledGaussian,
     SampledSharedGaussian,
     delta_once,
+    order_of,
     pure_once,
     rho_once,
     times,
@@ -98,6 +105,8 @@ class Tally:
         self._sampled: dict[tuple[float, float, bool], int] = {}
         self._shared: dict[tuple[float, float, float, bool], int] = {}
         self._unsampled = 0  # zCDP of everything else
+        self._replaced = 0  # zCDP of steps for replaced rows, as if nothing was sampled
+        self._orders: frozenset[int] = frozenset()  # the only ones to read at, if there are any
         self._private = True
         for event in events:
             self.add(event)
@@ -108,7 +117,8 @@ class Tally:
         twin._rho, twin._pure, twin._private = self._rho, self._pure, self._private
         twin._escapes = self._escapes
         twin._sampled, twin._unsampled = dict(self._sampled), self._unsampled
-        twin._shared = dict(self._shared)
+        twin._shared, twin._replaced = dict(self._shared), self._replaced
+        twin._orders = self._orders
         twin._laplace = None if self._laplace is None else dict(self._laplace)
         return twin
 
@@ -125,6 +135,8 @@ class Tally:
         count = times(event)
         self._rho += _units(cost) * count
         self._escapes += _units(escape) * count
+        if (order := order_of(event)) is not None:
+            self._orders |= {order}
         if isinstance(event, SampledGaussian):
             step = (event.noise_multiplier, event.sampling_rate, event.replace_one)
             self._sampled[step] = self._sampled.get(step, 0) + count
@@ -133,6 +145,8 @@ class Tally:
             self._shared[masked] = self._shared.get(masked, 0) + count
         else:
             self._unsampled += _units(cost) * count
+        if isinstance(event, SampledGaussian | SampledSharedGaussian) and event.replace_one:
+            self._replaced += _units(cost) * count
         if self._pure is not None:
             self._pure = None if math.isinf(pure) else self._pure + _units(pure) * count
         if isinstance(event, Laplace) and event.sensitivity.is_integer():
@@ -148,6 +162,11 @@ class Tally:
             return self._shared.get(_masked_step(event), 0)
         kind = (event.noise_multiplier, event.sampling_rate, event.replace_one)
         return self._sampled.get(kind, 0)
+
+    @property
+    def orders(self) -> frozenset[int]:
+        """Renyi orders at which alone the events may be read; empty where all readings hold."""
+        return self._orders
 
     @property
     def rho(self) -> float:
@@ -173,16 +192,25 @@ class Tally:
         left = delta if self._escapes == 0 else delta - self.delta
         if left <= 0:
             return math.inf
+        if self._orders:
+            return round_up(max(self._at(order, left) for order in self._orders))
         readings = [_from_rho(self._rho / _UNIT, left)]
         if self._pure is not None:
             readings.append(self._pure / _UNIT)
         if self._laplace is not None and len(self._laplace) <= _PLD_MOST:
             readings.append(_from_pld(tuple(sorted(self._laplace.items())), delta))
         if self._shared:
-            readings.append(_from_masked(self._sampled, self._shared, self._unsampled, left))
+            steps = _whole_steps(self._sampled, self._shared)
+            readings.append(sampled.from_whole_orders(self._unsampled / _UNIT, *steps, left))
         elif self._sampled:
             readings += _from_sampled(self._sampled, self._unsampled / _UNIT, left)
         return round_up(min(readings))
+
+    def _at(self, order: int, delta: float) -> float:
+        """The reading at one order; steps for replaced rows count as if nothing was sampled."""
+        added, _ = _whole_steps(self._sampled, self._shared)
+        rest = (self._unsampled + self._replaced) / _UNIT
+        return sampled.at_order(order, rest, added, delta)
 
 
 def epsilon(events: Iterable[Event], delta: float) -> float:
@@ -201,8 +229,12 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
     **Guarantee**: an upper bound at this delta for events whose parameters were fixed beforehand.
     When parameters depend on earlier outputs, as annealing does, the bound on zCDP (a limit on
     :func:`rho`) remains valid as a stopping rule; that is the reading for every list with a
-    Gaussian event. Steps on samples have fixed parameters: noise and sampling rate are chosen
-    before the first.
+    Gaussian event. Where noise and rate of steps on samples follow from a noisy number of rows,
+    which is so in every private training that hides this number, the events say at which order
+    they are read, and a limit on that reading is a valid stopping rule (sampled.py,
+    ``at_order``). The rows of a run that was broken off because of what its first release
+    showed, and begun anew with other settings, are not covered by this: give the new run a
+    budget beside the old one.
 
     Example:
         >>> from siloweave.privacy.events import Exponential
@@ -269,13 +301,11 @@ def _masked_step(event: SampledSharedGaussian) -> tuple[float, float, float, boo
     return (event.multiplier, event.excess, event.sampling_rate, event.replace_one)
 
 
-def _from_masked(
+def _whole_steps(
     sampled_too: dict[tuple[float, float, bool], int],
     masked: dict[tuple[float, float, float, bool], int],
-    others: int,
-    delta: float,
-) -> float:
-    """The reading of masked sums over samples, with all else."""
+) -> tuple[sampled.Whole, sampled.Whole]:
+    """All steps on samples, as they are read at whole orders: for added and for replaced rows."""
     steps = {((m, e, q), how): count for (m, e, q, how), count in masked.items()}
     for (m, q, how), count in sampled_too.items():
         steps[(m, 0.0, q), how] = steps.get(((m, 0.0, q), how), 0) + count
@@ -283,7 +313,7 @@ def _from_masked(
         tuple(sorted((kind, count) for (kind, how), count in steps.items() if how is wanted))
         for wanted in (False, True)
     )
-    return sampled.from_whole_orders(others / _UNIT, added, replaced, delta)
+    return added, replaced
 
 
 def _from_sampled(

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from statistics import NormalDist
 
+from msgspec import UNSET
+
 from siloweave.errors import BudgetError, InputError
 from siloweave.privacy.accountants import Tally, epsilon, epsilon_of_rho, round_up
 from siloweave.privacy.budget import Budget, Relation
@@ -179,7 +181,12 @@ def share_sigma(
 
 
 def sampled_multiplier(
-    budget: Budget, *, rate: float, steps: int, others: Sequence[Event] = ()
+    budget: Budget,
+    *,
+    rate: float,
+    steps: int,
+    others: Sequence[Event] = (),
+    order: int | None = None,
 ) -> float:
     """The least noise multiplier with which ``steps`` Poisson sampled steps cost the budget.
 
@@ -188,6 +195,8 @@ def sampled_multiplier(
         rate: probability of each row to be in a step, in (0, 1].
         steps: how many, >= 1.
         others: events that are paid from the same budget.
+        order: where the rate follows from a noisy number of rows: the Renyi order to read at, from
+            :func:`siloweave.privacy.orders.order_for`. None for a rate that was fixed beforehand.
 
     Returns:
         The multiplier, at most 0.1 percent above the least one.
@@ -195,8 +204,8 @@ def sampled_multiplier(
     Raises:
         BudgetError: no noise is enough; the message says what is left by ``others``.
 
-    **Guarantee**: the event with this multiplier, together with ``others``, reads at most
-    ``budget.epsilon`` at ``budget.delta``.
+    **Guarantee**: the event with this multiplier and order, together with ``others``, reads at
+    most ``budget.epsilon`` at ``budget.delta``.
 
     Example:
         >>> round(sampled_multiplier(Budget(epsilon=1.0, delta=1e-5), rate=0.01, steps=100), 1)
@@ -204,10 +213,10 @@ def sampled_multiplier(
     """
 
     def whole(multiplier: float) -> float:
-        return epsilon([*others, _step(budget, multiplier, rate, steps)], budget.delta)
+        return epsilon([*others, _step(budget, multiplier, rate, steps, order)], budget.delta)
 
     with _quiet():
-        quick = _by_renyi(budget, rate, steps, others)
+        quick = _by_renyi(budget, rate, steps, others) if order is None else None
         found = falls_to(quick or whole, budget.epsilon)
         if quick and (found is None or not 0.98 <= whole(found) / budget.epsilon <= 1):
             found = falls_to(whole, budget.epsilon, found or 1.0)
@@ -278,7 +287,7 @@ def falls_to(cost: Callable[[float], float], target: float, start: float = 1.0) 
 def sampled_steps(
     budget: Budget, *, rate: float, multiplier: float, others: Sequence[Event] = ()
 ) -> int:
-    """The most Poisson sampled steps that a noise multiplier can pay for.
+    """The most Poisson sampled steps that a noise multiplier can pay for; all fixed beforehand.
 
     Args:
         budget: the promise; its relation decides how steps are priced.
@@ -438,12 +447,15 @@ def separated_steps(separation: float, *, rate: float, multiplier: float) -> int
     return _most(fits)
 
 
-def _step(budget: Budget, multiplier: float, rate: float, steps: int) -> SampledGaussian:
+def _step(
+    budget: Budget, multiplier: float, rate: float, steps: int, order: int | None = None
+) -> SampledGaussian:
     return SampledGaussian(
         noise_multiplier=multiplier,
         sampling_rate=rate,
         replace_one=budget.relation is Relation.REPLACE_ONE,
         count=steps,
+        order=UNSET if order is None else order,
     )
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "decode",
     "delta_once",
     "encode",
+    "order_of",
     "pure_once",
     "rho_once",
     "shared_excess",
@@ -48,6 +49,12 @@ __all__ = [
 ]
 
 
+#: A Renyi order that is not said: what a step is may not depend on earlier outputs then.
+_Order = int | msgspec.UnsetType
+
+_LARGEST_ORDER = 2048
+
+
 def _positive(event: str, **values: float) -> None:
     for name, value in values.items():
         if not (math.isfinite(value) and value > 0):
@@ -55,6 +62,20 @@ def _positive(event: str, **values: float) -> None:
                 f"{event}: {name} = {value} must be finite and greater than 0. "
                 "A release without noise is a NonPrivate event."
             )
+
+
+def _ordered(event: str, order: _Order, replaced: bool) -> None:
+    if not isinstance(order, int):
+        return
+    if replaced:
+        raise InputError(
+            f"{event}: order = {order} has no meaning where a row is replaced: the number of rows "
+            "tells no neighbours apart there. Leave it out."
+        )
+    if not 2 <= order <= _LARGEST_ORDER:
+        raise InputError(
+            f"{event}: order = {order} must be a whole number from 2 to {_LARGEST_ORDER}."
+        )
 
 
 def _counting(event: str, **values: int) -> None:
@@ -239,12 +260,18 @@ class SampledGaussian(
         replace_one: whether neighbours differ in one row's values and not in the number of rows.
             Priced as a removal and an addition.
         count: how many such steps, >= 1.
+        order: for noise and rate that follow from a noisy number of rows: the whole Renyi order,
+            2 to 2048, that was chosen by :mod:`siloweave.privacy.orders`, at which alone a list
+            with this event is read. Left out, noise and rate were fixed beforehand. Not for
+            replaced rows: neighbours have the same number of rows there, so nothing was chosen by
+            what tells them apart.
     """
 
     noise_multiplier: float
     sampling_rate: float
     replace_one: bool = False
     count: int = 1
+    order: _Order = msgspec.UNSET
 
     def __post_init__(self) -> None:
         _positive(
@@ -258,6 +285,7 @@ class SampledGaussian(
                 f"SampledGaussian: sampling_rate = {self.sampling_rate} must be at most 1. It is "
                 "the expected batch divided by the number of rows."
             )
+        _ordered("SampledGaussian", self.order, self.replace_one)
 
 
 class SampledSharedGaussian(
@@ -284,6 +312,7 @@ class SampledSharedGaussian(
         replace_one: whether neighbours differ in one row's values and not in the number of rows.
             Priced as a removal and an addition.
         count: how many such steps, >= 1.
+        order: as in :class:`SampledGaussian`.
     """
 
     share_sigma: float
@@ -294,6 +323,7 @@ class SampledSharedGaussian(
     sampling_rate: float
     replace_one: bool = False
     count: int = 1
+    order: _Order = msgspec.UNSET
 
     def __post_init__(self) -> None:
         _positive("SampledSharedGaussian", sampling_rate=self.sampling_rate)
@@ -302,6 +332,7 @@ class SampledSharedGaussian(
                 f"SampledSharedGaussian: sampling_rate = {self.sampling_rate} must be at most 1. "
                 "It is the expected batch divided by the number of rows."
             )
+        _ordered("SampledSharedGaussian", self.order, self.replace_one)
         _ = self.whole  # checks all else
 
     @property
@@ -508,6 +539,12 @@ def delta_once(event: Event) -> float:
     raise _unknown(event)
 
 
+def order_of(event: Event) -> int | None:
+    """The Renyi order at which alone a list with this event may be read; mostly None."""
+    order = getattr(event, "order", None)
+    return order if isinstance(order, int) else None
+
+
 def times(event: Event) -> int:
     """How many releases the event stands for."""
     return 1 if isinstance(event, NonPrivate) else event.count
@@ -518,8 +555,9 @@ def to_dp_event(event: Event) -> "DpEvent":
 
     Discrete Laplace noise and Poisson sampling have events of their own there; everything else
     becomes its zCDP (a replaced row on a sample as well, which costs far too much). There
-    is no word for zCDP that is escaped with some probability, so a threshold becomes an event that
-    every accountant there refuses; :mod:`siloweave.privacy.accountants` prices it.
+    is no word for zCDP that is escaped with some probability, nor for a list that may be read at
+    one order alone, so a threshold and a step with an order become events that every accountant
+    there refuses; :mod:`siloweave.privacy.accountants` prices them.
 
     Raises:
         LedgerError: the event is unknown.
@@ -528,6 +566,8 @@ def to_dp_event(event: Event) -> "DpEvent":
     from dp_accounting import dp_event
 
     single: dpa.DpEvent
+    if order_of(event) is not None:
+        return dp_event.UnsupportedDpEvent()
     if isinstance(event, NonPrivate):
         return dpa.NonPrivateDpEvent()
     if isinstance(event, Laplace) and event.sensitivity.is_integer():

@@ -30,7 +30,9 @@ can reach another row's gradient (batch normalisation and means over a batch can
   64-bit keys, then the inverse of the normal distribution with tails up to 9.2 standard
   deviations) of a key that comes from the operating system. Threefry is no cipher with a proof
   behind it, and the lowest bits of a float can betray what was rounded (Mironov 2012). The exact
-  integers of `siloweave.privacy.mechanisms` have neither weakness and are for counts.
+  integers of `siloweave.privacy.mechanisms` have neither weakness and are for counts. Who is drawn,
+  and where in its bin a value is encoded, come from numpy's PCG64 seeded by 64 bits of the same
+  secret: no cipher either.
 * Not covered: the losses that are returned (they are for the screen of whoever holds the rows),
   and whoever learns which rows were drawn. The sampler's key must be secret as well.
 """

@@ -241,7 +241,7 @@ class Ledger:
         asked.add(event)
         if self.limit is None:
             return
-        if asked.delta == 0 and asked.rho <= rho_for(self.limit):
+        if not asked.orders and asked.delta == 0 and asked.rho <= rho_for(self.limit):
             return  # the reading of zCDP is within the limit, and no reading is larger
         if self._list and _same_steps(event, self._list[-1].event) and self._steps_fit(event):
             return
