@@ -69,9 +69,9 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
     """
     if isinstance(fitted, Fitted):
         total = round(fitted.model.total)
-        codes, many = fitted.sample_codes(min(total, _ROWS)), _MANY if errors else 1
+        codes = fitted.sample_codes(min(total, _ROWS))
         rows = total if synthetic is None else synthetic.num_rows
-        return Shown(fitted.encoder, codes, fitted.sample_codes(many), rows)
+        return Shown(fitted.encoder, codes, fitted.sample_codes(_MANY if errors else 1), rows)
     assert isinstance(fitted, Generated)
     encoder = Encoder(fitted.features.schema, _BINS)
     table = fitted.sample_table() if synthetic is None else synthetic
