@@ -424,7 +424,7 @@ def test_a_beginning_that_cannot_be_paid_for_is_refused():
     roster = neighbours()[0]
     run = run_of(roster, party(Study().made.kind), budget=BUDGET)
     parties = Parties(tuple(roster), run.wire, run="r")
-    asked = Begin("", b"", None, 1.0, 100, 0.1)
+    asked = Begin("", b"", None, 1.0, 100, 0.1, None)
     for wrong in ({"clip": 0.0}, {"clip": 1e-7}, {"clip": 1e7}, {"clip": np.nan}, {"levels": 0},
                   {"rate": 0.0}, {"rate": -0.1}, {"rate": 1.5}, {"rate": np.nan}):  # fmt: skip
         ((name, value),) = wrong.items()

@@ -116,7 +116,7 @@ class Train(Request[Trained], frozen=True):
     rows: int
     rate: float
     noise_multiplier: float
-    order: int | None = None
+    order: int | None
 
 
 # Prices
@@ -139,7 +139,7 @@ class Prices:
         return Gaussian(sigma=sigma, sensitivity=sqrt(columns) * unit)
 
     def steps(
-        self, noise_multiplier: float, rate: float, count: int, order: int | None = None
+        self, noise_multiplier: float, rate: float, count: int, order: int | None
     ) -> SampledGaussian:
         """Of all steps of training, and the order at which they are read (privacy/orders.py)."""
         replaced, said = self.relation is Relation.REPLACE_ONE, UNSET if order is None else order

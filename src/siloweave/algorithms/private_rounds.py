@@ -103,7 +103,7 @@ class Begin(Request[Ready], frozen=True):
     clip: float
     levels: int
     rate: float
-    order: int | None = None
+    order: int | None
 
 
 class Step(Cohort, frozen=True):

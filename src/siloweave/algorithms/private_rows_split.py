@@ -29,7 +29,7 @@ from siloweave.algorithms.running import Job, Progress, in_process, silent
 from siloweave.errors import InputError
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import SharedGaussian, rho_once
+from siloweave.privacy.events import rho_once
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table
@@ -210,23 +210,19 @@ class PrivateRowsSplit(PrivateTraining):
         )  # fmt: skip
 
 
-def check_affordable(plan: Plan, parties: int) -> SharedGaussian:
+def check_affordable(plan: Plan, parties: int) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
 
     Args:
         plan: What is to be done.
         parties: How many there are.
 
-    Returns:
-        The look at the columns that the budget pays for.
-
     Raises:
         BudgetError: With what would be feasible; nothing was read.
     """
     rho = rho_for(plan.budget)
-    look = plan.look(rho, max(parties, 1))
-    refuse_what_learns_nothing(plan.budget, rho - rho_once(look), plan.steps, plan.batch)
-    return look
+    left = rho - rho_once(plan.look(rho, max(parties, 1)))
+    refuse_what_learns_nothing(plan.budget, left, plan.steps, plan.batch)
 
 
 def _private(made: Any, title: str, where: str) -> None:
