@@ -64,7 +64,8 @@ def test_a_row_moves_its_own_clipped_gradient_only():
         """The penalty's mean over the batch, added to the loss of each row."""
 
         def loss(critic, row, key):
-            penalty = gradient_penalty(critic, batch, pool[:1] + 0.0 * batch, key=KEY).mean()
+            both = (critic.layers[0](x) for x in (batch, pool[:1] + 0.0 * batch))
+            penalty = gradient_penalty(critic, *both, key=KEY).mean()
             return critic(pool[:1])[0] - critic(row[None])[0] + SMALL.penalty * penalty
 
         return loss

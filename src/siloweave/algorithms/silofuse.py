@@ -47,6 +47,7 @@ from siloweave.tables.one_way import OneWay
 if TYPE_CHECKING:
     from siloweave.models.coders import RowCoder
     from siloweave.models.latent import LatentSettings
+    from siloweave.models.layout import Spots
 
 __all__ = [
     "PARTY",
@@ -62,11 +63,13 @@ __all__ = [
     "one_way_of",
     "side_by_side",
     "silofuse",
+    "spots_of",
     "told_classes",
     "trained",
 ]
 
 _HALF = 60_000.0  # largest number that half precision is used for
+_OPTIONS = 2**16  # of a choice among latents, at most: a table of its points is made
 
 
 # Messages
@@ -78,6 +81,7 @@ class Coded(Reply, frozen=True):
     Attributes:
         latents: (rows, latents).
         columns: Which column each latent stands for; "" where an autoencoder mixes them.
+        spots: (first, dimensions, options) of the choices that are points among them.
         classes: (rows,) of the target, at the party that holds it; empty elsewhere.
         options: How many classes there are, alike.
         one_way: How single columns are distributed, as `OneWay.to_json`; only where they are
@@ -86,6 +90,7 @@ class Coded(Reply, frozen=True):
 
     latents: Released[Array]
     columns: Released[tuple[str, ...]]
+    spots: Released[tuple[tuple[int, int, int], ...]]
     classes: tuple[Released[Array], ...] = ()
     options: tuple[Released[int], ...] = ()
     one_way: tuple[Released[str], ...] = ()
@@ -137,13 +142,18 @@ def code(request: Code, site: Site[Part]) -> Coded:
     event = NonPrivate("a code of every row is sent as it is, and may be inverted")
     sent = site.release(event, "latents of all rows", lambda: _array(V[:, :latent], request.half))
     columns = site.release(event, "which column a latent stands for", lambda: coder.columns)
+    spots = site.release(event, "how many options a latent's choice has", lambda: _plain(coder))
     alone = one_way_of(site) if request.shared else ()
     if coder.label is None:
-        return Coded(sent, columns, one_way=alone)
+        return Coded(sent, columns, spots, one_way=alone)
     event = NonPrivate("the classes of every row are told")
     told = site.release(event, "classes of the target", lambda: told_classes(V[:, latent:]))
     options = site.release(event, "number of classes", lambda: V.shape[1] - latent)
-    return Coded(sent, columns, (told,), (options,), alone)
+    return Coded(sent, columns, spots, (told,), (options,), alone)
+
+
+def _plain(coder: RowCoder) -> tuple[tuple[int, int, int], ...]:
+    return tuple((s.start, s.dimensions, s.options) for s in coder.spots)
 
 
 def one_way_of(site: Site[Part]) -> tuple[Released[str], ...]:
@@ -212,12 +222,14 @@ class Sent:
         columns: Which column each stands for, alike.
         classes: One-hot classes of the target, and at whose place in the roster; None without.
         one_way: How single columns are distributed, as far as it was told.
+        spots: Choices that are points among each party's latents; of nobody, or of all.
     """
 
     latents: Sequence[Matrix]
     columns: Sequence[tuple[str, ...]]
     classes: tuple[int, Matrix] | None = None
     one_way: Sequence[str] = ()
+    spots: Sequence[Spots] = ()
 
 
 @dataclass(frozen=True)
@@ -252,14 +264,19 @@ def silofuse(parties: Parties, task: Task, plan: Plan) -> tuple[JointModel, int]
     """
     sent = _noised(parties, task, plan) if plan.noise else _coded(parties, task, plan)
     V, latent, facts = side_by_side(sent, task.schema.names, plan.target)
-    law = trained(V, latent, task, plan.settings, facts)
+    law = trained(V, latent, task, plan.settings, facts, spots_of(sent, facts["places"]))
     if plan.shared and plan.noise is None:
         parties.ask(Share())
     return JointModel(law), len(V)
 
 
 def trained(
-    V: Matrix, latent: int, task: Task, settings: LatentSettings, facts: dict[str, Any]
+    V: Matrix,
+    latent: int,
+    task: Task,
+    settings: LatentSettings,
+    facts: dict[str, Any],
+    spots: Spots = (),
 ) -> Any:
     """The law of latents; it reads no message and sends none."""
     from siloweave.models import latent_law
@@ -269,6 +286,7 @@ def trained(
         latent,
         settings.diffusion,
         scaled=settings.scaled,
+        spots=spots,
         facts=facts,
         key=split_key(fold_in(fold_in(task.seed, "train"), "model"))[1],
         progress=task.progress,
@@ -289,7 +307,7 @@ def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
     )
     replies = parties.ask(request)
     latents: list[Matrix] = []
-    columns, classes = [], None
+    columns, spots, classes = [], [], None
     for i, (name, reply) in enumerate(zip(parties.roster, replies, strict=True)):
         Z = checked(name, reply.latents.value, len(latents[0]) if latents else None)
         if Z.shape[1] != len(reply.columns.value):
@@ -298,11 +316,28 @@ def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
             )
         latents.append(Z)
         columns.append(reply.columns.value)
+        spots.append(_spots(name, reply.spots.value, reply.columns.value))
         for told, options in zip(reply.classes, reply.options, strict=True):
             classes = i, one_hot(name, told.value, options.value, len(Z))
-    return Sent(
-        latents, columns, classes, [law.value for reply in replies for law in reply.one_way]
-    )
+    one_way = [law.value for reply in replies for law in reply.one_way]
+    return Sent(latents, columns, classes, one_way, spots)
+
+
+def _spots(name: str, told: Sequence[tuple[int, int, int]], columns: tuple[str, ...]) -> Spots:
+    """A party's spots; raises WireError, naming it, where one does not fit its latents."""
+    from siloweave.models.layout import Spot
+
+    free = 0
+    for first, dimensions, options in told:
+        column = set(columns[first : first + dimensions])
+        fits = free <= first <= len(columns) - dimensions and 1 <= dimensions < max(options, 2)
+        if not (fits and options <= _OPTIONS and len(column) == 1 and "" not in column):
+            raise WireError(
+                f"party {name!r} says that {dimensions} latents from {first} on are a choice among "
+                f"{options}, which does not fit the {len(columns)} latents that it names"
+            )
+        free = first + dimensions
+    return tuple(Spot(*spot) for spot in told)
 
 
 def _noised(parties: Parties, task: Task, plan: Plan) -> Sent:
@@ -348,6 +383,18 @@ def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
     if codes.shape != (rows,) or not (codes < options).all():
         raise WireError(f"party {name!r} sent classes that do not fit its {rows} rows")
     return np.asarray(np.eye(options, dtype=np.float32)[codes])
+
+
+def spots_of(sent: Sent, places: Sequence[int]) -> Spots:
+    """The parties' spots where `side_by_side` put their latents; none if nobody named any."""
+    new = {place: i for i, place in enumerate(places)}
+    found, start = [], 0
+    for i, (Z, spots) in enumerate(zip(sent.latents, sent.spots, strict=False)):
+        found += [s._replace(start=new[start + s.start]) for s in spots]
+        start += Z.shape[1]
+        if sent.classes is not None and sent.classes[0] == i:
+            start += sent.classes[1].shape[1]
+    return tuple(sorted(found))
 
 
 def side_by_side(

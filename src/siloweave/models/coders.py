@@ -18,7 +18,7 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models import autoencoder
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
-from siloweave.models.layout import Layout, Matrix
+from siloweave.models.layout import Layout, Matrix, Spots
 from siloweave.models.nets import Array, load_arrays, save_arrays
 from siloweave.models.points import Points, PointSettings
 from siloweave.tables.features import Block
@@ -95,6 +95,11 @@ class RowCoder:
         if isinstance(self.coder, Points):
             return self.coder.columns
         return ("",) * self.latent
+
+    @property
+    def spots(self) -> Spots:
+        """Which latents are the points of a choice; none where an autoencoder mixes columns."""
+        return self.coder.spots if isinstance(self.coder, Points) else ()
 
     def encode(self, X: Matrix) -> Matrix:
         """Latent rows, (n, width) float32; the label as it is.

@@ -6,7 +6,7 @@ Losses are per pack and never averaged here, because a pack is what private trai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -64,14 +64,22 @@ class Critic(eqx.Module):
 
     def __call__(self, x: Array, tape: Tape | None = None, *, masks: Array | None = None) -> Array:
         """Score packs, (packs, pac x width) -> (packs,)."""
+        return self.above(self.layers[0](x, tape), tape, masks=masks)
+
+    def above(self, pre: Array, tape: Tape | None = None, *, masks: Array | None = None) -> Array:
+        """Scores by what the first layer gave, before its activation: (packs, units) -> (packs,).
+
+        The first layer is the widest by far, and what it gives of a mixture of packs is the mixture
+        of what it gives of them.
+        """
         start = 0
-        for layer in self.layers[:-1]:
-            x = jax.nn.leaky_relu(layer(x, tape), 0.2)
+        for layer in self.layers[1:]:
+            x = jax.nn.leaky_relu(pre, 0.2)
             if masks is not None:
                 x = x * masks[:, start : start + x.shape[1]]
                 start += x.shape[1]
-        score: Array = self.layers[-1](x, tape)[:, 0]
-        return score
+            pre = layer(x, tape)
+        return pre[:, 0]
 
     def slopes(self, x: Array) -> Array:
         """How each score changes along its pack, (packs, pac x width), without dropout.
@@ -107,7 +115,7 @@ def packed(rows: Array, pac: int) -> Array:
 
 
 def gradient_penalty(
-    score: Callable[[Array], Array], real: Array, fake: Array, *, key: Array
+    critic: Critic, real: Array, fake: Array, *, key: Array, masks: Array | None = None
 ) -> Array:
     """How far the slope between real and generated packs is from 1, squared.
 
@@ -120,21 +128,25 @@ def gradient_penalty(
     critics at slope -1 for good: everything generated then went to one end.
 
     Args:
-        score: (packs, width) -> (packs,).
-        real: (packs, width).
-        fake: (packs, width).
+        critic: The critic.
+        real: What its first layer gave of real packs, before the activation, (packs, units). What
+            it gives of a mixture of packs is the mixture of that, so no pack is passed twice.
+        fake: The same of as many generated packs.
         key: The coefficients.
+        masks: Dropout, as `Critic.masks` draws it.
 
     Returns:
         (packs,), not yet weighted.
 
     Example:
-        >>> steep = lambda x: 3.0 * x.sum(-1)
-        >>> x = jnp.zeros((2, 1))
-        >>> gradient_penalty(steep, x, x + 1.0, key=jax.random.key(0)).tolist()
+        >>> critic = Critic(2, (), pac=1, dropout=0.0, key=jax.random.key(0))
+        >>> steep = eqx.tree_at(lambda c: c.layers[0].weight, critic, jnp.array([[3.0], [0.0]]))
+        >>> pre = steep.layers[0](jnp.zeros((2, 2)))
+        >>> gradient_penalty(steep, pre, pre, key=jax.random.key(0)).tolist()
         [4.0, 4.0]
     """
-    return _excess(jax.grad(lambda x: score(x).sum())(_between(real, fake, key)))
+    slope = jax.grad(lambda pre: critic.above(pre, masks=masks).sum())
+    return _excess(critic.layers[0].transposed(slope(_between(real, fake, key))))
 
 
 def _between(real: Array, fake: Array, key: Array) -> Array:
@@ -167,8 +179,9 @@ def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, ke
     masks = critic.masks(3 * many, a)
     pair = slice(2 * many), slice(2 * many, None)
     first, last = (None, None) if masks is None else (masks[part] for part in pair)
-    penalty = gradient_penalty(lambda x: critic(x, masks=last), real, fake, key=b)
-    scores = critic(jnp.concatenate([fake, real]), masks=first)
+    pre = critic.layers[0](jnp.concatenate([fake, real]))
+    penalty = gradient_penalty(critic, pre[many:], pre[:many], key=b, masks=last)
+    scores = critic.above(pre, masks=first)
     return scores[:many] - scores[many:] + weight * penalty
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import equinox as eqx
@@ -10,13 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from siloweave.models.layout import Spots
 from siloweave.models.multinomial import forward_codes, prior_divergence, row_loss
 from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
+from siloweave.models.spots import Alike, alike, evidence, expected, likely, truth
 
 __all__ = [
     "PREDICTIONS",
     "Denoiser",
     "Groups",
+    "Numbers",
     "Rows",
     "Shape",
     "clean_numbers",
@@ -146,7 +151,7 @@ def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
 
 
 def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
-    """Split the network's output: noise (batch, d), log x̂_0 (batch, count, size) per group."""
+    """Split the network's output: of numbers (batch, d), log x̂_0 (batch, count, size) per group."""
     logs, start = [], d
     for count, size in groups:
         part = out[:, start : start + count * size].reshape(len(out), count, size)
@@ -187,6 +192,85 @@ def clean_numbers(prediction: str, told: Array, numbers: Array, kept: Array) -> 
     return jnp.sqrt(kept) * numbers - jnp.sqrt(1.0 - kept) * told
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """How the network's outputs for numbers are read; equal ones share a compiled program.
+
+    Attributes:
+        count: d.
+        prediction: What it gives for a number, one of `PREDICTIONS`.
+        spots: Choices that are points among the numbers: it gives logarithms for their options.
+    """
+
+    count: int
+    prediction: str = "noise"
+    spots: Spots = ()
+
+    @cached_property
+    def alike(self) -> list[Alike]:
+        """The spots by shape."""
+        return alike(self.spots)
+
+    @cached_property
+    def plain(self) -> npt.NDArray[np.int64]:
+        """Which numbers are no part of a point."""
+        taken = [a.places.reshape(-1) for a in self.alike]
+        return np.setdiff1d(np.arange(self.count), np.concatenate(taken) if taken else [])
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs `seen` makes of them."""
+        return self.count + sum(a.outputs for a in self.alike)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs tell of them."""
+        return len(self.plain) + sum(a.outputs for a in self.alike)
+
+    def seen(self, numbers: Array, kept: Array) -> Array:
+        """What the network is shown, (batch, inputs): points' options by evidence alone as well."""
+        shown = [jax.nn.softmax(evidence(a, numbers, kept)) for a in self.alike]
+        return jnp.concatenate([numbers, *(s.reshape(len(s), -1) for s in shown)], axis=-1)
+
+    def clean(self, told: Array, numbers: Array, kept: Array) -> Array:
+        """x̂_0, (batch, d), from what the network told, (batch, outputs), at noise level ᾱ_t."""
+        of_numbers, *of_spots = self._cut(told)
+        if not self.spots:
+            return clean_numbers(self.prediction, of_numbers, numbers, kept)
+        own = numbers[:, self.plain]
+        parts = [clean_numbers(self.prediction, of_numbers, own, kept)]
+        for a, part in zip(self.alike, of_spots, strict=True):
+            parts.append(expected(a, likely(a, part, numbers, kept)))
+        places = [self.plain, *(a.places.reshape(-1) for a in self.alike)]
+        return jnp.concatenate(parts, -1)[:, np.argsort(np.concatenate(places))]
+
+    def losses(
+        self, told: Array, clean: Array, noise: Array, numbers: Array, kept: Array, focus: float
+    ) -> Array:
+        """Mean over numbers and points, (batch,): squared errors, and cross-entropies.
+
+        Args:
+            told: (batch, outputs).
+            clean: (batch, d), what was there.
+            noise: (batch, d), what came.
+            numbers: (batch, d), what both make.
+            kept: (batch, 1) ᾱ_t.
+            focus: Squared errors are weighed by (1 - ᾱ)^focus.
+        """
+        of_numbers, *of_spots = self._cut(told)
+        wanted = target(self.prediction, clean[:, self.plain], noise[:, self.plain], kept)
+        loss = (1.0 - kept[:, 0]) ** focus * jnp.sum((of_numbers - wanted) ** 2, axis=-1)
+        for a, part in zip(self.alike, of_spots, strict=True):
+            logs = likely(a, part, numbers, kept)
+            own = jnp.take_along_axis(logs, truth(a, clean)[..., None], axis=-1)
+            loss -= own.sum((1, 2))
+        return loss / max(len(self.plain) + len(self.spots), 1)
+
+    def _cut(self, told: Array) -> list[Array]:
+        sizes = [len(self.plain), *(a.outputs for a in self.alike)]
+        return jnp.split(told, np.cumsum(sizes)[:-1], axis=-1)
+
+
 def row_losses(
     net: Denoiser,
     rows: Rows,
@@ -196,12 +280,14 @@ def row_losses(
     *,
     prediction: str = "noise",
     focus: float = 0.0,
+    spots: Spots = (),
 ) -> Array:
     """The loss of each row at one random time.
 
-    Mean squared error of the numbers' noise, plus the choices' bound: its term at time t times T
-    (times are uniform), plus the prior's constant, divided by the number of choices. Within a
-    batch the times are spread evenly; each by itself is uniform.
+    Mean squared error of the numbers' noise (and of points the cross-entropy of their options),
+    plus the choices' bound: its term at time t times T (times are uniform), plus the prior's
+    constant, divided by the number of choices. Within a batch the times are spread evenly; each by
+    itself is uniform.
 
     Args:
         net: The denoiser.
@@ -212,10 +298,12 @@ def row_losses(
         prediction: What the network gives for numbers, one of `PREDICTIONS`.
         focus: Errors of numbers are weighed by (1 - ᾱ)^focus. With "velocity", 1 is the error of
             the clean row: early decisions count more than the last touch.
+        spots: Choices that are points among the numbers.
 
     Returns:
         (batch,).
     """
+    reading = Numbers(rows.numbers.shape[1], prediction, spots)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
     uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))  # one draw: each compiles for long
@@ -231,12 +319,10 @@ def row_losses(
         forward_codes(u, part, a, size)
         for u, part, (_, size) in zip(grouped(groups, swaps), before, groups, strict=True)
     ]
-    x = inputs(groups, numbers, joined(noisy, n))
+    x = inputs(groups, reading.seen(numbers, a), joined(noisy, n))
     out = net(x, t * (1000 / T), rows.labels, key=drop)
-    told, logs = outputs(groups, out, noise.shape[1])
-    truth = target(prediction, rows.numbers, noise, a)
-    weight = (1.0 - a[:, 0]) ** focus
-    loss = weight * jnp.mean((told - truth) ** 2, axis=-1) if noise.shape[1] else jnp.zeros(n)
+    told, logs = outputs(groups, out, reading.outputs)
+    loss = reading.losses(told, rows.numbers, noise, numbers, a, focus)
     columns = sum(count for count, _ in groups)
     for log_x0, x0, xt, (count, size) in zip(logs, before, noisy, groups, strict=True):
         bound = T * row_loss(log_x0, x0, xt, a, earlier, t[:, None] == 0)

@@ -18,14 +18,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import PREDICTIONS, Denoiser, Rows, row_losses
+from siloweave.models.denoiser import PREDICTIONS, Denoiser, Numbers, Rows, row_losses
 from siloweave.models.descent import Descent, Gradient
-from siloweave.models.layout import Layout, Matrix
+from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array, activation, load_arrays, save_arrays
 from siloweave.models.reverse import Kind, denoise, padded, table
 from siloweave.models.schedules import kept_variance, walk
@@ -100,10 +101,14 @@ class DiffusionSettings:
 
 
 class _Descent(Descent):
+    spots: Spots = eqx.field(static=True, default=())
+
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
-        kept = kept_variance(self.settings.schedule, self.settings.timesteps)
         s = self.settings
-        return row_losses(net, rows, key, self.groups, kept, prediction=s.prediction, focus=s.focus)
+        return row_losses(
+            net, rows, key, self.groups, kept_variance(s.schedule, s.timesteps),
+            prediction=s.prediction, focus=s.focus, spots=self.spots,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ class TabDDPM:
         known = self._known(n, given)
         size = min(_CHUNK, 1 << max(n - 1, 0).bit_length())
         parts = self.diffused
-        kind = Kind(size, len(parts.numbers), parts.groups, self.settings.prediction)
+        kind = Kind(size, _numbers(parts, self.settings), parts.groups)
         low, high = jnp.asarray(np.reshape(self.reach, (-1, 2)).T, jnp.float32)
         chunks = []
         for i, start in enumerate(range(0, n, size)):
@@ -243,6 +248,7 @@ class TabDDPM:
             "model": "TabDDPM",
             "settings": asdict(self.settings),
             "blocks": [asdict(b) for b in self.layout.blocks],
+            "spots": self.layout.spots,
             "label": None if self.label is None else self.label.column,
             "label_law": list(self.label_law),
             "reach": self.reach,
@@ -259,7 +265,8 @@ class TabDDPM:
         made: list[TabDDPM] = []
 
         def build(facts: dict[str, Any]) -> Denoiser:
-            layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
+            spots = tuple(Spot(*s) for s in facts["spots"])
+            layout = Layout(tuple(Block(**b) for b in facts["blocks"]), spots)
             settings = DiffusionSettings(**facts["settings"])
             label = None if facts["label"] is None else layout.choice_of(facts["label"])
             net = network(layout, settings, label, jax.random.key(0))
@@ -276,9 +283,14 @@ def network(
 ) -> Denoiser:
     """The denoiser that a layout and settings ask for, with first weights from `key`."""
     diffused = layout if label is None else layout.without(label)
-    width = sum(b.size for b in diffused.blocks)
+    reading, options = _numbers(diffused, settings), sum(b.size for b in diffused.choices)
+    fan_in, fan_out = reading.inputs + options, reading.outputs + options
     key = jax.random.key(0) if key is None else key
-    return Denoiser(width, width, 0 if label is None else label.size, settings, key=key)
+    return Denoiser(fan_in, fan_out, 0 if label is None else label.size, settings, key=key)
+
+
+def _numbers(diffused: Layout, settings: DiffusionSettings) -> Numbers:
+    return Numbers(len(diffused.numbers), settings.prediction, diffused.spots)
 
 
 def fit(
@@ -286,6 +298,7 @@ def fit(
     blocks: tuple[Block, ...],
     settings: DiffusionSettings | None = None,
     *,
+    spots: Spots = (),
     key: Array,
     labels: str | None = None,
     law: Sequence[float] | None = None,
@@ -300,6 +313,7 @@ def fit(
         X: (n, width) float32, as the features encode a table.
         blocks: What its entries are.
         settings: Sizes and training.
+        spots: Choices that are points among the numbers.
         key: A key of JAX: first weights, batches, times and noise.
         labels: A column that is one choice; the network is told it instead of diffusing it.
             It is diffused like the others when it is the only column.
@@ -315,7 +329,7 @@ def fit(
         InputError: For rows that are not finite or not one-hot, or an unknown label column.
     """
     settings = settings or DiffusionSettings()
-    layout = Layout(tuple(blocks))
+    layout = Layout(tuple(blocks), spots)
     X = layout.check(X)
     label = None if labels is None else layout.choice_of(labels)
     label = None if len(layout.blocks) == 1 else label
@@ -349,7 +363,7 @@ def descent(
 ) -> Descent:
     """One step of training, as `models.train` takes it."""
     diffused = layout if label is None else layout.without(label)
-    return _Descent(settings, diffused.groups, gradient)
+    return _Descent(settings, diffused.groups, gradient, diffused.spots)
 
 
 def _law(label: Block | None, told: Any, given: Sequence[float] | None) -> tuple[float, ...]:

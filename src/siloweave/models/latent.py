@@ -201,7 +201,8 @@ class LatentDiffusion:
             reach = tuple((low, high) for low, high in facts["reach"])
             read.extend((layout, settings, label, (tuple(facts["label_law"]), reach)))
             coder = untrained(_rest(layout, label), settings.autoencoder)
-            latents = Layout(_latent_blocks(coder.latent, label))
+            rows = assembled(coder, _rest(layout, label), settings.autoencoder)
+            latents = _latents(rows, label)
             net = diffusion.network(latents, settings.diffusion, _told_block(latents, label))
             return coder, net, jnp.zeros(coder.latent), jnp.zeros(coder.latent)
 
@@ -228,14 +229,15 @@ def _assembled(
     frame: tuple[Matrix, Matrix],
 ) -> LatentDiffusion:
     coder = assembled(nets[0], _rest(layout, label), settings.autoencoder)
-    latents = Layout(_latent_blocks(nets[0].latent, label))
+    latents = _latents(coder, label)
     told = _told_block(latents, label)
     ddpm = TabDDPM(nets[1], latents, settings.diffusion, told, *facts)
     return LatentDiffusion(coder, ddpm, layout, settings, *frame, label)
 
 
-def _latent_blocks(latent: int, label: Block | None) -> tuple[Block, ...]:
-    return latent_blocks(latent, label.size if label else 0)
+def _latents(coder: Autoencoder | Points, label: Block | None) -> Layout:
+    spots = coder.spots if isinstance(coder, Points) else ()
+    return Layout(latent_blocks(coder.net.latent, label.size if label else 0), spots)
 
 
 def _told_block(latents: Layout, label: Block | None) -> Block | None:
@@ -294,7 +296,7 @@ def fit(
         store=None if store is None else store / "autoencoder",
     )  # fmt: skip
     law_ = latent_law.fit(
-        rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled,
+        rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled, spots=rows.spots,
         key=second, law=law, gradient=latent_gradient, sampler=sampler,
         progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),
         store=None if store is None else store / "diffusion",
@@ -326,7 +328,7 @@ def _fit_joint(
     X = X[:, _places(layout, label)]
     first, second, key = jax.random.split(key, 3)
     coder = Coder(rest, settings.dense, key=first)
-    latents = Layout(_latent_blocks(coder.latent, label))
+    latents = Layout(latent_blocks(coder.latent, label.size if label else 0))
     block = _told_block(latents, label)
     pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))
     numbers, codes = rest.split(X)

@@ -16,7 +16,7 @@ import numpy as np
 
 from siloweave.models import diffusion
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
-from siloweave.models.layout import Layout, Matrix
+from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array, load_arrays, save_arrays
 from siloweave.tables.features import Block
 
@@ -38,12 +38,19 @@ def told_block(latents: Layout, options: int) -> Block | None:
     return latents.choice_of(LABEL) if options else None
 
 
-def frame_of(Z: Matrix, scaled: bool) -> tuple[Matrix, Matrix]:
-    """What is taken from latents before the diffusion, and what they are divided by."""
-    if not scaled:
-        return np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
-    spread = Z.std(0)
-    return Z.mean(0), np.where(spread > 1e-4, spread, 1.0).astype(np.float32)
+def frame_of(Z: Matrix, scaled: bool, spots: Spots = ()) -> tuple[Matrix, Matrix]:
+    """What is taken from latents before the diffusion, and what they are divided by.
+
+    Points stay where they are, since the network is told what they are.
+    """
+    shift, scale = np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
+    if scaled:
+        shift, scale = Z.mean(0), Z.std(0)
+        scale[scale <= 1e-4] = 1.0
+    for s in spots:
+        there = slice(s.start, s.start + s.dimensions)
+        shift[there], scale[there] = 0.0, 1.0
+    return shift, scale
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,7 @@ class LatentLaw:
             "model": "LatentLaw",
             "settings": asdict(self.diffusion.settings),
             "latent": self.latent,
+            "spots": self.diffusion.layout.spots,
             "label_law": list(self.diffusion.label_law),
             "reach": self.diffusion.reach,
             "facts": dict(self.facts),
@@ -130,7 +138,8 @@ class LatentLaw:
 
         def build(facts: dict[str, Any]) -> Any:
             size, law = facts["latent"], tuple(facts["label_law"])
-            layout = Layout(latent_blocks(size, len(law)))
+            spots = tuple(Spot(*s) for s in facts["spots"])
+            layout = Layout(latent_blocks(size, len(law)), spots)
             settings, label = DiffusionSettings(**facts["settings"]), told_block(layout, len(law))
             reach = tuple((low, high) for low, high in facts["reach"])
             read.extend((layout, settings, label, law, reach, facts["facts"]))
@@ -148,6 +157,7 @@ def fit(
     settings: DiffusionSettings | None = None,
     *,
     scaled: bool = True,
+    spots: Spots = (),
     facts: Mapping[str, Any] | None = None,
     **training: Any,
 ) -> LatentLaw:
@@ -158,6 +168,7 @@ def fit(
         latent: How many entries are latents.
         settings: Sizes and training of the diffusion.
         scaled: Whether latents are standardised by their mean and spread over the rows.
+        spots: Choices that are points among the latents.
         facts: Kept beside the law.
         training: What `diffusion.fit` takes: key, law, gradient, sampler, progress, store.
 
@@ -165,11 +176,12 @@ def fit(
         InputError: For latents that are not finite, or a label that is not one-hot.
     """
     Z, told = V[:, :latent], V[:, latent:]
-    shift, scale = frame_of(Z, scaled)
+    shift, scale = frame_of(Z, scaled, spots)
     ddpm = diffusion.fit(
         np.concatenate([(Z - shift) / scale, told], 1),
         latent_blocks(latent, told.shape[1]),
         settings,
+        spots=spots,
         labels=LABEL if told.shape[1] else None,
         **training,
     )

@@ -7,8 +7,9 @@ no padding and 300 binary columns are one array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,28 @@ import numpy.typing as npt
 from siloweave.errors import InputError
 from siloweave.tables.features import Block
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "Spot", "Spots"]
 
 Matrix = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+
+
+class Spot(NamedTuple):
+    """A choice among a row's numbers.
+
+    Attributes:
+        start: Its first number.
+        dimensions: How many it takes.
+        options: Of how many it is one.
+    """
+
+    start: int
+    dimensions: int
+    options: int
+
+
+Spots = tuple[Spot, ...]
+"""All of a row's, none overlapping another."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +47,11 @@ class Layout:
 
     Attributes:
         blocks: The blocks of a feature vector, in its order.
+        spots: Choices that are points among its numbers, see `spots`.
     """
 
     blocks: tuple[Block, ...]
+    spots: Spots = ()
 
     @cached_property
     def width(self) -> int:
@@ -117,7 +138,7 @@ class Layout:
 
     def without(self, block: Block) -> Layout:
         """The layout of the other blocks; their places in the vector stay as they are."""
-        return Layout(tuple(b for b in self.blocks if b != block))
+        return replace(self, blocks=tuple(b for b in self.blocks if b != block))
 
     def choice_of(self, column: str) -> Block:
         """The choice that a column is.

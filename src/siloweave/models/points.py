@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import InputError
-from siloweave.models.layout import Layout, Matrix
+from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
@@ -148,6 +148,15 @@ class Points:
         """Which column each entry of a latent row stands for."""
         sizes = [(b.column, place.stop - place.start) for b, place, _ in self._parts()]
         return tuple(column for column, size in sizes for _ in range(size))
+
+    @property
+    def spots(self) -> Spots:
+        """Where the points of choices are in a latent row."""
+        return tuple(
+            Spot(place.start, points.shape[1], len(points))
+            for _, place, points in self._parts()
+            if points is not None
+        )
 
     def encode(self, X: Matrix) -> Matrix:
         """Latent rows, (n, latent) float32; NaN where a block is NaN."""

@@ -13,7 +13,7 @@ import numpy as np
 from siloweave.models.denoiser import (
     Denoiser,
     Groups,
-    clean_numbers,
+    Numbers,
     grouped,
     inputs,
     joined,
@@ -62,12 +62,11 @@ _Carry = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class Kind:
-    """What is compiled in: rows, numbers, groups of choices, and what the network predicts."""
+    """What is compiled in: rows, how numbers are read, and groups of choices."""
 
     rows: int
-    numbers: int
+    numbers: Numbers
     groups: Groups
-    prediction: str
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -81,7 +80,8 @@ def denoise(
     kind: Kind,
 ) -> tuple[Array, Array]:
     """From noise to clean rows: numbers (n, d) and codes (n, c)."""
-    n, d, groups = kind.rows, kind.numbers, kind.groups
+    n, reading, groups = kind.rows, kind.numbers, kind.groups
+    d = reading.count
     keys = jax.random.split(key, 1 + len(plan["t"]))
     uniform = jax.random.uniform(keys[0], (n, d + sum(count for count, _ in groups)))
     anywhere = zip(grouped(groups, uniform[:, d:]), groups, strict=True)
@@ -92,10 +92,10 @@ def denoise(
         (numbers, codes, last), (p, key) = carry, now
         drawing, replacing = (key, key) if given is None else jax.random.split(key)
         uniform = jax.random.uniform(drawing, (n, d + codes.shape[1]))
-        out = net(inputs(groups, numbers, codes), p["t"][None], labels)
-        told, logs = outputs(groups, out, d)
-        clean = clean_numbers(kind.prediction, told, numbers, p["kept"])
-        clean = jnp.clip(clean, *reach)
+        shown = reading.seen(numbers, p["kept"])
+        out = net(inputs(groups, shown, codes), p["t"][None], labels)
+        told, logs = outputs(groups, out, reading.outputs)
+        clean = jnp.clip(reading.clean(told, numbers, p["kept"]), *reach)
         z = normal_scores(uniform[:, :d])
         earlier = p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
         chosen = _earlier_codes(uniform[:, d:], groups, logs, codes, p)

@@ -27,6 +27,7 @@ from siloweave.errors import InputError
 from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
 from siloweave.models.conditional import Conditions
+from siloweave.models.denoiser import Numbers
 from siloweave.models.descent import State as Descended
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
 from siloweave.models.draws import GAN, settle
@@ -424,6 +425,11 @@ class PointLearner(DiffusionLearner):
         return cls(settings.diffusion, blocks, label, settings, features, target)
 
     @cached_property
+    def layout(self) -> Layout:
+        """The blocks, and which latents are points."""
+        return Layout(self.blocks, self.coder.spots)
+
+    @cached_property
     def coder(self) -> RowCoder:
         """Rows to points and back."""
         assert self.latent is not None
@@ -444,7 +450,7 @@ class PointLearner(DiffusionLearner):
         if self.latent.scaled:
             mean = facts.sums[0] / facts.rows
             spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
-            for i in self.layout.numbers:
+            for i in Numbers(len(self.layout.numbers), spots=self.layout.spots).plain:
                 shift[i], scale[i] = mean[i], spread[i] if spread[i] > 1e-4 else 1.0
         return shift, scale
 
