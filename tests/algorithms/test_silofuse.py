@@ -155,9 +155,14 @@ def thinner(what, value):
     return Array.of(value.numpy()[:, :-1], value.dtype) if isinstance(value, Array) else value
 
 
+def misplaced(what, value):
+    return ((0, 50, 60),) if "options" in what else value
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (misplaced, r"party 'south' says that 50 latents from 0 on are a choice among 60"),
         (as_nan, r"party 'south'.*not finite"),
         (cut, r"party 'south' sent latents of shape \(59"),
         (thinner, r"party 'south' sent \d latents and names \d"),
