@@ -168,6 +168,8 @@ def jobs(args: argparse.Namespace) -> list[Row]:
         for model, parties, order in SETTINGS:
             if args.model and model not in args.model:
                 continue
+            if args.order and order not in args.order:
+                continue
             if args.parties and parties not in args.parties:
                 continue
             seeds = args.seed if args.seed is not None else range(SEEDS.get(table, 1))
@@ -207,6 +209,7 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument("--table", nargs="*", choices=[*TABLES, *SHORT])
     parse.add_argument("--model", nargs="*", choices=[*MODELS])
     parse.add_argument("--parties", nargs="*", type=int)
+    parse.add_argument("--order", nargs="*", choices=("contiguous", "permuted"))
     parse.add_argument("--seed", nargs="*", type=int)
     parse.add_argument("--settings", default="{}", help="JSON: of the networks")
     parse.add_argument("--steps", type=int, help="of training, for trials")

@@ -6,7 +6,8 @@ is the coder of a latent diffusion whose latents keep everything about a row: di
 points is the "analog bits" of Chen, Zhang & Hinton 2023 with the corners of a cube moved apart.
 
 The coder depends on the blocks alone. So it costs no privacy, it is the same whoever holds the
-column, and how columns are split between parties changes nothing about a latent row.
+column, and how columns are split between parties changes nothing about a latent row. How they are
+diffused is in models/spots.py.
 """
 
 from __future__ import annotations
