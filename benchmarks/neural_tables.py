@@ -60,7 +60,8 @@ _LONG = {"steps": 25_000}  # tables of about 40,000 training rows: chosen with -
 _FEW = {"settings": {"epochs": 120}}  # of 78 steps each: about as many as 300 epochs of housing
 SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
     **{(model, name): {"settings": {"diffusion": _LONG}}
-       for model in ("latent_diff", "point_diff") for name in ("adult", "covertype")},
+       for model in ("latent_diff", "tldm", "e2e", "point_diff")
+       for name in ("adult", "covertype")},
     **{("tabddpm", name): {"settings": _LONG} for name in ("adult", "covertype")},
     **{(model, "adult"): _FEW for model in ("ctgan", "copula_gan")},
 }  # fmt: skip

@@ -21,7 +21,7 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models.denoiser import Groups, Rows, grouped, inputs, joined, outputs
 from siloweave.models.descent import Descent, Gradient
-from siloweave.models.layout import Layout, Matrix
+from siloweave.models.layout import Layout, Matrix, Spots
 from siloweave.models.multinomial import draw
 from siloweave.models.nets import MLP, Array, activation, load_arrays, save_arrays
 from siloweave.models.reverse import padded
@@ -172,6 +172,11 @@ class Autoencoder:
     net: Coder
     layout: Layout
     settings: AutoencoderSettings
+
+    @property
+    def spots(self) -> Spots:
+        """Which latents are the points of a choice: none."""
+        return ()
 
     def encode(self, X: Matrix) -> Matrix:
         """Latent means of rows, (n, latent) float32.

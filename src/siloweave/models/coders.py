@@ -99,7 +99,7 @@ class RowCoder:
     @property
     def spots(self) -> Spots:
         """Which latents are the points of a choice; none where an autoencoder mixes columns."""
-        return self.coder.spots if isinstance(self.coder, Points) else ()
+        return self.coder.spots
 
     def encode(self, X: Matrix) -> Matrix:
         """Latent rows, (n, width) float32; the label as it is.

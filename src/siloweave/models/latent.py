@@ -236,8 +236,7 @@ def _assembled(
 
 
 def _latents(coder: Autoencoder | Points, label: Block | None) -> Layout:
-    spots = coder.spots if isinstance(coder, Points) else ()
-    return Layout(latent_blocks(coder.net.latent, label.size if label else 0), spots)
+    return Layout(latent_blocks(coder.net.latent, label.size if label else 0), coder.spots)
 
 
 def _told_block(latents: Layout, label: Block | None) -> Block | None:
