@@ -39,7 +39,7 @@ NEURAL = (
     *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
     *("diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
     *("rounds", "stepwise", "md_gan"),
-    *("points", "coders", "latent_law", "end_to_end", "vertigan"),
+    *("points", "spots", "coders", "latent_law", "end_to_end", "vertigan"),
 )
 ARRAY_FILES = {
     *(f"siloweave.models.{name}" for name in NEURAL),

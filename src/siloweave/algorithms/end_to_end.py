@@ -24,7 +24,8 @@ import numpy.typing as npt
 from siloweave.algorithms.columns_split import Part, keep_home, kept_features
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import jax_key
-from siloweave.algorithms.silofuse import Share, divided, one_way_of, share, told_classes
+from siloweave.algorithms.sent_latents import told_classes
+from siloweave.algorithms.silofuse import Share, divided, one_way_of, share
 from siloweave.errors import WireError
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site

@@ -29,7 +29,8 @@ from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.joint import JointModel, split_key
 from siloweave.algorithms.latent_methods import PAPER, LatentColumns
-from siloweave.algorithms.silofuse import Sent, Share, checked, one_hot, side_by_side
+from siloweave.algorithms.sent_latents import Sent, checked, one_hot, side_by_side
+from siloweave.algorithms.silofuse import Share
 from siloweave.errors import InputError, WireError
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
