@@ -9,6 +9,8 @@ from siloweave.models.ctab import (
     ConvCritic,
     ConvGenerator,
     CTABSettings,
+    _doubled,
+    _halved,
     fit_ctab,
     information,
     side_of,
@@ -36,6 +38,19 @@ def test_a_row_is_padded_to_the_smallest_square(width, side):
     assert [m.shape for m, _ in running] == [n.scale.shape for n in net.norms]
     assert chance.shape == (3,)
     assert features.shape[0] == 3
+
+
+@pytest.mark.parametrize("side", [2, 6])
+def test_convolutions_are_those_of_the_library(side):
+    x, kernel = (generator(i).random(shape).astype(np.float32)
+                 for i, shape in enumerate([(3, side, side, 5), (4, 4, 5, 7)]))  # fmt: skip
+    order = ("NHWC", "HWIO", "NHWC")
+    down = jax.lax.conv_general_dilated(
+        x, kernel, (2, 2), [(1, 1), (1, 1)], dimension_numbers=order
+    )
+    up = jax.lax.conv_transpose(x, kernel, (2, 2), "SAME", dimension_numbers=order)
+    np.testing.assert_allclose(_halved(jnp.asarray(x), jnp.asarray(kernel)), down, rtol=1e-4)
+    np.testing.assert_allclose(_doubled(jnp.asarray(x), jnp.asarray(kernel)), up, rtol=1e-4)
 
 
 def test_a_row_that_is_too_wide_is_refused():
