@@ -157,9 +157,11 @@ def below(rows: list[Row]) -> str:
     return text + ("\n" + table(head, body) if body else "")
 
 
-def latent_or_not(rows: list[Row]) -> str:
+def latent_or_not(rows: list[Row], split: list[Row]) -> str:
     """TabDDPM beside the latent diffusions, on every table where both ran."""
-    models = ("tabddpm", "latent_diff", "point_diff")
+    models = ("tabddpm", "latent_diff", "point_diff", "silofuse")
+    four = [r for r in split if (r["parties"], r["order"]) == (4, "contiguous")]
+    rows = [*rows, *latest([r for r in four if r["model"] == "silofuse" and not r["label"]])]
     body = []
     for name in dict.fromkeys(row["table"] for row in rows):
         runs = {m: [r for r in rows if (r["table"], r["model"]) == (name, m)] for m in models}
@@ -167,7 +169,10 @@ def latent_or_not(rows: list[Row]) -> str:
             cells = [figure(runs[m], score) for m in models]
             body.append([name, shown, *cells, figure(runs["tabddpm"], score, "ceiling")])
     text = "\n### Latent diffusion beside TabDDPM\n\nAsked: one latent diffusion at or above "
-    text += "TabDDPM on every table.\n\n"
+    text += (
+        "TabDDPM on every table. `silofuse` is `point_diff` over four parties: the same model, but "
+        "for\nlatents in half precision.\n\n"
+    )
     return text + table(["table", "measure", *models, "ceiling"], body)
 
 
@@ -349,7 +354,7 @@ def page(results: Path) -> str:
     text += "\n".join(comparison(n, rows, told, DP_TLDM_SCORES) for n, told in DP_TLDM.items())
     text += "\n### SiloFuse's measures\n\n"
     text += "\n".join(comparison(n, rows, told, SILOFUSE_SCORES) for n, told in SILOFUSE.items())
-    text += below(rows) + latent_or_not(rows)
+    text += below(rows) + latent_or_not(rows, lines(results / "silofuse.jsonl"))
     text += "\n" + privacy(latest(lines(results / "neural_privacy.jsonl")))
     text += speed(lines(results / "neural_speed.jsonl"))
     text += dp_steps(lines(results / "neural_dp_step.jsonl"))

@@ -28,7 +28,7 @@ from siloweave.models.nets import Array
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
 
-__all__ = ["PointSettings", "Points", "spread"]
+__all__ = ["PointSettings", "Points", "spots_of", "spread"]
 
 Floats = npt.NDArray[np.float64]
 _ROUNDS = 400  # of repulsion; later ones move points by less than a thousandth
@@ -94,6 +94,17 @@ def spread(size: int, dimensions: int) -> Floats:
     return _spread(size, dimensions)
 
 
+def spots_of(layout: Layout, settings: PointSettings) -> Spots:
+    """Where the points of choices are in a latent row; no point is computed."""
+    found, start = [], 0
+    for b in layout.blocks:
+        size = 1 if b.kind == "number" else settings.dimensions(b.size)
+        if b.kind == "choice":
+            found.append(Spot(start, size, b.size))
+        start += size
+    return tuple(found)
+
+
 class _Tables(eqx.Module):
     """Points of every choice, in the layout's order of blocks."""
 
@@ -153,11 +164,7 @@ class Points:
     @property
     def spots(self) -> Spots:
         """Where the points of choices are in a latent row."""
-        return tuple(
-            Spot(place.start, points.shape[1], len(points))
-            for _, place, points in self._parts()
-            if points is not None
-        )
+        return spots_of(self.layout, self.settings)
 
     def encode(self, X: Matrix) -> Matrix:
         """Latent rows, (n, latent) float32; NaN where a block is NaN."""

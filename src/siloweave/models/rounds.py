@@ -37,7 +37,7 @@ from siloweave.models.generator import Heads
 from siloweave.models.latent import LatentDiffusion, LatentSettings
 from siloweave.models.latent_law import LABEL, latent_blocks
 from siloweave.models.layout import Layout, Matrix
-from siloweave.models.points import Points, PointSettings
+from siloweave.models.points import Points, PointSettings, spots_of
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -426,8 +426,10 @@ class PointLearner(DiffusionLearner):
 
     @cached_property
     def layout(self) -> Layout:
-        """The blocks, and which latents are points."""
-        return Layout(self.blocks, self.coder.spots)
+        """The blocks, and which latents are points; asked for while a program is traced."""
+        assert self.latent is not None
+        _, _, rest, settings = _coded(self.latent, self.features, self.target)
+        return Layout(self.blocks, spots_of(rest, settings))
 
     @cached_property
     def coder(self) -> RowCoder:
@@ -465,6 +467,14 @@ class PointLearner(DiffusionLearner):
 
 def _points(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
     """The coder of feature vectors whose choices are points."""
+    layout, label, rest, points = _coded(settings, features, target)
+    return RowCoder(Points.of(rest, points), layout, label, settings.numbers)
+
+
+def _coded(
+    settings: LatentSettings, features: tuple[Block, ...], target: str | None
+) -> tuple[Layout, Block | None, Layout, PointSettings]:
+    """All blocks, the label, the blocks that are coded, and how."""
     if not isinstance(settings.autoencoder, PointSettings):
         raise InputError(
             "settings.autoencoder must be points, {'per_bit': 1.0}: a coder that is trained on "
@@ -472,5 +482,4 @@ def _points(settings: LatentSettings, features: tuple[Block, ...], target: str |
         )
     layout = Layout(tuple(features))
     label = None if target is None or len(layout.blocks) == 1 else layout.choice_of(target)
-    points = Points.of(rest_of(layout, label), settings.autoencoder)
-    return RowCoder(points, layout, label, settings.numbers)
+    return layout, label, rest_of(layout, label), settings.autoencoder
