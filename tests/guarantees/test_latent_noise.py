@@ -48,9 +48,12 @@ NEIGHBOURS = [[4.0, "e", True, 1.0], [4.0, "a", True, np.nan], [0.1, "b", False,
 @pytest.fixture(autouse=True)
 def untrained(monkeypatch):
     """Nothing is trained: what leaves the parties is what counts."""
-    monkeypatch.setattr(
-        silofuse, "trained", lambda V, latent, task, settings, facts: SimpleNamespace(facts=facts)
-    )
+
+    def trained(V, latent, task, settings, facts, spots):
+        assert not spots, "noised latents are no points"
+        return SimpleNamespace(facts=facts)
+
+    monkeypatch.setattr(silofuse, "trained", trained)
 
 
 def run(rows, clip=1.0, budget=BUDGET, **named):
