@@ -50,6 +50,12 @@ def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():
     assert np.array_equal(coder.decode(Z, key=KEY), X)
     choices = [i for i in range(47) if i != 5]
     assert np.array_equal(coder.decode(moved, key=KEY)[:, choices], X[:, choices])
+    kept = [b for b in layout.blocks if b.kind == "choice"]
+    of = dict(zip([b.column for b in layout.blocks], codes, strict=True))
+    for b, spot in zip(kept, coder.spots, strict=True):  # what a denoiser is told is what is sent
+        told = spread(spot.options, spot.dimensions)[of[b.column]]
+        there = Z[:, spot.start : spot.start + spot.dimensions]
+        np.testing.assert_array_equal(there, told.astype(np.float32))
     X[3, :5] = np.nan
     assert np.isnan(coder.encode(X)[3, :3]).all()
     assert np.isnan(coder.encode(X)).sum() == 3
