@@ -142,7 +142,8 @@ def _kernel(size: int, fan_in: int, fan_out: int, key: Array) -> Array:
 def _halved(x: Array, kernel: Array) -> Array:
     """A convolution by 4 x 4 with stride 2 and a border of 1, as one product of matrices.
 
-    Compiled convolutions, and their gradients most of all, take many times as long on processors.
+    With the default's 64 channels the library's convolutions and their gradients take 2.7 times as
+    long on a processor; with 16 they take half as long, and compile in a third of the time.
 
     Args:
         x: (n, side, side, fan_in), side even.
