@@ -37,7 +37,7 @@ ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
     *("nets", "train", "batches", "checkpoints", "descent"),
     *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
-    *("diffusion", "denoiser", "multinomial", "reverse", "autoencoder", "latent"),
+    *("diffusion", "denoiser", "multinomial", "options", "reverse", "autoencoder", "latent"),
     *("rounds", "stepwise", "md_gan"),
     *("points", "spots", "coders", "latent_law", "end_to_end", "vertigan"),
 )

@@ -19,6 +19,7 @@ from siloweave.models.multinomial import (
     row_loss,
 )
 from siloweave.models.nets import MLP, Dense, averaged
+from siloweave.models.options import Options
 from siloweave.models.schedules import kept_variance, walk
 from siloweave.privacy.gradients import clipped_sum
 from siloweave.tables.features import Block
@@ -177,21 +178,67 @@ def test_the_bound_is_never_negative_and_nothing_at_the_truth():
     t = rng.integers(1, 12, size=200)
     a, before = (jnp.asarray(kept[t - k], jnp.float32)[:, None] for k in (0, 1))
     late = jnp.zeros((200, 1), bool)
-    guess = jax.nn.log_softmax(jnp.asarray(rng.normal(size=(200, 3, 4)), jnp.float32))
-    loss = np.asarray(row_loss(guess, clean, noisy, a, before, late))
+    options = Options(((3, 4),))
+    guess = options.log_softmax(jnp.asarray(rng.normal(size=(200, 12)), jnp.float32))
+    loss = np.asarray(row_loss(options, guess, clean, noisy, a, before, late))
     assert (loss >= -1e-5).all()
     assert loss.max() > 0.1
-    known = jnp.where(clean[..., None] == jnp.arange(4), 0.0, -69.0)
-    assert np.asarray(row_loss(known, clean, noisy, a, before, late)) == pytest.approx(0, abs=1e-4)
+    known = jnp.where(options.flags(clean), 0.0, -69.0)
+    loss = np.asarray(row_loss(options, known, clean, noisy, a, before, late))
+    assert loss == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_the_bound_is_the_divergence_of_the_posteriors_for_choices_of_any_size(schedule):
+    """Against posteriors of one choice at a time, true and of the model, in double precision."""
+    kept, rng, n = kept_variance(schedule, 50), np.random.default_rng(4), 60
+    options = Options(((2, 2), (1, 3), (1, 7)))
+    clean, noisy = (jnp.asarray(rng.integers(options.sizes, size=(n, 4))) for _ in range(2))
+    logits = jnp.asarray(3.0 * rng.normal(size=(n, 14)), jnp.float32)
+    t = rng.integers(1, 50, size=n)
+    a, before = (jnp.asarray(kept[t - k], jnp.float32)[:, None] for k in (0, 1))
+    log_x0 = options.log_softmax(logits)
+    found = row_loss(options, log_x0, clean, noisy, a, before, jnp.zeros((n, 1), bool))
+    wanted = np.zeros(n)
+    for j, size in enumerate(options.sizes):
+        own = np.asarray(logits, np.float64)[:, options.choice == j]
+        chance = np.exp(own) / np.exp(own).sum(1, keepdims=True)
+        assert np.exp(log_x0[:, options.choice == j]) == pytest.approx(chance, abs=1e-6)
+        ratio = kept[t] / kept[t - 1]
+        reached = ratio[:, None] * np.eye(size)[noisy[:, j]] + (1 - ratio[:, None]) / size
+        laws = []
+        for law in (np.eye(size)[clean[:, j]], chance):
+            start = kept[t - 1][:, None] * law + (1 - kept[t - 1][:, None]) / size
+            laws.append(reached * start / (reached * start).sum(1, keepdims=True))
+        wanted += (laws[0] * np.log(laws[0] / laws[1])).sum(1)
+    assert np.asarray(found) == pytest.approx(wanted, rel=2e-3, abs=2e-5)
+
+
+def test_the_bound_and_its_slope_are_finite_where_the_network_is_sure_and_wrong():
+    options = Options(((1, 2), (1, 5)))
+    kept = kept_variance("cosine", 1000)
+    clean, noisy = jnp.array([[0, 3]] * 1000), jnp.array([[1, 2]] * 1000)
+    t = np.arange(1000)
+    a, before = (jnp.asarray(np.append(1.0, kept)[t + k], jnp.float32)[:, None] for k in (1, 0))
+
+    def loss(logits):
+        log_x0 = options.log_softmax(logits)
+        return row_loss(options, log_x0, clean, noisy, a, before, jnp.asarray(t)[:, None] == 0)
+
+    logits = jnp.array([[-300.0, 300.0, 0.0, 0.0, 0.0, -300.0, 300.0]] * 1000)
+    slope = jax.grad(lambda x: loss(x).sum())(logits)
+    assert np.isfinite(loss(logits)).all()
+    assert np.isfinite(slope).all()
 
 
 def test_the_loss_at_time_0_is_the_surprise_at_the_clean_choice():
     rng = np.random.default_rng(2)
-    guess = jax.nn.log_softmax(jnp.asarray(rng.normal(size=(8, 2, 3)), jnp.float32))
+    options = Options(((2, 3),))
+    guess = options.log_softmax(jnp.asarray(rng.normal(size=(8, 6)), jnp.float32))
     clean, noisy = (jnp.asarray(rng.integers(3, size=(8, 2))) for _ in range(2))
     kept, first = jnp.full((8, 1), 0.99), jnp.ones((8, 1), bool)
-    loss = row_loss(guess, clean, noisy, kept, jnp.ones((8, 1)), first)
-    surprise = [-sum(float(guess[i, j, clean[i, j]]) for j in range(2)) for i in range(8)]
+    loss = row_loss(options, guess, clean, noisy, kept, jnp.ones((8, 1)), first)
+    surprise = [-sum(float(guess[i, 3 * j + clean[i, j]]) for j in range(2)) for i in range(8)]
     assert np.asarray(loss) == pytest.approx(surprise, rel=1e-5)
 
 

@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import Groups, Rows, grouped, inputs, joined, outputs
+from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
 from siloweave.models.descent import Descent, Gradient
 from siloweave.models.layout import Layout, Matrix, Spots
 from siloweave.models.multinomial import draw
-from siloweave.models.nets import MLP, Array, activation, load_arrays, save_arrays
+from siloweave.models.nets import MLP, Array, activation, fresh, load_arrays, save_arrays
+from siloweave.models.options import Groups, Options
 from siloweave.models.reverse import padded
 from siloweave.models.train import Poisson, train
 from siloweave.tables.features import Block
@@ -129,12 +130,11 @@ def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
     d = rows.numbers.shape[1]
     blocks = d + rows.codes.shape[1]
     mean, spread = out[:, :d], jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
-    _, logs = outputs(groups, out[:, 2 * d :], 0)
+    options = Options(groups)
+    logs = options.log_softmax(out[:, 2 * d :])
     gauss = 0.5 * (jnp.log(2 * jnp.pi) + spread + (rows.numbers - mean) ** 2 * jnp.exp(-spread))
-    loss = gauss.sum(-1)
-    for log_p, codes in zip(logs, grouped(groups, rows.codes), strict=True):
-        loss -= jnp.take_along_axis(log_p, codes[..., None], axis=-1)[..., 0].sum(-1)
-    return loss / blocks
+    surprise = -jnp.where(options.flags(rows.codes), logs, 0.0).sum(-1)
+    return (gauss.sum(-1) + surprise) / blocks
 
 
 class _Descent(Descent):
@@ -300,7 +300,7 @@ def fit(
     born, key = jax.random.split(key)
     update = _Descent(settings, layout.groups, gradient)
     state = train(
-        update.start(Coder(layout, settings, key=born)),
+        update.start(fresh(Coder, layout, settings, key=born)),
         update,
         rows,
         steps=settings.steps,

@@ -19,7 +19,7 @@ from siloweave.errors import InputError
 from siloweave.models import autoencoder
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
 from siloweave.models.layout import Layout, Matrix, Spots
-from siloweave.models.nets import Array, load_arrays, save_arrays
+from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.points import Points, PointSettings
 from siloweave.tables.features import Block
 
@@ -59,7 +59,7 @@ def untrained(rest: Layout, settings: CoderSettings, key: Array | None = None) -
     """A network with first weights, or a table of points, of the right shape."""
     if isinstance(settings, PointSettings):
         return Points.of(rest, settings).net
-    return Coder(rest, settings, key=jax.random.key(0) if key is None else key)
+    return fresh(Coder, rest, settings, key=jax.random.key(0) if key is None else key)
 
 
 @dataclass(frozen=True)

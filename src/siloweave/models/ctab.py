@@ -296,6 +296,7 @@ class _Step:
             optax.adam(s.rate, b1=s.betas[0], b2=s.betas[1], eps=s.epsilon),
         )
 
+    @eqx.filter_jit
     def start(self, key: Array) -> _State:
         a, b, c = jax.random.split(key, 3)
         s, heads = self.settings, self.heads

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from siloweave.models.layout import Spots
 from siloweave.models.multinomial import forward_codes, prior_divergence, row_loss
 from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
+from siloweave.models.options import Groups, Options
 from siloweave.models.spots import Alike, alike, evidence, expected, likely, truth
 
 __all__ = [
     "PREDICTIONS",
     "Denoiser",
-    "Groups",
     "Numbers",
     "Rows",
     "Shape",
@@ -36,10 +36,6 @@ __all__ = [
 
 PREDICTIONS = ("noise", "clean", "velocity")
 """What a network may give for numbers: see `target`."""
-
-Groups = tuple[tuple[int, int], ...]
-"""(how many, of which size) of the choices, smallest first."""
-
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
 
@@ -143,11 +139,8 @@ def joined(parts: list[Array], n: int) -> Array:
 
 def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
     """The network's input: numbers beside one-hot choices, (batch, fan_in)."""
-    flags = [
-        (part[..., None] == jnp.arange(size)).astype(numbers.dtype).reshape(len(part), -1)
-        for part, (_, size) in zip(grouped(groups, codes), groups, strict=True)
-    ]
-    return jnp.concatenate([numbers, *flags], axis=-1)
+    flags = Options(groups).flags(codes).astype(numbers.dtype)
+    return jnp.concatenate([numbers, flags], axis=-1)
 
 
 def outputs(groups: Groups, out: Array, d: int) -> tuple[Array, list[Array]]:
@@ -303,7 +296,7 @@ def row_losses(
     Returns:
         (batch,).
     """
-    reading = Numbers(rows.numbers.shape[1], prediction, spots)
+    reading, options = Numbers(rows.numbers.shape[1], prediction, spots), Options(groups)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
     uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))  # one draw: each compiles for long
@@ -314,17 +307,14 @@ def row_losses(
     noise = normal_scores(uniform[:, 1 : 1 + d])
     swaps = jnp.stack([uniform[:, 1 + d : 1 + d + c], uniform[:, 1 + d + c :]])
     numbers = jnp.sqrt(a) * rows.numbers + jnp.sqrt(1.0 - a) * noise
-    before = grouped(groups, rows.codes)
-    noisy = [
-        forward_codes(u, part, a, size)
-        for u, part, (_, size) in zip(grouped(groups, swaps), before, groups, strict=True)
-    ]
-    x = inputs(groups, reading.seen(numbers, a), joined(noisy, n))
+    noisy = forward_codes(swaps, rows.codes, a, options.sizes)
+    x = inputs(groups, reading.seen(numbers, a), noisy)
     out = net(x, t * (1000 / T), rows.labels, key=drop)
-    told, logs = outputs(groups, out, reading.outputs)
+    told, logits = out[:, : reading.outputs], out[:, reading.outputs :]
     loss = reading.losses(told, rows.numbers, noise, numbers, a, focus)
-    columns = sum(count for count, _ in groups)
-    for log_x0, x0, xt, (count, size) in zip(logs, before, noisy, groups, strict=True):
-        bound = T * row_loss(log_x0, x0, xt, a, earlier, t[:, None] == 0)
-        loss += (bound + count * prior_divergence(float(kept[-1]), size)) / columns
-    return loss
+    if not groups:
+        return loss
+    log_x0 = options.log_softmax(logits)
+    bound = T * row_loss(options, log_x0, rows.codes, noisy, a, earlier, t[:, None] == 0)
+    prior = sum(prior_divergence(float(kept[-1]), size) for size in options.sizes)
+    return loss + (bound + prior) / c

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from siloweave.models.denoiser import Groups
 from siloweave.models.nets import Array, averaged
+from siloweave.models.options import Groups
 from siloweave.models.train import Sampled
 
 __all__ = ["Descent", "Gradient", "State"]
@@ -92,6 +92,7 @@ class Descent(eqx.Module):
         rate = optax.linear_schedule(s.learning_rate, 0.0, s.steps)
         return optax.adamw(rate, weight_decay=s.weight_decay)
 
+    @eqx.filter_jit  # one program, not one for each shape
     def start(self, net: Any) -> State:
         """The state before the first step."""
         moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))

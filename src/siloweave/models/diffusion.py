@@ -27,7 +27,7 @@ from siloweave.errors import InputError
 from siloweave.models.denoiser import PREDICTIONS, Denoiser, Numbers, Rows, row_losses
 from siloweave.models.descent import Descent, Gradient
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
-from siloweave.models.nets import Array, activation, load_arrays, save_arrays
+from siloweave.models.nets import Array, activation, fresh, load_arrays, save_arrays
 from siloweave.models.reverse import Kind, denoise, padded, table
 from siloweave.models.schedules import kept_variance, walk
 from siloweave.models.train import Poisson, train
@@ -286,7 +286,9 @@ def network(
     reading, options = _numbers(diffused, settings), sum(b.size for b in diffused.choices)
     fan_in, fan_out = reading.inputs + options, reading.outputs + options
     key = jax.random.key(0) if key is None else key
-    return Denoiser(fan_in, fan_out, 0 if label is None else label.size, settings, key=key)
+    told = 0 if label is None else label.size
+    net: Denoiser = fresh(Denoiser, fan_in, fan_out, told, settings, key=key)
+    return net
 
 
 def _numbers(diffused: Layout, settings: DiffusionSettings) -> Numbers:

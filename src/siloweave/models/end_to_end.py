@@ -20,10 +20,11 @@ from safetensors.numpy import save as save_bytes
 
 from siloweave.errors import DataError
 from siloweave.models.autoencoder import Coder, reconstruction
-from siloweave.models.denoiser import Denoiser, Groups, Rows, inputs
+from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.descent import Descent, State
 from siloweave.models.diffusion import DiffusionSettings
 from siloweave.models.nets import Array
+from siloweave.models.options import Groups
 from siloweave.models.schedules import kept_variance
 
 __all__ = ["REACH", "CoderSide", "DenoiserSide", "denoised", "latents", "packed", "unpacked"]

@@ -45,7 +45,7 @@ from siloweave.models.generator import (
     ResidualGenerator,
 )
 from siloweave.models.layout import Layout
-from siloweave.models.nets import averaged
+from siloweave.models.nets import averaged, fresh
 from siloweave.models.train import Progress, train
 from siloweave.tables.features import Block
 
@@ -251,13 +251,11 @@ class Step:
     heads: Heads
     weights: tuple[float, ...] = ()
 
+    @eqx.filter_jit
     def start(self, key: Array) -> State:
         """The state before the first step."""
-        a, b = jax.random.split(key)
-        s, width = self.settings, self.heads.width + self.heads.condition_width
-        generator = s.network(self.heads, a)
-        critic = Critic(width, s.critic, pac=s.pac, dropout=s.dropout, key=b)
-        moments = self._adam(s.clip).init(generator)
+        generator, critic = fresh(_networks, self, key=key)
+        moments = self._adam(self.settings.clip).init(generator)
         return State(generator, critic, moments, self._adam(None).init(critic), generator)
 
     def _adam(self, clip: float | None) -> optax.GradientTransformation:
@@ -306,6 +304,13 @@ class Step:
             apart = distance(batch.real, fake, self.settings.identifiability, self.weights)
             loss -= self.settings.identifiability_weight * apart.mean()
         return loss
+
+
+def _networks(step: Step, *, key: Array) -> tuple[Generator, Critic]:
+    a, b = jax.random.split(key)
+    s, width = step.settings, step.heads.width + step.heads.condition_width
+    critic = Critic(width, s.critic, pac=s.pac, dropout=s.dropout, key=b)
+    return s.network(step.heads, a), critic
 
 
 def distance(
@@ -450,7 +455,7 @@ class Seen:
             TrainingError: Training diverged.
         """
         return train(
-            eqx.filter_jit(step.start)(keys[0]),  # one program, not one for each shape
+            step.start(keys[0]),
             step,
             (self.rows, self.drawing),
             steps=settings.steps(len(self.rows)),

@@ -35,7 +35,7 @@ from siloweave.models.diffusion import DiffusionSettings, TabDDPM
 from siloweave.models.end_to_end import REACH, denoised, latents
 from siloweave.models.latent_law import LatentLaw, frame_of, latent_blocks, told_block
 from siloweave.models.layout import Layout, Matrix
-from siloweave.models.nets import Array, load_arrays, save_arrays
+from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.points import Points, PointSettings
 from siloweave.models.train import Poisson, train
 from siloweave.tables.features import Block
@@ -326,7 +326,7 @@ def _fit_joint(
     told = X[:, label.start : label.stop] if label else X[:, :0]
     X = X[:, _places(layout, label)]
     first, second, key = jax.random.split(key, 3)
-    coder = Coder(rest, settings.dense, key=first)
+    coder = fresh(Coder, rest, settings.dense, key=first)
     latents = Layout(latent_blocks(coder.latent, label.size if label else 0))
     block = _told_block(latents, label)
     pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))

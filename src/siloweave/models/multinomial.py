@@ -10,7 +10,8 @@ is the law of the choice given the *other* columns' noisy values; that law is th
 earlier time s, which is why strided steps need no correction. Only at time 0 is x̂_0 the law of
 the clean choice itself.
 
-Arrays hold choices of one size K at a time: codes (..., c) and logs (..., c, K).
+What is drawn holds choices of one size K at a time: codes (..., c) and logs (..., c, K). What is
+trained holds the options of all choices side by side, see options.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
+
+from siloweave.models.options import Options
 
 __all__ = [
     "draw",
@@ -32,14 +36,16 @@ __all__ = [
 Array = jax.Array
 _NOTHING = 1e-30  # a probability of nothing
 
+_Size = int | npt.NDArray[np.int32]
 
-def log_kept_or_fresh(log_p: Array, kept: Array, size: int) -> Array:
+
+def log_kept_or_fresh(log_p: Array, kept: Array, size: _Size) -> Array:
     """log(kept x p + (1 - kept) / K), without leaving log space.
 
     Args:
         log_p: (..., K).
         kept: Broadcasts against `log_p`; in [0, 1].
-        size: K.
+        size: K; or one for each entry.
 
     Example:
         >>> out = log_kept_or_fresh(jnp.array([0.0, -jnp.inf]), jnp.array(0.5), 2)
@@ -48,23 +54,23 @@ def log_kept_or_fresh(log_p: Array, kept: Array, size: int) -> Array:
     """
     return jnp.logaddexp(
         log_p + jnp.log(jnp.maximum(kept, _NOTHING)),
-        jnp.log(jnp.maximum(1.0 - kept, _NOTHING)) - jnp.log(float(size)),
+        jnp.log(jnp.maximum(1.0 - kept, _NOTHING)) - np.log(size).astype(np.float32),
     )
 
 
-def forward_codes(uniform: Array, codes: Array, kept: Array, size: int) -> Array:
+def forward_codes(uniform: Array, codes: Array, kept: Array, size: _Size) -> Array:
     """Draw x_t from q(x_t | x_0): keep the code, or draw a fresh one.
 
     Args:
         uniform: (2, ..., c) uniform numbers in [0, 1): whether to keep, and what to draw.
         codes: (..., c) integers below `size`.
         kept: Broadcasts against `codes`.
-        size: K.
+        size: K; or one for each of the c.
     """
     return jnp.where(uniform[0] < kept, codes, uniform_codes(uniform[1], size))
 
 
-def uniform_codes(uniform: Array, size: int) -> Array:
+def uniform_codes(uniform: Array, size: _Size) -> Array:
     """Integers below `size`, from uniform numbers in [0, 1)."""
     return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
 
@@ -80,16 +86,25 @@ def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Arr
     """
     K = log_x0.shape[-1]
     start = log_kept_or_fresh(log_x0, jnp.asarray(kept_next)[..., None], K)
-    return jax.nn.log_softmax(_log_reached(codes, kept / kept_next, K) + start, axis=-1)
+    at = codes[..., None] == jnp.arange(K)
+    reached = _log_reached(at, jnp.asarray(kept / kept_next)[..., None], K)
+    return jax.nn.log_softmax(reached + start, axis=-1)
 
 
 def row_loss(
-    log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array, first: Array
-) -> Array:
+    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array,
+    first: Array,
+) -> Array:  # fmt: skip
     """The bound's term of each row: KL(true posterior || model), or -log x̂_0 at time 0.
 
+    With r the chain's law of x_s given x_0 and m the model's, both times the chain's law of x_t
+    given x_s, and Z their sums over the options, the divergence is that of r and m under the true
+    posterior plus log Z_m - log Z_r. No sum is below 1e-30 / K: one option of m and one of r has
+    1 / K or more, and the chain reaches x_t from every x_s with `_NOTHING` or more.
+
     Args:
-        log_x0: (batch, c, K) the network's log-probabilities.
+        options: Of the c choices.
+        log_x0: (batch, options) the network's log-probabilities.
         clean: (batch, c) x_0.
         noisy: (batch, c) x_t.
         kept: (batch, 1) ᾱ_t.
@@ -99,14 +114,16 @@ def row_loss(
     Returns:
         (batch,) nats, summed over the c choices; never negative but for rounding.
     """
-    K = log_x0.shape[-1]
-    seen = _log_reached(noisy, kept / kept_next, K)
-    truth = jax.nn.log_softmax(seen + _log_reached(clean, kept_next, K), axis=-1)
-    start = log_kept_or_fresh(log_x0, kept_next[..., None], K)
-    model = jax.nn.log_softmax(seen + start, axis=-1)
-    divergence = (jnp.exp(truth) * (truth - model)).sum(-1)
-    decoding = -jnp.take_along_axis(log_x0, clean[..., None], axis=-1)[..., 0]
-    return jnp.where(first, decoding, divergence).sum(-1)
+    sizes, was = options.sizes[options.choice], options.flags(clean)
+    reached = _log_reached(options.flags(noisy), kept / kept_next, sizes)
+    truth = _log_reached(was, kept_next, sizes)
+    model = log_kept_or_fresh(log_x0, kept_next, sizes)
+    true_sum = options.sums(jnp.exp(reached + truth))
+    posterior = jnp.exp(reached + truth) / true_sum[..., options.choice]
+    sums = jnp.log(options.sums(jnp.exp(reached + model))) - jnp.log(true_sum)
+    divergence = (posterior * (truth - model)).sum(-1) + sums.sum(-1)
+    decoding = -jnp.where(was, log_x0, 0.0).sum(-1)
+    return jnp.where(first[..., 0], decoding, divergence)
 
 
 def prior_divergence(kept_last: float, size: int) -> float:
@@ -130,8 +147,7 @@ def draw(uniform: Array, log_p: Array) -> Array:
     return jnp.sum(u[..., None] >= reached[..., :-1], axis=-1).astype(jnp.int32)
 
 
-def _log_reached(codes: Array, kept: Array, size: int) -> Array:
-    """log q(code | other end) for both ends of a chain: only two values for each code."""
-    fresh = jnp.maximum((1.0 - jnp.asarray(kept)) / size, _NOTHING)
-    same, other = (jnp.log(x)[..., None] for x in (kept + fresh, fresh))
-    return jnp.where(codes[..., None] == jnp.arange(size), same, other)
+def _log_reached(at: Array, kept: Array, size: _Size) -> Array:
+    """log q(option | other end) for both ends of a chain, `at` being where the other end is."""
+    fresh = jnp.maximum((1.0 - kept) / size, _NOTHING)
+    return jnp.where(at, jnp.log(kept + fresh), jnp.log(fresh))

@@ -31,6 +31,7 @@ __all__ = [
     "activation",
     "averaged",
     "dropped",
+    "fresh",
     "load_arrays",
     "normalised",
     "save_arrays",
@@ -84,6 +85,7 @@ class Dense(eqx.Module):
     Attributes:
         weight: (fan_in, fan_out).
         bias: (fan_out,).
+        bound: First weights and biases lie within ±bound.
 
     Example:
         >>> layer = Dense(3, 2, key=jax.random.key(0))
@@ -94,13 +96,13 @@ class Dense(eqx.Module):
 
     weight: Array
     bias: Array
+    bound: float = eqx.field(static=True)
 
     def __init__(self, fan_in: int, fan_out: int, *, key: Array, scale: float = 1.0) -> None:
         """Draw weights and biases uniformly from ±scale/√fan_in; 0 makes the layer zero."""
-        bound = scale / max(fan_in, 1) ** 0.5
-        # One draw for both: a draw costs more to compile than to run.
-        drawn = jax.random.uniform(key, (fan_in + 1, fan_out), minval=-bound, maxval=bound)
-        self.weight, self.bias = drawn[:-1], drawn[-1]
+        self.bound = scale / max(fan_in, 1) ** 0.5
+        drawn = jax.random.uniform(key, (fan_in + 1, fan_out), minval=-1.0, maxval=1.0)
+        self.weight, self.bias = self.bound * drawn[:-1], self.bound * drawn[-1]
 
     def __call__(self, x: Array, tape: Tape | None = None) -> Array:
         """Map (..., fan_in) to (..., fan_out)."""
@@ -231,6 +233,36 @@ def dropped(x: Array, share: float, key: Array | None) -> Array:
     return jnp.where(jax.random.bernoulli(key, 1.0 - share, x.shape), x / (1.0 - share), 0.0)
 
 
+@eqx.filter_jit
+def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
+    """`make(*args, key=key)` as one program, with one draw for all its dense layers.
+
+    A draw takes longer to compile than to run, and every layer has a shape of its own.
+
+    Args:
+        make: A class or function of a module that builds networks; a closure is compiled anew.
+        args: What it is given. What is no array must be hashable; equal ones share a program.
+        key: A jax key.
+
+    Example:
+        >>> net = fresh(MLP, 4, (16, 16), 3, key=jax.random.key(0))
+        >>> net(jnp.zeros((7, 4))).shape
+        (7, 3)
+    """
+    drawing, making = jax.random.split(key)
+    tree = make(*args, key=making)  # the compiler drops draws that are replaced
+    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Dense))
+    dense = [i for i, x in enumerate(leaves) if isinstance(x, Dense)]
+    sizes = [leaves[i].weight.size + leaves[i].bias.size for i in dense]
+    drawn = jax.random.uniform(drawing, (sum(sizes),), minval=-1.0, maxval=1.0)
+    for i, part in zip(dense, jnp.split(drawn, np.cumsum(sizes)[:-1]), strict=True):
+        layer = leaves[i]
+        rows = layer.bound * part.reshape(-1, layer.bias.size)
+        leaves[i] = eqx.tree_at(lambda x: (x.weight, x.bias), layer, (rows[:-1], rows[-1]))
+    made: _Tree = jax.tree.unflatten(structure, leaves)
+    return made
+
+
 def averaged(average: _Tree, tree: _Tree, decay: float | Array) -> _Tree:
     """Exponential moving average of the parameters: decay x average + (1 - decay) x tree."""
     mixed: _Tree = jax.tree.map(
@@ -257,7 +289,8 @@ def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
 
     Args:
         path: The file.
-        build: From the facts to a tree of the same structure; its arrays are replaced.
+        build: From the facts to a tree of the same structure. It is traced, not run: only the
+            shapes of its arrays matter.
 
     Raises:
         DataError: When the file is missing, is no such file, or does not fit what it says.
@@ -268,7 +301,8 @@ def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
             arrays = [file.get_tensor(name) for name in sorted(file.keys())]
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise DataError(f"{path} is not a stored model of siloweave ({error})") from error
-    dynamic, static = eqx.partition(build(facts), eqx.is_array)
+    shapes = eqx.filter_eval_shape(build, facts)
+    dynamic, static = eqx.partition(shapes, lambda x: isinstance(x, jax.ShapeDtypeStruct))
     leaves, structure = jax.tree.flatten(dynamic)
     if [x.shape for x in leaves] != [x.shape for x in arrays]:
         raise DataError(f"{path} is damaged: its arrays do not fit the settings stored with them")

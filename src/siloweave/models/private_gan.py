@@ -42,7 +42,7 @@ from siloweave.models.draws import GAN, draw
 from siloweave.models.gan import GANSettings, Generator, check_numbers, conditional_columns
 from siloweave.models.generator import Heads, Running
 from siloweave.models.layout import Layout
-from siloweave.models.nets import averaged
+from siloweave.models.nets import averaged, fresh
 from siloweave.models.rounds import Keys
 from siloweave.models.stepwise import Stepwise
 from siloweave.models.train import Loss, Poisson, Progress, Sampled, train
@@ -213,13 +213,11 @@ class Duel(eqx.Module):
         made = replace(settings, steps=1, pool=settings.generated, batch=1)  # no part of a step
         return cls(made, heads, drawing(RowTable(nobody, conditions), "real"))
 
+    @eqx.filter_jit
     def start(self, key: Array) -> State:
         """Fresh networks."""
-        a, b = jax.random.split(key)
         s = self.settings
-        width = self.heads.width + self.heads.condition_width
-        generator = s.plain.network(self.heads, a)
-        critic = Critic(width, s.critic, pac=1, dropout=0.0, key=b)
+        generator, critic = fresh(_networks, s, self.heads, key=key)
         moments = self._adam(s.generator_rate).init(eqx.filter(generator, eqx.is_inexact_array))
         own = self._adam(s.critic_rate).init(eqx.filter(critic, eqx.is_inexact_array))
         return State(generator, critic, moments, own, generator, jnp.array(0))
@@ -339,7 +337,8 @@ class GANSteps(Stepwise):
 
     def start(self, born: Array) -> State:
         """Fresh networks."""
-        return _started(self.duel, born)
+        started: State = self.duel.start(born)
+        return started
 
     def message(self, state: State, key: Array) -> Told:
         """The critic, and rows that the generator makes."""
@@ -423,10 +422,13 @@ def fit_private_gan(
     return gan.finish(state, len(X), keys.end)
 
 
-@eqx.filter_jit
-def _started(duel: Duel, key: Array) -> State:
-    """One program, not one for each shape."""
-    return duel.start(key)
+def _networks(
+    settings: PrivateGANSettings, heads: Heads, *, key: Array
+) -> tuple[Generator, Critic]:
+    a, b = jax.random.split(key)
+    width = heads.width + heads.condition_width
+    critic = Critic(width, settings.critic, pac=1, dropout=0.0, key=b)
+    return settings.plain.network(heads, a), critic
 
 
 @eqx.filter_jit

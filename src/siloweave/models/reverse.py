@@ -12,7 +12,6 @@ import numpy as np
 
 from siloweave.models.denoiser import (
     Denoiser,
-    Groups,
     Numbers,
     grouped,
     inputs,
@@ -22,6 +21,7 @@ from siloweave.models.denoiser import (
 )
 from siloweave.models.multinomial import draw, forward_codes, posterior, uniform_codes
 from siloweave.models.nets import Array
+from siloweave.models.options import Groups, Options
 from siloweave.models.schedules import Walk
 
 __all__ = ["Kind", "denoise", "padded", "table"]
@@ -84,8 +84,7 @@ def denoise(
     d = reading.count
     keys = jax.random.split(key, 1 + len(plan["t"]))
     uniform = jax.random.uniform(keys[0], (n, d + sum(count for count, _ in groups)))
-    anywhere = zip(grouped(groups, uniform[:, d:]), groups, strict=True)
-    codes = joined([uniform_codes(u, size) for u, (_, size) in anywhere], n)
+    codes = uniform_codes(uniform[:, d:], Options(groups).sizes)
     start = (normal_scores(uniform[:, :d]), codes, jnp.zeros((n, d)))
 
     def step(carry: _Carry, now: tuple[dict[str, Array], Array]) -> tuple[_Carry, None]:
@@ -142,6 +141,5 @@ def _replaced(
 
 
 def _forward(uniform: Array, groups: Groups, codes: Array, kept: Array) -> Array:
-    pairs = grouped(groups, jnp.stack(jnp.split(uniform, 2, axis=1)))
-    parts = zip(pairs, grouped(groups, codes), groups, strict=True)
-    return joined([forward_codes(u, part, kept, size) for u, part, (_, size) in parts], len(codes))
+    pairs = jnp.stack(jnp.split(uniform, 2, axis=1))
+    return forward_codes(pairs, codes, kept, Options(groups).sizes)

@@ -294,7 +294,7 @@ class GANLearner(Learner):
 
     def start(self, born: Array, steps: int) -> Contest:
         """Fresh networks."""
-        started: Contest = eqx.filter_jit(self.step.start)(born)
+        started: Contest = self.step.start(born)
         return started
 
     def split(self, state: Contest) -> tuple[Any, Any]:

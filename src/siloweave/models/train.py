@@ -222,7 +222,7 @@ def _stretch(job: _Job, arrays: Any, step: int, count: int) -> tuple[Any, Any, b
     """`count` steps; also their losses, and whether the state is finite afterwards."""
     picks = job.plan.picks(step, count)
     at = (jnp.int32(step), jnp.int32(count))  # arrays: a Python number would be compiled in
-    after, losses, finite = _advance(
+    after, losses = _advance(
         job.update,
         job.static,
         job.plan.sampler,
@@ -233,14 +233,20 @@ def _stretch(job: _Job, arrays: Any, step: int, count: int) -> tuple[Any, Any, b
         job.key,
         job.plan.most,
     )
-    return after, np.asarray(losses)[:count], bool(finite)
+    return after, np.asarray(losses)[:count], _finite(after)
+
+
+def _finite(arrays: Any) -> bool:
+    """Whether all floats are finite; asked here, because a program for each shape compiles long."""
+    floats = (x for x in jax.tree.leaves(arrays) if jnp.issubdtype(x.dtype, jnp.inexact))
+    return all(bool(np.isfinite(np.asarray(x)).all()) for x in floats)
 
 
 @eqx.filter_jit
 def _advance(
     update: Any, static: Any, sampler: Any, arrays: Any, rows: Any, picks: Picks | None,
     at: tuple[Array, Array], key: Array, most: int,
-) -> tuple[Any, Array, Array]:  # fmt: skip
+) -> tuple[Any, Array]:  # fmt: skip
     """The compiled part: a loop of `count` <= `most` steps, of which only `most` is compiled in."""
 
     def body(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
@@ -263,9 +269,7 @@ def _advance(
     step, count = at
     carry = (arrays, jnp.zeros(most, jnp.float32))
     after, losses = jax.lax.fori_loop(0, count, body, carry)
-    floats = [x for x in jax.tree.leaves(after) if jnp.issubdtype(x.dtype, jnp.inexact)]
-    finite = [jnp.isfinite(x).all() for x in floats]
-    return after, losses, jnp.stack([jnp.array(True), *finite]).all()
+    return after, losses
 
 
 def _take(rows: Any, picks: Picks, i: Array, room: int | None) -> Any:
