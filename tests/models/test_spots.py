@@ -7,24 +7,33 @@ import pytest
 
 from siloweave.models.denoiser import Numbers
 from siloweave.models.layout import Spot
+from siloweave.models.points import spread
 from siloweave.models.schedules import kept_variance
-from siloweave.models.spots import alike, evidence, truth
 
 KEPT = kept_variance("cosine", 1000)
 SPOTS = (Spot(1, 1, 2), Spot(2, 2, 4), Spot(5, 1, 2))  # and plain numbers at 0 and 4
 READING = Numbers(6, "velocity", SPOTS)
+EVIDENCE = READING.evidence
 
 
 def normal(seed, *shape):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+def places(spot):
+    return slice(spot.start, spot.start + spot.dimensions)
+
+
+def own(j):
+    """Columns of spot j among all options."""
+    return EVIDENCE.options.choice == j
+
+
 def noisy(at, n=7):
     kept = jnp.full((n, 1), KEPT[at], jnp.float32)
     clean = np.array(normal(0, n, 6))
-    for group in READING.alike:
-        codes = np.arange(n)[:, None] % len(group.points) * np.ones(len(group.places), int)
-        clean[:, group.places] = group.points[codes]
+    for spot in SPOTS:
+        clean[:, places(spot)] = spread(spot.options, spot.dimensions)[np.arange(n) % spot.options]
     noise = np.asarray(normal(1, n, 6))
     numbers = np.sqrt(KEPT[at]) * clean + np.sqrt(1 - KEPT[at]) * noise
     return jnp.asarray(clean), jnp.asarray(noise), jnp.asarray(numbers, jnp.float32), kept
@@ -33,11 +42,13 @@ def noisy(at, n=7):
 @pytest.mark.parametrize("at", [0, 30, 500, 999])
 def test_evidence_is_the_density_of_the_noise_up_to_a_constant(at):
     _, _, numbers, kept = noisy(at)
-    for group in READING.alike:
-        found = np.asarray(jax.nn.log_softmax(evidence(group, numbers, kept)), np.float64)
-        x = np.asarray(numbers, np.float64)[:, group.places][:, :, None]
+    for j, spot in enumerate(SPOTS):
+        alone = EVIDENCE.alone(numbers, kept)[:, own(j)]
+        found = np.asarray(jax.nn.log_softmax(alone), np.float64)
+        x = np.asarray(numbers, np.float64)[:, places(spot)][:, None]
         a = float(np.float32(KEPT[at]))
-        logs = -((x - np.sqrt(a) * group.points.astype(float)) ** 2).sum(-1) / (2 * (1 - a))
+        points = spread(spot.options, spot.dimensions)
+        logs = -((x - np.sqrt(a) * points) ** 2).sum(-1) / (2 * (1 - a))
         logs -= logs.max(-1, keepdims=True)
         logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
         np.testing.assert_allclose(found, logs, atol=1e-3 + 1e-5 * np.abs(logs).max())
@@ -65,21 +76,16 @@ def test_losses_are_squared_errors_and_cross_entropies():
     clean, noise, numbers, kept = noisy(700)
     told = jnp.asarray(normal(2, 7, READING.outputs))
     found = READING.losses(told, clean, noise, numbers, kept, 0.5)
-    a, start = KEPT[700], 2
+    a = KEPT[700]
     velocity = np.sqrt(a) * noise - np.sqrt(1 - a) * clean
     wanted = (1 - a) ** 0.5 * ((told[:, :2] - velocity[:, [0, 4]]) ** 2).sum(1)
-    for group in READING.alike:
-        own = np.asarray(truth(group, clean))
-        for j in range(len(group.places)):
-            size = len(group.points)
-            before = told[:, start : start + size] + evidence(group, numbers, kept)[:, j]
-            wanted -= np.asarray(jax.nn.log_softmax(before))[np.arange(7), own[:, j]]
-            start += size
+    for j, spot in enumerate(SPOTS):
+        before = told[:, 2:][:, own(j)] + EVIDENCE.alone(numbers, kept)[:, own(j)]
+        wanted -= np.asarray(jax.nn.log_softmax(before))[np.arange(7), np.arange(7) % spot.options]
     np.testing.assert_allclose(found, wanted / 5, rtol=1e-4)
 
 
-def test_spots_of_a_shape_stand_side_by_side():
-    assert [a.places.tolist() for a in alike(SPOTS)] == [[[1], [5]], [[2, 3]]]
+def test_what_is_no_part_of_a_point_is_a_number():
     assert READING.plain.tolist() == [0, 4]
     assert (READING.inputs, READING.outputs) == (6 + 2 + 2 + 4, 2 + 2 + 2 + 4)
     bare = Numbers(3)

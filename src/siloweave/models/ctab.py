@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ from siloweave.models.draws import GAN, draw, normal, settle
 from siloweave.models.gan import Batch, Seen
 from siloweave.models.generator import Heads, Running
 from siloweave.models.layout import Layout
-from siloweave.models.nets import MLP
+from siloweave.models.nets import MLP, fresh
 from siloweave.models.train import Progress
 from siloweave.tables.features import Block
 
@@ -115,9 +117,8 @@ class _Norm(eqx.Module):
     scale: Array
     shift: Array
 
-    def __init__(self, channels: int, key: Array) -> None:
-        self.scale = 1.0 + 0.02 * normal(key, (channels,))
-        self.shift = jnp.zeros(channels)
+    def __init__(self, drawn: Array) -> None:
+        self.scale, self.shift = 1.0 + drawn, jnp.zeros(drawn.shape)
 
     def __call__(
         self, x: Array, known: tuple[Array, Array] | None = None
@@ -135,15 +136,19 @@ def _stages(side: int, channels: int) -> list[tuple[int, int]]:
     return stages
 
 
-def _kernel(size: int, fan_in: int, fan_out: int, key: Array) -> Array:
-    return 0.02 * normal(key, (size, size, fan_in, fan_out))
+def _first(kernels: Sequence[tuple[int, ...]], norms: Sequence[int], key: Array) -> Any:
+    """First kernels and normalisations, from one draw with a standard deviation of .02."""
+    sizes = [prod(shape) for shape in kernels] + list(norms)
+    drawn = jnp.split(0.02 * normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1])
+    shaped = (x.reshape(shape) for x, shape in zip(drawn, kernels, strict=False))
+    return tuple(shaped), tuple(_Norm(x) for x in drawn[len(kernels) :])
 
 
 def _halved(x: Array, kernel: Array) -> Array:
     """A convolution by 4 x 4 with stride 2 and a border of 1, as one product of matrices.
 
-    With the default's 64 channels the library's convolutions and their gradients take 2.7 times as
-    long on a processor; with 16 they take half as long, and compile in a third of the time.
+    Gradients of the library's convolutions take up to seven times as long on a processor, the more
+    channels the longer.
 
     Args:
         x: (n, side, side, fan_in), side even.
@@ -162,7 +167,7 @@ def _halved(x: Array, kernel: Array) -> Array:
 
 
 def _doubled(x: Array, kernel: Array) -> Array:
-    """The transposed convolution by 4 x 4 with stride 2, as four products of matrices.
+    """The transposed convolution by 4 x 4 with stride 2: what `_halved` is, turned round.
 
     Args:
         x: (n, side, side, fan_in).
@@ -171,16 +176,11 @@ def _doubled(x: Array, kernel: Array) -> Array:
     Returns:
         (n, 2 side, 2 side, fan_out).
     """
-    n, side, fan_in = x.shape[0], x.shape[1], x.shape[3]
-    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-
-    def phase(p: int, q: int) -> Array:
-        near = [padded[:, p + i : p + i + side, q + j : q + j + side]
-                for i in (0, 1) for j in (0, 1)]  # fmt: skip
-        return jnp.concatenate(near, axis=-1) @ kernel[p::2, q::2].reshape(4 * fan_in, -1)
-
-    rows = [jnp.stack([phase(p, 0), phase(p, 1)], axis=3) for p in (0, 1)]
-    return jnp.stack(rows, axis=2).reshape(n, 2 * side, 2 * side, -1)
+    n, side, fan_out = x.shape[0], x.shape[1], kernel.shape[3]
+    turned = kernel[::-1, ::-1].swapaxes(2, 3)
+    image = jnp.zeros((n, 2 * side, 2 * side, fan_out))
+    doubled: Array = jax.linear_transpose(lambda image: _halved(image, turned), image)(x)[0]
+    return doubled
 
 
 class ConvCritic(eqx.Module):
@@ -200,16 +200,10 @@ class ConvCritic(eqx.Module):
     def __init__(self, width: int, channels: int, *, key: Array) -> None:
         self.side = side_of(width)
         stages = _stages(self.side, channels)
-        keys = jax.random.split(key, 2 * len(stages))
         sizes = [4] * (len(stages) - 1) + [stages[-1][1]]
         outs = [c for c, _ in stages[1:]] + [1]
-        self.kernels = tuple(
-            _kernel(size, a, b, k)
-            for size, (a, _), b, k in zip(sizes, stages, outs, keys, strict=False)
-        )
-        self.norms = tuple(
-            _Norm(c, k) for (c, _), k in zip(stages[1:], keys[len(stages) :], strict=False)
-        )
+        shapes = [(k, k, a, b) for k, (a, _), b in zip(sizes, stages, outs, strict=True)]
+        self.kernels, self.norms = _first(shapes, outs[:-1], key)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:
         """Chance that each row is real, (n,), and the last features, (n, places x channels)."""
@@ -239,19 +233,11 @@ class ConvGenerator(eqx.Module):
 
     def __init__(self, fan_in: int, width: int, channels: int, *, key: Array) -> None:
         stages = _stages(side_of(width), channels)[::-1]
-        keys = jax.random.split(key, 2 * len(stages))
-        first, self.start_side = stages[0]
-        self.width = width
-        self.kernels = (
-            0.02 * normal(keys[0], (fan_in, self.start_side**2 * first)),
-            *(
-                _kernel(4, a, b, k)
-                for (a, _), (b, _), k in zip(stages[:-1], stages[1:], keys[1:], strict=False)
-            ),
-        )
-        self.norms = tuple(
-            _Norm(c, k) for (c, _), k in zip(stages[:-1], keys[len(stages) :], strict=False)
-        )
+        channels_of = [c for c, _ in stages]
+        self.start_side, self.width = stages[0][1], width
+        shapes = [(4, 4, a, b) for a, b in pairwise(channels_of)]
+        start = (fan_in, self.start_side**2 * channels_of[0])
+        self.kernels, self.norms = _first([start, *shapes], channels_of[:-1], key)
 
     def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
         """Map noise and condition, (n, fan_in), to (n, width); statistics as in CTGAN."""
@@ -298,17 +284,8 @@ class _Step:
 
     @eqx.filter_jit
     def start(self, key: Array) -> _State:
-        a, b, c = jax.random.split(key, 3)
-        s, heads = self.settings, self.heads
-        critic = ConvCritic(heads.width + heads.condition_width, s.channels, key=b)
-        classifier = None
-        if self.label is not None:
-            size = self.label[1]
-            hidden = (256, 256, 256, 256)
-            width = heads.width - size
-            classifier = MLP(width, hidden, size, key=c, act="leaky_relu", dropout=0.5)
-        generator, init = s.network(heads, a), self._adam().init
-        nothing = optax.EmptyState()
+        generator, critic, classifier = fresh(_networks, self, key=key)
+        init, nothing = self._adam().init, optax.EmptyState()
         moments = (init(generator), init(critic), init(classifier) if classifier else nothing)
         return _State(generator, critic, classifier, moments)
 
@@ -359,6 +336,17 @@ class _Step:
         if classifier is not None:
             loss += self.disagreement(classifier, fake, dropping)
         return loss
+
+
+def _networks(step: _Step, *, key: Array) -> tuple[ConvGenerator, ConvCritic, MLP | None]:
+    a, b, c = jax.random.split(key, 3)
+    s, heads, classifier = step.settings, step.heads, None
+    critic = ConvCritic(heads.width + heads.condition_width, s.channels, key=b)
+    if step.label is not None:
+        size = step.label[1]
+        hidden = (256, 256, 256, 256)
+        classifier = MLP(heads.width - size, hidden, size, key=c, act="leaky_relu", dropout=0.5)
+    return s.network(heads, a), critic, classifier
 
 
 def information(real: Array, fake: Array) -> Array:

@@ -16,7 +16,7 @@ from siloweave.models.layout import Spots
 from siloweave.models.multinomial import forward_codes, prior_divergence, row_loss
 from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
 from siloweave.models.options import Groups, Options
-from siloweave.models.spots import Alike, alike, evidence, expected, likely, truth
+from siloweave.models.spots import Evidence
 
 __all__ = [
     "PREDICTIONS",
@@ -200,42 +200,40 @@ class Numbers:
     spots: Spots = ()
 
     @cached_property
-    def alike(self) -> list[Alike]:
-        """The spots by shape."""
-        return alike(self.spots)
+    def evidence(self) -> Evidence:
+        """What is said of the spots."""
+        return Evidence(self.count, self.spots)
 
-    @cached_property
+    @property
     def plain(self) -> npt.NDArray[np.int64]:
         """Which numbers are no part of a point."""
-        taken = [a.places.reshape(-1) for a in self.alike]
-        return np.setdiff1d(np.arange(self.count), np.concatenate(taken) if taken else [])
+        return self.evidence.plain
 
     @property
     def inputs(self) -> int:
         """How many inputs `seen` makes of them."""
-        return self.count + sum(a.outputs for a in self.alike)
+        return self.count + len(self.evidence.options.choice)
 
     @property
     def outputs(self) -> int:
         """How many outputs tell of them."""
-        return len(self.plain) + sum(a.outputs for a in self.alike)
+        return len(self.plain) + len(self.evidence.options.choice)
 
     def seen(self, numbers: Array, kept: Array) -> Array:
         """What the network is shown, (batch, inputs): points' options by evidence alone as well."""
-        shown = [jax.nn.softmax(evidence(a, numbers, kept)) for a in self.alike]
-        return jnp.concatenate([numbers, *(s.reshape(len(s), -1) for s in shown)], axis=-1)
+        if not self.spots:
+            return numbers
+        logs = self.evidence.options.log_softmax(self.evidence.alone(numbers, kept))
+        return jnp.concatenate([numbers, jnp.exp(logs)], axis=-1)
 
     def clean(self, told: Array, numbers: Array, kept: Array) -> Array:
         """x̂_0, (batch, d), from what the network told, (batch, outputs), at noise level ᾱ_t."""
-        of_numbers, *of_spots = self._cut(told)
         if not self.spots:
-            return clean_numbers(self.prediction, of_numbers, numbers, kept)
-        own = numbers[:, self.plain]
-        parts = [clean_numbers(self.prediction, of_numbers, own, kept)]
-        for a, part in zip(self.alike, of_spots, strict=True):
-            parts.append(expected(a, likely(a, part, numbers, kept)))
-        places = [self.plain, *(a.places.reshape(-1) for a in self.alike)]
-        return jnp.concatenate(parts, -1)[:, np.argsort(np.concatenate(places))]
+            return clean_numbers(self.prediction, told, numbers, kept)
+        of_numbers, of_spots = jnp.split(told, [len(self.plain)], axis=-1)
+        own = clean_numbers(self.prediction, of_numbers, numbers[:, self.plain], kept)
+        points = self.evidence.expected(self.evidence.likely(of_spots, numbers, kept))
+        return points.at[:, self.plain].set(own)
 
     def losses(
         self, told: Array, clean: Array, noise: Array, numbers: Array, kept: Array, focus: float
@@ -250,18 +248,13 @@ class Numbers:
             kept: (batch, 1) ᾱ_t.
             focus: Squared errors are weighed by (1 - ᾱ)^focus.
         """
-        of_numbers, *of_spots = self._cut(told)
+        of_numbers, of_spots = jnp.split(told, [len(self.plain)], axis=-1)
         wanted = target(self.prediction, clean[:, self.plain], noise[:, self.plain], kept)
         loss = (1.0 - kept[:, 0]) ** focus * jnp.sum((of_numbers - wanted) ** 2, axis=-1)
-        for a, part in zip(self.alike, of_spots, strict=True):
-            logs = likely(a, part, numbers, kept)
-            own = jnp.take_along_axis(logs, truth(a, clean)[..., None], axis=-1)
-            loss -= own.sum((1, 2))
+        if self.spots:
+            logs = self.evidence.likely(of_spots, numbers, kept)
+            loss -= jnp.where(self.evidence.truth(clean), logs, 0.0).sum(-1)
         return loss / max(len(self.plain) + len(self.spots), 1)
-
-    def _cut(self, told: Array) -> list[Array]:
-        sizes = [len(self.plain), *(a.outputs for a in self.alike)]
-        return jnp.split(told, np.cumsum(sizes)[:-1], axis=-1)
 
 
 def row_losses(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 
 import equinox as eqx
 import jax
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from siloweave.models.layout import Layout
 from siloweave.models.nets import MLP, Dense
+from siloweave.models.options import Options
 from siloweave.tables.features import Block
 
 __all__ = ["Heads", "PlainGenerator", "ResidualGenerator", "Running"]
@@ -83,31 +83,9 @@ class Heads:
         return sum(b.size for b in self.conditional.choices)
 
     @cached_property
-    def _segment(self) -> NDArray[np.int64]:
-        """Which choice each inner position behind the numbers belongs to."""
-        return np.repeat(np.arange(len(self.parts)), [b.size for b in self.parts])
-
-    def _softmax(self, logits: Array) -> tuple[Array, Array]:
-        """Softmax within each choice, and the logarithm of its denominator, (n, choices).
-
-        Sums over choices are products with a 0/1 matrix: tables whose choices have many different
-        sizes then compile as fast as others, and no gradient needs a scatter.
-        """
-        seg, most = self._segment, self._largest(jax.lax.stop_gradient(logits))
-        member = jnp.asarray(seg[:, None] == np.arange(len(self.parts)), logits.dtype)
-        powers = jnp.exp(logits - most[:, seg])
-        sums = jnp.matmul(powers, member, precision="highest")
-        shares = powers * jnp.matmul(1.0 / sums, member.T, precision="highest")
-        return shares, jnp.log(sums) + most
-
-    def _largest(self, logits: Array) -> Array:
-        """The largest logit of each choice, (n, choices): one maximum for a run of equal sizes."""
-        found, start = [], 0
-        for size, run in groupby(block.size for block in self.parts):
-            stop = start + size * len(list(run))
-            found.append(logits[:, start:stop].reshape(len(logits), -1, size).max(axis=2))
-            start = stop
-        return jnp.concatenate(found, axis=1)
+    def options(self) -> Options:
+        """Those of all choices, in inner order."""
+        return Options.of(b.size for b in self.parts)
 
     def outputs(self, raw: Array, temperature: float, uniform: Array) -> Array:
         """Turn a network's last layer into rows.
@@ -127,7 +105,7 @@ class Heads:
         if d == self.width:
             return jnp.tanh(raw)
         gumbel = -jnp.log(-jnp.log(uniform[:, d:]))
-        soft, _ = self._softmax((raw[:, d:] + gumbel) / temperature)
+        soft = jnp.exp(self.options.log_softmax((raw[:, d:] + gumbel) / temperature))
         return jnp.concatenate([jnp.tanh(raw[:, :d]), soft], axis=1)
 
     def cross_entropy(self, raw: Array, condition: Array) -> Array:
@@ -137,12 +115,9 @@ class Heads:
             raw: (n, width), before `outputs`.
             condition: (n, condition_width), one 1 in each row.
         """
-        d, free = len(self.free.numbers), self.width - self.condition_width
-        _, logs = self._softmax(raw[:, d:])
-        seg = self._segment[free - d :]
-        asked = jnp.stack([condition[:, seg == j].sum(1) for j in np.unique(seg)], axis=1)
-        surprise = jnp.sum(logs[:, np.unique(seg)] * asked, axis=1)
-        return surprise - jnp.sum(raw[:, free:] * condition, axis=1)
+        logs = self.options.log_softmax(raw[:, len(self.free.numbers) :])
+        asked = logs[:, logs.shape[1] - self.condition_width :]
+        return -jnp.sum(asked * condition, axis=1)
 
     def codes(self, rows: NDArray[np.float32]) -> NDArray[np.int32]:
         """Each choice's most likely category, (n, choices), of rows in inner order."""

@@ -253,6 +253,8 @@ def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
     tree = make(*args, key=making)  # the compiler drops draws that are replaced
     leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Dense))
     dense = [i for i, x in enumerate(leaves) if isinstance(x, Dense)]
+    if not dense:
+        return tree
     sizes = [leaves[i].weight.size + leaves[i].bias.size for i in dense]
     drawn = jax.random.uniform(drawing, (sum(sizes),), minval=-1.0, maxval=1.0)
     for i, part in zip(dense, jnp.split(drawn, np.cumsum(sizes)[:-1]), strict=True):

@@ -7,8 +7,10 @@ is added up by a product with a matrix of zeros and ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,7 @@ __all__ = ["Groups", "Options"]
 Array = jax.Array
 
 Groups = tuple[tuple[int, int], ...]
-"""(how many, of which size) of the choices, smallest first."""
+"""(how many, of which size) of choices that follow one another."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Options:
     """
 
     groups: Groups
+
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> Options:
+        """Choices of these sizes, in this order."""
+        return cls(tuple((len(list(run)), size) for size, run in groupby(sizes)))
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
@@ -64,16 +71,18 @@ class Options:
         """Sums over the options of each choice: (..., options) to (..., choices)."""
         return jnp.matmul(x, self._member, precision="highest")
 
+    def largest(self, x: Array) -> Array:
+        """The largest entry of each choice: (..., options) to (..., choices)."""
+        found, start = [x[..., :0]], 0
+        for count, size in self.groups:
+            part = x[..., start : start + count * size]
+            found.append(part.reshape(*part.shape[:-1], count, size).max(-1))
+            start += count * size
+        return jnp.concatenate(found, axis=-1)
+
     def log_softmax(self, logits: Array) -> Array:
         """Logarithms of each choice's law, (..., options)."""
-        tops, start = [], 0
-        for count, size in self.groups:
-            part = jax.lax.stop_gradient(logits[..., start : start + count * size])
-            tops.append(part.reshape(*part.shape[:-1], count, size).max(-1))
-            start += count * size
-        if not tops:
-            return logits
-        low = logits - jnp.concatenate(tops, -1)[..., self.choice]
+        low = logits - self.largest(jax.lax.stop_gradient(logits))[..., self.choice]
         total = jnp.log(self.sums(jnp.exp(low)))
         return low - jnp.matmul(total, self._member.T, precision="highest")
 

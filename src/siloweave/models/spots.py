@@ -16,92 +16,94 @@ the softmax of the sum, and its loss is cross-entropy (score interpolation, Diel
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from siloweave.models.layout import Spots
+from siloweave.models.nets import Array
+from siloweave.models.options import Options
 from siloweave.models.points import spread
 
-__all__ = ["Alike", "alike", "evidence", "expected", "likely", "truth"]
-
-Array = jax.Array
+__all__ = ["Evidence"]
 
 
 @dataclass(frozen=True)
-class Alike:
-    """Spots of the same shape, side by side.
+class Evidence:
+    """Points among a row's numbers, and what is said of their options.
 
     Attributes:
-        places: (count, dimensions) which numbers they are.
-        points: (options, dimensions) float32.
-    """
-
-    places: npt.NDArray[np.int64]
-    points: npt.NDArray[np.float32]
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers tell of their options."""
-        return len(self.places) * len(self.points)
-
-
-def alike(spots: Spots) -> list[Alike]:
-    """Spots by shape, so that a hundred binary columns are one array.
+        count: d, how many numbers a row has.
+        spots: Where points lie among them.
 
     Example:
         >>> from siloweave.models.layout import Spot
-        >>> [a.places.tolist() for a in alike((Spot(0, 1, 2), Spot(1, 2, 4), Spot(3, 1, 2)))]
-        [[[0], [3]], [[1, 2]]]
+        >>> evidence = Evidence(3, (Spot(1, 1, 2),))
+        >>> evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]])).round(2).tolist()
+        [[-1.91, 0.91]]
     """
-    found = []
-    for dimensions, options in sorted({(s.dimensions, s.options) for s in spots}):
-        starts = [s.start for s in spots if s[1:] == (dimensions, options)]
-        places = np.add.outer(np.array(starts), np.arange(dimensions))
-        found.append(Alike(places, spread(options, dimensions).astype(np.float32)))
-    return found
 
+    count: int
+    spots: Spots
 
-def evidence(group: Alike, x: Array, kept: Array) -> Array:
-    """What noisy points alone say of each option, logarithms up to a constant.
+    @cached_property
+    def options(self) -> Options:
+        """Those of all spots, in the spots' order."""
+        return Options.of(s.options for s in self.spots)
 
-    Args:
-        group: Spots of one shape.
-        x: (batch, d) noisy rows.
-        kept: (batch, 1) or () ᾱ_t, below 1.
+    @cached_property
+    def plain(self) -> npt.NDArray[np.int64]:
+        """Which numbers are no part of a point."""
+        return np.flatnonzero(~self._points.any(axis=1))
 
-    Returns:
-        (batch, count, options).
-    """
-    kept = jnp.asarray(kept)[..., None]
-    norms = 0.5 * (group.points**2).sum(1)
-    near = jnp.sqrt(kept) * (x[:, group.places] @ group.points.T)
-    found: Array = (near - kept * norms) / (1.0 - kept)
-    return found
+    def alone(self, x: Array, kept: Array) -> Array:
+        """What noisy points alone say of each option, logarithms up to a constant.
 
+        Args:
+            x: (batch, d) noisy rows.
+            kept: (batch, 1) or () ᾱ_t, below 1.
 
-def likely(group: Alike, told: Array, x: Array, kept: Array) -> Array:
-    """Logarithms of the options' probabilities, (batch, count, options).
+        Returns:
+            (batch, options).
+        """
+        near = jnp.sqrt(kept) * self._near(x)
+        found: Array = (near - kept * self._norms) / (1.0 - kept)
+        return found
 
-    Args:
-        group: Spots of one shape.
-        told: (batch, count x options), what the network tells of the other columns.
-        x: (batch, d) noisy rows.
-        kept: As `evidence` takes it.
-    """
-    before = told.reshape(len(told), len(group.places), -1)
-    return jax.nn.log_softmax(before + evidence(group, x, kept), axis=-1)
+    def likely(self, told: Array, x: Array, kept: Array) -> Array:
+        """Logarithms of the options' probabilities, (batch, options).
 
+        Args:
+            told: (batch, options), what the network tells of the other columns.
+            x: As `alone` takes it.
+            kept: As `alone` takes it.
+        """
+        return self.options.log_softmax(told + self.alone(x, kept))
 
-def expected(group: Alike, logs: Array) -> Array:
-    """Mean points under these probabilities, (batch, count x dimensions), in order of `places`."""
-    return (jnp.exp(logs) @ group.points).reshape(len(logs), -1)
+    def expected(self, logs: Array) -> Array:
+        """Mean points under these probabilities, (batch, d); 0 where there is none."""
+        return jnp.matmul(jnp.exp(logs), self._points.T, precision="highest")
 
+    def truth(self, clean: Array) -> Array:
+        """Which option each clean point is nearest to, one-hot, (batch, options)."""
+        near = self._near(clean) - self._norms
+        return near >= self.options.largest(near)[..., self.options.choice]
 
-def truth(group: Alike, clean: Array) -> Array:
-    """Which option each clean point is nearest to, (batch, count)."""
-    norms = 0.5 * (group.points**2).sum(1)
-    nearest: Array = (clean[:, group.places] @ group.points.T - norms).argmax(-1)
-    return nearest
+    def _near(self, x: Array) -> Array:
+        return jnp.matmul(x, self._points, precision="highest")
+
+    @cached_property
+    def _points(self) -> npt.NDArray[np.float32]:
+        """(d, options), each option's point at its place, 0 elsewhere."""
+        found = np.zeros((self.count, len(self.options.choice)), np.float32)
+        for j, s in enumerate(self.spots):
+            own = spread(s.options, s.dimensions).T
+            found[s.start : s.start + s.dimensions, self.options.choice == j] = own
+        return found
+
+    @cached_property
+    def _norms(self) -> npt.NDArray[np.float32]:
+        norms: npt.NDArray[np.float32] = 0.5 * (self._points**2).sum(0)
+        return norms
