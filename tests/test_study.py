@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from siloweave.checks import foretell
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy import Budget, Relation
+from siloweave.runs import load_rows
 from siloweave.starter import propose, write_proposal
 from siloweave.study import Study
 from siloweave.tables import Column, Schema
@@ -204,6 +206,43 @@ def test_files_of_different_types_are_pooled(tmp_path: Path, a: str, b: str, kin
     (tmp_path / "b.csv").write_text(b)
     proposal = propose([tmp_path / "a.csv", tmp_path / "b.csv"])
     assert proposal.schema["x"].kind == kinds
+
+
+def test_different_columns_of_the_same_people_are_aligned_on_what_all_have(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("who,age\n7,30\n8,41\n9,41\n")
+    (tmp_path / "b.csv").write_text("ill,who\ntrue,9\nfalse,6\nfalse,8\n")
+    proposal = propose([tmp_path / "a.csv", tmp_path / "b.csv"], folder=tmp_path)
+    write_proposal(proposal, tmp_path)
+    study = Study.load(tmp_path)
+    assert (study.method["name"], study.alignment.on) == ("silofuse", ("who",))
+    schema = study.read_schema()
+    assert schema["who"].kind == "id"
+    assert schema.names == ("who", "age", "ill")
+    assert [name for name, _ in proposal.review] == ["age", "ill"]
+    assert foretell(study).resumes == 0
+    tables = load_rows(study, schema, 32, study.synthesizer())
+    assert {name: table.num_rows for name, table in tables.items()} == {"a": 3, "b": 3}
+
+
+def test_different_columns_without_ids_are_rows_in_one_order(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("age\n30\n41\n")
+    (tmp_path / "b.csv").write_text("ill\ntrue\nfalse\n")
+    proposal = propose([tmp_path / "a.csv", tmp_path / "b.csv"], folder=tmp_path)
+    write_proposal(proposal, tmp_path)
+    assert Study.load(tmp_path).alignment is None
+    assert "row i of one file must be the same person" in proposal.study
+    (tmp_path / "b.csv").write_text("ill\ntrue\nfalse\nfalse\n")
+    with pytest.raises(RosterError, match=r"2 \('a'\), 3 \('b'\) rows. Give all files a column"):
+        propose([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
+@pytest.mark.parametrize("ids", [["7", "8", "8"], ["7", "", "9"]])
+def test_columns_that_do_not_tell_rows_apart_are_no_ids(tmp_path: Path, ids: list[str]):
+    rows = "".join(f"{who},{age}\n" for who, age in zip(ids, (30, 41, 52), strict=True))
+    (tmp_path / "a.csv").write_text(f"who,age\n{rows}")
+    (tmp_path / "b.csv").write_text("who,ill\n7,true\n8,false\n9,false\n")
+    with pytest.raises(RosterError, match="nothing in common but ids, which no two rows"):
+        propose([tmp_path / "a.csv", tmp_path / "b.csv"])
 
 
 def test_a_proposal_needs_the_same_columns_everywhere(tmp_path: Path):

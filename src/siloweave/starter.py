@@ -1,5 +1,6 @@
 """A first study file and schema, proposed from the files that hold the rows."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,10 @@ class Proposal(NamedTuple):
 def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str = "") -> Proposal:
     """Propose a study from one file for each party.
 
+    Files with the same columns are different people's rows. Files with different columns are the
+    same people's, and columns that all of them have are ids, by which rows will be aligned: their
+    values must tell a file's rows apart. Without any, files are taken to be in one order already.
+
     The schema is detected in the rows of all files together, which only someone who may see them
     all can do; every fact in it is marked as taken from data.
 
@@ -38,7 +43,7 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
         The proposal; nothing is written.
 
     Raises:
-        RosterError: Files hold different columns (says which), or have the same name.
+        RosterError: Files have the same name, or hold columns that fit neither case (says which).
         InputError: A file is missing or no table.
     """
     if not files:
@@ -46,14 +51,14 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     paths = [Path(file) for file in files]
     parties = _names(paths)
     tables = [read(path) for path in paths]
-    same_columns({n: t.names for n, t in zip(parties, tables, strict=True)})
+    on = ids_of(dict(zip(parties, tables, strict=True)))
     for party, table in zip(parties, tables, strict=True):
         if table.num_rows == 0:
             raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
-    schema = Schema.detect(_pooled(tables))
+    schema = _detected(tables, on)
     target = Path(folder)
     where = {p: inside(path, target) for p, path in zip(parties, paths, strict=True)}
-    study = _study(_title(name, target), where)
+    study = _study(_title(name, target), where, on)
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
     return Proposal(study, schema, review)
 
@@ -86,6 +91,39 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
     return [target / name for name in texts]
 
 
+def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
+    """What aligns files with different columns; None where all have the same.
+
+    Raises:
+        RosterError: They differ, and are no columns of the same people either.
+    """
+    columns = {party: table.names for party, table in tables.items()}
+    counted = Counter(name for names in columns.values() for name in names)
+    if set(counted.values()) == {len(tables)}:
+        return None
+    on = tuple(name for name in counted if counted[name] == len(tables))
+    if set(counted.values()) - {1, len(tables)} or not all(_told(t, on) for t in tables.values()):
+        same_columns(columns)
+    rows = {party: table.num_rows for party, table in tables.items()}
+    if not on and len(set(rows.values())) > 1:
+        raise RosterError(
+            f"parties hold different columns, none in common, and {_listed(rows)} rows. Give all "
+            "files a column of ids, by which rows are aligned, or the same rows in one order."
+        )
+    return on
+
+
+def _told(table: Table, on: Sequence[str]) -> bool:
+    """Whether no two rows have the same values in these columns, and none is missing."""
+    values = list(zip(*(table.values(name).tolist() for name in on), strict=True))
+    missing = any(table.missing(name).any() for name in on)
+    return len(set(values)) == len(values) and not missing and (not on or len(values) > 1)
+
+
+def _listed(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} ({party!r})" for party, n in rows.items())
+
+
 def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
     """Check that all parties hold the same columns.
 
@@ -105,7 +143,9 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
         if parts:
             raise RosterError(
                 f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
-                "Parties must hold the same ones; rename them, or choose with columns = [...]."
+                "Parties must hold the same ones; rename them, or choose with columns = [...]. "
+                "Columns of the same people have nothing in common but ids, which no two rows "
+                "of a file share and no row lacks."
             )
 
 
@@ -142,6 +182,14 @@ def _learned(column: Column) -> list[str]:
     return [facts[fact] for fact in column.from_data]
 
 
+def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
+    if on is None:
+        return Schema.detect(_pooled(tables))
+    own = [table.select([n for n in table.names if n not in on]) for table in tables]
+    found = [column for one in own for column in Schema.detect(one).columns]
+    return Schema((*(Column(name, "id") for name in on), *found))
+
+
 def _pooled(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]
@@ -176,13 +224,19 @@ def _column(tables: Sequence[Table], name: str, kinds: set[str]) -> tuple[Any, A
     return np.concatenate(filled), mask
 
 
-def _study(name: str, where: dict[str, str]) -> str:
-    method = _FLAIM if len(where) > 1 else _AIM
+def _study(name: str, where: dict[str, str], on: Sequence[str] | None) -> str:
+    method = _BUDGET + (_FLAIM if len(where) > 1 else _AIM)
+    alignment = ""
+    if on is not None:
+        method, alignment = _SILOFUSE, _ORDER
+    if on:
+        alignment = _ALIGNMENT.format(on=", ".join(map(_text, on)))
     parties = "\n".join(
         f"[[parties]]\nname = {_text(party)}\ndata = {_text(path)}\n"
         for party, path in where.items()
     )
-    return _HEAD.format(name=_text(name)) + method + _PARTIES + parties + _OUTPUT
+    head = _HEAD.format(name=_text(name))
+    return head + method + _PARTIES + parties + alignment + _OUTPUT
 
 
 def _text(value: str) -> str:
@@ -207,6 +261,8 @@ file = "schema.json"
 # learn = 0.1              # share of the budget for facts that the file leaves open: bounds that
 #                          # are not there, categories of which only "other" is named
 
+"""
+_BUDGET = """\
 [budget]
 epsilon = 1.0              # the most that anyone can learn about one unit; smaller is safer
 delta = 1e-6               # far below 1 / number of rows
@@ -235,6 +291,34 @@ name = "aim"               # one party that sees all rows; `siloweave list` show
 # queries = 64             # queries in the workload
 # bins = 32                # of a column of numbers
 
+"""
+_SILOFUSE = """\
+[budget]
+epsilon = inf              # SiloFuse promises nothing: its coordinator is sent a code of every row,
+#                          # and most cells can be told from it. With privacy = "latents" below it
+#                          # keeps a bound; "vertigan" keeps one too, and loses what columns of two
+#                          # parties have in common. Then write
+# epsilon = 1.0            # the most that anyone can learn about one unit; smaller is safer
+# delta = 1e-6             # far below 1 / number of rows
+# relation = "replace_one" # parties that share people know how many there are
+
+[method]
+name = "silofuse"          # parties with different columns; `siloweave list` shows the others
+# privacy = "latents"      # codes are bounded and noised before they leave
+# target = "..."           # the column that will be predicted; the model is told it
+# shared = false           # synthetic columns stay with their parties
+
+"""
+_ALIGNMENT = """
+[alignment]                # rows of the same person are found before the method runs, without
+on = [{on}]
+#                          # showing ids; docs/concepts/alignment.md says who learns what
+# rules = {{ id = ["strip", "casefold"] }}  # where parties write ids differently
+# missing = "drop"         # rows without an id: an "error" unless this says otherwise
+# duplicates = "drop"      # rows that share an id, alike
+"""
+_ORDER = """
+# There is no [alignment]: row i of one file must be the same person as row i of the others.
 """
 _PARTIES = """\
 # Who holds the rows: CSV or Parquet; `columns = ["a", "b"]` takes some of them.
