@@ -201,6 +201,21 @@ def memory(args: argparse.Namespace) -> None:
         print(f"{model}, {case}: {row['peak_mb']:.0f} MB", flush=True)
 
 
+def start(args: argparse.Namespace) -> None:
+    """Seconds to the first step of a fit, in turns over the models."""
+    from flaim_adult import commit
+    from neural_start import MODELS
+
+    out = args.out or RESULTS / "neural_start.jsonl"
+    for _, model in product(range(args.repeats), args.model or MODELS):
+        told = [sys.executable, str(HERE / "neural_start.py"), model]
+        found = subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout
+        row = {**json.loads(found.splitlines()[-1]), "commit": commit()}
+        with out.open("a") as kept:
+            kept.write(json.dumps(row) + "\n")
+        print(f"{model}: first step after {row['first_step']:.1f} s", flush=True)
+
+
 def fits(part: argparse.ArgumentParser, do: Callable[[argparse.Namespace], None]) -> None:
     """Arguments of what fits and scores."""
     part.add_argument("--table", nargs="*", choices=[*TABLES, *SHORT])
@@ -236,6 +251,11 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--model", nargs="*")
     part.add_argument("--out", type=Path, help="where lines are kept")
     part.set_defaults(do=memory)
+    part = parts.add_parser("start", help="seconds to the first step: see neural_start.py")
+    part.add_argument("--model", nargs="*")
+    part.add_argument("--repeats", type=int, default=3)
+    part.add_argument("--out", type=Path, help="where lines are kept")
+    part.set_defaults(do=start)
     part = parts.add_parser("speed", help="beside the peers, see neural_speed.py")
     part.add_argument("--part", choices=["ctgan-steps", "ctgan-whole", "tabddpm"], required=True)
     part.add_argument("--peer-python", type=Path, required=True, help="runs the peer")

@@ -13,6 +13,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 import neural_memory
+import neural_start
 from neural_published import DP_TLDM, DP_TLDM_PRIVATE, SILOFUSE
 
 Row = dict[str, Any]
@@ -360,4 +361,5 @@ def page(results: Path) -> str:
     text += "\n" + privacy(latest(lines(results / "neural_privacy.jsonl")))
     text += speed(lines(results / "neural_speed.jsonl"))
     text += dp_steps(lines(results / "neural_dp_step.jsonl"))
+    text += neural_start.page(lines(results / "neural_start.jsonl"))
     return text + neural_memory.page(lines(results / "neural_memory.jsonl"))
