@@ -41,8 +41,9 @@ class Evidence:
     Example:
         >>> from siloweave.models.layout import Spot
         >>> evidence = Evidence(3, (Spot(1, 1, 2),))
-        >>> evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]])).round(2).tolist()
-        [[-1.91, 0.91]]
+        >>> found = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
+        >>> [round(float(x), 2) for x in found[0]]
+        [-1.91, 0.91]
     """
 
     count: int
