@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.errors import InputError
-from siloweave.models.raking import chosen, weights
+from siloweave.models.raking import chosen, enough, weights
 
 
 def rows(n, seed=0):
@@ -71,3 +71,15 @@ def test_keys_reproduce_and_differ():
 def test_more_rows_than_there_are_cannot_be_chosen():
     with pytest.raises(InputError, match="count=5"):
         weights([np.zeros(4, int)], [np.ones(1)], 5)
+
+
+def test_what_chance_leaves_out_needs_no_more_rows_and_a_rare_cell_does():
+    rng = np.random.default_rng(0)
+    shares = np.array([0.9, 0.09, 0.01, 0.0])
+    fair = rng.choice(4, 3_000, p=shares)
+    assert enough([fair], [shares], 2_000) == 1.0
+    biased = rng.choice(4, 3_000, p=[0.97, 0.03, 0.0, 0.0])
+    assert enough([fair, biased], [shares, shares], 2_000) == pytest.approx(20.0)
+    few = rng.choice(2, 3_000, p=[0.98, 0.02])
+    have = (few == 1).sum()
+    assert enough([few], [np.array([0.9, 0.1])], 2_000) == pytest.approx(200 / have)

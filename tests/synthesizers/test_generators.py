@@ -5,6 +5,7 @@ most tests look at one fit and draw 33 to 64 rows.
 """
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -118,6 +119,33 @@ def test_rows_are_raked_to_the_columns_as_they_were_released(tmp_path):
     assert raked < 0.8 * as_drawn
     again = load(tmp_path).sample(150)
     assert again.astype(str).equals(fitted.sample(150).astype(str))
+
+
+def test_more_rows_are_drawn_where_a_model_makes_some_values_too_rarely():
+    fitted, asked = fitted_once("gaussian_copula"), []
+    block = next(b for b in fitted.features.blocks if b.kind == "choice")
+
+    class Lopsided:
+        """One category comes a third as often as it should."""
+
+        def sample(self, n, *, key, given=None):
+            asked.append(n)
+            X = fitted.model.sample(4 * n, key=key)
+            block = next(b for b in fitted.features.blocks if b.kind == "choice")
+            rare = X[:, block.start : block.stop].argmax(1) == 0
+            kept = np.flatnonzero(~rare | (np.arange(len(X)) % 3 == 0))
+            return X[kept[:n]]
+
+    plain = fitted.sample_table(1_000)
+    odd = replace(fitted, model=Lopsided()).sample_table(1_000)
+    assert asked[0] == 1_500
+    assert len(asked) == 2
+    assert sum(asked) <= 4_000
+
+    law, codes = fitted.one_way, fitted.one_way.codes
+    place = [cells.column.name for cells in law.cells].index(block.column)
+    shares = [np.bincount(codes(rows)[place]) / 1_000 for rows in (odd, plain)]
+    assert shares[0] == pytest.approx(shares[1], abs=0.02)
 
 
 @every

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome
 from siloweave.algorithms.given import balanced_column, equally, wishes
 from siloweave.errors import DataError, InputError
-from siloweave.models.raking import chosen
+from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.features import Features
@@ -34,7 +34,8 @@ Matrix = npt.NDArray[np.float32]
 """Feature vectors, one per row."""
 
 _ONE_WAY = "one_way.json"
-_SPARE, _FEW = 1.5, 100  # rows drawn for each that raking takes; fewer rows are not raked
+_SPARE, _MOST = 1.5, 4.0  # rows drawn for each that raking takes, at first and at most
+_FEW = 100  # fewer rows are not raked
 
 
 class Model(Protocol):
@@ -130,6 +131,11 @@ class Generated(Outcome):
         rows = self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
         if law is None:
             return rows
+        wanted = ceil(min(_SPARE * enough(law.codes(rows), law.shares, count), _MOST) * count)
+        if wanted > drawn:
+            more = self.model.sample(wanted - drawn, key=fold_in(seed, "more rows"))
+            X = np.concatenate([X, more])
+            rows = self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
         return rows.take(chosen(law.codes(rows), law.shares, count, key=seed))
 
     def sample(
@@ -144,8 +150,9 @@ class Generated(Outcome):
     ) -> Any:
         """Synthetic rows as a frame of the kind that was fitted.
 
-        Rows of which nothing is given are raked: half as many again are drawn, and those kept
-        with which single columns are distributed as they were released (models/raking.py).
+        Rows of which nothing is given are raked: half as many again are drawn, up to four times as
+        many where the model makes some values too rarely, and those kept with which single columns
+        are distributed as they were released (models/raking.py).
 
         What is given is in the rows to the letter. Other columns follow it by the model's own
         conditional law where it has one: exactly for a Gaussian copula and for the target of a

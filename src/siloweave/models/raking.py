@@ -16,7 +16,7 @@ import numpy.typing as npt
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["chosen", "weights"]
+__all__ = ["chosen", "enough", "weights"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -55,6 +55,31 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
                 kept *= ratio[places]
         kept = _capped(kept, count)
     return kept
+
+
+def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float:
+    """How many times as many rows it takes until every cell has as many as are wanted.
+
+    Args:
+        codes: Per column, the cell of every row drawn so far, (rows,).
+        shares: Per column, the wanted share of each cell.
+        count: How many rows will be taken.
+
+    Returns:
+        1 where no cell lacks more rows than chance explains (two standard deviations), else what
+        the worst of them needs. A cell without rows is taken to have one.
+
+    Example:
+        >>> enough([np.array([0, 0, 0, 0, 0, 1])], [np.array([0.5, 0.5])], 6)
+        3.0
+    """
+    most = 1.0
+    for places, wanted in zip(codes, shares, strict=True):
+        have = np.bincount(places, minlength=len(wanted)).astype(np.float64)
+        ratio = count * wanted / np.maximum(have, 1.0)
+        short = count * wanted - have > 2.0 * np.sqrt(have)
+        most = max(most, float(ratio[short].max(initial=1.0)))
+    return most
 
 
 def _capped(kept: Floats, count: int) -> Floats:
