@@ -60,14 +60,23 @@ columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of
 time, so ours run some dozens of rounds where the published ones ran 500; in brackets the published
 figure. Rows are raked to single columns, as parties told them (decision 0012), and all methods know
 the same, so each scenario has a second table of rows as the networks draw them: there methods
-compare. None of them protects anybody: ε is infinite in every ledger.
+compare. They were drawn with 1.5 rows for each that is kept (up to four since). None of them
+protects anybody: ε is infinite in every ledger. Of credit 25,130 rows are at hand, with all frauds
+of the whole table among them: 2 % where the paper's rows have 0.17 %, so figures do not compare.
 """
+
+
+ROWS = {"credit": 25_130}  # of tables that have fewer than 40,000 at hand
 
 
 def latest(rows: list[Row]) -> list[Row]:
     """The last line of every key, of runs with the settings that are shown."""
     names = ("table", "scenario", "method", "seed")
-    kept = [r for r in rows if r["part"] == "quality" and not r["label"] and max(r["rows"]) >= 4e4]
+    kept = [
+        r for r in rows
+        if r["part"] == "quality" and not r["label"]
+        and max(r["rows"]) >= ROWS.get(r["table"], 40_000)
+    ]  # fmt: skip
     return list({tuple(r[n] for n in names): r for r in kept}.values())
 
 
