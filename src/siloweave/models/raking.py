@@ -70,8 +70,8 @@ def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float
         the worst of them needs. A cell without rows is taken to have one.
 
     Example:
-        >>> enough([np.array([0, 0, 0, 0, 0, 1])], [np.array([0.5, 0.5])], 6)
-        3.0
+        >>> enough([np.array([0] * 11 + [1])], [np.array([0.5, 0.5])], 8)
+        4.0
     """
     most = 1.0
     for places, wanted in zip(codes, shares, strict=True):
