@@ -69,6 +69,8 @@ class Options:
 
     def sums(self, x: Array) -> Array:
         """Sums over the options of each choice: (..., options) to (..., choices)."""
+        if len(self.groups) == 1:  # 300 binary columns need no product
+            return x.reshape(*x.shape[:-1], *self.groups[0]).sum(-1)
         return jnp.matmul(x, self._member, precision="highest")
 
     def largest(self, x: Array) -> Array:
@@ -84,6 +86,8 @@ class Options:
         """Logarithms of each choice's law, (..., options)."""
         low = logits - self.largest(jax.lax.stop_gradient(logits))[..., self.choice]
         total = jnp.log(self.sums(jnp.exp(low)))
+        if len(self.groups) == 1:
+            return low - jnp.repeat(total, self.groups[0][1], axis=-1)
         return low - jnp.matmul(total, self._member.T, precision="highest")
 
     @cached_property
