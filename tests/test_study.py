@@ -245,6 +245,22 @@ def test_columns_that_do_not_tell_rows_apart_are_no_ids(tmp_path: Path, ids: lis
         propose([tmp_path / "a.csv", tmp_path / "b.csv"])
 
 
+def test_a_misspelt_column_is_no_column_of_the_same_people(tmp_path: Path):
+    """Rows of different people have columns in common that are no part of an id."""
+    (tmp_path / "a.csv").write_text("who,age,ill\n7,30,true\n8,41,false\n")
+    (tmp_path / "b.csv").write_text("who,age,il\n1,30,true\n2,41,false\n")
+    with pytest.raises(RosterError, match="only 'a' has 'ill'; only 'b' has 'il'"):
+        propose([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
+def test_two_columns_may_be_one_id(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("name,born,age\nAda,1,30\nAda,2,41\nBo,2,41\n")
+    (tmp_path / "b.csv").write_text("name,born,ill\nAda,2,true\nBo,2,false\nBo,1,false\n")
+    proposal = propose([tmp_path / "a.csv", tmp_path / "b.csv"], folder=tmp_path)
+    write_proposal(proposal, tmp_path)
+    assert Study.load(tmp_path).alignment.on == ("name", "born")
+
+
 def test_a_proposal_needs_the_same_columns_everywhere(tmp_path: Path):
     (tmp_path / "a.csv").write_text("age,ill\n30,true\n")
     (tmp_path / "b.csv").write_text("age,sick\n30,true\n")

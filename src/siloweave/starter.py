@@ -51,10 +51,10 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     paths = [Path(file) for file in files]
     parties = _names(paths)
     tables = [read(path) for path in paths]
-    on = ids_of(dict(zip(parties, tables, strict=True)))
     for party, table in zip(parties, tables, strict=True):
         if table.num_rows == 0:
             raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
+    on = ids_of(dict(zip(parties, tables, strict=True)))
     schema = _detected(tables, on)
     target = Path(folder)
     where = {p: inside(path, target) for p, path in zip(parties, paths, strict=True)}
@@ -102,7 +102,7 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
     if set(counted.values()) == {len(tables)}:
         return None
     on = tuple(name for name in counted if counted[name] == len(tables))
-    if set(counted.values()) - {1, len(tables)} or not all(_told(t, on) for t in tables.values()):
+    if set(counted.values()) - {1, len(tables)} or not _ids(tables, on):
         same_columns(columns)
     rows = {party: table.num_rows for party, table in tables.items()}
     if not on and len(set(rows.values())) > 1:
@@ -111,6 +111,14 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
             "files a column of ids, by which rows are aligned, or the same rows in one order."
         )
     return on
+
+
+def _ids(tables: Mapping[str, Table], on: Sequence[str]) -> bool:
+    """Whether columns tell rows apart in every file, and none of them could be left out."""
+    if not all(_told(table, on) for table in tables.values()):
+        return False
+    fewer = [[name for name in on if name != one] for one in on] if len(on) > 1 else []
+    return not any(all(_told(table, some) for table in tables.values()) for some in fewer)
 
 
 def _told(table: Table, on: Sequence[str]) -> bool:
@@ -145,7 +153,7 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
                 f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
                 "Parties must hold the same ones; rename them, or choose with columns = [...]. "
                 "Columns of the same people have nothing in common but ids, which no two rows "
-                "of a file share and no row lacks."
+                "of a file share, no row lacks, and none of which could be left out."
             )
 
 

@@ -18,7 +18,7 @@ from siloweave.models.multinomial import (
     prior_divergence,
     row_loss,
 )
-from siloweave.models.nets import MLP, Dense, averaged
+from siloweave.models.nets import MLP, Dense, averaged, fresh
 from siloweave.models.options import Options
 from siloweave.models.schedules import kept_variance, walk
 from siloweave.privacy.gradients import clipped_sum
@@ -306,3 +306,22 @@ def test_the_moving_average_moves_by_its_share():
     mixed = averaged(old, new, 0.75)
     expected = 0.75 * old.layers[0].weight + 0.25 * new.layers[0].weight
     assert np.asarray(mixed.layers[0].weight) == pytest.approx(np.asarray(expected), rel=1e-6)
+
+
+def scaled(*, key):
+    return Dense(400, 50, key=key, scale=3.0), MLP(100, (200,), 60, key=key)
+
+
+def test_layers_that_are_drawn_at_once_have_the_law_of_layers_that_draw_themselves():
+    at_once, themselves = fresh(scaled, key=KEY), scaled(key=KEY)
+    again, other = fresh(scaled, key=KEY), fresh(scaled, key=jax.random.key(9))
+    for found, own in zip(jax.tree.leaves(at_once), jax.tree.leaves(themselves), strict=True):
+        assert found.shape == own.shape
+    layers = [(net[0], *net[1].layers) for net in (at_once, themselves, again, other)]
+    for found, own, same, different in zip(*layers, strict=True):
+        for weights in (found.weight, own.weight):
+            assert np.abs(weights).max() <= found.bound
+            assert float(weights.std()) == pytest.approx(found.bound / 3**0.5, rel=0.03)
+        assert np.array_equal(found.weight, same.weight)
+        assert not np.array_equal(found.weight, different.weight)
+        assert abs(np.corrcoef(np.ravel(found.weight), np.ravel(own.weight))[0, 1]) < 0.05

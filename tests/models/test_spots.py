@@ -88,5 +88,7 @@ def test_losses_are_squared_errors_and_cross_entropies():
 def test_what_is_no_part_of_a_point_is_a_number():
     assert READING.plain.tolist() == [0, 4]
     assert (READING.inputs, READING.outputs) == (6 + 2 + 2 + 4, 2 + 2 + 2 + 4)
+    alone = Numbers(2, "velocity", (Spot(1, 1, 1),))  # one option, wherever its point is
+    assert alone.plain.tolist() == [0]
     bare = Numbers(3)
     assert (bare.inputs, bare.outputs, bare.plain.tolist()) == (3, 3, [0, 1, 2])

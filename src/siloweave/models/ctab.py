@@ -147,8 +147,8 @@ def _first(kernels: Sequence[tuple[int, ...]], norms: Sequence[int], key: Array)
 def _halved(x: Array, kernel: Array) -> Array:
     """A convolution by 4 x 4 with stride 2 and a border of 1, as one product of matrices.
 
-    Gradients of the library's convolutions take up to seven times as long on a processor, the more
-    channels the longer.
+    Where channels are many, gradients of the library's convolutions take up to five times as long
+    on a processor.
 
     Args:
         x: (n, side, side, fan_in), side even.

@@ -57,7 +57,8 @@ class Evidence:
     @cached_property
     def plain(self) -> npt.NDArray[np.int64]:
         """Which numbers are no part of a point."""
-        return np.flatnonzero(~self._points.any(axis=1))
+        taken = [range(s.start, s.start + s.dimensions) for s in self.spots]
+        return np.setdiff1d(np.arange(self.count), np.concatenate([[], *taken]))
 
     def alone(self, x: Array, kept: Array) -> Array:
         """What noisy points alone say of each option, logarithms up to a constant.
