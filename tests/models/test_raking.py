@@ -62,6 +62,29 @@ def test_too_few_rows_of_a_cell_are_all_taken():
     assert kept[:90].sum() == pytest.approx(50)
 
 
+def test_a_column_that_can_be_met_is_not_given_up_for_those_that_cannot():
+    """A poor generator's rows: ten columns of ranges are far off, a rare class is nearly right."""
+    random = np.random.default_rng(3)
+    rare = random.random(8_000) < 0.025
+    near = random.normal(size=8_000)
+    ranges, even = [], np.full(40, 1 / 40)
+    for _ in range(10):
+        values = 0.25 * (near + random.normal(size=8_000)) + 0.3 * rare
+        ranges.append(np.searchsorted(np.linspace(-2, 2, 39), values))
+    codes = [*ranges, rare.astype(int)]
+    shares = [even] * 10 + [np.array([0.98, 0.02])]
+    taken = chosen(codes, shares, 2_000, key=0)
+    assert rare[taken].mean() == pytest.approx(0.02, abs=0.004)
+    for places in ranges:
+        before, after = (np.bincount(x, minlength=40) for x in (places, places[taken]))
+        assert abs(after / 2_000 - even).sum() < abs(before / 8_000 - even).sum()
+
+
+def test_columns_without_a_wanted_row_leave_all_as_likely():
+    kept = weights([np.zeros(10, int)], [np.array([0.0, 1.0])], 5)
+    assert kept == pytest.approx(0.5)
+
+
 def test_keys_reproduce_and_differ():
     codes = rows(600)
     same = [chosen(codes, WANTED, 400, key=key).tolist() for key in (0, 0, 1)]
