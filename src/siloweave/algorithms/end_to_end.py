@@ -48,11 +48,10 @@ __all__ = ["PARTY", "Backward", "Begin", "Begun", "End", "Forward", "batch_of"]
 
 
 class Begun(Reply, frozen=True):
-    """What a party's part of a row is: latents, blocks; and its number of rows, and classes."""
+    """What a party's part of a row is: latents; and its number of rows, and classes."""
 
     rows: Released[int]
     latent: Released[int]
-    blocks: Released[int]
     classes: tuple[Released[Array], ...] = ()
     options: tuple[Released[int], ...] = ()
     one_way: tuple[Released[str], ...] = ()
@@ -89,11 +88,10 @@ class Slopes(Reply, frozen=True):
 
 
 class Backward(Request[Slopes], frozen=True):
-    """Decode these denoised latents of the batch; `share` is what the party's loss counts."""
+    """Decode these denoised latents of the batch."""
 
     step: int
     back: Array
-    share: float
 
 
 class Ended(Reply, frozen=True):
@@ -146,7 +144,6 @@ def begin(request: Begin, site: Site[Part]) -> Begun:
     return Begun(
         site.release_under(entry, lambda: held.table.num_rows),
         site.release_under(entry, lambda: work.coder.latent if work.trained else 0),
-        site.release_under(entry, lambda: len(features.blocks) - len(options)),
         tuple(site.release_under(entry, partial(_itself, codes)) for codes in told),
         tuple(site.release_under(entry, partial(_itself, count)) for count in options),
         one_way_of(site) if request.shared else (),
@@ -180,11 +177,11 @@ class _Work:
         told = self.V[:, self.coder.label.start : self.coder.label.stop]
         return [told_classes(told)], [told.shape[1]]
 
-    def side(self, share: float = 1.0) -> CoderSide:
+    def side(self) -> CoderSide:
         """Its side of a step."""
         from siloweave.models.end_to_end import CoderSide
 
-        return CoderSide(self.settings.diffusion, self.coder.coder.layout.groups, None, share)
+        return CoderSide(self.settings.diffusion, self.coder.coder.layout.groups)
 
     def start(self) -> State:
         """Before the first step."""
@@ -283,7 +280,7 @@ def _turned(site: Site[Part], work: _Work, step: int, slope: Array | None) -> St
     if asked.step != step:
         raise WireError(f"party {site.name!r}: step {step} is stale; ask the steps in order")
     state, rows = _state(site, work, step), work.batch(step)
-    return work.side(asked.share).turned(state, rows, _like(asked.back), _like(slope))
+    return work.side().turned(state, rows, _like(asked.back), _like(slope))
 
 
 def _like(array: Array) -> Any:
@@ -297,7 +294,7 @@ def backward(request: Backward, site: Site[Part]) -> Slopes:
     work = _work(site)
     state, rows = _state(site, work, request.step), work.batch(request.step)
     site.remember(f"back-{request.step % 2}", msgspec.msgpack.encode(request))
-    slope, loss = work.side(request.share).backward(state, rows, _like(request.back))
+    slope, loss = work.side().backward(state, rows, _like(request.back))
     entry = _under(site)
     return Slopes(
         site.release_under(entry, lambda: Array.of(np.asarray(slope), "<f4")),

@@ -52,7 +52,6 @@ class _Loop:
 
     parties: Parties
     widths: dict[str, int]
-    shares: dict[str, float]
 
     def scattered(self, Z: Any) -> dict[str, Array]:
         """Every party's part of a matrix."""
@@ -75,7 +74,7 @@ class _Loop:
     def backward(self, step: int, back: Any) -> tuple[Matrix, float]:
         """Slopes at denoised latents, and the loss."""
         parts = self.scattered(back)
-        asked = {n: Backward(step, part, self.shares[n]) for n, part in parts.items()}
+        asked = {name: Backward(step, part) for name, part in parts.items()}
         replies = self.parties.ask_each(asked)
         slopes = [self._fits(n, r.slope.value, None) for n, r in zip(asked, replies, strict=True)]
         return np.concatenate(slopes, 1), sum(reply.loss.value for reply in replies)
@@ -113,13 +112,9 @@ def end_to_end(
     begun = parties.ask(Begin(text, len(parties.roster), target, task.seed, shared))
     sent = _sent(parties.roster, begun)
     V, latent, facts = side_by_side(sent, task.schema.names, target)
-    blocks = sum(reply.blocks.value for reply in begun)
-    known = list(zip(parties.roster, begun, strict=True))
-    loop = _Loop(
-        parties,
-        {name: reply.latent.value for name, reply in known if reply.latent.value},
-        {name: reply.blocks.value / blocks for name, reply in known},
-    )
+    known = zip(parties.roster, begun, strict=True)
+    widths = {name: reply.latent.value for name, reply in known if reply.latent.value}
+    loop = _Loop(parties, widths)
     law = _trained(loop, V, latent, task, settings, facts)
     if shared:
         parties.ask(Share())

@@ -2,8 +2,10 @@
 
 E2E and E2EDistr of Shankar et al. 2024 ("SiloFuse", section 5.1): latents are noised and denoised,
 and the loss is the likelihood of the row under the decoder of the denoised latent, plus the
-latent's squared error. Cut, a party sends latents and the slope of its decoder's loss, and the
-coordinator sends denoised latents and the slope at the latents; the steps are those of the whole.
+latent's squared error. The likelihood is that of all columns together: their mean weighs too little
+against the squared error, which is least where latents say nothing. Cut, a party sends latents and
+the slope of its decoder's loss, and the coordinator sends denoised latents and the slope at the
+latents; the steps are those of the whole.
 """
 
 from __future__ import annotations
@@ -27,7 +29,16 @@ from siloweave.models.nets import Array
 from siloweave.models.options import Groups
 from siloweave.models.schedules import kept_variance
 
-__all__ = ["REACH", "CoderSide", "DenoiserSide", "denoised", "latents", "packed", "unpacked"]
+__all__ = [
+    "REACH",
+    "CoderSide",
+    "DenoiserSide",
+    "denoised",
+    "latents",
+    "packed",
+    "surprise",
+    "unpacked",
+]
 
 REACH = 3.0**0.5
 """tanh times this: a latent spread evenly over its range has variance 1."""
@@ -53,18 +64,18 @@ def denoised(
     return net(noisy, t * (1000 / T), labels, key=drop)
 
 
+def surprise(net: Coder, back: Array, rows: Rows, groups: Groups) -> Array:
+    """Negative log-likelihood of rows given their denoised latents, (batch,), nats."""
+    blocks = rows.numbers.shape[1] + rows.codes.shape[1]
+    return blocks * reconstruction(net.decode(back), rows, groups)
+
+
 class CoderSide(Descent):
-    """A party's side of a step.
-
-    Attributes:
-        share: What its loss counts: its share of all blocks.
-    """
-
-    share: float = eqx.field(static=True, default=1.0)
+    """A party's side of a step."""
 
     def losses(self, net: Coder, rows: Rows, back: Array) -> Array:
         """Of each row, given its denoised latent."""
-        return self.share * reconstruction(net.decode(back), rows, self.groups)
+        return surprise(net, back, rows, self.groups)
 
     @eqx.filter_jit
     def forward(self, state: State, rows: Rows) -> Array:

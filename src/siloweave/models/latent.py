@@ -25,14 +25,14 @@ import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.models import coders, diffusion, latent_law
-from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder, reconstruction
+from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
 from siloweave.models.coders import RowCoder, assembled, settings_from, untrained
 from siloweave.models.coders import places_of as _places
 from siloweave.models.coders import rest_of as _rest
 from siloweave.models.denoiser import Denoiser, Rows
 from siloweave.models.descent import Descent, Gradient
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
-from siloweave.models.end_to_end import REACH, denoised, latents
+from siloweave.models.end_to_end import REACH, denoised, latents, surprise
 from siloweave.models.latent_law import LatentLaw, frame_of, latent_blocks, told_block
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
@@ -310,7 +310,7 @@ class _Joint(Descent):
         z = latents(net.coder, rows, self.groups)
         back = denoised(net.denoiser, z, rows.labels, key, self.settings)
         error = jnp.mean((back - z) ** 2, axis=-1)
-        return error + reconstruction(net.coder.decode(back), rows, self.groups)
+        return error + surprise(net.coder, back, rows, self.groups)
 
 
 def _fit_joint(
