@@ -56,13 +56,13 @@ HEAD = """
 Fed-TGAN (Zhao, Birke, Kunar & Chen 2021), its ablations and MD-TGAN, and diffusions trained in the
 same rounds, by `benchmarks/fed_tgan.py`. Avg-JSD (mean Jensen-Shannon distance of the categorical
 columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of the range) between
-40,000 drawn rows and the table's; lower is better. All methods of a table may take the same wall
-time, so ours run some dozens of rounds where the published ones ran 500; in brackets the published
-figure. Rows are raked to single columns, as parties told them (decision 0012), and all methods know
-the same, so each scenario has a second table of rows as the networks draw them: there methods
-compare. They were drawn with 1.5 rows for each that is kept (up to four since). None of them
-protects anybody: ε is infinite in every ledger. Of credit 25,130 rows are at hand, with all frauds
-of the whole table among them: 2 % where the paper's rows have 0.17 %, so figures do not compare.
+40,000 drawn rows and the table's; lower is better. All methods of a table had the same wall time on
+one core of two, five minutes on Adult and three elsewhere, so ours run some dozens of rounds where
+the published ones ran 500; in brackets the published figure. Rows are raked to single columns, as
+parties told them (decision 0012), and all methods know the same, so each scenario has a second table
+of rows as the networks draw them: there methods compare. None of them protects anybody: ε is
+infinite in every ledger. Of credit 25,130 rows are at hand, with all frauds of the whole table among
+them: 2 % where the paper's rows have 0.17 %, so figures do not compare.
 """
 
 
