@@ -34,9 +34,9 @@ drawn with the same seed. Bounds and categories are public, as in the papers. Th
 settings were chosen on another split of Adult (with one look at intrusion), so its rows are partly
 in these holdouts; no other table took part. Their steps were chosen within the training rows:
 10,000 of 256 rows, 25,000 on Adult and Covertype (decision 0007); and so was how points are
-diffused (decision 0015). CTAB-GAN has 32 channels in the place of 64 and steps of 50 rows in the
-place of 500, some thousand of them: chosen within the training rows of diabetes and abalone, where
-the same time on steps of 500 rows was far worse. TLDM on Adult is wider than its preset, chosen
+diffused (decision 0015). CTAB-GAN takes steps of 50 rows in the place of 500, some thousand of
+them: chosen within the training rows of diabetes and abalone, where the same time on steps of 500
+rows was far worse. TLDM on Adult is wider than its preset, chosen
 within the training rows too. Rows of every generator of ours are raked to single columns
 (decision 0012), but not where **raked** says no: those are older.
 
