@@ -59,10 +59,10 @@ columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of
 40,000 drawn rows and the table's; lower is better. All methods of a table had the same wall time on
 one core of two, five minutes on Adult and three elsewhere, so ours run some dozens of rounds where
 the published ones ran 500; in brackets the published figure. Rows are raked to single columns, as
-parties told them (decision 0012), and all methods know the same, so each scenario has a second table
-of rows as the networks draw them: there methods compare. None of them protects anybody: ε is
-infinite in every ledger. Of credit 25,130 rows are at hand, with all frauds of the whole table among
-them: 2 % where the paper's rows have 0.17 %, so figures do not compare.
+parties told them (decision 0012), and all methods know the same, so each scenario has a second
+table of rows as the networks draw them: there methods compare. None of them protects anybody: ε is
+infinite in every ledger. Of credit 25,130 rows are at hand, with all frauds of the whole table
+among them: 2 % where the paper's rows have 0.17 %, so figures do not compare.
 """
 
 
