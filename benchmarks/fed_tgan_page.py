@@ -62,8 +62,8 @@ the published ones ran 500; in brackets the published figure. Rows are raked to 
 parties told them (decision 0012), and all methods know the same, so each scenario has a second
 table of rows as the networks draw them: there methods compare. None of them protects anybody: ε is
 infinite in every ledger. Of credit 25,130 rows are at hand, with all frauds of the whole table
-among them: 2 % where the paper's rows have 0.17 %, so figures do not compare. Credit with a repeated
-row is older: thirty rounds, and 1.5 rows drawn for each that is kept in the place of up to four.
+among them: 2 % where the paper's rows have 0.17 %, so figures do not compare. Credit with a
+repeated row is older: thirty rounds, and 1.5 rows drawn for each that is kept, not up to four.
 """
 
 
