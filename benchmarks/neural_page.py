@@ -170,9 +170,9 @@ def latent_or_not(rows: list[Row], split: list[Row]) -> str:
     body = []
     for name in dict.fromkeys(row["table"] for row in rows):
         runs = {m: [r for r in rows if (r["table"], r["model"]) == (name, m)] for m in models}
-        target = next(n for n in runs["tabddpm"][0]["scores"] if n.startswith("utility of "))
-        shows = [*SILOFUSE_SCORES, (target, target), (PROPENSITY, "discr.")]
-        for score, shown in shows:
+        names = dict.fromkeys(n for found in runs.values() for r in found for n in r["scores"])
+        alone = [(n, n) for n in names if n.startswith("utility of ")]  # the table's target
+        for score, shown in [*SILOFUSE_SCORES, *alone, (PROPENSITY, "discr.")]:
             cells = [figure(runs[m], score) for m in models]
             body.append([name, shown, *cells, figure(runs["tabddpm"], score, "ceiling")])
     text = "\n### Latent diffusion beside TabDDPM\n\nAsked: one latent diffusion at or above "

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq, minimize
 
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator
@@ -51,6 +50,8 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
         >>> one.round(2).tolist()
         [0.33, 0.33, 0.33, 1.0]
     """
+    from scipy.optimize import brentq, minimize  # late: fits are listed without it
+
     rows = len(codes[0])
     if not 0 <= count <= rows:
         raise InputError(f"count={count} rows cannot be chosen among {rows}")
