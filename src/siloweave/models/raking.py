@@ -50,21 +50,12 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
         >>> one.round(2).tolist()
         [0.33, 0.33, 0.33, 1.0]
     """
-    from scipy.optimize import brentq, minimize  # late: fits are listed without it
+    from scipy.optimize import minimize  # late: fits are listed without it
 
     rows = len(codes[0])
     if not 0 <= count <= rows:
         raise InputError(f"count={count} rows cannot be chosen among {rows}")
-    columns: list[Ints] = []
-    wanted: list[Floats] = []
-    loose: list[Floats] = []
-    for places, share in zip(codes, shares, strict=True):
-        there = np.where(np.bincount(places, minlength=len(share)) > 0, share, 0.0)
-        if there.sum() > 0:
-            columns.append(places)
-            wanted.append(count * there / there.sum())
-            freedom = max(int(np.count_nonzero(there)) - 1, 1)
-            loose.append(_LOOSE * freedom * np.maximum(wanted[-1], 1.0))
+    columns, wanted, loose = _targets(codes, shares, count)
     if count in (0, rows) or not columns:
         return np.full(rows, count / max(rows, 1))
     ends = np.cumsum([len(cells) for cells in wanted])[:-1]
@@ -92,7 +83,30 @@ def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floa
 
     start = np.zeros(len(target) + 1)
     found = minimize(dual, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-    logs = factors(found.x[:-1])
+    return _summing(factors(found.x[:-1]), count)
+
+
+def _targets(
+    codes: Sequence[Ints], shares: Sequence[Floats], count: int
+) -> tuple[list[Ints], list[Floats], list[Floats]]:
+    """Columns of which some rows are wanted, how many of each cell, and what a miss weighs."""
+    columns: list[Ints] = []
+    wanted: list[Floats] = []
+    loose: list[Floats] = []
+    for places, share in zip(codes, shares, strict=True):
+        there = np.where(np.bincount(places, minlength=len(share)) > 0, share, 0.0)
+        if there.sum() > 0:
+            columns.append(places)
+            wanted.append(count * there / there.sum())
+            freedom = max(int(np.count_nonzero(there)) - 1, 1)
+            loose.append(_LOOSE * freedom * np.maximum(wanted[-1], 1.0))
+    return columns, wanted, loose
+
+
+def _summing(logs: Floats, count: int) -> Floats:
+    """Probabilities with one more factor for all rows, so that their sum is `count`."""
+    from scipy.optimize import brentq
+
     far = np.abs(logs).max() + 40.0
     shift = brentq(lambda x: float(_bounded(logs + x).sum()) - count, -far, far, xtol=1e-12)
     return _bounded(logs + shift)
