@@ -47,7 +47,7 @@ def test_a_run_with_little_noise_gives_rows_away(tmp_path):
     rows = people(300, 1)
     run(AIM(**SETTINGS), rows, tmp_path, 500.0)
     (exposure,) = attack_run(tmp_path, rows, people(300, 2), targets=200)
-    assert exposure.risk.low > 0.15  # .43 with a standard deviation of .07 over runs
+    assert exposure.risk.low > 0.3
     quiet = tmp_path / "quiet"
     run(AIM(**SETTINGS), rows, quiet, 0.1)
     (exposure,) = attack_run(quiet, rows, people(300, 2), targets=200)
