@@ -45,9 +45,12 @@ def test_each_party_is_attacked_within_what_its_ledger_allows(method, tmp_path):
 
 def test_a_run_with_little_noise_gives_rows_away(tmp_path):
     rows = people(300, 1)
-    run(AIM(**SETTINGS), rows, tmp_path, 500.0)
-    (exposure,) = attack_run(tmp_path, rows, people(300, 2), targets=200)
-    assert exposure.risk.low > 0.3
+    lows = []
+    for name in "abcd":  # noise is the operating system's: one run in forty is below .3 by itself
+        run(AIM(**SETTINGS), rows, tmp_path / name, 500.0)
+        (exposure,) = attack_run(tmp_path / name, rows, people(300, 2), targets=200)
+        lows.append(exposure.risk.low)
+    assert np.mean(lows) > 0.3
     quiet = tmp_path / "quiet"
     run(AIM(**SETTINGS), rows, quiet, 0.1)
     (exposure,) = attack_run(quiet, rows, people(300, 2), targets=200)
