@@ -6,7 +6,7 @@ from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import DataError, InputError
 from siloweave.evaluate import discriminate, svm_misclassification, utility_ratio
-from siloweave.evaluate.boosting import pick
+from siloweave.evaluate.boosting import SQUARED, pick
 from siloweave.evaluate.predictive import as_classes, main_classes, utilities
 from siloweave.tables import align
 
@@ -177,3 +177,17 @@ def test_rows_are_picked_without_repetition():
     rows = pick(100, 10, 0)
     assert len(set(rows.tolist())) == 10
     assert rows.tolist() == sorted(rows.tolist())
+
+
+def test_squared_errors_learn_a_number_that_follows_from_a_category():
+    """As years of education from its name on Adult, where the absolute error stops half way."""
+    chance = np.random.default_rng(0)
+    place = chance.choice(16, 3000, p=np.arange(1, 17)[::-1] / 136)
+    years = chance.permutation(16)[place].astype(float)
+    real = pl.DataFrame({"school": [f"s{i:02}" for i in place], "years": years})
+    of = {"targets": ("years",), "key": 0}
+    absolute, squared = (
+        utilities(pair(real, real), "real", (), **of, trees=trees) for trees in (None, SQUARED)
+    )
+    assert min(squared.real["years"]) > 0.95
+    assert np.mean(squared.real["years"]) > np.mean(absolute.real["years"])

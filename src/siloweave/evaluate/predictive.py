@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.evaluate.boosting import (
     SHORT,
+    Trees,
     classifier,
     each,
     features,
@@ -88,6 +89,7 @@ def utility_ratio(
     key: Key,
     target: str | None = None,
     max_rows: int = 6_000,
+    trees: Trees | None = None,
 ) -> float:
     """Utility of synthetic rows as a share of the real rows' own, in percent.
 
@@ -103,6 +105,8 @@ def utility_ratio(
         key: Which rows, which folds and the trees.
         target: One column only, instead of all.
         max_rows: Real rows used, at most; models of either table learn from two thirds as many.
+        trees: Those of `siloweave.evaluate.boosting`: `SHORT` (None), whose numbers are learnt by
+            the absolute error, which is what is scored, or `SQUARED`.
 
     Returns:
         0 to 100.
@@ -127,7 +131,7 @@ def utility_ratio(
         tables.column(target)
     found = utilities(
         tables, real, (synthetic,), key=key, max_rows=max_rows,
-        targets=None if target is None else (target,),
+        targets=None if target is None else (target,), trees=trees,
     )  # fmt: skip
     return found.ratio(synthetic)[0]
 
@@ -140,6 +144,7 @@ def utilities(
     key: Key,
     targets: Sequence[str] | None = None,
     max_rows: int = 6_000,
+    trees: Trees | None = None,
 ) -> Utilities:
     """Predict real rows from several tables; the real rows' own models are fitted once.
 
@@ -152,6 +157,7 @@ def utilities(
         key: Which rows, which folds and the trees.
         targets: Columns to predict; all by default.
         max_rows: Real rows used, at most; every model learns from two thirds as many.
+        trees: See `utility_ratio`.
 
     Returns:
         All scores.
@@ -174,7 +180,7 @@ def utilities(
     theirs: dict[str, dict[str, Folds]] = {name: {} for name in sources}
     left_out: dict[str, str] = {}
     for column in tables.columns if targets is None else map(tables.column, targets):
-        task = _Task(tables, column, real, rows)
+        task = _Task(tables, column, real, rows, trees or SHORT)
         if not task.possible:
             left_out[column.name] = "the real rows have one value"
             continue
@@ -204,8 +210,10 @@ class Constant:
 class _Task:
     """One target: how it is coded, learnt and scored."""
 
-    def __init__(self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows) -> None:
-        self.tables, self.column = tables, column
+    def __init__(
+        self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows, trees: Trees
+    ) -> None:
+        self.tables, self.column, self.trees = tables, column, trees
         values = column.values[real][rows]
         if not column.numeric:
             self.kept = main_classes(values, CLASSES)
@@ -225,7 +233,8 @@ class _Task:
         if len(values) < 2:
             return Constant(float(values[0]) if len(values) else 0.0)
         X = features(self.tables, table, rows[known], without=self.column.name)
-        return (regressor if self.column.numeric else classifier)(X, y[known], key, SHORT)
+        learn = regressor if self.column.numeric else classifier
+        return learn(X, y[known], key, self.trees)
 
     def score(self, model: Any, places: Rows) -> float:
         """Score a model on some of the real rows."""
