@@ -143,8 +143,10 @@ def test_a_gan_comes_back_from_its_file_and_draws_the_same(gan, tmp_path):
         GAN.load(tmp_path / "gan")
 
 
-def test_ads_gan_learns_without_conditions():
-    settings = ads_gan_settings("nearest", generator=(32,), critic=(32, 32), batch=100, epochs=1000)
+@pytest.mark.parametrize("residual", [True, False])
+def test_ads_gan_learns_without_conditions(residual):
+    small = {"generator": (32,), "critic": (32, 32), "batch": 100, "epochs": 1000}
+    settings = ads_gan_settings("nearest", residual=residual, **small)
     gan = fit_gan(table(), BLOCKS, settings, key=KEY)
     X = gan.sample(2_000, key=KEY)
     assert one_hot(X)

@@ -3,14 +3,18 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from siloweave.errors import InputError
 from siloweave.models import autoencoder, diffusion, latent
 from siloweave.models.autoencoder import AutoencoderSettings
 from siloweave.models.batches import Poisson, plan_of
+from siloweave.models.denoiser import Rows
 from siloweave.models.diffusion import DiffusionSettings
+from siloweave.models.end_to_end import surprise
 from siloweave.models.latent import LatentDiffusion, LatentSettings
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
@@ -51,6 +55,20 @@ def test_trained_as_one_it_recovers_the_joint_and_obeys_labels(tmp_path):
     told = model.sample(2000, key=KEY, steps=25, given=given)
     assert (told[:, 5] == 1).all()
     assert told[:, 0].mean() == pytest.approx(1.0, abs=0.5)
+
+
+def test_trained_as_one_every_column_of_a_row_counts():
+    """A mean over columns would let latents say nothing: the squared error is least there."""
+
+    class Known:
+        def decode(self, back):
+            told = [0.0, 1.0, 0.0, np.log(4.0), 0.0, np.log(3.0), 0.0, 0.0, 0.0]
+            return jnp.tile(jnp.array(told), (len(back), 1))
+
+    rows = Rows(jnp.array([[0.5, -1.0]]), jnp.array([[1, 2]]), jnp.zeros(1, jnp.int32))
+    found = surprise(Known(), jnp.zeros((1, 3)), rows, ((1, 2), (1, 3)))
+    of_numbers = -norm.logpdf(0.5, 0.0, 1.0) - norm.logpdf(-1.0, 1.0, 2.0)
+    assert float(found[0]) == pytest.approx(of_numbers - np.log(3 / 4) - np.log(1 / 3), rel=1e-5)
 
 
 def draws_the_same_when_stored(model, path, n, steps):

@@ -63,8 +63,8 @@ class GANSettings:
     Attributes:
         noise: Random inputs of the generator.
         generator: Units of its hidden layers.
-        residual: Whether each generator layer is batch-normalised and joined to its input
-            (CTGAN), or plain (ADS-GAN).
+        residual: Whether each generator layer is batch-normalised and joined to its input, or
+            plain.
         critic: Units of the critic's hidden layers.
         pac: Rows that the critic sees at once.
         dropout: Share of the critic's hidden units that are dropped.
@@ -149,7 +149,11 @@ class GANSettings:
 def ads_gan_settings(
     identifiability: Literal["nearest", "pairs"] = "nearest", **changes: Any
 ) -> GANSettings:
-    """ADS-GAN's settings: plain networks of 2 x 500 units, no conditions, no packs.
+    """ADS-GAN's settings: networks of 2 x 500 units, no conditions, no packs.
+
+    As in synthcity each of the generator's layers is joined to its input, here in CTGAN's blocks. A
+    plain generator was far worse within the training rows of California housing: resemblance 90.5
+    against 96.3, utility 74 against 85.
 
     Args:
         identifiability: The paper's reading or synthcity's; see the module.
@@ -162,7 +166,7 @@ def ads_gan_settings(
     settings = GANSettings(
         noise=100,
         generator=(500, 500),
-        residual=False,
+        residual=True,
         critic=(500, 500),
         pac=1,
         dropout=0.1,

@@ -196,7 +196,7 @@ class ResidualGenerator(eqx.Module):
 
 
 class PlainGenerator(eqx.Module):
-    """Dense layers with ReLU, the generator of ADS-GAN.
+    """Dense layers with ReLU, the generator where layers are not joined.
 
     Attributes:
         net: The layers.
