@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from siloweave.models import MRF, JunctionTree
+from siloweave.models import MRF, JunctionTree, subtree
 from siloweave.models.propagation import Propagation
 from tests.models import oracle
 from tests.models.small import all_rows, domain_of, joint, models, random_model, summed
@@ -58,6 +58,39 @@ def test_marginals_far_apart_in_a_long_chain():
         expected = model.total * summed(joint(model), domain, clique)
         np.testing.assert_allclose(model.marginal(clique), expected, rtol=1e-10)
     assert model.tree.home(("a", "g")) is None
+
+
+@given(models())
+def test_marginals_made_block_by_block_are_the_same(model):
+    whole = {c: MRF.marginal(model, c) for c in all_cliques(model.domain)}
+    again = MRF(model.domain, model.potentials, model.total)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subtree, "_CELLS", 1)
+        for clique, expected in whole.items():
+            np.testing.assert_allclose(again.marginal(clique), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_no_table_on_the_way_to_a_marginal_is_too_large(monkeypatch):
+    """Two wanted attributes met beside a separator of 36 cells, then the third."""
+    domain = domain_of(5, 6, 6, 7, 6, 6, 8)
+    cliques = [("a", "b", "c"), ("b", "c", "d", "e"), ("d", "e", "f"), ("e", "f", "g")]
+    model = random_model(domain, cliques, 3)
+    clique = ("a", "d", "g")
+    expected = model.total * summed(joint(model), domain, clique)
+    sizes = []
+
+    def noted(*args, product=subtree._product_sum):
+        sizes.append(product(*args))
+        return sizes[-1]
+
+    monkeypatch.setattr(subtree, "_product_sum", noted)
+    for cells in (10**6, 300):
+        sizes.clear()
+        monkeypatch.setattr(subtree, "_CELLS", cells)
+        fresh = MRF(domain, model.potentials, model.total)
+        np.testing.assert_allclose(fresh.marginal(clique), expected, rtol=1e-10)
+        largest = max(table.values.size for table in sizes)
+        assert largest <= 300 if cells == 300 else largest > 300
 
 
 def test_attributes_that_share_no_clique_are_independent():
