@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from neural_page import figure, latest, lines, table
+from neural_page import BYTES, figure, latest, lines, setting, table
 from neural_published import SILOFUSE
 
 Row = dict[str, Any]
@@ -46,15 +46,6 @@ are wall time of the fit, parties one after the other, on two cores that other w
 """
 
 
-def setting(row: Row) -> str:
-    """A method, and its parties where they are not four with neighbouring columns."""
-    odd = "" if (row["parties"], row["order"]) == (4, "contiguous") else (
-        f", {row['parties']} parties" + (", permuted" if row["order"] == "permuted" else "")
-    )  # fmt: skip
-    label = f" ({row['label']})" if row["label"] else ""
-    return f"{row['model']}{odd}{label}"
-
-
 def spread(values: list[float]) -> str:
     """Mean, and deviation where there are several."""
     return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
@@ -63,13 +54,6 @@ def spread(values: list[float]) -> str:
 def told(value: float | None) -> str:
     """A published figure, or a dash."""
     return "–" if value is None else f"{value:g}"
-
-
-def kept(rows: list[Row]) -> list[Row]:
-    """The last of the lines with the same key; trials on fewer rows are left out."""
-    names = ("table", "model", "parties", "order", "seed", "label")
-    full = [row for row in rows if row.get("rows_asked") is None]
-    return list({tuple(row[n] for n in names): row for row in full}.values())
 
 
 def section(name: str, rows: list[Row], central: list[Row]) -> str:
@@ -121,29 +105,33 @@ def communication(rows: list[Row]) -> str:
             "e2e_distr: kB a step", *(f"MB at {n:,}" for n in ITERATIONS)]  # fmt: skip
     body = []
     for name in PUBLISHED:
-        four = [r for r in rows if r["table"] == name and (r["parties"], r["label"]) == (4, "")]
-        once = [r for r in four if r["model"] == "silofuse" and r["order"] == "contiguous"]
-        steps = [r for r in four if r["model"] == "e2e_distr"]
+        four = [r for r in rows if (r["table"], r["parties"]) == (name, 4)]
+        once = [r for r in four if setting(r) == "silofuse"]
+        steps = [r for r in four if r["model"] == "e2e_distr" and r["label"] in ("", BYTES)]
         if not once and not steps:
             continue
-        sent = [f"{once[0]['rows']:,}", str(once[0]["latents"]), f"{once[0]['bytes'] / 1e6:.2f}"]
-        each = steps[0]["bytes_per_step"] if steps else None
+        sent = [
+            (f"{r['rows']:,}", str(r["latents"]), f"{r['bytes'] / 1e6:.2f}") for r in once[:1]
+        ] or [("not run",) * 3]
+        each = max(steps, key=lambda r: r["steps"])["bytes_per_step"] if steps else None
         grown = [f"{each * n / 1e6:,.0f}" if each else "not run" for n in ITERATIONS]
         body.append(
-            [name, *(sent if once else ["not run"] * 3), f"{each / 1e3:.1f}" if each else "not run",
+            [name, *sent[0], f"{each / 1e3:.1f}" if each else "not run",
              *grown]
         )  # fmt: skip
     text = (
         "### Bytes\n\nOf all four parties together, both ways, measured on the wire. SiloFuse\n"
         "sends its latents once, in half precision; E2EDistr four matrices a step, so its columns\n"
-        "are the measured bytes of a step times the iterations.\n\n"
+        "are the measured bytes of a step times the iterations (of a run of 300 steps where the\n"
+        "table has no whole one).\n\n"
     )
     return text + (table(head, body) if body else "not run\n")
 
 
 def page(results: Path) -> str:
     """The whole part."""
-    rows = kept(lines(results / "silofuse.jsonl"))
+    rows = latest(lines(results / "silofuse.jsonl"))
     central = latest(lines(results / "neural_quality.jsonl"))
-    parts = [section(name, [r for r in rows if r["table"] == name], central) for name in PUBLISHED]
+    whole = [r for r in rows if r["label"] != BYTES]
+    parts = [section(name, [r for r in whole if r["table"] == name], central) for name in PUBLISHED]
     return "\n".join([HEAD, communication(rows), *parts])

@@ -23,7 +23,8 @@ def line(**changed):
     made = {
         "table": "adult", "model": "silofuse", "parties": 4, "order": "contiguous", "seed": 0,
         "label": "", "rows_asked": None, "rows": 39074, "latents": 40, "bytes": 3_000_000,
-        "rounds": 2, "bytes_per_step": None, "fit_seconds": 12.0, "commit": "abc1234",
+        "rounds": 2, "steps": 10_000, "bytes_per_step": None, "fit_seconds": 12.0,
+        "commit": "abc1234",
         "scores": {name: dict(part) for name in ("resemblance (SiloFuse)", "utility")},
         "resistance": 97.0,
     }  # fmt: skip
@@ -37,6 +38,8 @@ def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
         line(parties=8, order="permuted"),
         line(model="e2e_distr", bytes=50_000_000, bytes_per_step=5_000.0, rounds=20_003),
         line(rows_asked=100, bytes=1),
+        line(model="e2e_distr", table="churn", label="bytes", steps=300, bytes_per_step=7_000.0),
+        line(model="e2e_distr", label="bytes", steps=300, bytes_per_step=9_000.0),
     ]
     (tmp_path / "silofuse.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     page = load("silofuse_page").page(tmp_path)
@@ -46,6 +49,8 @@ def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
     assert "| silofuse, 8 parties, permuted | 1 | – |" in adult
     assert "| central latent_diff | 0 | 78 | not run |" in adult
     assert "| adult | 39,074 | 40 | 3.00 | 5.0 | 250 | 2,500 | 25,000 |" in page
+    assert "| churn | not run | not run | not run | 7.0 | 350 |" in page
+    assert "e2e_distr (bytes)" not in page
     assert "| silofuse | 0 | 91 | not run |" in page[page.index("### abalone") :]
 
 
