@@ -42,7 +42,8 @@ from neural_tables import column
 
 import siloweave as sw
 from siloweave.evaluate.distances import average_jsd, average_wasserstein
-from siloweave.tables import align, write
+from siloweave.evaluate.sides import GROUPS, jackknife
+from siloweave.tables import Aligned, align, write
 from siloweave.tables.keys import fold_in, generator
 
 HERE = Path(__file__).parent
@@ -138,6 +139,25 @@ def planned(job: dict[str, Any], parts: list[sw.Table], schema: sw.Schema) -> in
     return int(np.clip(60 * job["minutes"] / median(clock.seconds), 1, 500))
 
 
+def distances(both: Aligned, seed: int) -> dict[str, Any]:
+    """Avg-JSD and Avg-WD, and their intervals by the jackknife over groups of the drawn rows.
+
+    The real rows stay as they are: the table is what distances are to, and its range scales them.
+    """
+    measures = {
+        "jsd": lambda t: average_jsd(t, "real", "synthetic"),
+        "wd": lambda t: average_wasserstein(t, "real", "synthetic").mean,
+    }
+    groups = generator(fold_in(seed, "groups")).permutation(both.num_rows["synthetic"]) % GROUPS
+    less = [
+        both.with_rows("synthetic", "synthetic", np.flatnonzero(groups != g)) for g in range(GROUPS)
+    ]
+    found: dict[str, Any] = {name: of(both) for name, of in measures.items()}
+    for name, of in measures.items():
+        found[f"{name}_interval"] = jackknife(found[name], [of(t) for t in less], 1.0)
+    return found
+
+
 def quality_line(job: dict[str, Any]) -> dict[str, Any]:
     """One run: fit, sample, distances."""
     table, schema = prepare(job["table"], Path(job["data"]), job["rows"])
@@ -149,15 +169,12 @@ def quality_line(job: dict[str, Any]) -> dict[str, Any]:
     raked, raw = (
         fitted.sample_table(table.num_rows, seed=job["seed"], raked=way) for way in (True, False)
     )
-    found = {}
     pooled = table.take(np.concatenate(split(table.num_rows, job["scenario"])))
     beside = {"table": (table, raked), "pooled": (pooled, raked), "raw": (table, raw)}
-    for name, (real, synthetic) in beside.items():
-        both = align({"real": real, "synthetic": synthetic}, schema)
-        found[name] = {
-            "jsd": average_jsd(both, "real", "synthetic"),
-            "wd": average_wasserstein(both, "real", "synthetic").mean,
-        }
+    found = {
+        name: distances(align({"real": real, "synthetic": synthetic}, schema), job["seed"])
+        for name, (real, synthetic) in beside.items()
+    }
     traffic = list(fitted.cost.parties.values())
     return {n: job[n] for n in KEY} | {
         "rows": [part.num_rows for part in parts], "rounds": rounds, "distances": found,

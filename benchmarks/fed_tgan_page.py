@@ -59,8 +59,10 @@ columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of
 40,000 drawn rows and the table's; lower is better. Fed-TGAN, MD-TGAN and the central fit of a table
 had the same wall time on one core of two, five minutes on Adult and three elsewhere, so ours run
 some dozens of rounds where the published ones ran 500; the ablations had that time or as many
-rounds as Fed-TGAN. Machines differed by a factor of two between runs, so look at the rounds too. In
-brackets the published figure. Rows are raked to single columns, as parties
+rounds as Fed-TGAN. Machines differed by a factor of two between runs, so look at the rounds too.
+Adult's figures are means over seeds and their spread where there are more than one; elsewhere
+brackets hold the 95 % interval of the drawn rows (jackknife), and after a stroke stands the
+published figure. Rows are raked to single columns, as parties
 told them (decision 0012), and all methods know the same, so each scenario has a second table of
 rows as the networks draw them: there methods compare. None of them protects anybody: ε is infinite
 in every ledger. Where all parties have the same rows all weights are equal, so the ablations are
@@ -85,12 +87,17 @@ def latest(rows: list[Row]) -> list[Row]:
 
 
 def figure(runs: list[Row], of: str, measure: str, told: float | None) -> str:
-    """Mean and spread over seeds, and the published figure."""
-    beside = "" if told is None else f" ({told:g})"
-    values = [run["distances"][of][measure] for run in runs if of in run["distances"]]
-    if not values:
+    """Mean and spread over seeds, or one run's interval, and the published figure."""
+    beside = "" if told is None else f" / {told:g}"
+    found = [run["distances"][of] for run in runs if of in run["distances"]]
+    if not found:
         return NOT_RUN + beside
-    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    values = [one[measure] for one in found]
+    between = found[0].get(f"{measure}_interval")
+    if len(values) > 1:
+        spread = f" ± {stdev(values):.3f}"
+    else:
+        spread = f" ({between[0]:.3f}–{between[1]:.3f})" if between else ""
     return f"{mean(values):.3f}{spread}{beside}"
 
 
