@@ -20,11 +20,7 @@ from flaim_adult import commit
 from neural_tables import Prepared, kind_of, prepare, told
 
 import siloweave as sw
-from siloweave.evaluate.boosting import SQUARED
-from siloweave.evaluate.predictive import utilities
-from siloweave.tables import align
 
-SQUARES = "utility (squared errors)"
 KEPT = ("table", "model", "seed", "label", "rows_asked", "separation", "delta")
 
 
@@ -73,18 +69,7 @@ def scored(real, synthetic, table, seed: int, max_rows: int) -> dict[str, dict[s
         seed=seed, max_rows=max_rows,
     )  # fmt: skip
     names = ("value", "ceiling", "floor", "interval")
-    parts = {part.name: {name: getattr(part, name) for name in names} for part in found.parts}
-    return {**parts, SQUARES: by_squares(real, synthetic, table, seed, max_rows)}
-
-
-def by_squares(real, synthetic, table, seed: int, max_rows: int) -> dict[str, Any]:
-    """The utility by trees that minimise squared errors, as those of the papers do."""
-    both = align({"real": real, "synthetic": synthetic, "holdout": table.holdout}, table.schema)
-    sides = ("synthetic", "holdout")
-    found = utilities(both, "real", sides, key=seed, max_rows=max_rows, trees=SQUARED)
-    (value, folds), (ceiling, _) = (found.ratio(side) for side in sides)
-    low, high = min(value, *folds), max(value, *folds)
-    return {"value": value, "ceiling": ceiling, "floor": None, "interval": [low, high]}
+    return {part.name: {name: getattr(part, name) for name in names} for part in found.parts}
 
 
 def budgeted(job: dict[str, Any], given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -6,7 +6,7 @@ from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import DataError, InputError
 from siloweave.evaluate import discriminate, svm_misclassification, utility_ratio
-from siloweave.evaluate.boosting import SQUARED, pick
+from siloweave.evaluate.boosting import pick
 from siloweave.evaluate.predictive import as_classes, main_classes, utilities
 from siloweave.tables import align
 
@@ -179,15 +179,35 @@ def test_rows_are_picked_without_repetition():
     assert rows.tolist() == sorted(rows.tolist())
 
 
-def test_squared_errors_learn_a_number_that_follows_from_a_category():
+def test_a_number_that_follows_from_a_category_is_learnt():
     """As years of education from its name on Adult, where the absolute error stops half way."""
     chance = np.random.default_rng(0)
     place = chance.choice(16, 3000, p=np.arange(1, 17)[::-1] / 136)
     years = chance.permutation(16)[place].astype(float)
     real = pl.DataFrame({"school": [f"s{i:02}" for i in place], "years": years})
-    of = {"targets": ("years",), "key": 0}
-    absolute, squared = (
-        utilities(pair(real, real), "real", (), **of, trees=trees) for trees in (None, SQUARED)
+    found = utilities(pair(real, real), "real", (), targets=("years",), key=0)
+    assert min(found.real["years"]) > 0.95
+
+
+def test_a_linear_judge_sees_shares_and_no_relation():
+    real, of = people(0), {"key": 0, "linear": True}
+    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, **of)
+    older = people(1).with_columns(age=pl.col("age") + 5)
+    told = discriminate(pair(real, older), *BOTH, **of)
+    richer = people(1).with_columns(rich=pl.lit(True))
+    assert mixed.detection > 0.9
+    assert told.detection < 0.8
+    assert discriminate(pair(real, richer), *BOTH, **of).detection < 0.7
+    assert mixed.detection == pytest.approx(
+        1 - np.mean([2 * max(fold.auc, 0.5) - 1 for fold in mixed.per_fold])
     )
-    assert min(squared.real["years"]) > 0.95
-    assert np.mean(squared.real["years"]) > np.mean(absolute.real["years"])
+
+
+def test_a_linear_judge_takes_missing_values_and_many_categories():
+    other = people(1).with_columns(
+        name=pl.Series([f"n{i % 150}" for i in range(people(1).height)]),
+    )
+    real = other.with_columns(age=pl.when(pl.col("rich")).then(pl.col("age")))
+    found = discriminate(pair(real, other), *BOTH, key=0, linear=True)
+    assert np.isfinite(found.probability).all()
+    assert found.detection < 0.5

@@ -27,7 +27,7 @@ EVERY = {
     *("column similarity", "correlation similarity", "statistical similarity"),
     *("Jensen-Shannon similarity", "Kolmogorov-Smirnov similarity"),
     *("resemblance (SiloFuse)", "resemblance (DP-TLDM)", "propensity", "discriminator AUC"),
-    *("utility", "utility (mean over columns)", "SVM misclassification"),
+    *("logistic detection", "utility", "utility (mean over columns)", "SVM misclassification"),
     *("average JSD", "average Wasserstein distance", "3-way TVD", "4-way TVD"),
     *("workload error (closure)", "workload error (queries)"),
     *("column shapes", "column pair trends", "column pair trends (all pairs)"),

@@ -1,6 +1,8 @@
 """Can a classifier tell synthetic rows from real ones, and by which columns?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,8 @@ from siloweave.tables.keys import Key, fold_in, generator
 __all__ = ["Discriminator", "discriminate"]
 
 FOLDS = 3
+INDICATORS = 100
+"""Of one categorical column, at most."""
 Floats = NDArray[np.float64]
 
 
@@ -57,6 +61,14 @@ class Discriminator:
         return area(self.truth, self.probability)
 
     @property
+    def detection(self) -> float:
+        """How far from being told apart: 1 where the AUC is 1/2 or less, 0 where it is 1.
+
+        One minus the mean over folds of 2 max(AUC, 1/2) - 1, as SDMetrics' detection scores.
+        """
+        return 1.0 - float(np.mean([2.0 * max(fold.auc, 0.5) - 1.0 for fold in self.per_fold]))
+
+    @property
     def per_fold(self) -> tuple["Discriminator", ...]:
         """The same for the rows of each fold alone."""
         kept = [self.fold == fold for fold in np.unique(self.fold)]
@@ -78,10 +90,12 @@ def discriminate(
     key: Key,
     max_rows: int = 6_000,
     telling: bool = False,
+    linear: bool = False,
 ) -> Discriminator:
-    """Fit boosted trees to tell both tables' rows apart, in three folds.
+    """Fit classifiers to tell both tables' rows apart, in three folds.
 
-    As many rows of either table, each scored by the classifier that did not see it.
+    As many rows of either table, each scored by the classifier that did not see it: boosted trees,
+    or a logistic regression, which sees single columns and their shares but no relation.
 
     Args:
         tables: Both tables, aligned.
@@ -90,9 +104,12 @@ def discriminate(
         key: Which rows, which folds and the trees.
         max_rows: Rows of either table, at most.
         telling: Whether to find the most telling columns.
+        linear: Whether the judge is a logistic regression on standardised numbers and indicators
+            of the categories and of missing values; boosted trees otherwise.
 
     Returns:
-        The probabilities; `Discriminator.propensity` and `Discriminator.auc` sum them up.
+        The probabilities; `Discriminator.propensity`, `Discriminator.auc` and
+        `Discriminator.detection` sum them up.
 
     Raises:
         InputError: There is no such table, or one has fewer rows than folds.
@@ -100,7 +117,8 @@ def discriminate(
     Source:
         Zhu et al., *DP-TLDM*, 2024, evaluation (discriminability), and SiloFuse, ICDE 2024,
         evaluation (propensity); trees of scikit-learn instead of XGBoost's, and rows scored out of
-        fold, so that learning rows by heart does not count as telling them apart.
+        fold, so that learning rows by heart does not count as telling them apart. Linear: the
+        logistic detection of SDMetrics.
 
     Example:
         >>> from siloweave.tables import Table, align
@@ -121,17 +139,44 @@ def discriminate(
     X, y = np.concatenate(parts), np.repeat([0, 1], count)
     halves = [folds_of(count, FOLDS, fold_in(key, "folds", i)) for i in range(2)]
     folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
+    numeric = [column.numeric for column in tables.columns]
     probability, place = np.zeros(2 * count), np.zeros(2 * count, dtype=np.int64)
     found: tuple[tuple[str, float], ...] = ()
     with one_thread():
         for i, fold in enumerate(folds):
             seen, place[fold] = each(folds, i), i
-            model = classifier(X[seen], y[seen], fold_in(key, "fit", i), LONG)
+            model = (
+                logistic(X[seen], y[seen], numeric)
+                if linear
+                else classifier(X[seen], y[seen], fold_in(key, "fit", i), LONG)
+            )
             probability[fold] = model.predict_proba(X[fold])[:, 1]
             if telling and i == 0:
                 lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
                 found = tuple(sorted(zip(tables.names, lost, strict=True), key=lambda c: -c[1]))
     return Discriminator(y, probability, place, found)
+
+
+def logistic(X: Floats, y: NDArray[np.int64], numeric: Sequence[bool]) -> Any:
+    """Fit a logistic regression to rows with NaN for what is missing, codes for categories.
+
+    Of a column with more than 100 categories the rarest share one indicator.
+    """
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    kinds = np.asarray(numeric)
+    numbers = make_pipeline(
+        SimpleImputer(add_indicator=True, keep_empty_features=True), StandardScaler()
+    )
+    categories = OneHotEncoder(max_categories=INDICATORS, handle_unknown="infrequent_if_exist")
+    made = make_column_transformer(
+        (numbers, np.flatnonzero(kinds)), (categories, np.flatnonzero(~kinds))
+    )
+    return make_pipeline(made, LogisticRegression(max_iter=1_000)).fit(X, y)
 
 
 def _lost_area(model: object, X: Floats, y: NDArray[np.int64], key: Key) -> list[float]:

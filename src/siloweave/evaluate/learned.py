@@ -39,27 +39,30 @@ class Judges:
         return found
 
 
-def fit_judges(sides: Sides, key: Key, max_rows: int) -> Judges:
-    """Fit a discriminator to each comparison."""
+def fit_judges(sides: Sides, key: Key, max_rows: int, *, linear: bool = False) -> Judges:
+    """Fit a discriminator to each comparison; of trees, find the columns that tell."""
     found: dict[tuple[str, str], Discriminator | InputError] = {}
     for pair in (sides.value, sides.ceiling, sides.floor):
         if pair is None:
             continue
         try:
             found[pair] = discriminate(
-                sides.tables, *pair, key=key, max_rows=max_rows, telling=pair == sides.value
-            )
+                sides.tables, *pair, key=key, max_rows=max_rows, linear=linear,
+                telling=not linear and pair == sides.value,
+            )  # fmt: skip
         except InputError as error:
             found[pair] = error
     return Judges(found)
 
 
-def add_discriminability(sheet: Sheet, sides: Sides, judges: Judges) -> None:
-    """Add propensity and the discriminator's area under the curve."""
+def add_discriminability(sheet: Sheet, sides: Sides, judges: Judges, linear: Judges) -> None:
+    """Add propensity, the discriminator's area under the curve, and that of a linear one."""
     family = "discriminability"
 
-    def band(value: float, of: Callable[[Discriminator], float], most: float) -> Band:
-        return over_folds(value, [of(fold) for fold in judges.of(*sides.value).per_fold], most)
+    def band(
+        value: float, of: Callable[[Discriminator], float], most: float, by: Judges = judges
+    ) -> Band:
+        return over_folds(value, [of(fold) for fold in by.of(*sides.value).per_fold], most)
 
     sheet.add(
         "propensity", family, sides, lambda a, b: propensity(judges.of(a, b)),
@@ -73,6 +76,23 @@ def add_discriminability(sheet: Sheet, sides: Sides, judges: Judges) -> None:
         note=lambda: "0.5 where rows cannot be told apart; below 0.5 rows stand in both tables",
         interval=lambda value: band(value, lambda judge: judge.auc, 1.0), interval_by=OVER_FOLDS,
     )  # fmt: skip
+    sheet.add(
+        "logistic detection", family, sides, lambda a, b: detection(linear.of(a, b)),
+        "higher", OF_100, "SDMetrics",
+        note=lambda: "100 where a logistic regression cannot tell rows apart; it sees no relation "
+        "between columns",
+        interval=lambda value: band(value, not_detected, 100.0, linear), interval_by=OVER_FOLDS,
+    )  # fmt: skip
+
+
+def detection(judge: Discriminator) -> float:
+    """Detection score in percent."""
+    return 100.0 * judge.detection
+
+
+def not_detected(fold: Discriminator) -> float:
+    """Detection of one fold in percent, not cut at 100: a fold below 1/2 is chance too."""
+    return 200.0 * (1.0 - fold.auc)
 
 
 def propensity(judge: Discriminator) -> float:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.evaluate.boosting import (
     SHORT,
-    Trees,
     classifier,
     each,
     features,
@@ -89,14 +88,14 @@ def utility_ratio(
     key: Key,
     target: str | None = None,
     max_rows: int = 6_000,
-    trees: Trees | None = None,
 ) -> float:
     """Utility of synthetic rows as a share of the real rows' own, in percent.
 
     Every column is the target once; boosted trees learn it from all others, in 3 folds of the real
     rows. Categorical: macro-F1, the nine most frequent real values as they are and the rest as
-    one. Numeric: D2 of the absolute error, clipped to [0, 1]. Then the ratio of the 90th
-    percentiles over columns, so it tells about the columns that can be predicted well.
+    one. Numeric: D2 of the absolute error, clipped to [0, 1], of trees that minimise squared
+    errors. Then the ratio of the 90th percentiles over columns, so it tells about the columns that
+    can be predicted well.
 
     Args:
         tables: Both tables, aligned.
@@ -105,8 +104,6 @@ def utility_ratio(
         key: Which rows, which folds and the trees.
         target: One column only, instead of all.
         max_rows: Real rows used, at most; models of either table learn from two thirds as many.
-        trees: Those of `siloweave.evaluate.boosting`: `SHORT` (None), whose numbers are learnt by
-            the absolute error, which is what is scored, or `SQUARED`.
 
     Returns:
         0 to 100.
@@ -131,7 +128,7 @@ def utility_ratio(
         tables.column(target)
     found = utilities(
         tables, real, (synthetic,), key=key, max_rows=max_rows,
-        targets=None if target is None else (target,), trees=trees,
+        targets=None if target is None else (target,),
     )  # fmt: skip
     return found.ratio(synthetic)[0]
 
@@ -144,7 +141,6 @@ def utilities(
     key: Key,
     targets: Sequence[str] | None = None,
     max_rows: int = 6_000,
-    trees: Trees | None = None,
 ) -> Utilities:
     """Predict real rows from several tables; the real rows' own models are fitted once.
 
@@ -157,7 +153,6 @@ def utilities(
         key: Which rows, which folds and the trees.
         targets: Columns to predict; all by default.
         max_rows: Real rows used, at most; every model learns from two thirds as many.
-        trees: See `utility_ratio`.
 
     Returns:
         All scores.
@@ -180,7 +175,7 @@ def utilities(
     theirs: dict[str, dict[str, Folds]] = {name: {} for name in sources}
     left_out: dict[str, str] = {}
     for column in tables.columns if targets is None else map(tables.column, targets):
-        task = _Task(tables, column, real, rows, trees or SHORT)
+        task = _Task(tables, column, real, rows)
         if not task.possible:
             left_out[column.name] = "the real rows have one value"
             continue
@@ -210,10 +205,8 @@ class Constant:
 class _Task:
     """One target: how it is coded, learnt and scored."""
 
-    def __init__(
-        self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows, trees: Trees
-    ) -> None:
-        self.tables, self.column, self.trees = tables, column, trees
+    def __init__(self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows) -> None:
+        self.tables, self.column = tables, column
         values = column.values[real][rows]
         if not column.numeric:
             self.kept = main_classes(values, CLASSES)
@@ -234,7 +227,7 @@ class _Task:
             return Constant(float(values[0]) if len(values) else 0.0)
         X = features(self.tables, table, rows[known], without=self.column.name)
         learn = regressor if self.column.numeric else classifier
-        return learn(X, y[known], key, self.trees)
+        return learn(X, y[known], key, SHORT)
 
     def score(self, model: Any, places: Rows) -> float:
         """Score a model on some of the real rows."""

@@ -116,8 +116,11 @@ def score(
     sides = make_sides(tables, fold_in(key, "sides"))
     sheet = Sheet([], [])
     progress("telling rows apart", 0.05)
-    judges = fit_judges(sides, fold_in(key, "discriminator"), max_rows)
-    add_discriminability(sheet, sides, judges)
+    judges, linear = (
+        fit_judges(sides, fold_in(key, "discriminator"), max_rows, linear=way)
+        for way in (False, True)
+    )
+    add_discriminability(sheet, sides, judges, linear)
     progress("comparing columns", 0.2)
     add_measures(sheet, sides, key)
     progress("predicting columns", 0.4)
