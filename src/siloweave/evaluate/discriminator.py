@@ -139,17 +139,13 @@ def discriminate(
     X, y = np.concatenate(parts), np.repeat([0, 1], count)
     halves = [folds_of(count, FOLDS, fold_in(key, "folds", i)) for i in range(2)]
     folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
-    numeric = [column.numeric for column in tables.columns]
+    kinds = [column.numeric for column in tables.columns] if linear else None
     probability, place = np.zeros(2 * count), np.zeros(2 * count, dtype=np.int64)
     found: tuple[tuple[str, float], ...] = ()
     with one_thread():
         for i, fold in enumerate(folds):
             seen, place[fold] = each(folds, i), i
-            model = (
-                logistic(X[seen], y[seen], numeric)
-                if linear
-                else classifier(X[seen], y[seen], fold_in(key, "fit", i), LONG)
-            )
+            model = _judge(X[seen], y[seen], fold_in(key, "fit", i), kinds)
             probability[fold] = model.predict_proba(X[fold])[:, 1]
             if telling and i == 0:
                 lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
@@ -157,11 +153,13 @@ def discriminate(
     return Discriminator(y, probability, place, found)
 
 
-def logistic(X: Floats, y: NDArray[np.int64], numeric: Sequence[bool]) -> Any:
-    """Fit a logistic regression to rows with NaN for what is missing, codes for categories.
+def _judge(X: Floats, y: NDArray[np.int64], key: Key, numeric: Sequence[bool] | None) -> Any:
+    """Trees, or, where it is told which columns are numbers, a logistic regression.
 
     Of a column with more than 100 categories the rarest share one indicator.
     """
+    if numeric is None:
+        return classifier(X, y, key, LONG)
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
@@ -176,7 +174,8 @@ def logistic(X: Floats, y: NDArray[np.int64], numeric: Sequence[bool]) -> Any:
     made = make_column_transformer(
         (numbers, np.flatnonzero(kinds)), (categories, np.flatnonzero(~kinds))
     )
-    return make_pipeline(made, LogisticRegression(max_iter=1_000)).fit(X, y)
+    model = LogisticRegression(max_iter=1_000, random_state=0)  # its solver draws nothing
+    return make_pipeline(made, model).fit(X, y)
 
 
 def _lost_area(model: object, X: Floats, y: NDArray[np.int64], key: Key) -> list[float]:

@@ -14,7 +14,7 @@ from siloweave.evaluate.scores import NotMeasured
 from siloweave.evaluate.sides import OVER_FOLDS, Band, Sheet, Sides, over_folds
 from siloweave.tables.keys import Key
 
-__all__ = ["Judges", "add_discriminability", "add_misclassification", "add_utility", "fit_judges"]
+__all__ = ["Judges", "add_discriminability", "add_misclassification", "add_utility"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +55,14 @@ def fit_judges(sides: Sides, key: Key, max_rows: int, *, linear: bool = False) -
     return Judges(found)
 
 
-def add_discriminability(sheet: Sheet, sides: Sides, judges: Judges, linear: Judges) -> None:
-    """Add propensity, the discriminator's area under the curve, and that of a linear one."""
+def add_discriminability(sheet: Sheet, sides: Sides, key: Key, max_rows: int) -> Judges:
+    """Add propensity, the discriminator's area under the curve, and logistic detection.
+
+    Returns:
+        The judges that are trees.
+    """
     family = "discriminability"
+    judges, linear = (fit_judges(sides, key, max_rows, linear=way) for way in (False, True))
 
     def band(
         value: float, of: Callable[[Discriminator], float], most: float, by: Judges = judges
@@ -83,6 +88,7 @@ def add_discriminability(sheet: Sheet, sides: Sides, judges: Judges, linear: Jud
         "between columns",
         interval=lambda value: band(value, not_detected, 100.0, linear), interval_by=OVER_FOLDS,
     )  # fmt: skip
+    return judges
 
 
 def detection(judge: Discriminator) -> float:

@@ -13,7 +13,6 @@ from siloweave.evaluate.learned import (
     add_discriminability,
     add_misclassification,
     add_utility,
-    fit_judges,
 )
 from siloweave.evaluate.likelihood import DensitySource
 from siloweave.evaluate.looks import association_look, column_looks
@@ -116,11 +115,7 @@ def score(
     sides = make_sides(tables, fold_in(key, "sides"))
     sheet = Sheet([], [])
     progress("telling rows apart", 0.05)
-    judges, linear = (
-        fit_judges(sides, fold_in(key, "discriminator"), max_rows, linear=way)
-        for way in (False, True)
-    )
-    add_discriminability(sheet, sides, judges, linear)
+    judges = add_discriminability(sheet, sides, fold_in(key, "discriminator"), max_rows)
     progress("comparing columns", 0.2)
     add_measures(sheet, sides, key)
     progress("predicting columns", 0.4)
