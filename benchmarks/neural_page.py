@@ -365,12 +365,14 @@ def samples(rows: list[Row]) -> str:
         if row["part"] == "ctgan-whole" and scores:
             scores = {f"CTGAN, {row['side']}, {row['epochs']} epochs": scores}
         steps = row["fits"][-1]["steps"]
-        for sampler, found in scores.items():
+        for sampler, told_scores in scores.items():
+            found = judged(told_scores)
             told = sampler if row["part"] == "ctgan-whole" else f"TabDDPM, {row['side']}, {sampler}"
             line = [f"{told}, {steps:,} steps"]
             for score in (SILOFUSE_RESEMBLANCE, RESEMBLANCE, PROPENSITY, UTILITY):
                 part = found.get(score)
-                line.append(f"{part['value']:.1f} ({part['ceiling']:.1f})" if part else "–")
+                older = OLDER if part and part.get(OLDER) else ""
+                line.append(f"{part['value']:.1f}{older} ({part['ceiling']:.1f})" if part else "–")
             body.append(line)
     if not body:
         return ""
