@@ -237,7 +237,10 @@ def noisy(gradient, rows, mask, key):
 
 def test_an_empty_batch_is_pure_noise_divided_by_the_expected_batch():
     nobody = jnp.zeros(SIZE, bool)
-    given = [noisy(private(2.0, 4.0), rows_of(0), nobody, jax.random.key(i)) for i in range(60)]
+    given = [
+        noisy(private(2.0, 4.0, entropy=SeededEntropy(i)), rows_of(0), nobody, jax.random.key(i))
+        for i in range(60)
+    ]
     numbers = np.stack([flat(g) for g in given])
     deviation = CLIP * 2.0 / 4.0
     assert kstest(numbers.ravel() / deviation, "norm").pvalue > 1e-3

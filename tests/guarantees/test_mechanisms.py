@@ -151,7 +151,7 @@ def test_laplace_draws_fit_and_other_widths_are_rejected(scale):
 def test_opendp_draws_the_same_distribution(kind):
     """An independent sampler, with its own entropy: hence a level that chance does not reach."""
     masses = {"gaussian": gaussian_masses, "laplace": laplace_masses}[kind]
-    draws = mechanisms._opendp(kind, 3.0, 20_000)
+    draws = mechanisms._opendp(kind, 3.0, N)
     assert fits(draws, masses(3.0), level=1e-12)
     assert not fits(draws, masses(2.7), level=1e-12)
     assert not fits(draws, masses(3.3), level=1e-12)

@@ -37,7 +37,7 @@ def simple(*columns, **values):
 
 
 def test_pandas_gives_pandas_of_the_same_schema_and_types(name):
-    sample = fit(name).sample(300)
+    sample = seeded(name).sample(300)
     assert isinstance(sample, pd.DataFrame)
     check_like_the_frame(sample, 300)
     for column in SCHEMA.columns:
@@ -46,7 +46,7 @@ def test_pandas_gives_pandas_of_the_same_schema_and_types(name):
 
 def test_polars_gives_polars_of_the_same_types(name):
     frame = polars_frame()
-    sample = fit(name, parties_of(name, frame)).sample(300)
+    sample = seeded(name, parties_of(name, frame)).sample(300)
     assert isinstance(sample, pl.DataFrame)
     assert sample.schema == frame.schema
     for column in SCHEMA.columns:
