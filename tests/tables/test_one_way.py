@@ -72,3 +72,52 @@ def test_a_file_comes_back_and_another_is_refused():
     assert OneWay.from_json(law.to_json()) == law
     with pytest.raises(DataError, match="no shares of columns"):
         OneWay.from_json("{}")
+
+
+def skewed(rows=4_000, seed=3, **columns):
+    """Numbers with a heavy tail, of two decimals; whole ones; and one that is often 0."""
+    random = np.random.default_rng(seed)
+    sizes = np.round(np.exp(random.normal(0, 1, rows)), 2) + columns.get("shift", 0.0)
+    return Table.from_columns({
+        "size": (sizes, np.arange(rows) % 10 == 0),
+        "year": (random.integers(1900, 2000, rows) + columns.get("years", 0), None),
+        "gain": (np.where(random.random(rows) < 0.6, 0.0, columns.get("gain", 5.0)), None),
+    })  # fmt: skip
+
+
+WIDE = Schema((
+    Column("size", "continuous", low=0.0, high=1e3, missing=True),
+    Column("year", "integer", low=1800, high=2100),
+    Column("gain", "continuous", low=0.0, high=100.0),
+))  # fmt: skip
+
+
+def test_numbers_that_are_far_off_are_moved_in_their_order():
+    law = OneWay.of(skewed(), WIDE)
+    off = skewed(seed=4, shift=1.0, years=30, gain=50.0)
+    found = law.moved(off, off)
+    for name in ("size", "year"):
+        gone = off.missing(name)
+        old, new = off.values(name)[~gone], found.values(name)[~gone]
+        np.testing.assert_array_equal(found.missing(name), gone)
+        assert (np.diff(new[np.argsort(old, kind="stable")]) >= 0).all()
+        assert set(new) <= set(old)  # as many decimals, and whole where whole
+        assert new.dtype == old.dtype
+        want = skewed().values(name)[~gone]
+        np.testing.assert_allclose(np.median(new), np.median(want), rtol=0.1)
+        assert np.abs(old - new).max() > 0
+    np.testing.assert_array_equal(found.values("gain"), off.values("gain"))  # often one value
+
+
+def test_numbers_that_are_near_stay_as_they_are():
+    law, near = OneWay.of(skewed(), WIDE), skewed(seed=5)
+    found = law.moved(near, near)
+    for name in near.names:
+        np.testing.assert_array_equal(found.values(name), near.values(name))
+
+
+def test_a_pool_gives_the_numbers_that_rows_lack():
+    law, rows = OneWay.of(skewed(), WIDE), skewed(seed=6, years=100)
+    found = law.moved(rows, skewed(seed=7))
+    assert found.values("year").max() < 2000
+    assert found.values("year").min() < 1920

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError
 from siloweave.tables.bins import BINNED, numbers_of
 from siloweave.tables.columns import codes_of, options_of
+from siloweave.tables.quantile_map import far_off, quantile_mapped
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
@@ -25,6 +26,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _CUTS, _MOST, _RARE = 50, 200, 20.0  # quantiles; categories kept apart; rows of a cell at least
+_FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
 
 
 class Cells(msgspec.Struct, frozen=True):
@@ -94,6 +96,24 @@ class Cells(msgspec.Struct, frozen=True):
             found = np.where(found < 0, len(self.labels), found)
         return np.where(gone, len(self.shares) - 1, found).astype(np.int64)
 
+    def moved(self, table: Table, pool: Table) -> Floats | Ints | None:
+        """Numbers of a table's column, moved until their shares are right; None if they stay."""
+        if self.column.kind not in ("integer", "continuous") or len(self.ends) < 2:
+            return None
+        shares = np.asarray(self.shares[: len(self.ends)])
+        shares = shares / shares.sum()
+        if shares.max() > _FREQUENT / _CUTS:
+            return None
+        values, gone = numbers_of(self.column, table)
+        others, out = numbers_of(self.column, pool)
+        ends, numbers = np.asarray(self.ends), values.astype(np.float64)
+        if not far_off(numbers[~gone], ends, shares):
+            return None
+        numbers[~gone] = quantile_mapped(
+            numbers[~gone], others[~out].astype(np.float64), ends, shares
+        )
+        return numbers if self.column.kind == "continuous" else numbers.astype(np.int64)
+
 
 class _File(msgspec.Struct, frozen=True):
     format: Literal["siloweave-one-way"]
@@ -144,6 +164,24 @@ class OneWay:
     def codes(self, table: Table) -> list[Ints]:
         """Per column, the cell of every row."""
         return [one.codes(table) for one in self.cells]
+
+    def moved(self, table: Table, pool: Table) -> Table:
+        """A table whose numbers are moved where their shares are far from these.
+
+        Args:
+            table: Rows that were chosen for these shares, as far as that went.
+            pool: Rows among which they were chosen: numbers become numbers of theirs.
+
+        Returns:
+            The rows, other numbers in columns that are further off than `far_off` allows. Moments
+            stay, and so does a column of which one value is frequent: that is for choosing rows.
+        """
+        moved = {one.column.name: one.moved(table, pool) for one in self.cells}
+        moved = {name: numbers for name, numbers in moved.items() if numbers is not None}
+        if not moved:
+            return table
+        columns = {n: (moved.get(n, table.values(n)), table.missing(n)) for n in table.names}
+        return Table.from_columns(columns, like=table)
 
     def to_json(self) -> str:
         """Plain data; `from_json` reads it."""
