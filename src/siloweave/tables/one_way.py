@@ -101,9 +101,9 @@ class Cells(msgspec.Struct, frozen=True):
         if self.column.kind not in ("integer", "continuous") or len(self.ends) < 2:
             return None
         shares = np.asarray(self.shares[: len(self.ends)])
-        shares = shares / shares.sum()
-        if shares.max() > _FREQUENT / _CUTS:
+        if shares.max() > _FREQUENT / _CUTS * shares.sum():
             return None
+        shares = shares / shares.sum()
         values, gone = numbers_of(self.column, table)
         others, out = numbers_of(self.column, pool)
         ends, numbers = np.asarray(self.ends), values.astype(np.float64)

@@ -46,7 +46,8 @@ def quantile_mapped(values: Floats, pool: Floats, ends: Floats, shares: Floats) 
     Args:
         values: (n,) numbers.
         pool: Numbers that may stand in the column, at least one.
-        ends: (cells,) upper ends of ranges, ascending; the last is the largest number there is.
+        ends: (cells,) upper ends of two ranges or more, ascending; no number is moved beyond the
+            last.
         shares: (cells,) of the values that should lie in each range; their sum is 1.
 
     Returns:
@@ -62,15 +63,10 @@ def quantile_mapped(values: Floats, pool: Floats, ends: Floats, shares: Floats) 
         >>> quantile_mapped(x, np.arange(21.0), np.array([10.0, 20.0]), halves).tolist()
         [8.0, 9.0, 10.0, 11.0, 12.0]
     """
-    known = ends[:-1]
-    at = np.quantile(values, np.cumsum(shares)[:-1])
-    moved = np.interp(values, at, known) if len(at) else values
-    if len(at):
-        moved = np.where(values < at[0], values + (known[0] - at[0]), moved)
-        moved = np.where(values > at[-1], values + (known[-1] - at[-1]), moved)
+    inner, at = ends[:-1], np.quantile(values, np.minimum(np.cumsum(shares)[:-1], 1.0))
+    moved = np.interp(values, at, inner)
+    moved = np.where(values < at[0], values + (inner[0] - at[0]), moved)
+    moved = np.where(values > at[-1], values + (inner[-1] - at[-1]), moved)
     there = np.unique(pool)
-    right = np.searchsorted(there, np.minimum(moved, ends[-1])).clip(1, max(len(there) - 1, 1))
-    right = np.minimum(right, len(there) - 1)
-    left = np.maximum(right - 1, 0)
-    nearer = np.abs(there[left] - moved) <= np.abs(there[right] - moved)
-    return np.asarray(np.where(nearer, there[left], there[right]), dtype=np.float64)
+    nearest = np.searchsorted((there[:-1] + there[1:]) / 2, np.minimum(moved, ends[-1]))
+    return np.asarray(there[nearest], dtype=np.float64)
