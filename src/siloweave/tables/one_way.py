@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _CUTS, _MOST, _RARE = 50, 200, 20.0  # quantiles; categories kept apart; rows of a cell at least
+_EXACT = 2.0**53  # whole numbers beyond are not all float64
 _FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
 
 
@@ -100,13 +101,13 @@ class Cells(msgspec.Struct, frozen=True):
         """Numbers of a table's column, moved until their shares are right; None if they stay."""
         if self.column.kind not in ("integer", "continuous") or len(self.ends) < 2:
             return None
-        shares = np.asarray(self.shares[: len(self.ends)])
-        if shares.max() > _FREQUENT / _CUTS * shares.sum():
+        shares, ends = np.asarray(self.shares[: len(self.ends)]), np.asarray(self.ends)
+        if shares.max() >= _FREQUENT / _CUTS * shares.sum() or np.abs(ends).max() > _EXACT:
             return None
         shares = shares / shares.sum()
         values, gone = numbers_of(self.column, table)
         others, out = numbers_of(self.column, pool)
-        ends, numbers = np.asarray(self.ends), values.astype(np.float64)
+        numbers = values.astype(np.float64)
         if not far_off(numbers[~gone], ends, shares):
             return None
         numbers[~gone] = quantile_mapped(
