@@ -71,7 +71,7 @@ def panel(
     return body
 
 
-def picture(file: Path, label: str, panels: list[tuple], base: int, guide: str) -> None:
+def picture(file: Path, label: str, panels: list[tuple], base: int, guide: str = "") -> None:
     width = PANEL * len(panels)
     body = f"<style>{STYLE}</style>" + svg.rect(0, 0, width, HEIGHT, "paper")
     x = LEFT
@@ -80,9 +80,10 @@ def picture(file: Path, label: str, panels: list[tuple], base: int, guide: str) 
         body += f'<circle cx="{svg.num(x)}" cy="16" r="4" class="f{i}"/>'
         body += svg.text(x + 10, 20, text)
         x += 26 + 7 * len(text)
-    body += svg.path([(x, 16), (x + 26, 16)], "guide") + svg.text(x + 32, 20, guide)
+    if guide:
+        body += svg.path([(x, 16), (x + 26, 16)], "guide") + svg.text(x + 32, 20, guide)
     for i, (title, series, guides) in enumerate(panels):
         body += panel(PANEL * i, title, series, guides, base)
     body += svg.text(width / 2, HEIGHT - 12, label, "ax", "middle")
-    drawn = svg.figure(width, HEIGHT, body, title=f"Cost against {label}", desc=guide)
+    drawn = svg.figure(width, HEIGHT, body, title=f"Cost against {label}", desc=guide or label)
     file.write_text(drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n")

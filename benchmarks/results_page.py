@@ -169,6 +169,7 @@ def main() -> None:
     parts = [TOP, deeper(text), neural_page.page(results), silofuse_page.page(results)]
     parts.append(fed_tgan_page.page(results))
     PAGE.write_text("\n".join(parts))
+    silofuse_page.draw(results, PAGE.parent / "images")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,15 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from log_plot import picture
 from neural_page import BYTES, figure, latest, lines, setting, table
 from neural_published import SILOFUSE
 
 Row = dict[str, Any]
 RESEMBLANCE, UTILITY = "resemblance (SiloFuse)", "utility"
 ITERATIONS = (50_000, 500_000, 5_000_000)
+DRAWN = ("adult", "churn", "intrusion_nslkdd_test")
+PICTURE = "silofuse-bytes.svg"
 
 # Table, then method: resemblance, utility, privacy (None where the paper prints none).
 PUBLISHED: dict[str, dict[str, tuple[float, float, float | None]]] = {
@@ -99,24 +102,44 @@ def section(name: str, rows: list[Row], central: list[Row]) -> str:
     return f"### {name}\n\n{table(head, body)}{source}"
 
 
+def sent(rows: list[Row], name: str) -> tuple[list[Row], float | None]:
+    """Runs of SiloFuse over four parties, and the bytes of a step of E2EDistr's longest run."""
+    four = [r for r in rows if (r["table"], r["parties"]) == (name, 4)]
+    steps = [r for r in four if r["model"] == "e2e_distr" and r["label"] in ("", BYTES)]
+    each = max(steps, key=lambda r: r["steps"])["bytes_per_step"] if steps else None
+    return [r for r in four if setting(r) == "silofuse"], each
+
+
+def draw(results: Path, folder: Path) -> None:
+    """Bytes against iterations, as a picture."""
+    rows = latest(lines(results / "silofuse.jsonl"))
+    panels = []
+    for name in DRAWN:
+        once, each = sent(rows, name)
+        if once and each:
+            kept = [(float(n), once[0]["bytes"] / 1e6) for n in ITERATIONS]
+            grown = [(float(n), each * n / 1e6) for n in ITERATIONS]
+            title = f"{name.split('_')[0]}: MB of four parties"
+            panels.append((title, {"silofuse": kept, "e2e_distr": grown}, []))
+    if panels:
+        picture(folder / PICTURE, "iterations", panels, 10)
+
+
 def communication(rows: list[Row]) -> str:
     """What all parties send and receive, by iterations: measured once, or per step."""
     head = ["table", "rows", "silofuse: latents", "MB, whatever the iterations",
             "e2e_distr: kB a step", *(f"MB at {n:,}" for n in ITERATIONS)]  # fmt: skip
     body = []
     for name in PUBLISHED:
-        four = [r for r in rows if (r["table"], r["parties"]) == (name, 4)]
-        once = [r for r in four if setting(r) == "silofuse"]
-        steps = [r for r in four if r["model"] == "e2e_distr" and r["label"] in ("", BYTES)]
-        if not once and not steps:
+        once, each = sent(rows, name)
+        if not once and not each:
             continue
-        sent = [
+        known = [
             (f"{r['rows']:,}", str(r["latents"]), f"{r['bytes'] / 1e6:.2f}") for r in once[:1]
         ] or [("not run",) * 3]
-        each = max(steps, key=lambda r: r["steps"])["bytes_per_step"] if steps else None
         grown = [f"{each * n / 1e6:,.0f}" if each else "not run" for n in ITERATIONS]
         body.append(
-            [name, *sent[0], f"{each / 1e3:.1f}" if each else "not run",
+            [name, *known[0], f"{each / 1e3:.1f}" if each else "not run",
              *grown]
         )  # fmt: skip
     text = (
@@ -124,6 +147,7 @@ def communication(rows: list[Row]) -> str:
         "sends its latents once, in half precision; E2EDistr four matrices a step, so its columns\n"
         "are the measured bytes of a step times the iterations (of a run of 300 steps where the\n"
         "table has no whole one).\n\n"
+        f"![Bytes against iterations](images/{PICTURE})\n\n"
     )
     return text + (table(head, body) if body else "not run\n")
 

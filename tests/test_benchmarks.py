@@ -20,7 +20,8 @@ def load(monkeypatch):
 
 def line(**changed):
     part = {"value": 90.0, "ceiling": 97.5, "floor": 50.0, "interval": [89.0, 91.0]}
-    names = ("resemblance (DP-TLDM)", "resemblance (SiloFuse)", "propensity", "utility")
+    names = ("resemblance (DP-TLDM)", "resemblance (SiloFuse)", "propensity", "utility",
+             "logistic detection")  # fmt: skip
     made = {
         "table": "adult", "model": "ctgan", "seed": 0, "label": "", "rows_asked": None,
         "rows": 39074, "columns": 15, "scores": {name: dict(part) for name in names},
@@ -51,7 +52,7 @@ def test_a_page_without_runs_invents_nothing(load, tmp_path):
     ours = rows_of(text, "tldm")[0].split(" | ")
     assert ours[1] == "0"
     assert ours[2] == "98"  # published for housing
-    assert {ours[i].strip("| ") for i in (3, 4, 6, 7, 9, 10)} == {"not run"}
+    assert {ours[i].strip("| ") for i in (3, 4, 6, 7, 8, 9, 11, 12)} == {"not run"}
     assert len(rows_of(text, "0.2")) == 8  # four methods, two tables
     assert all("not run" in one for one in rows_of(text, "0.2"))
 
@@ -63,8 +64,8 @@ def test_a_page_shows_published_ours_and_ceiling(load, tmp_path):
     written(tmp_path, "neural_quality.jsonl", [line(), line(), other, trial])
     text = load("neural_page").page(tmp_path)
     assert rows_of(text, "ctgan")[1] == (
-        "| ctgan | 2 | 90 | 90.0 ± 0.0 | 97.5 | 79 | 90.0 ± 0.0 | 97.5 | 83 | 92.0 ± 2.8 | 97.5 "
-        "| 12 | 800 | 1,000 | yes |"
+        "| ctgan | 2 | 90 | 90.0 ± 0.0 | 97.5 | 79 | 90.0 ± 0.0 | 97.5 | 90.0 ± 0.0 | 97.5 "
+        "| 83 | 92.0 ± 2.8 | 97.5 | 12 | 800 | 1,000 | yes |"
     )
     assert "Source: commit abc1234, def5678; 2 cores, load average 0.5 to 1.0." in text
 
@@ -79,8 +80,24 @@ def test_what_is_below_the_published_figure_is_counted(load, tmp_path):
     assert "Of 92 published cells, ours is at or above 8, below 0 and not run for 84." in text
     written(tmp_path, "neural_quality.jsonl", [line(model="tldm")])
     text = load("neural_page").page(tmp_path)
-    assert "| adult | tldm | utility | 100 | 90.0 (89.0–91.0) | 97.5 |" in text
+    assert "| adult | tldm | utility | 100 | 90.0 (89.0–91.0) | 97.5 |  |" in text
     assert "at or above 1, below 2 and not run for 89." in text
+
+
+def test_utilities_of_older_trees_are_marked_and_not_averaged_with_newer_ones(load, tmp_path):
+    older, both = line(seed=1), line(seed=2)
+    for one in (older, both):
+        del one["scores"]["logistic detection"]
+        one["scores"]["utility"]["value"] = 10.0
+    both["scores"]["utility (squared errors)"] = line()["scores"]["utility"] | {"value": 92.0}
+
+    def utility(*rows):
+        written(tmp_path, "neural_quality.jsonl", rows)
+        return rows_of(load("neural_page").page(tmp_path), "ctgan")[1].split(" | ")[10]
+
+    assert utility(older) == "10.0† (89.0–91.0)"
+    assert utility(older, line(seed=3)) == "90.0 (89.0–91.0)"
+    assert utility(older, both, line(seed=3)) == "91.0 ± 1.4"
 
 
 def test_a_private_step_is_shown_from_the_last_call(load, tmp_path):
@@ -171,13 +188,20 @@ def test_networks_over_split_rows_stand_beside_published_figures(load, tmp_path)
     written(tmp_path, "fed_tgan.jsonl", rows)
     text = load("fed_tgan_page").page(tmp_path)
     copies, raw, imbalanced, *_ = rows_of(text, "fed_tgan")
-    assert copies.startswith("| fed_tgan | 0.060 ± 0.014 (0.059) | 0.020 ± 0.014 (0.012) | not run")
+    assert copies.startswith("| fed_tgan | 0.060 ± 0.014 / 0.059 | 0.020 ± 0.014 / 0.012 | not run")
     assert copies.endswith("| 40 to 44 |")
-    assert raw.startswith("| fed_tgan | 0.100 (0.059) | 0.020 (0.012) | not run")
-    assert imbalanced.startswith("| fed_tgan | not run (0.062) |")
+    assert raw.startswith("| fed_tgan | 0.100 / 0.059 | 0.020 / 0.012 | not run")
+    assert imbalanced.startswith("| fed_tgan | not run / 0.062 |")
     assert rows_of(text, "a round, parties in threads") == [
         "| a round, parties in threads | 11.00 | 3.00 |"
     ]
+
+
+def test_one_run_shows_the_interval_of_its_drawn_rows(load, tmp_path):
+    near = {"jsd": 0.05, "wd": 0.01, "jsd_interval": [0.04, 0.06], "wd_interval": None}
+    written(tmp_path, "fed_tgan.jsonl", [fed_line(distances={"table": near, "raw": near})])
+    (first, *_) = rows_of(load("fed_tgan_page").page(tmp_path), "fed_tgan")
+    assert first.startswith("| fed_tgan | 0.050 (0.040–0.060) / 0.059 | 0.010 / 0.012 |")
 
 
 def test_scenarios_are_those_of_the_paper(load):
