@@ -93,7 +93,7 @@ def test_utilities_of_older_trees_are_marked_and_not_averaged_with_newer_ones(lo
 
     def utility(*rows):
         written(tmp_path, "neural_quality.jsonl", rows)
-        return rows_of(load("neural_page").page(tmp_path), "ctgan")[1].split(" | ")[10]
+        return rows_of(load("neural_page").page(tmp_path), "ctgan")[1].split(" | ")[11]
 
     assert utility(older) == "10.0† (89.0–91.0)"
     assert utility(older, line(seed=3)) == "90.0 (89.0–91.0)"
