@@ -53,7 +53,8 @@ cannot give, so the column does not compare number by number and is to be read a
 **logistic**: detection by a logistic regression (SDMetrics' measure), whose scale from 0 to 100 is
 the published one's; which judge the paper had is not known, and this one is weak: it sees no
 relation between columns. A utility with † is of an older run, whose trees learnt numbers by the
-absolute error and swung (decision 0017); of runs that differ in that only the newer count.
+absolute error and swung (decision 0017; of a class both are the same); of runs that differ in that
+only the newer count.
 Seconds are wall time of the fit with compilation on two cores that other work shared, MB the
 largest resident set until rows were drawn.
 """
