@@ -136,7 +136,9 @@ class Generated(Outcome):
             more = self.model.sample(wanted - drawn, key=fold_in(seed, "more rows"))
             X = np.concatenate([X, more])
             rows = self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
-        return law.moved(rows.take(chosen(law.codes(rows), law.shares, count, key=seed)), rows)
+        kept = rows.take(chosen(law.codes(rows), law.shares, count, key=seed))
+        # Noisy shares are of few wide ranges, and moving numbers by them spoils more than it mends.
+        return kept if self.budget.private else law.moved(kept, rows)
 
     def sample(
         self,
@@ -153,7 +155,7 @@ class Generated(Outcome):
         Rows of which nothing is given are raked: half as many again are drawn, up to four times as
         many where the model makes some values too rarely, and those kept with which single columns
         are distributed as they were released (models/raking.py). Numbers that are still far off
-        after that are moved in their order (tables/quantile_map.py).
+        after that are moved in their order (tables/quantile_map.py), without a budget.
 
         What is given is in the rows to the letter. Other columns follow it by the model's own
         conditional law where it has one: exactly for a Gaussian copula and for the target of a
