@@ -19,6 +19,7 @@ from siloweave.errors import BudgetError, DataError, InputError, SchemaError
 from siloweave.privacy import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
+from siloweave.tables.one_way import OneWay
 from tests.synthesizers.cases import SCHEMA, TOWNS, pandas_frame, polars_frame
 from tests.synthesizers.properties import (
     NAMED,
@@ -119,6 +120,17 @@ def test_rows_are_raked_to_the_columns_as_they_were_released(tmp_path):
     assert raked < 0.8 * as_drawn
     again = load(tmp_path).sample(150)
     assert again.astype(str).equals(fitted.sample(150).astype(str))
+
+
+def test_numbers_that_choosing_leaves_far_off_are_moved(monkeypatch):
+    fitted = fitted_once("gaussian_copula")
+
+    def seen(law, table, pool):
+        assert pool.num_rows >= 1.5 * table.num_rows
+        return table.take(range(7))
+
+    monkeypatch.setattr(OneWay, "moved", seen)
+    assert (len(fitted.sample(150)), len(fitted.sample(150, raked=False))) == (7, 150)
 
 
 def test_more_rows_are_drawn_where_a_model_makes_some_values_too_rarely():
