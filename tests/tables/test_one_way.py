@@ -116,6 +116,14 @@ def test_numbers_that_are_near_stay_as_they_are():
         np.testing.assert_array_equal(found.values(name), near.values(name))
 
 
+def test_whole_numbers_that_are_not_all_float64_stay():
+    far = 2**53 + np.arange(1_000)
+    schema = Schema((Column("id", "integer", low=0, high=2**60),))
+    law = OneWay.of(Table.from_columns({"id": (far, None)}), schema)
+    off = Table.from_columns({"id": (far + 10_001, None)})
+    np.testing.assert_array_equal(law.moved(off, off).values("id"), far + 10_001)
+
+
 def test_a_pool_gives_the_numbers_that_rows_lack():
     law, rows = OneWay.of(skewed(), WIDE), skewed(seed=6, years=100)
     found = law.moved(rows, skewed(seed=7))
