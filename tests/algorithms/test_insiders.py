@@ -23,8 +23,11 @@ def people(rows, seed):
     return Table.from_columns({f"c{i}": (rng.integers(0, 10, rows), None) for i in range(COLUMNS)})
 
 
-def run(method, data, folder, epsilon):
-    fitted = method.fit(data, SCHEMA, budget=Budget(epsilon, 1e-5), folder=folder, seed=1)
+def run(method, data, folder, epsilon, seed=1):
+    """Noise of a seed: the subject here is the attack, and one run's risk is far from its mean."""
+    fitted = method.fit(
+        data, SCHEMA, budget=Budget(epsilon, 1e-5), folder=folder, seed=seed, noise="seeded"
+    )
     fitted.save(folder / "model")
     return fitted
 
@@ -34,41 +37,35 @@ PARTS = {"north": people(120, 1), "south": people(200, 2)}
 
 @pytest.mark.parametrize("method", [FLAIM(participation=1.0, **SETTINGS), TwoRound(**SETTINGS)])
 def test_each_party_is_attacked_within_what_its_ledger_allows(method, tmp_path):
-    every = []
-    for name in "abcd":  # few members are judged, and noise is the operating system's
-        run(method, PARTS, tmp_path / name, 3.0)
-        every.append(attack_run(tmp_path / name, PARTS, people(400, 3), targets=200))
-    for found in every:
-        assert [one.party for one in found] == ["north", "south"]
-        for one in found:
-            assert one.marginals > 0
-            assert one.risk.allowed < 1
-            assert one.risk.curve.members + one.risk.curve.others <= 200
-    for of_party in zip(*every, strict=True):
-        assert np.mean([one.risk.low - one.risk.allowed for one in of_party]) <= 0
+    run(method, PARTS, tmp_path, 3.0)
+    found = attack_run(tmp_path, PARTS, people(400, 3), targets=200)
+    assert [one.party for one in found] == ["north", "south"]
+    for one in found:
+        assert one.marginals > 0
+        assert one.risk.low <= one.risk.allowed < 1
+        assert one.risk.curve.members + one.risk.curve.others <= 200
 
 
 def test_a_run_with_little_noise_gives_rows_away(tmp_path):
     rows = people(300, 1)
 
-    def risks(epsilon):
-        """Of six runs: noise is the operating system's, and one run says little."""
-        for i in range(6):
-            folder = tmp_path / f"{epsilon} {i}"
-            run(AIM(**SETTINGS), rows, folder, epsilon)
-            (exposure,) = attack_run(folder, rows, people(300, 2), targets=200)
-            yield exposure.risk
+    def risk(epsilon, seed):
+        folder = tmp_path / f"{epsilon} {seed}"
+        run(AIM(**SETTINGS), rows, folder, epsilon, seed)
+        (exposure,) = attack_run(folder, rows, people(300, 2), targets=200)
+        return exposure.risk
 
-    assert np.mean([risk.low for risk in risks(500.0)]) > 0.3
-    quiet = list(risks(0.1))
-    assert np.mean([risk.low for risk in quiet]) < 0.1
-    assert all(risk.allowed < 0.1 for risk in quiet)
+    assert np.mean([risk(500.0, seed).low for seed in range(4)]) > 0.3
+    for seed in range(4):
+        quiet = risk(0.1, seed)
+        assert quiet.low < 0.1
+        assert quiet.allowed < 0.1
 
 
 def test_who_is_behind_a_sum(tmp_path):
     """Taking out the rows of all that are said to be behind a sum leaves nothing but noise."""
     data = {f"p{k}": people(60 + k, k) for k in range(5)}
-    run(FLAIM(participation=0.6, rounds=12, **SETTINGS), data, tmp_path, 200.0)
+    run(FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0)
     encoder = Encoder(SCHEMA, 10)
     coded = {name: encoder.encode(part) for name, part in data.items()}
     heard = overheard(tmp_path / TRANSCRIPT, encoder.domain)
