@@ -1,12 +1,14 @@
 """What can be computed exactly: schedules, samplers' tables, the multinomial chain, layouts."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import Denoiser, Rows, row_losses
+from siloweave.models.denoiser import CHOICE_LOSSES, Denoiser, Rows, row_losses
 from siloweave.models.descent import Descent
 from siloweave.models.diffusion import DiffusionSettings
 from siloweave.models.layout import Layout
@@ -16,7 +18,8 @@ from siloweave.models.multinomial import (
     log_kept_or_fresh,
     posterior,
     prior_divergence,
-    row_loss,
+    row_bound,
+    row_surprise,
 )
 from siloweave.models.nets import MLP, Dense, averaged, fresh
 from siloweave.models.options import Options
@@ -177,14 +180,13 @@ def test_the_bound_is_never_negative_and_nothing_at_the_truth():
     clean, noisy = (jnp.asarray(rng.integers(4, size=(200, 3))) for _ in range(2))
     t = rng.integers(1, 12, size=200)
     a, before = (jnp.asarray(kept[t - k], jnp.float32)[:, None] for k in (0, 1))
-    late = jnp.zeros((200, 1), bool)
     options = Options(((3, 4),))
     guess = options.log_softmax(jnp.asarray(rng.normal(size=(200, 12)), jnp.float32))
-    loss = np.asarray(row_loss(options, guess, clean, noisy, a, before, late))
+    loss = np.asarray(row_bound(options, guess, clean, noisy, a, before))
     assert (loss >= -1e-5).all()
     assert loss.max() > 0.1
     known = jnp.where(options.flags(clean), 0.0, -69.0)
-    loss = np.asarray(row_loss(options, known, clean, noisy, a, before, late))
+    loss = np.asarray(row_bound(options, known, clean, noisy, a, before))
     assert loss == pytest.approx(0, abs=1e-4)
 
 
@@ -198,7 +200,7 @@ def test_the_bound_is_the_divergence_of_the_posteriors_for_choices_of_any_size(s
     t = rng.integers(1, 50, size=n)
     a, before = (jnp.asarray(kept[t - k], jnp.float32)[:, None] for k in (0, 1))
     log_x0 = options.log_softmax(logits)
-    found = row_loss(options, log_x0, clean, noisy, a, before, jnp.zeros((n, 1), bool))
+    found = row_bound(options, log_x0, clean, noisy, a, before)
     wanted = np.zeros(n)
     for j, size in enumerate(options.sizes):
         own = np.asarray(logits, np.float64)[:, options.choice == j]
@@ -214,7 +216,8 @@ def test_the_bound_is_the_divergence_of_the_posteriors_for_choices_of_any_size(s
     assert np.asarray(found) == pytest.approx(wanted, rel=2e-3, abs=2e-5)
 
 
-def test_the_bound_and_its_slope_are_finite_where_the_network_is_sure_and_wrong():
+@pytest.mark.parametrize("choices", CHOICE_LOSSES)
+def test_losses_and_their_slopes_are_finite_where_the_network_is_sure_and_wrong(choices):
     options = Options(((1, 2), (1, 5)))
     kept = kept_variance("cosine", 1000)
     clean, noisy = jnp.array([[0, 3]] * 1000), jnp.array([[1, 2]] * 1000)
@@ -223,7 +226,9 @@ def test_the_bound_and_its_slope_are_finite_where_the_network_is_sure_and_wrong(
 
     def loss(logits):
         log_x0 = options.log_softmax(logits)
-        return row_loss(options, log_x0, clean, noisy, a, before, jnp.asarray(t)[:, None] == 0)
+        if choices == "bound":
+            return row_bound(options, log_x0, clean, noisy, a, before)
+        return row_surprise(options, log_x0, clean, noisy, a)
 
     logits = jnp.array([[-300.0, 300.0, 0.0, 0.0, 0.0, -300.0, 300.0]] * 1000)
     slope = jax.grad(lambda x: loss(x).sum())(logits)
@@ -231,15 +236,52 @@ def test_the_bound_and_its_slope_are_finite_where_the_network_is_sure_and_wrong(
     assert np.isfinite(slope).all()
 
 
-def test_the_loss_at_time_0_is_the_surprise_at_the_clean_choice():
-    rng = np.random.default_rng(2)
+def test_the_surprise_is_that_of_bayes_rule_and_the_bound_at_time_0():
+    rng, kept = np.random.default_rng(2), 0.7
     options = Options(((2, 3),))
     guess = options.log_softmax(jnp.asarray(rng.normal(size=(8, 6)), jnp.float32))
     clean, noisy = (jnp.asarray(rng.integers(3, size=(8, 2))) for _ in range(2))
-    kept, first = jnp.full((8, 1), 0.99), jnp.ones((8, 1), bool)
-    loss = row_loss(options, guess, clean, noisy, kept, jnp.ones((8, 1)), first)
-    surprise = [-sum(float(guess[i, 3 * j + clean[i, j]]) for j in range(2)) for i in range(8)]
-    assert np.asarray(loss) == pytest.approx(surprise, rel=1e-5)
+    seen = kept * np.eye(3)[np.asarray(noisy)] + (1 - kept) / 3  # q(x_t | x_0) of each x_0
+    law = np.exp(np.asarray(guess, np.float64)).reshape(8, 2, 3) * seen
+    law /= law.sum(-1, keepdims=True)
+    wanted = -np.log(np.take_along_axis(law, np.asarray(clean)[..., None], -1)).sum((1, 2))
+    level = jnp.full((8, 1), kept)
+    found = row_surprise(options, guess, clean, noisy, level)
+    assert np.asarray(found) == pytest.approx(wanted, rel=1e-5)
+    found = row_bound(options, guess, clean, noisy, level, jnp.ones((8, 1)))
+    assert np.asarray(found) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("choices", CHOICE_LOSSES)
+def test_both_losses_are_least_at_the_law_given_the_other_columns(choices):
+    """Every clean and noisy row of two columns, weighed by its chance: no slope is left there."""
+    law = np.array([[0.3, 0.05, 0.1], [0.02, 0.33, 0.2]])
+    rows = np.array([(i, j) for i in range(2) for j in range(3)])
+    kept, before = 0.6, 0.8
+    seen = [kept * np.eye(size) + (1 - kept) / size for size in (2, 3)]
+    clean, noisy = (np.array(x) for x in zip(*product(rows, rows), strict=True))
+    chance = law[clean[:, 0], clean[:, 1]] * np.prod(
+        [seen[j][clean[:, j], noisy[:, j]] for j in range(2)], axis=0
+    )
+    given = [seen[1].T @ law.T, seen[0].T @ law]  # (noisy value of the other, own clean value)
+    given = [np.log(x / x.sum(1, keepdims=True)) for x in given]
+    told = np.concatenate([given[0][noisy[:, 1]], given[1][noisy[:, 0]]], axis=1)
+    options = Options.of((2, 3))
+    a, s = jnp.full((36, 1), kept), jnp.full((36, 1), before)
+
+    def loss(logits):
+        log_x0 = options.log_softmax(logits[place])
+        if choices == "bound":
+            each = row_bound(options, log_x0, jnp.asarray(clean), jnp.asarray(noisy), a, s)
+        else:
+            each = row_surprise(options, log_x0, jnp.asarray(clean), jnp.asarray(noisy), a)
+        return jnp.asarray(chance) @ each
+
+    place = 3 * noisy[:, 0] + noisy[:, 1]  # the network sees nothing but the noisy row
+    best = jnp.zeros((6, 5)).at[place].set(told)
+    assert np.abs(jax.grad(loss)(best)).max() < 1e-6
+    other = best + 0.1 * jax.random.normal(KEY, best.shape)
+    assert float(loss(other)) > float(loss(best)) + 1e-4
 
 
 def test_the_divergence_at_the_end_of_the_chain():
@@ -252,27 +294,28 @@ def test_the_divergence_at_the_end_of_the_chain():
 
 
 def test_with_a_network_that_says_nothing_the_loss_is_known():
-    """Zero weights predict noise 0 and uniform choices: E loss = 1 + the summed bound."""
+    """Zero weights predict noise 0 and uniform choices: of numbers 1, of choices by the chain."""
     layout, T = Layout((Block("x", 0, 1, "number"), Block("c", 1, 4, "choice"))), 6
     settings = DiffusionSettings(hidden=(8,), embed=8, timesteps=T)
     net = jax.tree.map(jnp.zeros_like, Denoiser(5, 5, 0, settings, key=KEY))
     n = 60_000
     rows = Rows(jnp.zeros((n, 1)), jnp.ones((n, 1), jnp.int32), jnp.zeros(n, jnp.int32))
     kept, steps = chain("cosine", T)
-    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept)).mean()
-    flat, bound, reached = np.full(4, 0.25), np.log(4), np.eye(4)[1]
+    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept, choices="bound")).mean()
+    flat, bound, surprise, reached = np.full(4, 0.25), 0.0, 0.0, np.eye(4)[1]
     for t in range(T):
         before, reached = reached, reached @ steps[t]
-        if t == 0:
-            continue
         for xt in range(4):
             truth = before * steps[t][:, xt]
             model = flat * steps[t][:, xt]
             truth, model = truth / truth.sum(), model / model.sum()
             bound += reached[xt] * (truth * np.log(np.maximum(truth, 1e-30) / model)).sum()
+            surprise -= reached[xt] * np.log(reached[xt]) / T  # reached is symmetric, and sums to 1
     end = reached
     bound += (end * np.log(end * 4)).sum()
     assert found == pytest.approx(1.0 + bound, abs=0.02)
+    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept)).mean()
+    assert found == pytest.approx((1.0 + surprise) / 2, abs=0.01)
 
 
 def test_layouts_go_both_ways_and_put_equal_sizes_together():

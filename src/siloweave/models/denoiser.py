@@ -13,12 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.models.layout import Spots
-from siloweave.models.multinomial import forward_codes, prior_divergence, row_loss
+from siloweave.models.multinomial import (
+    forward_codes,
+    prior_divergence,
+    row_bound,
+    row_surprise,
+)
 from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
 from siloweave.models.options import Groups, Options
 from siloweave.models.spots import Evidence
 
 __all__ = [
+    "CHOICE_LOSSES",
     "PREDICTIONS",
     "Denoiser",
     "Numbers",
@@ -36,6 +42,9 @@ __all__ = [
 
 PREDICTIONS = ("noise", "clean", "velocity")
 """What a network may give for numbers: see `target`."""
+
+CHOICE_LOSSES = ("surprise", "bound")
+"""What may be minimised for choices: see `multinomial`."""
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
 
@@ -210,6 +219,11 @@ class Numbers:
         return self.evidence.plain
 
     @property
+    def parts(self) -> int:
+        """How many numbers and points there are."""
+        return len(self.plain) + len(self.spots)
+
+    @property
     def inputs(self) -> int:
         """How many inputs `seen` makes of them."""
         return self.count + len(self.evidence.options.choice)
@@ -238,7 +252,7 @@ class Numbers:
     def losses(
         self, told: Array, clean: Array, noise: Array, numbers: Array, kept: Array, focus: float
     ) -> Array:
-        """Mean over numbers and points, (batch,): squared errors, and cross-entropies.
+        """Summed over numbers and points, (batch,): squared errors, and cross-entropies.
 
         Args:
             told: (batch, outputs).
@@ -254,7 +268,7 @@ class Numbers:
         if self.spots:
             logs = self.evidence.likely(of_spots, numbers, kept)
             loss -= jnp.where(self.evidence.truth(clean), logs, 0.0).sum(-1)
-        return loss / max(len(self.plain) + len(self.spots), 1)
+        return loss
 
 
 def row_losses(
@@ -267,13 +281,15 @@ def row_losses(
     prediction: str = "noise",
     focus: float = 0.0,
     spots: Spots = (),
+    choices: str = "surprise",
 ) -> Array:
     """The loss of each row at one random time.
 
-    Mean squared error of the numbers' noise (and of points the cross-entropy of their options),
-    plus the choices' bound: its term at time t times T (times are uniform), plus the prior's
-    constant, divided by the number of choices. Within a batch the times are spread evenly; each by
-    itself is uniform.
+    A number costs its squared error, a point and a choice the cross-entropy of the clean option,
+    and the row the mean over its columns. With ``choices="bound"`` it is, as in the paper, the mean
+    over numbers plus the mean over choices of the bound: its term at time t times T (times are
+    uniform) plus the prior's constant. Within a batch the times are spread evenly; each by itself
+    is uniform.
 
     Args:
         net: The denoiser.
@@ -285,6 +301,7 @@ def row_losses(
         focus: Errors of numbers are weighed by (1 - ᾱ)^focus. With "velocity", 1 is the error of
             the clean row: early decisions count more than the last touch.
         spots: Choices that are points among the numbers.
+        choices: What is minimised for choices, one of `CHOICE_LOSSES`.
 
     Returns:
         (batch,).
@@ -306,8 +323,11 @@ def row_losses(
     told, logits = out[:, : reading.outputs], out[:, reading.outputs :]
     loss = reading.losses(told, rows.numbers, noise, numbers, a, focus)
     if not groups:
-        return loss
+        return loss / reading.parts
     log_x0 = options.log_softmax(logits)
-    bound = T * row_loss(options, log_x0, rows.codes, noisy, a, earlier, t[:, None] == 0)
+    if choices == "surprise":
+        surprise = row_surprise(options, log_x0, rows.codes, noisy, a)
+        return (loss + surprise) / (reading.parts + c)
+    bound = T * row_bound(options, log_x0, rows.codes, noisy, a, earlier)
     prior = sum(prior_divergence(float(kept[-1]), size) for size in options.sizes)
-    return loss + (bound + prior) / c
+    return loss / max(reading.parts, 1) + (bound + prior) / c

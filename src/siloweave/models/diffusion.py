@@ -7,8 +7,9 @@ as labels is not diffused; the network is told it, and sampling draws it from it
 
 Where this departs from the authors' code: sampling uses the averaged weights (theirs keeps an
 average and samples without it), hidden units are SiLU, noisy choices enter as zeros and ones
-instead of log-probabilities of -69 and 0, and the times of one batch are spread evenly instead of
-drawn independently.
+instead of log-probabilities of -69 and 0, the times of one batch are spread evenly instead of
+drawn independently, and choices are learnt by a cross-entropy whose optimum is the bound's
+(``choices="bound"`` is the paper's; decision 0018).
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import PREDICTIONS, Denoiser, Numbers, Rows, row_losses
+from siloweave.models.denoiser import (
+    CHOICE_LOSSES,
+    PREDICTIONS,
+    Denoiser,
+    Numbers,
+    Rows,
+    row_losses,
+)
 from siloweave.models.descent import Descent, Gradient
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array, activation, fresh, load_arrays, save_arrays
@@ -60,6 +68,8 @@ class DiffusionSettings:
             "velocity", a mixture of both that is well scaled at every time.
         focus: How much more the numbers' early decisions count in the loss than their last touch;
             see `row_losses`. 0 weighs all times alike.
+        choices: What is minimised for choices: "surprise", the cross-entropy of the clean choice,
+            or "bound", the paper's.
         reach: Largest absolute number that a row may hold; samplers clip what they believe the
             clean row to be. None takes each number's range from the rows, which a private fit
             must not.
@@ -79,6 +89,7 @@ class DiffusionSettings:
     residual: bool = False
     prediction: str = "velocity"
     focus: float = 0.0
+    choices: str = "surprise"
     reach: float | None = None
 
     def __post_init__(self) -> None:
@@ -92,6 +103,8 @@ class DiffusionSettings:
                 raise InputError(f"{name}={getattr(self, name)!r} is not in [0, 1)")
         if self.prediction not in PREDICTIONS:
             raise InputError(f"prediction={self.prediction!r} is not one of {PREDICTIONS}")
+        if self.choices not in CHOICE_LOSSES:
+            raise InputError(f"choices={self.choices!r} is not one of {CHOICE_LOSSES}")
         if not self.focus >= 0:
             raise InputError(f"focus={self.focus!r} must not be below 0")
         if self.reach is not None and not self.reach > 0:
@@ -107,7 +120,7 @@ class _Descent(Descent):
         s = self.settings
         return row_losses(
             net, rows, key, self.groups, kept_variance(s.schedule, s.timesteps),
-            prediction=s.prediction, focus=s.focus, spots=self.spots,
+            prediction=s.prediction, focus=s.focus, spots=self.spots, choices=s.choices,
         )  # fmt: skip
 
 

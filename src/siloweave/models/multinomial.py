@@ -6,9 +6,16 @@ At each time a choice is either still what it was or drawn anew, uniformly among
 
 The network gives log x̂_0, and the model's reverse step is the forward chain's posterior with x̂_0
 in the place of x_0. This posterior divides by q(x_t | x_0) nowhere, so the x̂_0 that fits it best
-is the law of the choice given the *other* columns' noisy values; that law is the same for every
-earlier time s, which is why strided steps need no correction. Only at time 0 is x̂_0 the law of
-the clean choice itself.
+is the law of the choice given the *other* columns' noisy values (Gourevitch, Janati, Shariatian,
+Simsekli & Moulines 2026, arXiv 2605.22765, call it the leave-one-out posterior); that law is the
+same for every earlier time s, which is why strided steps need no correction. The paper reads x̂_0
+at time 0 as the law of the clean choice itself; here it is the same law as at every other time.
+
+Two losses have this optimum. `row_bound` is the paper's. `row_surprise` multiplies x̂_0 by what the
+choice's own noisy value says, q(x_t | x_0), which is the law of the clean choice given all columns,
+and takes the cross-entropy of that. The bound learns from the few choices that were replaced at
+just this step, and weighs each by T; the cross-entropy learns from all that were replaced so far
+(decision 0018).
 
 What is drawn holds choices of one size K at a time: codes (..., c) and logs (..., c, K). What is
 trained holds the options of all choices side by side, see options.py.
@@ -29,7 +36,8 @@ __all__ = [
     "log_kept_or_fresh",
     "posterior",
     "prior_divergence",
-    "row_loss",
+    "row_bound",
+    "row_surprise",
     "uniform_codes",
 ]
 
@@ -91,11 +99,35 @@ def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Arr
     return jax.nn.log_softmax(reached + start, axis=-1)
 
 
-def row_loss(
-    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array,
-    first: Array,
-) -> Array:  # fmt: skip
-    """The bound's term of each row: KL(true posterior || model), or -log x̂_0 at time 0.
+def row_surprise(options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array) -> Array:
+    """What each row's clean choices cost, given all of its noisy values.
+
+    Args:
+        options: Of the c choices.
+        log_x0: (batch, options) the network's log-probabilities.
+        clean: (batch, c) x_0.
+        noisy: (batch, c) x_t.
+        kept: (batch, 1) ᾱ_t.
+
+    Returns:
+        (batch,) nats, summed over the c choices.
+
+    Example:
+        >>> options = Options(((1, 2),))
+        >>> even = jnp.log(jnp.array([[0.5, 0.5]]))
+        >>> where = jnp.array([[0]])
+        >>> float(jnp.exp(-row_surprise(options, even, where, where, jnp.array([[0.5]])))[0])
+        0.75
+    """
+    own = _log_reached(options.flags(noisy), kept, options.sizes[options.choice])
+    believed = options.log_softmax(log_x0 + own)
+    return -jnp.where(options.flags(clean), believed, 0.0).sum(-1)
+
+
+def row_bound(
+    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array
+) -> Array:
+    """The bound's term of each row: KL(true posterior || model's).
 
     With r the chain's law of x_s given x_0 and m the model's, both times the chain's law of x_t
     given x_s, and Z their sums over the options, the divergence is that of r and m under the true
@@ -108,8 +140,7 @@ def row_loss(
         clean: (batch, c) x_0.
         noisy: (batch, c) x_t.
         kept: (batch, 1) ᾱ_t.
-        kept_next: (batch, 1) ᾱ_{t-1}; not used where `first`.
-        first: (batch, 1) whether t = 0.
+        kept_next: (batch, 1) ᾱ_{t-1}; 1 where t is 0, and the term is `row_surprise` there.
 
     Returns:
         (batch,) nats, summed over the c choices; never negative but for rounding.
@@ -122,8 +153,8 @@ def row_loss(
     posterior = jnp.exp(reached + truth) / true_sum[..., options.choice]
     sums = jnp.log(options.sums(jnp.exp(reached + model))) - jnp.log(true_sum)
     divergence = (posterior * (truth - model)).sum(-1) + sums.sum(-1)
-    decoding = -jnp.where(was, log_x0, 0.0).sum(-1)
-    return jnp.where(first[..., 0], decoding, divergence)
+    decoding = row_surprise(options, log_x0, clean, noisy, kept)
+    return jnp.where(kept_next[..., 0] == 1.0, decoding, divergence)
 
 
 def prior_divergence(kept_last: float, size: int) -> float:

@@ -42,7 +42,6 @@ def table(way: Walk, times: int, T: int) -> dict[str, Array]:
     back = np.tile(np.arange(times) < times - 1, len(way.times))
     columns = {
         "t": way.times * (1000 / T),
-        "first": way.times == 0,
         "kept": way.kept,
         "next": way.kept_next,
         "x": way.x,
@@ -109,9 +108,9 @@ def denoise(
 def _earlier_codes(
     uniform: Array, groups: Groups, logs: list[Array], codes: Array, p: dict[str, Array]
 ) -> Array:
-    """Choices one step earlier: the posterior, and x̂_0 itself at time 0."""
+    """Choices one step earlier, from the posterior."""
     drawn = [
-        draw(u, jnp.where(p["first"], log_x0, posterior(log_x0, part, p["kept"], p["next"])))
+        draw(u, posterior(log_x0, part, p["kept"], p["next"]))
         for u, log_x0, part in zip(
             grouped(groups, uniform), logs, grouped(groups, codes), strict=True
         )
