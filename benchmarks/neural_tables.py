@@ -136,7 +136,10 @@ def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
 
 
 def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
-    """Whether a line was made with the settings that its job has now, and rows were raked."""
+    """Whether a line was made with the settings that its job has now, and rows were raked.
+
+    Diffusions of latents have no choices, so how these are learned says nothing of their lines.
+    """
     kind = kind_of(job["model"])
     if not hasattr(kind, "chosen"):
         return True
@@ -144,7 +147,11 @@ def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
         return False
     classes = row.get("given", {}).get("target")
     chosen = json.loads(json.dumps(kind(**told(job, classes)).chosen()))
-    return all(row["settings"].get(name) == value for name, value in chosen.items())
+    made = dict(row["settings"])
+    if "diffusion" in chosen:
+        chosen["diffusion"].pop("choices")
+        made["diffusion"] = {k: v for k, v in made["diffusion"].items() if k != "choices"}
+    return all(made.get(name) == value for name, value in chosen.items())
 
 
 def column(table: sw.Table, name: str, numeric: bool) -> sw.Column:
