@@ -213,5 +213,5 @@ class PointDiff(LatentDiff):
     )
 
     def preset(self) -> Mapping[str, Any]:
-        """Points in the place of the autoencoder; early decisions count more."""
-        return {"autoencoder": {"per_bit": 1.0}, "diffusion": {"focus": 0.5}}
+        """Points in the place of the autoencoder."""
+        return {"autoencoder": {"per_bit": 1.0}}

@@ -178,7 +178,8 @@ class SiloFuse(LatentColumns):
         if not 0 < self.clip <= 1:
             raise InputError(f"clip={self.clip} must lie in (0, 1]")
         points = {"autoencoder": _POINTS} if self.coder == "points" else {}
-        made = self.made({**points, "diffusion": {"focus": 0.5}})
+        told = self.coder == "points" and self.privacy == "none"  # what points say by themselves
+        made = self.made({**points, "diffusion": {"focus": 0.0 if told else 0.5}})
         if hasattr(made.autoencoder, "per_bit") != (self.coder == "points"):
             raise InputError(
                 f"settings.autoencoder does not fit coder={self.coder!r}: points have per_bit, "

@@ -114,15 +114,15 @@ class DPCTGAN(PrivateGenerator):
 
 # DP-TabDDPM
 
-_DDPM: dict[str, Any] = {
-    "hidden": (256, 256),
+_DDPM: dict[str, Any] = {  # chosen on rows of Adult split again: decision 0019
+    "hidden": (128,),
     "embed": 64,
     "timesteps": 100,
     "steps": 1_000,
     "batch": 1024,
-    "learning_rate": 1e-3,
+    "learning_rate": 4e-3,
     "weight_decay": 0.0,
-    "decay": 0.99,
+    "decay": 0.995,
     "reach": 4.0,
 }
 
