@@ -22,7 +22,8 @@ BYTES = "bytes"  # label of short runs over split columns, whose bytes alone are
 RESEMBLANCE, PROPENSITY, UTILITY = "resemblance (DP-TLDM)", "propensity", "utility"
 SILOFUSE_RESEMBLANCE, DETECTION = "resemblance (SiloFuse)", "logistic detection"
 SQUARES = "utility (squared errors)"  # beside the older one, in lines of one week
-OLDER = "†"
+MARKS = ("†", "‡", "")
+"""Of a utility, by the trees that judged it: absolute errors, squared ones, shrunken leaves."""
 # A score, what its column is called, and its place among a paper's figures.
 DP_TLDM_SCORES = [(RESEMBLANCE, "resemblance", 0), (PROPENSITY, "discr.", 1),
                   (DETECTION, "logistic", None), (UTILITY, "utility", 2)]  # fmt: skip
@@ -52,9 +53,10 @@ fold, and a score sees at most 6,000 rows of either table. The propensity (**dis
 cannot give, so the column does not compare number by number and is to be read against its ceiling.
 **logistic**: detection by a logistic regression (SDMetrics' measure), whose scale from 0 to 100 is
 the published one's; which judge the paper had is not known, and this one is weak: it sees no
-relation between columns. A utility with † is of an older run, whose trees learnt numbers by the
-absolute error and swung (decision 0017; of a class both are the same); of runs that differ in that
-only the newer count.
+relation between columns. A utility with ‡ is of an older run, whose trees could not learn many
+classes from rows of which a few are odd (decision 0020), one with † of a still older one, whose
+trees learnt numbers by the absolute error as well (decision 0017); of runs that differ in that only
+the newest count.
 Seconds are wall time of the fit with compilation on two cores that other work shared, MB the
 largest resident set until rows were drawn.
 """
@@ -74,18 +76,21 @@ def latest(rows: list[Row]) -> list[Row]:
 
 def judged(scores: dict[str, Row]) -> dict[str, Row]:
     """Scores of a line, with utilities of older trees marked, or replaced by what is beside."""
-    if DETECTION in scores:  # as old as the trees of squared errors
-        return scores
-    marked = {n: {**part, OLDER: n.startswith("utility")} for n, part in scores.items()}
+    older = MARKS[DETECTION in scores]  # as old as the trees of squared errors
+    marked = {
+        n: {**part, "mark": older if n.startswith("utility") and "judge" not in part else ""}
+        for n, part in scores.items()
+    }
     if SQUARES in marked:
-        marked[UTILITY] = {**marked.pop(SQUARES), OLDER: False}
+        marked[UTILITY] = {**marked.pop(SQUARES), "mark": MARKS[1]}
     return marked
 
 
 def parts_of(runs: list[Row], score: str) -> list[Row]:
     """A score of several runs; older ones only where there are no others."""
     every = [run["scores"][score] for run in runs if score in run["scores"]]
-    return [part for part in every if not part.get(OLDER)] or every
+    newest = max((MARKS.index(part["mark"]) for part in every), default=0)
+    return [part for part in every if part["mark"] == MARKS[newest]]
 
 
 def figure(runs: list[Row], score: str, side: str = "value") -> str:
@@ -94,13 +99,13 @@ def figure(runs: list[Row], score: str, side: str = "value") -> str:
     if not parts:
         return NOT_RUN if not runs else "–"
     values = [part[side] for part in parts]
-    older = OLDER if parts[0].get(OLDER) else ""
+    mark = parts[0]["mark"]
     if side != "value":
-        return f"{mean(values):.1f}{older}"
+        return f"{mean(values):.1f}{mark}"
     if len(values) > 1:
-        return f"{mean(values):.1f} ± {stdev(values):.1f}{older}"
+        return f"{mean(values):.1f} ± {stdev(values):.1f}{mark}"
     band = parts[0]["interval"]
-    return f"{values[0]:.1f}{older}" + (f" ({band[0]:.1f}–{band[1]:.1f})" if band else "")
+    return f"{values[0]:.1f}{mark}" + (f" ({band[0]:.1f}–{band[1]:.1f})" if band else "")
 
 
 def cost(runs: list[Row]) -> list[str]:
@@ -372,8 +377,9 @@ def samples(rows: list[Row]) -> str:
             line = [f"{told}, {steps:,} steps"]
             for score in (SILOFUSE_RESEMBLANCE, RESEMBLANCE, PROPENSITY, UTILITY):
                 part = found.get(score)
-                older = OLDER if part and part.get(OLDER) else ""
-                line.append(f"{part['value']:.1f}{older} ({part['ceiling']:.1f})" if part else "–")
+                line.append(
+                    f"{part['value']:.1f}{part['mark']} ({part['ceiling']:.1f})" if part else "–"
+                )
             body.append(line)
     if not body:
         return ""

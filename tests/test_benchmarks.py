@@ -22,9 +22,11 @@ def line(**changed):
     part = {"value": 90.0, "ceiling": 97.5, "floor": 50.0, "interval": [89.0, 91.0]}
     names = ("resemblance (DP-TLDM)", "resemblance (SiloFuse)", "propensity", "utility",
              "logistic detection")  # fmt: skip
+    scores = {name: dict(part) for name in names}
+    scores["utility"]["judge"] = "the newest"
     made = {
         "table": "adult", "model": "ctgan", "seed": 0, "label": "", "rows_asked": None,
-        "rows": 39074, "columns": 15, "scores": {name: dict(part) for name in names},
+        "rows": 39074, "columns": 15, "scores": scores,
         "given": {}, "settings": {}, "fit_seconds": 12.0, "peak_mb": 800.0, "steps": 1000,
         "load": [0.5, 1.0], "commit": "abc1234", "machine": "2 cores", "raked": True,
     }  # fmt: skip
@@ -85,19 +87,22 @@ def test_what_is_below_the_published_figure_is_counted(load, tmp_path):
 
 
 def test_utilities_of_older_trees_are_marked_and_not_averaged_with_newer_ones(load, tmp_path):
-    older, both = line(seed=1), line(seed=2)
-    for one in (older, both):
-        del one["scores"]["logistic detection"]
+    oldest, both, older = line(seed=1), line(seed=2), line(seed=3)
+    for one in (oldest, both, older):
+        del one["scores"]["utility"]["judge"]
         one["scores"]["utility"]["value"] = 10.0
-    both["scores"]["utility (squared errors)"] = line()["scores"]["utility"] | {"value": 92.0}
+    for one in (oldest, both):
+        del one["scores"]["logistic detection"]
+    both["scores"]["utility (squared errors)"] = older["scores"]["utility"] | {"value": 92.0}
 
     def utility(*rows):
         written(tmp_path, "neural_quality.jsonl", rows)
         return rows_of(load("neural_page").page(tmp_path), "ctgan")[1].split(" | ")[11]
 
-    assert utility(older) == "10.0† (89.0–91.0)"
-    assert utility(older, line(seed=3)) == "90.0 (89.0–91.0)"
-    assert utility(older, both, line(seed=3)) == "91.0 ± 1.4"
+    assert utility(oldest) == "10.0† (89.0–91.0)"
+    assert utility(oldest, older) == "10.0‡ (89.0–91.0)"
+    assert utility(oldest, both, older) == "51.0 ± 58.0‡"
+    assert utility(oldest, both, older, line(seed=4)) == "90.0 (89.0–91.0)"
 
 
 def test_a_private_step_is_shown_from_the_last_call(load, tmp_path):

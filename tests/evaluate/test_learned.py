@@ -189,6 +189,17 @@ def test_a_number_that_follows_from_a_category_is_learnt():
     assert min(found.real["years"]) > 0.95
 
 
+def test_many_classes_are_learnt_from_rows_of_which_a_few_are_odd():
+    """Odd rows in leaves that are sure of their class break boosting without shrunken leaves."""
+    chance = np.random.default_rng(0)
+    place = chance.choice(16, 4000, p=np.arange(1, 17)[::-1] / 136)
+    real = pl.DataFrame({"school": [f"s{i:02}" for i in place], "years": place.astype(float)})
+    odd = np.where(chance.random(4000) < 0.02, chance.integers(16, size=4000), place)
+    made = real.with_columns(years=pl.Series(odd.astype(float)))
+    found = utilities(pair(real, made), "real", ("synthetic",), targets=("school",), key=0)
+    assert min(found.trained_on["synthetic"]["school"]) > 0.95
+
+
 def test_a_linear_judge_sees_shares_and_no_relation():
     real, of = people(0), {"key": 0, "linear": True}
     mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, **of)
