@@ -58,9 +58,11 @@ SEPARATIONS, DELTA = (0.1, 0.15, 0.2), 1e-5
 # table. A figure names the settings that it was made with, so lines of other settings stay.
 _LONG = {"steps": 25_000}  # tables of about 40,000 training rows: chosen with --inner on Adult
 _FEW = {"settings": {"epochs": 120}}  # of 78 steps each: about as many as 300 epochs of housing
+# Of LatentDiff and TLDM on Adult: chosen with --inner, decision 0021.
+_LIKELIEST = {"heads": "likeliest"}
 # Wider than the preset, less divergence, early decisions count more: chosen with --inner on Adult.
 _WIDE = {
-    "autoencoder": {"hidden": [512, 512], "divergence": 1e-4},
+    "autoencoder": {"hidden": [512, 512], "divergence": 1e-4, **_LIKELIEST},
     "diffusion": {**_LONG, "hidden": [512, 512], "focus": 0.5},
 }
 _CTAB_EPOCHS = {  # about 3,500 steps of 50 rows, 2,300 where tables are wide
@@ -71,6 +73,7 @@ SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
     **{(model, name): {"settings": {"diffusion": _LONG}}
        for model in ("latent_diff", "e2e", "point_diff")
        for name in ("adult", "covertype")},
+    ("latent_diff", "adult"): {"settings": {"autoencoder": _LIKELIEST, "diffusion": _LONG}},
     ("tldm", "adult"): {"settings": _WIDE},
     **{("tabddpm", name): {"settings": _LONG} for name in ("adult", "covertype")},
     **{("ctab_gan", name): {"settings": {"batch": 50, "epochs": epochs}}
@@ -148,6 +151,8 @@ def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
     classes = row.get("given", {}).get("target")
     chosen = json.loads(json.dumps(kind(**told(job, classes)).chosen()))
     made = dict(row["settings"])
+    if "heads" in chosen.get("autoencoder", {}):
+        made["autoencoder"] = {"heads": "draw", **made["autoencoder"]}
     if "diffusion" in chosen:
         chosen["diffusion"].pop("choices")
         made["diffusion"] = {k: v for k, v in made["diffusion"].items() if k != "choices"}

@@ -1,5 +1,7 @@
 """Autoencoders: what comes back, what a latent's law is, what is stored and refused."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,6 +39,17 @@ def test_numbers_are_means_or_draws_around_them(fitted):
     assert np.ptp(means) == pytest.approx(0.0, abs=1e-5)
     assert drawn.std() > 0.02
     assert drawn.mean() == pytest.approx(means.mean(), abs=float(drawn.std() / 5))
+
+
+def test_choices_are_draws_or_the_likeliest_option(fitted):
+    """Half way between latents of two rows that differ, draws differ and the likeliest does not."""
+    ends = fitted.encode(toy(40))
+    Z = np.repeat((ends[:20] + ends[20:]) / 2, 50, axis=0)
+    likeliest = replace(fitted, settings=replace(fitted.settings, heads="likeliest"))
+    drawn, sure = (one.decode(Z, key=KEY)[:, 1:].reshape(20, 50, -1) for one in (fitted, likeliest))
+    assert (drawn != drawn[:, :1]).any()
+    np.testing.assert_array_equal(sure, np.repeat(sure[:, :1], 50, axis=1))
+    assert (drawn.mean(1)[sure[:, 0] == 1] > 0.3).all()  # what is likeliest is drawn often
 
 
 def test_the_reconstruction_is_the_likelihood_of_the_heads():

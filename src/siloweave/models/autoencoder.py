@@ -52,6 +52,9 @@ class AutoencoderSettings:
         weight_decay: Of AdamW.
         decay: Of the moving average of the weights.
         act: Activation of the hidden layers.
+        heads: What is read from a categorical head: a "draw", or its "likeliest" option. Heads draw
+            by themselves, so columns that say the same may be drawn at odds where a latent lies
+            between two of them; the likeliest options fit each other and vary less.
     """
 
     hidden: tuple[int, ...] = (512, 512)
@@ -64,6 +67,7 @@ class AutoencoderSettings:
     weight_decay: float = 1e-5
     decay: float = 0.999
     act: str = "gelu"
+    heads: str = "draw"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -78,6 +82,8 @@ class AutoencoderSettings:
             raise InputError(f"latent={self.latent!r} must be at least 1")
         if not 0 <= self.decay < 1:
             raise InputError(f"decay={self.decay!r} is not in [0, 1)")
+        if self.heads not in {"draw", "likeliest"}:
+            raise InputError(f"heads={self.heads!r} is neither 'draw' nor 'likeliest'")
         activation(self.act)
 
 
@@ -193,7 +199,7 @@ class Autoencoder:
         return np.concatenate(parts)
 
     def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
-        """Rows of latent rows: a draw from every categorical head.
+        """Rows of latent rows: a draw from every categorical head, or its likeliest option.
 
         Args:
             Z: (n, latent).
@@ -206,10 +212,11 @@ class Autoencoder:
         if numbers not in {"mean", "draw"}:
             raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
         d, groups = len(self.layout.numbers), self.layout.groups
+        drawn = (numbers == "draw", self.settings.heads == "draw")
         found: list[tuple[Any, Any]] = []
         for i, j, size in _pieces(len(Z)):
             inner = jax.random.fold_in(key, i)
-            out = _decoded(self.net, padded(Z, i, j, size), inner, d, groups, numbers == "draw")
+            out = _decoded(self.net, padded(Z, i, j, size), inner, d, groups, drawn)
             found.append((np.asarray(out[0])[: j - i], np.asarray(out[1])[: j - i]))
         if not found:
             return np.zeros((0, self.layout.width), dtype=np.float32)
@@ -251,19 +258,21 @@ def _encoded(net: Coder, numbers: Array, codes: Array, groups: Groups) -> Array:
     return net.encode(inputs(groups, numbers, codes))[0]
 
 
-@partial(jax.jit, static_argnames=("d", "groups", "noisy"))
+@partial(jax.jit, static_argnames=("d", "groups", "drawn"))
 def _decoded(
-    net: Coder, z: Array, key: Array, d: int, groups: Groups, noisy: bool
+    net: Coder, z: Array, key: Array, d: int, groups: Groups, drawn: tuple[bool, bool]
 ) -> tuple[Array, Array]:
     out = net.decode(z)
     numbers, spread = out[:, :d], jnp.clip(out[:, d : 2 * d], *_LOG_VARIANCES)
     first, key = jax.random.split(key)
-    if noisy:
+    if drawn[0]:
         numbers += jnp.exp(0.5 * spread) * jax.random.normal(first, numbers.shape)
     _, logs = outputs(groups, out[:, 2 * d :], 0)
+    if not drawn[1]:
+        return numbers, joined([log_p.argmax(-1).astype(jnp.int32) for log_p in logs], len(z))
     uniform = jax.random.uniform(key, (len(z), sum(count for count, _ in groups)))
-    drawn = [draw(u, log_p) for u, log_p in zip(grouped(groups, uniform), logs, strict=True)]
-    return numbers, joined(drawn, len(z))
+    codes = [draw(u, log_p) for u, log_p in zip(grouped(groups, uniform), logs, strict=True)]
+    return numbers, joined(codes, len(z))
 
 
 def fit(
