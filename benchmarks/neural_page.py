@@ -42,10 +42,10 @@ in these holdouts; no other table took part. Their steps were chosen within the 
 10,000 of 256 rows, 25,000 on Adult and Covertype (decision 0007); and so was how points are
 diffused (decision 0015). CTAB-GAN takes steps of 50 rows in the place of 500, some thousand of
 them: chosen within the training rows of diabetes and abalone, where the same time on steps of 500
-rows was far worse. TLDM on Adult is wider than its preset, the heads of TLDM and LatentDiff say what
-is likeliest there (decision 0021), and ADS-GAN's layers are joined to their input: chosen within
-the training rows too, of Adult and of California housing. Rows of every generator of ours are raked
-to single columns (decision 0012), but not where **raked** says no: those are older.
+rows was far worse. TLDM on Adult is wider than its preset, heads of TLDM and LatentDiff say what is
+likeliest there (decision 0021), and ADS-GAN's layers are joined to their input: chosen within the
+training rows too, of Adult and of California housing. Rows of every generator of ours are raked to
+single columns (decision 0012), but not where **raked** says no: those are older.
 
 What differs from the papers: trees are scikit-learn's, probabilities and predictions are out of
 fold, and a score sees at most 6,000 rows of either table. The propensity (**discr.**) lies between
