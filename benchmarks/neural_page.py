@@ -15,6 +15,7 @@ from typing import Any
 import neural_memory
 import neural_start
 from neural_published import DP_TLDM, DP_TLDM_PRIVATE, SILOFUSE
+from neural_tables import settled
 
 Row = dict[str, Any]
 NOT_RUN = "not run"
@@ -68,10 +69,19 @@ def lines(path: Path) -> list[Row]:
 
 
 def latest(rows: list[Row]) -> list[Row]:
-    """The last of the lines with the same key; trials on fewer rows are left out."""
-    names = ("table", "model", "parties", "order", "seed", "label", "separation")
+    """The last of the lines with the same key; trials on fewer rows are left out.
+
+    Seeds with settings that the benchmark has no more are left out where others have today's.
+    """
+    names = ("table", "model", "parties", "order", "label", "separation", "seed")
     found = {tuple(r.get(n) for n in names): r for r in rows if r.get("rows_asked") is None}
-    return [{**row, "scores": judged(row["scores"])} for row in found.values()]
+    as_now = {key: settled({**row, "settings": {}}, row) for key, row in found.items()}
+    today = {key[:-1] for key, now in as_now.items() if now}
+    return [
+        {**row, "scores": judged(row["scores"])}
+        for key, row in found.items()
+        if as_now[key] or key[:-1] not in today
+    ]
 
 
 def judged(scores: dict[str, Row]) -> dict[str, Row]:

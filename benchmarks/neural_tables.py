@@ -152,10 +152,11 @@ def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
     chosen = json.loads(json.dumps(kind(**told(job, classes)).chosen()))
     made = dict(row["settings"])
     if "heads" in chosen.get("autoencoder", {}):
-        made["autoencoder"] = {"heads": "draw", **made["autoencoder"]}
+        made["autoencoder"] = {"heads": "draw", **made.get("autoencoder", {})}
     if "diffusion" in chosen:
         chosen["diffusion"].pop("choices")
-        made["diffusion"] = {k: v for k, v in made["diffusion"].items() if k != "choices"}
+        inner = made.get("diffusion", {})
+        made["diffusion"] = {name: value for name, value in inner.items() if name != "choices"}
     return all(made.get(name) == value for name, value in chosen.items())
 
 
