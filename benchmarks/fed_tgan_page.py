@@ -57,7 +57,8 @@ Fed-TGAN (Zhao, Birke, Kunar & Chen 2021), its ablations and MD-TGAN, and diffus
 same rounds, by `benchmarks/fed_tgan.py`. Avg-JSD (mean Jensen-Shannon distance of the categorical
 columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of the range) between
 40,000 drawn rows and the table's; lower is better. Fed-TGAN, MD-TGAN and the central fit of a table
-had the same wall time on one core of two, five minutes on Adult and three elsewhere, so ours run
+had the same wall time on one core of two, five minutes on Adult and three elsewhere (fed_tabddpm
+five and fed_point_diff four, both with `typical`'s weights), so ours run
 some dozens of rounds where the published ones ran 500; the ablations had that time or as many
 rounds as Fed-TGAN. Machines differed by a factor of two between runs, so look at the rounds too.
 Adult's figures are means over seeds and their spread where there are more than one; elsewhere

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from flaim_adult import commit
-from neural_tables import Prepared, kind_of, prepare, told
+from neural_tables import JUDGE, Prepared, kind_of, prepare, told
 
 import siloweave as sw
 
-JUDGE = "squared errors, shrunken leaves"  # decisions 0017 and 0020; older lines name none
 KEPT = ("table", "model", "seed", "label", "rows_asked", "separation", "delta")
 
 

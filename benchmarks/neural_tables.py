@@ -53,6 +53,8 @@ MODELS = (
 PRIVATE = ("aim", "dp_ctgan", "dp_tabddpm", "dp_tldm")
 PRIVATE_TABLES = ("adult", "california_housing")
 SEPARATIONS, DELTA = (0.1, 0.15, 0.2), 1e-5
+JUDGE = "squared errors, shrunken leaves"
+"""The trees behind a utility (decisions 0017 and 0020); other lines have older ones."""
 
 # Arguments of a model's class where they differ from its defaults: per model, and per model and
 # table. A figure names the settings that it was made with, so lines of other settings stay.
@@ -139,25 +141,33 @@ def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
 
 
 def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
-    """Whether a line was made with the settings that its job has now, and rows were raked.
-
-    Diffusions of latents have no choices, so how these are learned says nothing of their lines.
-    """
+    """Whether a line was made with the settings that its job has now, and rows were raked."""
     kind = kind_of(job["model"])
     if not hasattr(kind, "chosen"):
         return True
     if not row.get("raked"):
         return False
     classes = row.get("given", {}).get("target")
-    chosen = json.loads(json.dumps(kind(**told(job, classes)).chosen()))
-    made = dict(row["settings"])
-    if "heads" in chosen.get("autoencoder", {}):
-        made["autoencoder"] = {"heads": "draw", **made.get("autoencoder", {})}
-    if "diffusion" in chosen:
-        chosen["diffusion"].pop("choices")
-        inner = made.get("diffusion", {})
-        made["diffusion"] = {name: value for name, value in inner.items() if name != "choices"}
+    chosen = comparable(json.loads(json.dumps(kind(**told(job, classes)).chosen())))
+    made = comparable(row["settings"])
     return all(made.get(name) == value for name, value in chosen.items())
+
+
+def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a line, with what was the only way when older ones were made.
+
+    Diffusions of latents have no choices, so how these are learned says nothing of their lines.
+    Noise and rate of a private line come from its budget and its noisy count of rows.
+    """
+    found = {n: value for n, value in settings.items() if n not in ("noise_multiplier", "rate")}
+    if "timesteps" in found:
+        found = {"choices": "bound", **found}
+    if "hidden" in found.get("autoencoder", {}):
+        found["autoencoder"] = {"heads": "draw", **found["autoencoder"]}
+    if "diffusion" in found:
+        inner = found["diffusion"]
+        found["diffusion"] = {name: inner[name] for name in inner if name != "choices"}
+    return found
 
 
 def column(table: sw.Table, name: str, numeric: bool) -> sw.Column:

@@ -24,7 +24,7 @@ def line(**changed):
         "table": "adult", "model": "silofuse", "parties": 4, "order": "contiguous", "seed": 0,
         "label": "", "rows_asked": None, "rows": 39074, "latents": 40, "bytes": 3_000_000,
         "rounds": 2, "steps": 10_000, "bytes_per_step": None, "fit_seconds": 12.0,
-        "commit": "abc1234",
+        "commit": "abc1234", "settings": {},
         "scores": {name: dict(part) for name in ("resemblance (SiloFuse)", "utility")},
         "resistance": 97.0,
     }  # fmt: skip

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from siloweave.evaluate.boosting import SHORT, Trees
+
 HERE = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -19,11 +21,12 @@ def load(monkeypatch):
 
 
 def line(**changed):
+    judge = import_module("neural_tables").JUDGE
     part = {"value": 90.0, "ceiling": 97.5, "floor": 50.0, "interval": [89.0, 91.0]}
     names = ("resemblance (DP-TLDM)", "resemblance (SiloFuse)", "propensity", "utility",
              "logistic detection")  # fmt: skip
     scores = {name: dict(part) for name in names}
-    scores["utility"]["judge"] = "the newest"
+    scores["utility"]["judge"] = judge
     made = {
         "table": "adult", "model": "ctgan", "seed": 0, "label": "", "rows_asked": None,
         "rows": 39074, "columns": 15, "scores": scores,
@@ -103,6 +106,29 @@ def test_utilities_of_older_trees_are_marked_and_not_averaged_with_newer_ones(lo
     assert utility(oldest, older) == "10.0‡ (89.0–91.0)"
     assert utility(oldest, both, older) == "51.0 ± 58.0‡"
     assert utility(oldest, both, older, line(seed=4)) == "90.0 (89.0–91.0)"
+
+
+def test_a_mean_is_over_seeds_with_the_newest_settings(load, tmp_path):
+    made = {"autoencoder": {"hidden": [8]}, "diffusion": {"focus": 0.5, "choices": "bound"}}
+    today = {**made, "diffusion": {"focus": 0.0, "choices": "surprise"}}
+    alike = {"autoencoder": {"hidden": [8], "heads": "draw"}, "diffusion": {"focus": 0.0}}
+    lines = [line(seed=s, settings=x) for s, x in enumerate((made, made, today, alike))]
+    written(tmp_path, "neural_quality.jsonl", lines)
+    assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 2 |")
+    written(tmp_path, "neural_quality.jsonl", lines[:2])
+    assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 2 |")
+    written(tmp_path, "neural_quality.jsonl", lines[:3])
+    assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 1 |")
+    drawn = [line(seed=s, settings=x) for s, x in enumerate(({"timesteps": 9}, {"timesteps": 9}))]
+    drawn[1]["settings"]["choices"] = "surprise"
+    written(tmp_path, "neural_quality.jsonl", drawn)
+    assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 1 |")
+
+
+def test_who_changes_the_trees_of_utility_names_another_judge(load):
+    """Lines are told apart by this name alone; let both change together."""
+    assert Trees(30, 8, 0.2, shrink=1.0) == SHORT
+    assert load("neural_tables").JUDGE == "squared errors, shrunken leaves"
 
 
 def test_a_private_step_is_shown_from_the_last_call(load, tmp_path):
