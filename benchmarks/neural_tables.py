@@ -62,10 +62,12 @@ _LONG = {"steps": 25_000}  # tables of about 40,000 training rows: chosen with -
 _FEW = {"settings": {"epochs": 120}}  # of 78 steps each: about as many as 300 epochs of housing
 # Of LatentDiff and TLDM on Adult: chosen with --inner, decision 0021.
 _LIKELIEST = {"heads": "likeliest"}
-# Wider than the preset, less divergence, early decisions count more: chosen with --inner on Adult.
+# As many steps as fit ten minutes of two cores: chosen with --inner on Adult.
+_LONGER = {"autoencoder": {"steps": 12_000, **_LIKELIEST}, "diffusion": {"steps": 60_000}}
+# Wider than the preset, less divergence, early decisions count more: alike.
 _WIDE = {
-    "autoencoder": {"hidden": [512, 512], "divergence": 1e-4, **_LIKELIEST},
-    "diffusion": {**_LONG, "hidden": [512, 512], "focus": 0.5},
+    "autoencoder": {"hidden": [512, 512], "divergence": 1e-4, **_LONGER["autoencoder"]},
+    "diffusion": {"hidden": [512, 512], "focus": 0.5, **_LONGER["diffusion"]},
 }
 _CTAB_EPOCHS = {  # about 3,500 steps of 50 rows, 2,300 where tables are wide
     "adult": 3, "covertype": 3, "intrusion_nslkdd_test": 6, "heloc": 21, "churn": 22,
@@ -75,7 +77,7 @@ SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
     **{(model, name): {"settings": {"diffusion": _LONG}}
        for model in ("latent_diff", "e2e", "point_diff")
        for name in ("adult", "covertype")},
-    ("latent_diff", "adult"): {"settings": {"autoencoder": _LIKELIEST, "diffusion": _LONG}},
+    ("latent_diff", "adult"): {"settings": _LONGER},
     ("tldm", "adult"): {"settings": _WIDE},
     **{("tabddpm", name): {"settings": _LONG} for name in ("adult", "covertype")},
     **{("ctab_gan", name): {"settings": {"batch": 50, "epochs": epochs}}
