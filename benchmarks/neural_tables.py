@@ -163,11 +163,11 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
     """
     found = {n: value for n, value in settings.items() if n not in ("noise_multiplier", "rate")}
     if "timesteps" in found:
-        found = {"choices": "bound", **found}
+        found = {"choices": "bound", "eta": 0.0, **found}
     if "hidden" in found.get("autoencoder", {}):
         found["autoencoder"] = {"heads": "draw", **found["autoencoder"]}
     if "diffusion" in found:
-        inner = found["diffusion"]
+        inner = {"eta": 0.0, **found["diffusion"]}
         found["diffusion"] = {name: inner[name] for name in inner if name != "choices"}
     return found
 

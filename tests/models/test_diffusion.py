@@ -41,12 +41,27 @@ def assert_like_the_toy(X, off=0.04):
 
 @pytest.mark.parametrize(
     ("sampler", "steps", "eta"),
-    [("ancestral", 25, 0.0), ("ddim", 25, 0.0), ("ddim", 25, 1.0), ("solver", 25, 0.0)],
+    [
+        ("ancestral", 25, None),
+        ("ddim", 25, 0.0),
+        ("ddim", 25, 1.0),
+        ("solver", 25, 0.0),
+        ("solver", 25, None),
+    ],
 )
 def test_every_sampler_recovers_mixture_and_joint(fitted, sampler, steps, eta):
     X = fitted.sample(2000, key=KEY, sampler=sampler, steps=steps, eta=eta)
     assert_like_the_toy(X)
     assert X[:, 1:4].sum(1).tolist() == [1.0] * 2000
+
+
+def test_settings_say_how_much_noise_is_put_back(fitted):
+    still = replace(fitted, settings=replace(SMALL, eta=0.0))
+    for model, eta in ((fitted, 1.0), (still, 0.0)):
+        drawn = model.sample(50, key=KEY)
+        assert (drawn == fitted.sample(50, key=KEY, eta=eta)).all()
+        assert (drawn == model.sample(50, key=KEY, sampler="solver")).all()
+    assert not (fitted.sample(50, key=KEY) == still.sample(50, key=KEY)).all()
 
 
 def test_labels_follow_their_law_or_are_balanced(labelled):
@@ -167,7 +182,7 @@ def test_rows_that_do_not_fit_their_blocks_are_refused():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"batch": 0}, {"learning_rate": -1.0}, {"decay": 1.0}, {"prediction": "v"},
+    [{"steps": 0}, {"batch": 0}, {"learning_rate": -1.0}, {"decay": 1.0}, {"eta": 1.5}, {"prediction": "v"},
      {"act": "sine"}, {"timesteps": 1}],
 )  # fmt: skip
 def test_settings_out_of_bounds_are_refused_by_name(wrong):

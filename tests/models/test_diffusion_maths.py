@@ -88,7 +88,8 @@ def test_ancestral_steps_are_the_posterior_of_the_gaussian_chain():
     assert (plan.clean[-1], plan.x[-1], plan.noise[-1]) == pytest.approx((1, 0, 0), abs=1e-9)
 
 
-@pytest.mark.parametrize(("sampler", "eta"), [("ddim", 0.0), ("ddim", 1.0), ("solver", 0.0)])
+@pytest.mark.parametrize("eta", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("sampler", ["ddim", "solver"])
 def test_a_sampler_that_knows_the_clean_row_arrives_there(sampler, eta):
     """And on the way it is at the right distance: x = √ᾱ clean + √(1-ᾱ) noise."""
     plan = walk(kept_variance("cosine", 1000), sampler, 10, eta)
@@ -121,6 +122,38 @@ def test_the_solver_is_of_second_order():
     assert errors["ddim"][0] / errors["ddim"][1] < 2.5
 
 
+def ends(sampler, eta, steps, spread):
+    """As `solved`, of x_0 ~ N(0, spread²) and with noise: the covariance of x and the last x̂_0."""
+    plan = walk(kept_variance("cosine", 1000), sampler, steps, eta)
+    both = np.diag([1.0, 0.0])
+    for i, a in enumerate(plan.kept):
+        gain = np.sqrt(a) * spread**2 / (a * spread**2 + 1 - a)
+        step = np.array([[plan.x[i] + plan.clean[i] * gain, plan.last[i]], [gain, 0.0]])
+        both = step @ both @ step.T + np.diag([plan.noise[i] ** 2, 0.0])
+    return np.sqrt(both[0, 0])
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("spread", [0.05, 0.2, 1.0])
+def test_fifty_steps_of_the_solver_keep_how_wide_a_law_is(eta, spread):
+    assert ends("solver", eta, 50, spread) == pytest.approx(spread, rel=0.02)
+    assert ends("ddim", eta, 50, spread) < 0.98 * spread
+
+
+def test_noise_that_is_put_back_forgets_an_early_error():
+    """A network that is wrong at much noise only: what is left of it at the end."""
+    left = {}
+    for eta in (0.0, 1.0):
+        plan = walk(kept_variance("cosine", 1000), "solver", 50, eta)
+        off = last = 0.0  # from the right path, whose law is N(0, 0.2²)
+        for i, a in enumerate(plan.kept):
+            clean = np.sqrt(a) * 0.04 / (a * 0.04 + 1 - a) * off + 0.1 * (a < 0.3)
+            off = plan.x[i] * off + plan.clean[i] * clean + plan.last[i] * last
+            last = clean
+        left[eta] = abs(off)
+    assert left[1.0] < left[0.0] / 2
+
+
 def test_few_steps_that_cannot_be_walked_are_refused():
     kept = kept_variance("cosine", 100)
     for steps in (1, 101):
@@ -128,6 +161,9 @@ def test_few_steps_that_cannot_be_walked_are_refused():
             walk(kept, "ddim", steps)
     with pytest.raises(InputError, match="sampler='euler'"):
         walk(kept, "euler")
+    for eta in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match=f"eta={eta} is not in"):
+            walk(kept, "solver", eta=eta)
     with pytest.raises(InputError, match="schedule='quadratic'"):
         kept_variance("quadratic", 10)
     with pytest.raises(InputError, match="timesteps=1 "):

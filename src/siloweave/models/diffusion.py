@@ -73,6 +73,8 @@ class DiffusionSettings:
         reach: Largest absolute number that a row may hold; samplers clip what they believe the
             clean row to be. None takes each number's range from the rows, which a private fit
             must not.
+        eta: Noise that sampling puts back into numbers at every step, 0 to 1. With 1 the walk
+            forgets what earlier steps got wrong, with 0 it keeps it.
     """
 
     hidden: tuple[int, ...] = (512, 512)
@@ -91,6 +93,7 @@ class DiffusionSettings:
     focus: float = 0.0
     choices: str = "surprise"
     reach: float | None = None
+    eta: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -110,7 +113,7 @@ class DiffusionSettings:
         if self.reach is not None and not self.reach > 0:
             raise InputError(f"reach={self.reach!r} must be above 0, or None")
         activation(self.act)
-        kept_variance(self.schedule, self.timesteps)
+        walk(kept_variance(self.schedule, self.timesteps), "solver", 2, self.eta)
 
 
 class _Descent(Descent):
@@ -156,7 +159,7 @@ class TabDDPM:
         key: Array,
         sampler: str | None = None,
         steps: int | None = None,
-        eta: float = 0.0,
+        eta: float | None = None,
         balanced: bool = False,
         given: Matrix | None = None,
         resamples: int = 1,
@@ -175,7 +178,7 @@ class TabDDPM:
                 columns the default is "ddim" with `eta` 1. Choices draw from their posterior over
                 the same times.
             steps: Times visited; None is 50, or all of them for "ancestral".
-            eta: Noise of "ddim", 0 to 1.
+            eta: Noise of "solver" and "ddim", 0 to 1; None is the settings' own.
             balanced: Whether every label is equally likely.
             given: (n, width) as the features encode it, NaN where a value is to be drawn.
             resamples: How often each step is walked when columns are given.
@@ -184,7 +187,7 @@ class TabDDPM:
             (n, width) float32, choices one-hot.
 
         Raises:
-            InputError: For a sampler, `steps`, `given` or `resamples` that cannot be used.
+            InputError: For a sampler, `steps`, `eta`, `given` or `resamples` that cannot be used.
         """
         if n < 0:
             raise InputError(f"n={n} rows cannot be drawn: give 0 or more")
@@ -204,8 +207,14 @@ class TabDDPM:
         return self._joined(n, chunks, labels)
 
     def _plan(
-        self, sampler: str | None, steps: int | None, eta: float, given: Matrix | None, times: int
+        self,
+        sampler: str | None,
+        steps: int | None,
+        eta: float | None,
+        given: Matrix | None,
+        times: int,
     ) -> dict[str, Array]:
+        eta = self.settings.eta if eta is None else eta
         if sampler is None:
             sampler, eta = ("solver", eta) if given is None else ("ddim", 1.0)
         if times < 1 or (times > 1 and (given is None or sampler == "solver")):

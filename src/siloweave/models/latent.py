@@ -121,7 +121,7 @@ class LatentDiffusion:
         key: Array,
         sampler: str | None = None,
         steps: int | None = None,
-        eta: float = 0.0,
+        eta: float | None = None,
         balanced: bool = False,
         given: Matrix | None = None,
         resamples: int = 1,
@@ -133,7 +133,7 @@ class LatentDiffusion:
             key: A key of JAX.
             sampler: "solver" (the default), "ddim" or "ancestral", as `TabDDPM.sample` takes it.
             steps: Times visited; None is 50, or all of them for "ancestral".
-            eta: Noise of "ddim", 0 to 1.
+            eta: As `TabDDPM.sample` takes it.
             balanced: Whether every label is equally likely.
             given: (n, width), NaN where a value is to be drawn. The diffusion is told labels; other
                 columns are kept in place while rows are drawn (see `TabDDPM.sample`), which points

@@ -8,8 +8,9 @@ Every sampler of the Gaussian part here is affine in what it knows, so a sampler
     x_s = A x_t + B x̂_0 + C x̂_0(last step) + D z,   z ~ N(0, I).
 
 Ancestral steps are Ho, Jain & Abbeel 2020, their strided and deterministic relatives are DDIM
-(Song, Meng & Ermon 2021), and the second-order multistep solver is DPM-Solver++(2M) (Lu et al.
-2022). All computed in float64 once, used in float32.
+(Song, Meng & Ermon 2021), and the second-order multistep solver is DPM-Solver++(2M), of the
+deterministic equation or of the stochastic one (Lu et al. 2022). All computed in float64 once,
+used in float32.
 """
 
 from __future__ import annotations
@@ -92,14 +93,14 @@ def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0)
     Args:
         kept: ᾱ of every time, as `kept_variance` gives it.
         sampler: "ancestral" (all of its noise comes back), "ddim" (a share `eta` of it), or
-            "solver" (second order, none of it). The plan holds for the Gaussian part; discrete
+            "solver" (alike, of second order). The plan holds for the Gaussian part; discrete
             columns draw from their posterior over the same times.
         steps: Times visited, at most T; None is all T for "ancestral", else 50. Unless all T are
             visited, the walk starts where a ten-thousandth of the variance is left.
-        eta: For "ddim": 0 is deterministic, 1 has the noise of the ancestral sampler.
+        eta: For "ddim" and "solver": 0 is deterministic, 1 has the noise of the ancestral sampler.
 
     Raises:
-        InputError: For an unknown sampler, or steps not in 2 ... T.
+        InputError: For an unknown sampler, steps not in 2 ... T, or `eta` not in [0, 1].
 
     Example:
         >>> plan = walk(kept_variance("cosine", 100), "ddim", 5)
@@ -109,6 +110,8 @@ def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0)
     T = len(kept)
     if sampler not in SAMPLERS:
         raise InputError(f"sampler={sampler!r} is not known: choose one of {SAMPLERS}")
+    if not 0 <= eta <= 1:
+        raise InputError(f"eta={eta!r} is not in [0, 1]: 0 is deterministic, 1 has all the noise")
     steps = steps or (T if sampler == "ancestral" else min(50, T))
     if not 2 <= steps <= T:
         raise InputError(
@@ -131,7 +134,7 @@ def _times(first: int, steps: int) -> npt.NDArray[np.int32]:
 def _walked(kept: Floats, times: npt.NDArray[np.int32], sampler: str, eta: float) -> Walk:
     a, a_next = kept[times], np.append(kept[times[1:]], 1.0)
     if sampler == "solver":
-        return Walk(times, a, a_next, *_multistep(a, a_next))
+        return Walk(times, a, a_next, *_multistep(a, a_next, eta))
     return Walk(times, a, a_next, *_implicit(a, a_next, 1.0 if sampler == "ancestral" else eta))
 
 
@@ -142,12 +145,13 @@ def _implicit(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Fl
     return x, np.sqrt(a_next) - x * np.sqrt(a), np.zeros_like(a), noise
 
 
-def _multistep(a: Floats, a_next: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """DPM-Solver++(2M): the clean row is extrapolated linearly in the log signal-to-noise ratio.
+def _multistep(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
+    """DPM-Solver++(2M), and its SDE form: DDIM's step, the clean row extrapolated linearly.
 
-    The first step has no past and the last ends at an infinite ratio; both are first order.
+    Linearly in the log signal-to-noise ratio, to the middle of the step. The first step has no past
+    and the last ends at an infinite ratio; both are first order.
     """
-    x, clean, last, noise = _implicit(a, a_next, 0.0)
+    x, clean, last, noise = _implicit(a, a_next, eta)
     ratio = 0.5 * np.log(a / (1 - a))
     h = np.diff(ratio)  # of the steps but the last
     inner = slice(1, len(a) - 1)
