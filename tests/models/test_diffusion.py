@@ -182,8 +182,8 @@ def test_rows_that_do_not_fit_their_blocks_are_refused():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"batch": 0}, {"learning_rate": -1.0}, {"decay": 1.0}, {"eta": 1.5}, {"prediction": "v"},
-     {"act": "sine"}, {"timesteps": 1}],
+    [{"steps": 0}, {"batch": 0}, {"learning_rate": -1.0}, {"decay": 1.0}, {"prediction": "v"},
+     {"act": "sine"}, {"timesteps": 1}, {"eta": 1.5}],
 )  # fmt: skip
 def test_settings_out_of_bounds_are_refused_by_name(wrong):
     name = "activation" if "act" in wrong else next(iter(wrong))
