@@ -89,7 +89,7 @@ def latest(rows: list[Row]) -> list[Row]:
 
 def made_with(row: Row) -> tuple[Row, bool]:
     """Settings of a line, and whether its rows were raked."""
-    return comparable(row["settings"]), bool(row.get("raked"))
+    return comparable(row["settings"], row["rows"]), bool(row.get("raked"))
 
 
 def judged(scores: dict[str, Row]) -> dict[str, Row]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flaim_adult import commit
-from neural_tables import JUDGE, Prepared, kind_of, prepare, told
+from neural_tables import JUDGE, Prepared, kind_of, prepare, taken, told
 
 import siloweave as sw
 
@@ -29,8 +29,10 @@ def steps(settings: Any, rows: int) -> int:
     if not isinstance(settings, dict):
         return 0
     if settings.get("joint"):  # one training, with the diffusion's steps
-        return steps(settings["diffusion"], rows)
+        return steps({**settings["diffusion"], "passes": None}, rows)
     own = settings.get("steps") or 0
+    if "passes" in settings:
+        own = taken(settings, rows)["steps"]
     if "epochs" in settings:
         own = settings["epochs"] * max(rows // settings["batch"], 1)
     return own + sum(steps(part, rows) for part in settings.values())

@@ -150,26 +150,36 @@ def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
     if not row.get("raked"):
         return False
     classes = row.get("given", {}).get("target")
-    chosen = comparable(json.loads(json.dumps(kind(**told(job, classes)).chosen())))
-    made = comparable(row["settings"])
+    chosen = comparable(json.loads(json.dumps(kind(**told(job, classes)).chosen())), row["rows"])
+    made = comparable(row["settings"], row["rows"])
     return all(made.get(name) == value for name, value in chosen.items())
 
 
-def comparable(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a line, with what was the only way when older ones were made.
+def comparable(settings: dict[str, Any], rows: int) -> dict[str, Any]:
+    """Settings of a line of so many rows, with what was the only way when older ones were made.
 
     Diffusions of latents have no choices, so how these are learned says nothing of their lines.
     Noise and rate of a private line come from its budget and its noisy count of rows.
     """
     found = {n: value for n, value in settings.items() if n not in ("noise_multiplier", "rate")}
     if "timesteps" in found:
-        found = {"choices": "bound", "eta": 0.0, **found}
+        found = taken({"choices": "bound", "eta": 0.0, **found}, rows)
     if "hidden" in found.get("autoencoder", {}):
         found["autoencoder"] = {"heads": "draw", **found["autoencoder"]}
     if "diffusion" in found:
         inner = {"eta": 0.0, **found["diffusion"]}
+        inner = taken(inner | ({"passes": None} if found.get("joint") else {}), rows)
         found["diffusion"] = {name: inner[name] for name in inner if name != "choices"}
     return found
+
+
+def taken(settings: dict[str, Any], rows: int) -> dict[str, Any]:
+    """Settings of a diffusion with the steps that it took, in the place of a bound on passes."""
+    from siloweave.models.diffusion import DiffusionSettings
+
+    bound = {n: settings[n] for n in ("steps", "batch", "passes") if n in settings}
+    steps = DiffusionSettings(**{"passes": None, **bound}).taken(rows)
+    return {**{n: value for n, value in settings.items() if n != "passes"}, "steps": steps}
 
 
 def column(table: sw.Table, name: str, numeric: bool) -> sw.Column:

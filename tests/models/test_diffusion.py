@@ -11,6 +11,7 @@ from siloweave.errors import DataError, InputError
 from siloweave.models import diffusion
 from siloweave.models.descent import Descent, State
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.train import mean_gradient
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
@@ -62,6 +63,18 @@ def test_settings_say_how_much_noise_is_put_back(fitted):
         assert (drawn == fitted.sample(50, key=KEY, eta=eta)).all()
         assert (drawn == model.sample(50, key=KEY, sampler="solver")).all()
     assert not (fitted.sample(50, key=KEY) == still.sample(50, key=KEY)).all()
+
+
+def test_few_rows_are_not_seen_too_often():
+    X = toy(30)
+    short = diffusion.fit(X, BLOCKS, replace(TINY, steps=50, passes=1), key=KEY)
+    told = diffusion.fit(X, BLOCKS, replace(TINY, steps=4, passes=None), key=KEY)
+    assert short.settings.steps == 4  # 4 x 8 rows hold 30
+    assert (short.sample(9, key=KEY) == told.sample(9, key=KEY)).all()
+    assert diffusion.fit(X, BLOCKS, replace(TINY, steps=5), key=KEY).settings.steps == 5
+    paid = replace(TINY, steps=5, passes=0.1)
+    model = diffusion.fit(X, BLOCKS, paid, key=KEY, gradient=mean_gradient)
+    assert model.settings.steps == 5
 
 
 def test_labels_follow_their_law_or_are_balanced(labelled):
@@ -183,7 +196,7 @@ def test_rows_that_do_not_fit_their_blocks_are_refused():
 @pytest.mark.parametrize(
     "wrong",
     [{"steps": 0}, {"batch": 0}, {"learning_rate": -1.0}, {"decay": 1.0}, {"prediction": "v"},
-     {"act": "sine"}, {"timesteps": 1}, {"eta": 1.5}],
+     {"act": "sine"}, {"timesteps": 1}, {"eta": 1.5}, {"passes": 0}],
 )  # fmt: skip
 def test_settings_out_of_bounds_are_refused_by_name(wrong):
     name = "activation" if "act" in wrong else next(iter(wrong))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,9 @@ class DiffusionSettings:
         timesteps: T.
         schedule: "cosine" or "linear".
         steps: Gradient steps.
+        passes: How often a fit sees each row at most; None is no bound. Tables of few rows take
+            fewer steps for it: with more they would be learnt by heart. Private fits, rounds of
+            parties and joint trainings take all steps that they are told.
         batch: Rows a step.
         learning_rate: At the start; it falls linearly to 0.
         weight_decay: Of AdamW.
@@ -82,6 +86,7 @@ class DiffusionSettings:
     timesteps: int = 1000
     schedule: str = "cosine"
     steps: int = 10_000
+    passes: float | None = 500.0
     batch: int = 256
     learning_rate: float = 2e-3
     weight_decay: float = 1e-4
@@ -108,12 +113,25 @@ class DiffusionSettings:
             raise InputError(f"prediction={self.prediction!r} is not one of {PREDICTIONS}")
         if self.choices not in CHOICE_LOSSES:
             raise InputError(f"choices={self.choices!r} is not one of {CHOICE_LOSSES}")
+        if self.passes is not None and not self.passes > 0:
+            raise InputError(f"passes={self.passes!r} must be above 0, or None for no bound")
         if not self.focus >= 0:
             raise InputError(f"focus={self.focus!r} must not be below 0")
         if self.reach is not None and not self.reach > 0:
             raise InputError(f"reach={self.reach!r} must be above 0, or None")
         activation(self.act)
         walk(kept_variance(self.schedule, self.timesteps), "solver", 2, self.eta)
+
+    def taken(self, rows: int) -> int:
+        """Steps of a fit without a private gradient to so many rows.
+
+        Example:
+            >>> DiffusionSettings(steps=10_000, batch=256, passes=500).taken(512)
+            1000
+        """
+        if self.passes is None:
+            return self.steps
+        return min(self.steps, ceil(self.passes * rows / min(self.batch, rows)))
 
 
 class _Descent(Descent):
@@ -355,6 +373,8 @@ def fit(
     settings = settings or DiffusionSettings()
     layout = Layout(tuple(blocks), spots)
     X = layout.check(X)
+    if gradient is None:
+        settings = replace(settings, steps=settings.taken(len(X)))
     label = None if labels is None else layout.choice_of(labels)
     label = None if len(layout.blocks) == 1 else label
     born, key = jax.random.split(key)
