@@ -9,12 +9,15 @@ from collections import Counter
 
 import pytest
 
+import siloweave as sw
+from siloweave.algorithms.training_prediction import predict_training
 from siloweave.methods import registered
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.report import Record
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import read
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Column, Schema
 from tests.cli.conftest import ran
 
 STUDY = """\
@@ -79,6 +82,21 @@ def test_list_shows_every_method_and_loads_no_network(folder):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in methods)
+
+
+def test_a_forecast_counts_the_rows_that_training_sees():
+    seconds = {}
+    schema = Schema((Column("x", "continuous", low=0, high=1),))
+    for rows in (100, 10_000, 20_000):
+        for model in (sw.TabDDPM(), sw.TabDDPM(settings={"passes": None}), sw.E2E()):
+            found = predict_training(model, schema, Budget(math.inf, 1e-5), rows)
+            seconds[type(model).__name__, bool(model.settings), rows] = found.seconds
+    bound, free, joint = ("TabDDPM", False), ("TabDDPM", True), ("E2E", False)
+    assert seconds[*bound, 100] < seconds[*free, 100]
+    assert seconds[*bound, 10_000] == seconds[*free, 10_000]
+    assert seconds[*joint, 20_000] - seconds[*joint, 10_000] == pytest.approx(
+        seconds[*joint, 10_000] - seconds[*joint, 100], rel=0.02
+    )
 
 
 def test_check_foretells_what_it_can_and_says_that_nothing_is_promised(fresh):

@@ -65,7 +65,8 @@ def predict_training(
     if isinstance(generator, PrivateRowsSplit):
         check_affordable(generator.plan(Encoder(schema, generator.bins), budget), parties)
     width, columns = _width(generator, schema), len(schema.columns)
-    work = list(_stages(settings, width, rows))
+    bounded = not (private or isinstance(generator, RowsSplit) or settings.get("joint"))
+    work = list(_stages(settings, width, rows, bounded))
     weights = sum(weights for weights, _ in _networks(settings, width))
     known = all(seen is not None for _, seen in work)
     trained = sum(6.0 * count * (seen or 0.0) for count, seen in work)
@@ -129,17 +130,22 @@ def _is_widths(value: Any) -> bool:
 
 
 def _stages(
-    settings: Mapping[str, Any], width: int, rows: int
+    settings: Mapping[str, Any], width: int, rows: int, bounded: bool
 ) -> Iterator[tuple[int, float | None]]:
-    """Weights and rows seen of each stage of training; None where the settings do not tell."""
+    """Weights and rows seen of each stage of training; None where the settings do not tell.
+
+    A bound on how often a row is seen holds where `bounded`.
+    """
     own = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
     weights = sum(count for count, _ in _networks(own, width))
     if weights and "steps" in own:
-        yield weights, float(own["steps"]) * float(own.get("batch", rows))
+        seen = float(own["steps"]) * float(own.get("batch", rows))
+        passes = own.get("passes") if bounded else None
+        yield weights, seen if passes is None else min(seen, float(passes) * rows)
     elif weights and "epochs" in own:
         yield weights, float(own["epochs"]) * rows
     elif weights:
         yield weights, None
     for value in settings.values():
         if isinstance(value, Mapping):
-            yield from _stages(value, width, rows)
+            yield from _stages(value, width, rows, bounded)
