@@ -65,13 +65,13 @@ Adult's figures are means over seeds and their spread where there are more than 
 brackets hold the 95 % interval of the drawn rows (jackknife), and after a stroke stands the
 published figure. Rows are raked to single columns, as parties told them, and numbers that are far
 off after that are moved (decision 0012; moved only in the newest runs: Fed-TGAN on credit but where
-rows are imbalanced, `typical` there, and both on covertype with a repeated row). All methods know
-the same shares, so each scenario has a second table of rows as the networks draw them: there
-methods compare. None of them protects anybody: ε is infinite
-in every ledger. Where all parties have the same rows all weights are equal, so the ablations are
-Fed-TGAN itself; a method without a row was not run. Of credit 25,130 rows are at hand, with all
-frauds of the whole table among them: 2 % where the paper's rows have 0.17 %, so figures do not
-compare.
+rows are imbalanced and on covertype with a repeated row, and `typical` but for intrusion and
+Adult's first seed with a repeated row). All methods know the same shares, so each scenario has a
+second table of rows as the networks draw them: there methods compare. None of them protects
+anybody: ε is infinite in every ledger. Where all parties have the same rows all weights are equal,
+so the ablations are Fed-TGAN itself, and so is `typical`; a method without a row was not run. Of
+credit 25,130 rows are at hand, with all frauds of the whole table among them: 2 % where the
+paper's rows have 0.17 %, so figures do not compare.
 """
 
 

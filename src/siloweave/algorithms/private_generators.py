@@ -124,6 +124,8 @@ _DDPM: dict[str, Any] = {  # chosen on rows of Adult split again: decision 0019
     "weight_decay": 0.0,
     "decay": 0.995,
     "reach": 4.0,
+    "passes": None,
+    "eta": 0.0,  # decision 0022
 }
 
 

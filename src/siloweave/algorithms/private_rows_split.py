@@ -50,6 +50,8 @@ _SMALL: dict[str, Any] = {
     "weight_decay": 0.0,
     "decay": 0.99,
     "reach": 4.0,
+    "passes": None,
+    "eta": 0.0,  # decision 0022
 }
 _GAN: dict[str, Any] = {
     "steps": 400,
