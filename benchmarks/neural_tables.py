@@ -62,7 +62,7 @@ _LONG = {"steps": 25_000}  # tables of about 40,000 training rows: chosen with -
 _FEW = {"settings": {"epochs": 120}}  # of 78 steps each: about as many as 300 epochs of housing
 # Of LatentDiff and TLDM on Adult: chosen with --inner, decision 0021.
 _LIKELIEST = {"heads": "likeliest"}
-# As many steps as fit ten minutes of two cores: chosen with --inner on Adult.
+# As many steps as fit ten minutes of two cores: tried with --inner on Adult, as TLDM.
 _LONGER = {"autoencoder": {"steps": 12_000, **_LIKELIEST}, "diffusion": {"steps": 60_000}}
 # Wider than the preset, less divergence, early decisions count more: alike.
 _WIDE = {

@@ -179,3 +179,20 @@ def test_two_runs_of_the_operating_systems_entropy_differ():
     assert one.info.guarantee == "dp"
     assert not one.sample(30).equals(other.sample(30))
     assert not run("dp_tabddpm", frame(), 0.5).private
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        siloweave.DPTabDDPM(),
+        siloweave.DPTLDM(),
+        siloweave.DPFedTabDDPM(),
+        siloweave.DPFedPointDiff(),
+    ],
+)
+def test_private_diffusions_take_all_paid_steps_and_draw_as_they_were_measured(made):
+    """Decisions 0022 and 0023: whose figures are on record, and whose steps tell no count."""
+    found = made.network()
+    whole = found[0] if isinstance(found, tuple) else found
+    own = whole.get("diffusion", whole)
+    assert (own["passes"], own["eta"]) == (None, 0.0)
