@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.models.denoiser import Numbers
 from siloweave.models.layout import Spot
-from siloweave.models.points import spread
+from siloweave.models.points import curve
 from siloweave.models.schedules import kept_variance
 
 KEPT = kept_variance("cosine", 1000)
@@ -33,7 +33,7 @@ def noisy(at, n=7):
     kept = jnp.full((n, 1), KEPT[at], jnp.float32)
     clean = np.array(normal(0, n, 6))
     for spot in SPOTS:
-        clean[:, places(spot)] = spread(spot.options, spot.dimensions)[np.arange(n) % spot.options]
+        clean[:, places(spot)] = curve(spot.options, spot.dimensions)[np.arange(n) % spot.options]
     noise = np.asarray(normal(1, n, 6))
     numbers = np.sqrt(KEPT[at]) * clean + np.sqrt(1 - KEPT[at]) * noise
     return jnp.asarray(clean), jnp.asarray(noise), jnp.asarray(numbers, jnp.float32), kept
@@ -47,7 +47,7 @@ def test_evidence_is_the_density_of_the_noise_up_to_a_constant(at):
         found = np.asarray(jax.nn.log_softmax(alone), np.float64)
         x = np.asarray(numbers, np.float64)[:, places(spot)][:, None]
         a = float(np.float32(KEPT[at]))
-        points = spread(spot.options, spot.dimensions)
+        points = curve(spot.options, spot.dimensions)
         logs = -((x - np.sqrt(a) * points) ** 2).sum(-1) / (2 * (1 - a))
         logs -= logs.max(-1, keepdims=True)
         logs -= np.log(np.exp(logs).sum(-1, keepdims=True))

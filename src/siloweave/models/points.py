@@ -1,9 +1,10 @@
 """Choices as points: an encoder and decoder of single columns that learn nothing from rows.
 
-A choice among K categories becomes one of K points on a sphere of about log2 K dimensions, spread
-as far from one another as they get; a number stays as it is. Decoding takes the nearest point. It
-is the coder of a latent diffusion whose latents keep everything about a row: diffusion of such
-points is the "analog bits" of Chen, Zhang & Hinton 2023 with the corners of a cube moved apart.
+A choice among K categories becomes one of K points on a sphere of about log2 K dimensions, in the
+options' order along a curve that winds over it; a number stays as it is. Decoding takes the nearest
+point. It is the coder of a latent diffusion whose latents keep everything about a row: diffusion of
+such points is the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by side, so that
+counts and ranks which nearly repeat one another do so as points (decision 0024).
 
 The coder depends on the blocks alone. So it costs no privacy, it is the same whoever holds the
 column, and how columns are split between parties changes nothing about a latent row. How they are
@@ -26,12 +27,11 @@ from siloweave.errors import InputError
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array
 from siloweave.tables.features import Block
-from siloweave.tables.keys import generator
 
-__all__ = ["PointSettings", "Points", "spots_of", "spread"]
+__all__ = ["PointSettings", "Points", "curve", "spots_of"]
 
 Floats = npt.NDArray[np.float64]
-_ROUNDS = 400  # of repulsion; later ones move points by less than a thousandth
+_FINE = 4001  # places at which the curve's length is measured
 _CHUNK = 8192
 
 
@@ -56,42 +56,44 @@ class PointSettings:
 
 
 @lru_cache(maxsize=256)
-def _spread(size: int, dimensions: int) -> Floats:
+def _curve(size: int, dimensions: int) -> Floats:
     if dimensions == 1:
         return np.linspace(-1.0, 1.0, size)[:, None] if size > 1 else np.zeros((1, 1))
-    points = generator(size).uniform(-1, 1, (size, dimensions))
-    points /= np.linalg.norm(points, axis=1, keepdims=True)
-    for i in range(_ROUNDS):
-        squares = 2.0 - 2.0 * points @ points.T + 2.0 * np.eye(size)
-        pushes = 1.0 / np.maximum(squares, 1e-9) ** 2
-        forces = points * pushes.sum(1, keepdims=True) - pushes @ points
-        step = 0.2 * (1 - i / _ROUNDS) / np.linalg.norm(forces, axis=1).max()
-        points = points + step * forces
-        points /= np.linalg.norm(points, axis=1, keepdims=True)
-    points *= dimensions**0.5
+    places = np.linspace(0.0, 1.0, _FINE)
+    steps = np.linalg.norm(np.diff(_sphere(places, dimensions), axis=0), axis=1)
+    length = np.append(0.0, np.cumsum(steps))
+    even = np.interp(np.linspace(0.0, length[-1], size), length, places)
+    points = _sphere(even, dimensions)
     points.setflags(write=False)
     return points
 
 
-def spread(size: int, dimensions: int) -> Floats:
-    """Points on a sphere of radius sqrt(dimensions) that push one another away.
+def _sphere(places: Floats, dimensions: int) -> Floats:
+    """Cosines of 1, 2, 3, ... half turns between places 0 and 1, scaled to the sphere."""
+    waves = np.cos(np.pi * np.outer(places, np.arange(1, dimensions + 1)))
+    found: Floats = waves * (dimensions**0.5 / np.linalg.norm(waves, axis=1, keepdims=True))
+    return found
+
+
+def curve(size: int, dimensions: int) -> Floats:
+    """Points along a curve over the sphere of radius sqrt(dimensions), evenly spaced on it.
 
     Args:
         size: How many.
         dimensions: Of the space; with 1, evenly spaced numbers from -1 to 1.
 
     Returns:
-        (size, dimensions), the same on every call. Read only.
+        (size, dimensions), in order, the same on every call. Read only.
 
     Example:
-        >>> spread(2, 1).tolist()
+        >>> curve(2, 1).tolist()
         [[-1.0], [1.0]]
-        >>> corners = spread(4, 3)
-        >>> gaps = [np.linalg.norm(corners[0] - corners[k]) for k in (1, 2, 3)]
-        >>> [round(float(gap), 2) for gap in gaps]  # a tetrahedron
-        [2.83, 2.83, 2.83]
+        >>> counts = curve(40, 6)
+        >>> gaps = [np.linalg.norm(counts[0] - counts[k]) for k in (1, 2, 20)]
+        >>> [round(float(gap), 1) for gap in gaps]  # neighbours are near
+        [0.7, 1.5, 3.9]
     """
-    return _spread(size, dimensions)
+    return _curve(size, dimensions)
 
 
 def spots_of(layout: Layout, settings: PointSettings) -> Spots:
@@ -137,7 +139,7 @@ class Points:
             [[0.5, 1.0]]
         """
         choices = [b for b in layout.blocks if b.kind == "choice"]
-        tables = [spread(b.size, settings.dimensions(b.size)) for b in choices]
+        tables = [curve(b.size, settings.dimensions(b.size)) for b in choices]
         latent = sum(t.shape[1] for t in tables) + len(layout.numbers)
         return cls(
             _Tables(tuple(jnp.asarray(t, jnp.float32) for t in tables), latent), layout, settings

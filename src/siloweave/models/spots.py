@@ -25,7 +25,7 @@ import numpy.typing as npt
 from siloweave.models.layout import Spots
 from siloweave.models.nets import Array
 from siloweave.models.options import Options
-from siloweave.models.points import spread
+from siloweave.models.points import curve
 
 __all__ = ["Evidence"]
 
@@ -101,7 +101,7 @@ class Evidence:
         """(d, options), each option's point at its place, 0 elsewhere."""
         found = np.zeros((self.count, len(self.options.choice)), np.float32)
         for j, s in enumerate(self.spots):
-            own = spread(s.options, s.dimensions).T
+            own = curve(s.options, s.dimensions).T
             found[s.start : s.start + s.dimensions, self.options.choice == j] = own
         return found
 
