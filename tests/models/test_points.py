@@ -1,12 +1,16 @@
 """Points in the place of an autoencoder."""
 
+from dataclasses import replace
+
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
-from siloweave.errors import InputError
+from siloweave.errors import DataError, InputError
 from siloweave.models import latent
 from siloweave.models.autoencoder import AutoencoderSettings
+from siloweave.models.coders import RowCoder
 from siloweave.models.diffusion import DiffusionSettings
 from siloweave.models.latent import LatentDiffusion, LatentSettings
 from siloweave.models.layout import Layout
@@ -78,6 +82,15 @@ def test_the_joint_law_is_recovered_and_kept(fitted, tmp_path):
     again = LatentDiffusion.load(tmp_path / "model.safetensors")
     assert again.settings == fitted.settings
     assert np.array_equal(X, again.sample(2000, key=KEY, steps=25))
+
+
+def test_points_that_were_saved_elsewhere_are_refused(fitted, tmp_path):
+    moved = eqx.tree_at(lambda n: n.tables[0], fitted.coder.net, -fitted.coder.net.tables[0])
+    older = replace(fitted, coder=replace(fitted.coder, net=moved))
+    for model, kind in ((older, LatentDiffusion), (older.rows, RowCoder)):
+        model.save(tmp_path / "model.safetensors")
+        with pytest.raises(DataError, match="points lay elsewhere: fit it again"):
+            kind.load(tmp_path / "model.safetensors")
 
 
 def test_any_column_can_be_given(fitted):

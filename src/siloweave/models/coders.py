@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from siloweave.errors import InputError
+from siloweave.errors import DataError, InputError
 from siloweave.models import autoencoder
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
 from siloweave.models.layout import Layout, Matrix, Spots
@@ -27,6 +27,7 @@ __all__ = [
     "CoderSettings",
     "RowCoder",
     "assembled",
+    "checked",
     "first",
     "fit",
     "places_of",
@@ -190,7 +191,8 @@ class RowCoder:
 
         net = load_arrays(path, build)
         layout, label, settings, numbers = read
-        return cls(assembled(net, rest_of(layout, label), settings), layout, label, numbers)
+        coder = checked(assembled(net, rest_of(layout, label), settings))
+        return cls(coder, layout, label, numbers)
 
 
 def settings_from(facts: dict[str, Any]) -> CoderSettings:
@@ -204,6 +206,21 @@ def assembled(net: Any, rest: Layout, settings: CoderSettings) -> Autoencoder | 
     if isinstance(settings, PointSettings):
         return Points(net, rest, settings)
     return Autoencoder(net, rest, settings)
+
+
+def checked(coder: Autoencoder | Points) -> Autoencoder | Points:
+    """A coder that was loaded, if its points are where a denoiser takes them to be.
+
+    Raises:
+        DataError: When they were saved by a version that placed them otherwise.
+    """
+    if isinstance(coder, Points):
+        own = Points.of(coder.layout, coder.settings).net.tables
+        if not all(
+            np.allclose(*pair, atol=1e-4) for pair in zip(coder.net.tables, own, strict=True)
+        ):
+            raise DataError("the model was saved when points lay elsewhere: fit it again")
+    return coder
 
 
 def first(

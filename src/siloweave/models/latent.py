@@ -26,7 +26,7 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models import coders, diffusion, latent_law
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
-from siloweave.models.coders import RowCoder, assembled, settings_from, untrained
+from siloweave.models.coders import RowCoder, assembled, checked, settings_from, untrained
 from siloweave.models.coders import places_of as _places
 from siloweave.models.coders import rest_of as _rest
 from siloweave.models.denoiser import Denoiser, Rows
@@ -208,9 +208,10 @@ class LatentDiffusion:
 
         coder, net, shift, scale = load_arrays(path, build)
         layout, settings, label, facts = read
-        return _assembled(
-            (coder, net), layout, settings, label, facts, (np.asarray(shift), np.asarray(scale))
-        )
+        frame = (np.asarray(shift), np.asarray(scale))
+        made = _assembled((coder, net), layout, settings, label, facts, frame)
+        checked(made.coder)
+        return made
 
 
 def settings_of_facts(raw: dict[str, Any]) -> LatentSettings:
