@@ -54,7 +54,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "silofuse_autoencoders": ("SiloFuse", {"coder": "autoencoders"}, "latent_diff"),
     "e2e_distr": ("E2EDistr", {}, "e2e"),
 }
-STEPWISE = 5_000  # steps of e2e_distr, half of the others': it then takes about as long as they do
+STEPS = 10_000  # of a diffusion, where a table says nothing else
 ATTACKS = ("singling_out", "linkability", "inference")
 KEYS = ("table", "model", "parties", "order", "seed", "label")
 
@@ -72,9 +72,11 @@ def lines(path: Path) -> list[Row]:
 def made(job: Row, target: str | None) -> Any:
     """The method of a job, told the classes as the central runs are."""
     kind, given, central = MODELS[job["model"]]
-    settings = {**arguments(central, job["table"], {}).get("settings", {}), **job["settings"]}
-    if job["model"] == "e2e_distr":
-        settings["diffusion"] = {"steps": STEPWISE, **settings.get("diffusion", {})}
+    settings = dict(arguments(central, job["table"], {}).get("settings", {}))
+    if job["model"] == "e2e_distr":  # half the steps: a step over the wire takes twice as long
+        own = settings.get("diffusion", {})
+        settings["diffusion"] = {**own, "steps": own.get("steps", STEPS) // 2}
+    settings.update(job["settings"])
     if job["steps"]:
         settings["diffusion"] = {**settings.get("diffusion", {}), "steps": job["steps"]}
         if job["model"] == "silofuse_autoencoders":
