@@ -218,6 +218,8 @@ def test_settings_of_the_papers_stay_beneath_those_of_the_user():
     assert tldm["diffusion"]["steps"] == 7
     assert tldm["autoencoder"]["divergence"] > 0
     assert sw.E2E().chosen()["joint"]
+    assert sw.E2E().chosen()["diffusion"]["eta"] == 0.0  # decision 0022
+    assert sw.E2EDistr().chosen() == sw.E2E().chosen()
     ads = sw.ADSGAN(identifiability="pairs", settings={"epochs": 1}).chosen()
     assert (ads["identifiability"], ads["epochs"], ads["pac"]) == ("pairs", 1, 1)
     assert sw.LatentDiff(settings={"autoencoder": {"per_bit": 2}}).chosen()["autoencoder"] == {

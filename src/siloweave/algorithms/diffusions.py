@@ -188,8 +188,8 @@ class E2E(LatentDiff):
     )
 
     def preset(self) -> Mapping[str, Any]:
-        """All parts as one, which needs the clean latent."""
-        return {"joint": True, "diffusion": {"prediction": "clean"}}
+        """All parts as one, which needs the clean latent; rows without noise (decision 0022)."""
+        return {"joint": True, "diffusion": {"prediction": "clean", "eta": 0.0}}
 
 
 @dataclass(frozen=True)

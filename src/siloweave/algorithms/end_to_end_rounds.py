@@ -25,6 +25,7 @@ from siloweave.algorithms.end_to_end import (
     Forward,
     batch_of,
 )
+from siloweave.algorithms.diffusions import E2E
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.joint import JointModel, split_key
@@ -203,7 +204,7 @@ class E2EDistr(LatentColumns):
         return asdict(self._made())
 
     def _made(self) -> Any:
-        made = self.made({"joint": True, "diffusion": {"prediction": "clean"}})
+        made = self.made(E2E().preset())
         if not made.joint:
             raise InputError("settings.joint=False is SiloFuse; leave it out")
         return made
