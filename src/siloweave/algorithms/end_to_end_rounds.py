@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from siloweave.algorithms.columns_split import Task
+from siloweave.algorithms.diffusions import E2E
 from siloweave.algorithms.end_to_end import (
     PARTY,
     Backward,
@@ -25,7 +26,6 @@ from siloweave.algorithms.end_to_end import (
     Forward,
     batch_of,
 )
-from siloweave.algorithms.diffusions import E2E
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.joint import JointModel, split_key
