@@ -39,6 +39,7 @@ def test_points_lie_in_order_evenly_on_a_sphere(size):
         sent = points.astype(np.float16)  # as a party's latents travel
         assert np.abs(sent - points).max() < 0.02 * steps.min()
     assert points is curve(size, dimensions)
+    assert not points.flags.writeable
 
 
 def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():

@@ -56,25 +56,6 @@ class PointSettings:
 
 
 @lru_cache(maxsize=256)
-def _curve(size: int, dimensions: int) -> Floats:
-    if dimensions == 1:
-        return np.linspace(-1.0, 1.0, size)[:, None] if size > 1 else np.zeros((1, 1))
-    places = np.linspace(0.0, 1.0, _FINE)
-    steps = np.linalg.norm(np.diff(_sphere(places, dimensions), axis=0), axis=1)
-    length = np.append(0.0, np.cumsum(steps))
-    even = np.interp(np.linspace(0.0, length[-1], size), length, places)
-    points = _sphere(even, dimensions)
-    points.setflags(write=False)
-    return points
-
-
-def _sphere(places: Floats, dimensions: int) -> Floats:
-    """Cosines of 1, 2, 3, ... half turns between places 0 and 1, scaled to the sphere."""
-    waves = np.cos(np.pi * np.outer(places, np.arange(1, dimensions + 1)))
-    found: Floats = waves * (dimensions**0.5 / np.linalg.norm(waves, axis=1, keepdims=True))
-    return found
-
-
 def curve(size: int, dimensions: int) -> Floats:
     """Points along a curve over the sphere of radius sqrt(dimensions), evenly spaced on it.
 
@@ -93,7 +74,23 @@ def curve(size: int, dimensions: int) -> Floats:
         >>> [round(float(gap), 1) for gap in gaps]  # neighbours are near
         [0.7, 1.5, 3.9]
     """
-    return _curve(size, dimensions)
+    if dimensions == 1:
+        points = np.linspace(-1.0, 1.0, size)[:, None] if size > 1 else np.zeros((1, 1))
+    else:
+        places = np.linspace(0.0, 1.0, _FINE)
+        steps = np.linalg.norm(np.diff(_sphere(places, dimensions), axis=0), axis=1)
+        length = np.append(0.0, np.cumsum(steps))
+        even = np.interp(np.linspace(0.0, length[-1], size), length, places)
+        points = _sphere(even, dimensions)
+    points.setflags(write=False)
+    return points
+
+
+def _sphere(places: Floats, dimensions: int) -> Floats:
+    """Cosines of 1, 2, 3, ... half turns between places 0 and 1, scaled to the sphere."""
+    waves = np.cos(np.pi * np.outer(places, np.arange(1, dimensions + 1)))
+    found: Floats = waves * (dimensions**0.5 / np.linalg.norm(waves, axis=1, keepdims=True))
+    return found
 
 
 def spots_of(layout: Layout, settings: PointSettings) -> Spots:
