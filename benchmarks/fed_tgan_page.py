@@ -65,7 +65,8 @@ Adult's figures are means over seeds and their spread where there are more than 
 brackets hold the 95 % interval of the drawn rows (jackknife), and after a stroke stands the
 published figure. Rows are raked to single columns, as parties told them, and numbers that are far
 off after that are moved (decision 0012; moved only in the newest runs: Fed-TGAN on credit but where
-rows are imbalanced and on covertype with a repeated row, and `typical` but for intrusion and
+rows are imbalanced, on copies of intrusion and credit with MD-TGAN beside it, and on covertype with
+a repeated row; the central fit of Adult and fed_point_diff; and `typical` but for intrusion and
 Adult's first seed with a repeated row). All methods know the same shares, so each scenario has a
 second table of rows as the networks draw them: there methods compare. None of them protects
 anybody: ε is infinite in every ledger. Where all parties have the same rows all weights are equal,
