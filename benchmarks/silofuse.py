@@ -54,7 +54,6 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "silofuse_autoencoders": ("SiloFuse", {"coder": "autoencoders"}, "latent_diff"),
     "e2e_distr": ("E2EDistr", {}, "e2e"),
 }
-STEPS = 10_000  # of a diffusion, where a table says nothing else
 ATTACKS = ("singling_out", "linkability", "inference")
 KEYS = ("table", "model", "parties", "order", "seed", "label")
 
@@ -74,8 +73,8 @@ def made(job: Row, target: str | None) -> Any:
     kind, given, central = MODELS[job["model"]]
     settings = dict(arguments(central, job["table"], {}).get("settings", {}))
     if job["model"] == "e2e_distr":  # half the steps: a step over the wire takes twice as long
-        own = settings.get("diffusion", {})
-        settings["diffusion"] = {**own, "steps": own.get("steps", STEPS) // 2}
+        whole = getattr(sw, kind)(settings=settings).chosen()["diffusion"]["steps"]
+        settings["diffusion"] = {**settings.get("diffusion", {}), "steps": whole // 2}
     settings.update(job["settings"])
     if job["steps"]:
         settings["diffusion"] = {**settings.get("diffusion", {}), "steps": job["steps"]}

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import siloweave
+
 HERE = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -52,6 +54,15 @@ def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
     assert "| churn | not run | not run | not run | 7.0 | 350 |" in page
     assert "e2e_distr (bytes)" not in page
     assert "| silofuse | 0 | 91 | not run |" in page[page.index("### abalone") :]
+
+
+@pytest.mark.parametrize(("table", "steps"), [("adult", 12_500), ("abalone", 5_000)])
+def test_training_over_the_wire_takes_half_the_central_steps(load, table, steps):
+    job = {"model": "e2e_distr", "table": table, "settings": {}, "steps": None}
+    central = load("neural_tables").arguments("e2e", table, {})
+    whole = siloweave.E2E(**central).chosen()["diffusion"]["steps"]
+    found = load("silofuse").made(job, None).chosen()["diffusion"]["steps"]
+    assert (found, whole) == (steps, 2 * steps)
 
 
 def test_privacy_is_the_mean_resistance_of_three_attacks(load):

@@ -4,7 +4,8 @@ A choice among K categories becomes one of K points on a sphere of about log2 K 
 options' order along a curve that winds over it; a number stays as it is. Decoding takes the nearest
 point. It is the coder of a latent diffusion whose latents keep everything about a row: diffusion of
 such points is the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by side, so that
-counts and ranks which nearly repeat one another do so as points (decision 0024).
+what one count says of another is smooth in both (decision 0024; with five options or fewer all
+points are about as far from one another).
 
 The coder depends on the blocks alone. So it costs no privacy, it is the same whoever holds the
 column, and how columns are split between parties changes nothing about a latent row. How they are
