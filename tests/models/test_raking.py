@@ -29,6 +29,29 @@ def test_margins_of_what_is_chosen_are_those_that_are_wanted():
         np.testing.assert_allclose(got, wanted, atol=0.01)
 
 
+def test_counts_are_not_left_to_chance():
+    """Twenty cells of 100 rows each: sampled at once, they would be off by 6 to 9."""
+    random = np.random.default_rng(5)
+    codes = [random.integers(0, 20, 4_000) for _ in range(6)]
+    even = np.full(20, 1 / 20)
+    for key in range(3):
+        taken = chosen(codes, [even] * 6, 2_000, key=key)
+        counts = np.array([np.bincount(places[taken], minlength=20) for places in codes])
+        assert np.sqrt(np.mean((counts - 100.0) ** 2)) < 2.5
+
+
+def test_rows_are_taken_as_often_as_their_weights_say():
+    """Making probabilities anew, half by half, does not favour a row: 300 draws, chance alone."""
+    codes = rows(150)
+    kept, draws = weights(codes, WANTED, 60), 300
+    often = sum(
+        np.bincount(chosen(codes, WANTED, 60, key=key), minlength=150) for key in range(draws)
+    )
+    chance = np.sqrt(draws * kept * (1 - kept))
+    assert abs(often - draws * kept).max() < 4.5 * chance.max()
+    assert np.mean((often - draws * kept) ** 2 / chance**2) < 1.4
+
+
 def test_what_margins_do_not_ask_for_stays_as_it_was():
     """Weights change margins alone: how columns go together, their odds ratio, does not move."""
     n = 200_000

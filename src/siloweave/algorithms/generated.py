@@ -34,7 +34,8 @@ Matrix = npt.NDArray[np.float32]
 """Feature vectors, one per row."""
 
 _ONE_WAY = "one_way.json"
-_SPARE, _MOST = 1.5, 4.0  # rows drawn for each that raking takes, at first and at most
+_SPARE, _MOST = 1.5, 4.0  # rows drawn for each that raking takes, at first and at most,
+_MORE = 1000  # and besides: few rows are chosen well among more of them
 _FEW = 100  # fewer rows are not raked
 
 
@@ -126,12 +127,13 @@ class Generated(Outcome):
     def _free(self, count: int, seed: Key, raked: bool) -> Table:
         """Rows of which nothing is given."""
         law = self.one_way if raked and count >= _FEW else None
-        drawn = count if law is None else ceil(_SPARE * count)
+        drawn = count if law is None else ceil(_SPARE * count) + _MORE
         X = self.model.sample(drawn, key=fold_in(seed, "rows"))
         rows = self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
         if law is None:
             return rows
-        wanted = ceil(min(_SPARE * enough(law.codes(rows), law.shares, count), _MOST) * count)
+        lack = enough(law.codes(rows), law.shares, count)
+        wanted = ceil(min(drawn * lack, _MOST * count + _MORE))
         if wanted > drawn:
             more = self.model.sample(wanted - drawn, key=fold_in(seed, "more rows"))
             X = np.concatenate([X, more])
@@ -152,10 +154,11 @@ class Generated(Outcome):
     ) -> Any:
         """Synthetic rows as a frame of the kind that was fitted.
 
-        Rows of which nothing is given are raked: half as many again are drawn, up to four times as
-        many where the model makes some values too rarely, and those kept with which single columns
-        are distributed as they were released (models/raking.py). Numbers that are still far off
-        after that are moved in their order (tables/quantile_map.py), without a budget.
+        Rows of which nothing is given are raked: half as many again and 1,000 more are drawn, up to
+        four times as many and 1,000 where the model makes some values too rarely, and those kept
+        with which single columns are distributed as they were released (models/raking.py). Numbers
+        that are still far off after that are moved in their order (tables/quantile_map.py), without
+        a budget.
 
         What is given is in the rows to the letter. Other columns follow it by the model's own
         conditional law where it has one: exactly for a Gaussian copula and for the target of a

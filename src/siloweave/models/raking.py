@@ -5,8 +5,11 @@ here in the form of a calibration with bounded weights (Deville & Särndal 1992,
 estimators in survey sampling", the multiplicative distance), which changes the rows' law as little
 as the margins allow. Where they cannot all be met at once, as with a poor generator, each column
 gives way by a penalty (Rao & Singh 1997, "A ridge-shrinkage method for range-restricted weight
-calibration in survey sampling"). Then systematic sampling with those probabilities (Madow 1949, "On
-the theory of systematic sampling, II"), so that every row is taken at most once.
+calibration in survey sampling"). Rows are taken by systematic sampling with those
+probabilities (Madow 1949, "On the theory of systematic sampling, II"), each at most once. That
+leaves counts to chance, so only half of the rows are gone through at a time, and the probabilities
+of the others are made anew for what is still wanted: what chance did to the first is made good by
+the last (decision 0025).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _LOOSE, _STEPS = 3e-4, 60  # how far a column gives way; steps towards the least of the dual
+_LAST = 8  # so few rows are gone through at once
 
 
 def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floats:
@@ -144,6 +148,12 @@ def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float
 def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: Key) -> Ints:
     """Places of rows whose columns are distributed as `shares`, each at most once.
 
+    Rows are halved at random. The first half is sampled with the `weights` of all rows; then those
+    of the other half are made anew for what is then missing of the expected counts, and it is
+    halved again. At every turn a row's probability is a product of one factor per column where it
+    is below 1. Counts come out to within a few rows of what is expected, where there are rows to
+    choose among; had all been sampled at once, they would be off by the square root of their size.
+
     Args:
         codes: Per column, the cell of every row, (rows,).
         shares: Per column, the wanted share of each cell.
@@ -152,11 +162,32 @@ def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: 
 
     Returns:
         (count,), in random order.
+
+    Raises:
+        InputError: There are fewer rows than `count`.
+
+    Example:
+        >>> coins = np.array([0, 1] * 500)
+        >>> places = chosen([coins], [np.array([0.7, 0.3])], 100, key=0)
+        >>> np.bincount(coins[places]).tolist()
+        [70, 30]
     """
-    kept = weights(codes, shares, count)
     random = generator(fold_in(key, "raking"))
-    order = random.permutation(len(kept))
-    ends = np.cumsum(kept[order])
-    marks = (random.random() + np.arange(count)) * (ends[-1] / max(count, 1) if count else 1.0)
-    places = np.searchsorted(ends, marks, side="right")
-    return order[np.minimum(places, len(order) - 1)]
+    left, taken = random.permutation(len(codes[0])), [np.empty(0, np.int64)]
+    kept = weights(codes, shares, count)
+    wanted = [np.bincount(cells, kept, len(s)) for cells, s in zip(codes, shares, strict=True)]
+    while count:
+        here = [cells[left] for cells in codes]
+        kept = weights(here, [np.maximum(rows, 0.0) for rows in wanted], count)
+        turn = left if len(left) <= _LAST else left[: len(left) // 2]
+        ends = np.cumsum(kept[: len(turn)])
+        last = count if len(turn) == len(left) else ends[-1]  # the same but for rounding
+        marks = np.arange(random.random(), last, 1.0)
+        found = turn[np.minimum(np.searchsorted(ends, marks, side="right"), len(turn) - 1)]
+        wanted = [
+            rows - np.bincount(cells[found], minlength=len(rows))
+            for rows, cells in zip(wanted, codes, strict=True)
+        ]
+        taken.append(found)
+        left, count = left[len(turn) :], count - len(found)
+    return random.permutation(np.concatenate(taken))
