@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from siloweave.cli import main
-from siloweave.datasets import adult
-from siloweave.tables.read import write
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"demo", "init", "check", "run", "sample", "report", "ledger", "list", "score", "attack"}
@@ -21,7 +19,6 @@ def blocks(text: str, language: str) -> list[str]:
 def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     (example,) = blocks(README, "python")
     monkeypatch.chdir(tmp_path)
-    write(adult().take(range(0, 48_000, 60)), tmp_path / "adult.csv")
     names: dict[str, object] = {}
     exec(compile(example, "README.md", "exec"), names)
     assert len(names["synthetic"]) == 1000

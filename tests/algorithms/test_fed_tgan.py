@@ -12,7 +12,7 @@ from tests.algorithms.kills import WHERE, KilledError, Tap
 import siloweave as sw
 from siloweave.algorithms import fed_tgan as rounds_file
 from siloweave.algorithms.party_weights import weights_of
-from siloweave.errors import RosterError, SchemaError, WireError
+from siloweave.errors import BudgetError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.models.rounds import mean_of, packed, unpacked
@@ -303,7 +303,7 @@ def test_a_party_of_one_row_takes_part():
 
 
 def test_what_cannot_be_is_refused_before_anything_is_read():
-    with pytest.raises(NotImplementedError, match="no private training of its own"):
+    with pytest.raises(BudgetError, match="no private training of its own"):
         fit("nowhere.csv", budget=Budget(1.0, 1e-6))
     with pytest.raises(RosterError, match="one table per party"):
         fit(table(10))

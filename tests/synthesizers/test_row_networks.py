@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from siloweave.algorithms.row_methods import ROW_METHODS
-from siloweave.errors import InputError, RosterError
+from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.methods import listed, method_of, unbounded
 from siloweave.privacy import Budget, Relation
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
@@ -80,9 +80,7 @@ def test_nothing_is_promised(name):
     assert fitted.epsilon == math.inf
     assert not fitted.private
     assert set(fitted.epsilons.values()) == {math.inf}
-    with pytest.raises(
-        NotImplementedError, match=r"no private training of its own.*epsilon = 1\.0"
-    ):
+    with pytest.raises(BudgetError, match=r"no private training of its own.*epsilon = 1\.0"):
         fit(name, "nowhere.csv", budget=Budget(1.0, 1e-6, "row", Relation.ADD_REMOVE))
     assert listed()[name].guarantee == "none"
     assert listed()[name].split == "rows"

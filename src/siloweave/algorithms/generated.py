@@ -162,7 +162,8 @@ class Generated(Outcome):
 
         What is given is in the rows to the letter. Other columns follow it by the model's own
         conditional law where it has one: exactly for a Gaussian copula and for the target of a
-        diffusion; nearly for other columns of TabDDPM, which are put in place again at every step.
+        diffusion; nearly for other columns of TabDDPM and of diffusions of points, which are put in
+        place again at every step.
         GANs are told categories, and all models are asked again for rows that do not match.
 
         Args:

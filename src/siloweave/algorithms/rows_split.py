@@ -38,7 +38,7 @@ from siloweave.algorithms.running import (
     required_rows,
     silent,
 )
-from siloweave.errors import InputError, RosterError
+from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
@@ -206,7 +206,7 @@ class RowsSplit(OneOwner):
                 None. The model does not depend on it.
 
         Raises:
-            NotImplementedError: `budget` asks for a guarantee; nothing is read.
+            BudgetError: `budget` asks for a guarantee; nothing is read.
             InputError: A setting is wrong, or there is no such target; nothing is released.
             RosterError, SchemaError, DataError: A table does not fit; the message names the party.
         """
@@ -234,7 +234,7 @@ class RowsSplit(OneOwner):
 
     def _allowed(self, budget: Budget | None) -> Budget:
         if budget is not None and isfinite(budget.epsilon):
-            raise NotImplementedError(
+            raise BudgetError(
                 f"{self.info.title} has no private training of its own, and budget asks for "
                 f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee; "
                 "DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "

@@ -3,8 +3,8 @@
 Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
 tabular diffusion models" (ICDE), Algorithms 1 and 2. Every party codes its rows at home and sends
 the latents once; the coordinator trains a diffusion on the latents side by side, and what it draws
-is cut into the parties' parts, which they decode at home. With one party it is LatentDiff, whose
-code (models/coders.py, models/latent_law.py) this is.
+is cut into the parties' parts, which they decode at home. With one party it is PointDiff, or with
+autoencoders LatentDiff, whose code (models/coders.py, models/latent_law.py) this is.
 
 **Guarantee** (none by default): the coordinator sees a code of every row, one real person each.
 The paper's theorem says that an unknown encoder cannot be inverted for sure; it does not rule out
@@ -237,7 +237,7 @@ def silofuse(parties: Parties, task: Task, plan: Plan) -> tuple[JointModel, int]
     """Gather latents once, and train their law.
 
     Args:
-        parties: Who holds the columns; one party alone is LatentDiff.
+        parties: Who holds the columns; one party alone is PointDiff or LatentDiff.
         task: Schema, seed, and where training is kept.
         plan: What is trained.
 

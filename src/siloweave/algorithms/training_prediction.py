@@ -2,7 +2,7 @@
 
 **Guarantee**: reads no row. The count of multiplications is the usual one, six for each weight and
 row that is trained on (Kaplan et al. 2020, "Scaling laws for neural language models", section 2.1);
-what a core does in a second was fitted to a few runs on a busy machine, so expect a factor of three
+what a core does in a second was fitted to runs of the results page, so expect a factor of three
 either way.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["predict_training"]
 _MODES = 10  # a number's choice under mode-specific normalisation
 _START_S, _ROW_S = 8.0, 4e-6  # libraries and report; encoding or sampling a value
 _COMPILE_S, _PRIVATE_COMPILE_S = 25.0, 60.0  # of one stage of training, the first time
-_MULTIPLY_S, _PRIVATE = 6e-11, 1.8  # one multiplication of training; how much dearer with noise
+_MULTIPLY_S, _PRIVATE = 2e-11, 1.8  # one multiplication of training; how much dearer with noise
 _BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
 _NOT_WIDTHS = ("betas",)
 
@@ -72,7 +72,7 @@ def predict_training(
     trained = sum(6.0 * count * (seen or 0.0) for count, seen in work)
     notes = [f"memory and time are guesses for {rows:,} rows: expect a factor of three either way"]
     if not known:
-        notes.append("how many rows the training sees is not in its settings: no time is told")
+        notes.append("how much the training is cannot be read off its settings: no time is told")
     seconds = _START_S + 2 * _ROW_S * rows * columns
     seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
     seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
@@ -144,7 +144,7 @@ def _stages(
         yield weights, seen if passes is None else min(seen, float(passes) * rows)
     elif weights and "epochs" in own:
         yield weights, float(own["epochs"]) * rows
-    elif weights:
+    elif weights or "epochs" in own:  # convolutions: their weights are not in the settings
         yield weights, None
     for value in settings.values():
         if isinstance(value, Mapping):
