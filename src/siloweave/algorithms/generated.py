@@ -23,6 +23,7 @@ from siloweave.errors import DataError, InputError
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
+from siloweave.tables.columns import running
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
@@ -139,8 +140,18 @@ class Generated(Outcome):
             X = np.concatenate([X, more])
             rows = self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
         kept = rows.take(chosen(law.codes(rows), law.shares, count, key=seed))
+        kept = self._numbered(kept)
         # Noisy shares are of few wide ranges, and moving numbers by them spoils more than it mends.
         return kept if self.budget.private else law.moved(kept, rows)
+
+    def _numbered(self, rows: Table) -> Table:
+        """Rows with ids from 1: those that were chosen have the ids of all that were drawn."""
+        ids = [c.name for c in self.features.schema.columns if c.kind == "id"]
+        if not ids:
+            return rows
+        columns = {name: (rows.values(name), rows.missing(name)) for name in rows.names}
+        columns |= {name: (running(rows.num_rows, name, self.like), None) for name in ids}
+        return Table.from_columns(columns, rows)
 
     def sample(
         self,

@@ -190,7 +190,7 @@ class Wishes:
             return table
         columns = {name: (table.values(name), table.missing(name)) for name in table.names}
         columns |= {cells.name: cells.imposed(table, like) for cells in self.cells}
-        return Table.from_columns(columns, like)
+        return Table.from_columns(columns, table)  # its types list the declared categories
 
     def _accepted(self, model: Model, tries: int, seed: Key) -> _Matrix:
         """Vectors that meet every wish; what a model keeps to is not looked at again."""

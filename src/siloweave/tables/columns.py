@@ -141,6 +141,8 @@ def typed(column: Column, plan: Numbers, values: Floats, like: Table | None) -> 
 
 def grain_of(values: Floats) -> float:
     """Return 10**-d for the fewest decimals d, at most 7, that all values have; else 0."""
+    if not len(values):
+        return 0.0  # of nothing but missing values no grain is known
     largest = np.abs(values).max(initial=0.0)
     for decimals in range(_DECIMALS + 1):
         if largest * 10.0**decimals > 2.0**50:
