@@ -149,8 +149,12 @@ class Generated(Outcome):
         ids = [c.name for c in self.features.schema.columns if c.kind == "id"]
         if not ids:
             return rows
-        columns = {name: (rows.values(name), rows.missing(name)) for name in rows.names}
-        columns |= {name: (running(rows.num_rows, name, self.like), None) for name in ids}
+        columns: dict[str, tuple[Any, Any]] = {
+            name: (running(rows.num_rows, name, self.like), None)
+            if name in ids
+            else (rows.values(name), rows.missing(name))
+            for name in rows.names
+        }
         return Table.from_columns(columns, rows)
 
     def sample(
