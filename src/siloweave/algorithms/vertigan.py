@@ -7,11 +7,14 @@ steps of its critic on its own real rows, one step of its head against the criti
 the slope of its loss at the hidden rows, which the trunk follows. Heads never leave; in the end
 each party makes its own synthetic columns of the server's hidden rows.
 
-**Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards the server, the
-other parties, and everyone who sees synthetic rows. One person's row lies at every party, so what
-all parties release about it composes: the number of rows, which is common to all and asked of the
-first party alone (public under replace-one); every party's column counts; and all critic steps of
-all parties, with one noise multiplier, the least for which all ledgers read together keep to the
+**Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards the server and
+everyone who sees synthetic rows; towards the other parties under replace-one only, since each holds
+the same people, so that for it no row can come or go, only change: read so, an add/remove budget of
+1 is up to 2. Noise and sums are 32-bit floats, with the limits that privacy/gradients.py tells. One
+person's row lies at every party, so what all parties release about it composes: the number of rows,
+which is common to all and asked of the first party alone (public under replace-one); every party's
+column counts; and all critic steps of all parties, with one noise multiplier, the least for which
+all ledgers read together keep to the
 budget. A party's share is what its own ledger holds; before it trains it reads what all are going
 to pay together, and refuses if that is beyond its limit. Head, slopes and synthetic columns are
 computed from the private critic (post-processing). Noise, batches and what a row's loss draws come

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["HeadHome", "TrunkModel", "VertiGAN"]
 
 _STATEMENT = (
-    "Each row over all parties together, from the server, the other parties and everyone who sees "
-    "synthetic rows: the number of rows, the counts of all columns and every critic step are paid "
-    "for. The schema is public. Which rows of two parties belong together is never used."
+    "Each row over all parties together, from the server and everyone who sees synthetic rows: the "
+    "number of rows, the counts of all columns and every critic step are paid for. From the other "
+    "parties, who hold the same people, only where the budget's neighbours replace a row. The "
+    "schema is public. Which rows of two parties belong together is never used."
 )
 
 
