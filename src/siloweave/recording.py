@@ -308,11 +308,14 @@ def _columns_visibility(fitted: Outcome, readers: Sight) -> tuple[Sight, ...]:
     kept = "nothing: they may be inverted" if bare else _NOISE
     apart = not getattr(fitted, "shared", True)
     table = "the synthetic columns that its party lets it see" if apart else readers.sees
+    heard = "what each party released, see the ledger, row by row in one order"
+    if fitted.info.family == "GAN":  # parties answer about generated rows alone
+        heard = "counts of each party's columns, and slopes of its critic at generated rows"
     return (
         Sight(who="each party", sees="its own columns", protected_by="they never leave it"),
         Sight(
             who="the coordinator",
-            sees="what each party released, see the ledger, row by row in one order",
+            sees=heard,
             protected_by=kept,
         ),
         Sight(

@@ -29,6 +29,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Event
+from siloweave.recording import record_of
 from siloweave.tables import Column, Schema, Table
 
 NET = {
@@ -127,6 +128,13 @@ def test_every_kind_of_column_comes_back(budget, tmp_path):
     assert fitted.sample(20, given={"member": True})["member"].all()
     fitted.save(tmp_path)
     same(read_woven(tmp_path, {"vertigan": VertiGAN}), fitted)
+
+
+def test_its_report_says_that_no_real_row_is_heard_of_by_itself():
+    sights = {sight.who: sight for sight in record_of(fitted_once(), "a").visibility}
+    assert "generated rows" in sights["the coordinator"].sees
+    assert "row by row" not in sights["the coordinator"].sees
+    assert "the other parties, who hold the same people, only" in fitted_once().info.statement
 
 
 def test_without_a_bound_every_ledger_says_so():

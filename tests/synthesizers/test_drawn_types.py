@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import siloweave as sw
+from siloweave.tables.features import Features
 
 
 def test_ids_run_from_1_in_raked_rows_too():
@@ -24,3 +25,13 @@ def test_given_rows_list_the_declared_categories_and_not_those_of_the_rows():
     fitted = sw.GaussianCopula().fit(frame, schema)
     for drawn in (fitted.sample(120), fitted.sample(5, given={"x": 3})):
         assert list(drawn["c"].cat.categories) == ["a", "b", "z"]
+
+
+def test_numbers_that_are_all_missing_are_not_taken_for_whole_ones():
+    schema = sw.Schema((
+        sw.Column("x", "continuous", low=-3.0, high=3.0, missing=True),
+        sw.Column("y", "integer", low=0, high=9),
+    ))  # fmt: skip
+    rows = {"x": (np.zeros(60), np.ones(60, dtype=bool)), "y": (np.arange(60) % 10, None)}
+    features = Features.fit(sw.Table.from_columns(rows), schema, key=0)
+    assert (features.plans[0].column, features.plans[0].grain) == ("x", 0.0)

@@ -5,11 +5,11 @@ here in the form of a calibration with bounded weights (Deville & Särndal 1992,
 estimators in survey sampling", the multiplicative distance), which changes the rows' law as little
 as the margins allow. Where they cannot all be met at once, as with a poor generator, each column
 gives way by a penalty (Rao & Singh 1997, "A ridge-shrinkage method for range-restricted weight
-calibration in survey sampling"). Rows are taken by systematic sampling with those
-probabilities (Madow 1949, "On the theory of systematic sampling, II"), each at most once. That
-leaves counts to chance, so only half of the rows are gone through at a time, and the probabilities
-of the others are made anew for what is still wanted: what chance did to the first is made good by
-the last (decision 0025).
+calibration in survey sampling"). Rows are taken by systematic sampling with those probabilities
+(Madow 1949, "On the theory of systematic sampling, II"), each at most once. That leaves counts to
+chance, so only half of the rows are gone through at a time, and the probabilities of the others are
+made anew for what is still wanted: what chance did to the first is made good by the last (decision
+0025).
 """
 
 from __future__ import annotations
@@ -173,12 +173,11 @@ def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: 
         [70, 30]
     """
     random = generator(fold_in(key, "raking"))
-    left, taken = random.permutation(len(codes[0])), [np.empty(0, np.int64)]
     kept = weights(codes, shares, count)
     wanted = [np.bincount(cells, kept, len(s)) for cells, s in zip(codes, shares, strict=True)]
+    left, taken = random.permutation(len(kept)), [np.empty(0, np.int64)]
+    kept = kept[left]
     while count:
-        here = [cells[left] for cells in codes]
-        kept = weights(here, [np.maximum(rows, 0.0) for rows in wanted], count)
         turn = left if len(left) <= _LAST else left[: len(left) // 2]
         ends = np.cumsum(kept[: len(turn)])
         last = count if len(turn) == len(left) else ends[-1]  # the same but for rounding
@@ -190,4 +189,7 @@ def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: 
         ]
         taken.append(found)
         left, count = left[len(turn) :], count - len(found)
+        if len(left):
+            rest = [np.maximum(rows, 0.0) for rows in wanted]
+            kept = weights([cells[left] for cells in codes], rest, count)
     return random.permutation(np.concatenate(taken))
