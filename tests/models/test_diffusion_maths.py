@@ -382,9 +382,17 @@ def test_private_gradients_know_every_layer_of_the_denoiser():
 
 def test_the_moving_average_moves_by_its_share():
     old, new = MLP(2, (), 1, key=KEY), MLP(2, (), 1, key=jax.random.key(9))
-    mixed = averaged(old, new, 0.75)
+    mixed = averaged(old, new, 0.75, 1_000)
     expected = 0.75 * old.layers[0].weight + 0.25 * new.layers[0].weight
     assert np.asarray(mixed.layers[0].weight) == pytest.approx(np.asarray(expected), rel=1e-6)
+
+
+def test_the_moving_average_soon_forgets_the_first_weights():
+    average, fixed = MLP(2, (), 1, key=KEY), MLP(2, (), 1, key=jax.random.key(9))
+    for step in range(20):
+        average = averaged(average, fixed, 0.99, step)
+    found, expected = (np.asarray(net.layers[0].weight) for net in (average, fixed))
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def scaled(*, key):

@@ -110,5 +110,5 @@ class Descent(eqx.Module):
         """The state after a step along a slope."""
         moves, moments = self.optimiser.update(slope, state.moments, state.net)
         net = eqx.apply_updates(state.net, moves)
-        decay = jnp.minimum(self.settings.decay, (1.0 + state.step) / (10.0 + state.step))
-        return State(net, averaged(state.average, net, decay), moments, state.step + 1)
+        average = averaged(state.average, net, self.settings.decay, state.step)
+        return State(net, average, moments, state.step + 1)

@@ -278,10 +278,11 @@ class Step:
         loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake, b)
         critic, critic_moments = self.moved(state.critic, slope, state.critic_moments, None)
         slope = eqx.filter_grad(self.generator_loss)(state.generator, critic, batch, c, d)
+        step = optax.tree_utils.tree_get(state.generator_moments, "count")
         generator, moments = self.moved(
             state.generator, slope, state.generator_moments, self.settings.clip
         )
-        average = averaged(state.average, generator, self.settings.average)
+        average = averaged(state.average, generator, self.settings.average, step)
         return State(generator, critic, moments, critic_moments, average), loss
 
     def moved(self, net: Any, slope: Any, moments: Any, clip: float | None) -> tuple[Any, Any]:

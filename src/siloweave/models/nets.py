@@ -265,10 +265,15 @@ def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
     return made
 
 
-def averaged(average: _Tree, tree: _Tree, decay: float | Array) -> _Tree:
-    """Exponential moving average of the parameters: decay x average + (1 - decay) x tree."""
+def averaged(average: _Tree, tree: _Tree, decay: float, step: Array | int) -> _Tree:
+    """Exponential moving average of the parameters: share x average + (1 - share) x tree.
+
+    The share is `decay`, but less in the first steps, (1 + step) / (10 + step): with a constant
+    share the random weights that training started from would stay in the average for long.
+    """
+    share = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
     mixed: _Tree = jax.tree.map(
-        lambda a, x: decay * a + (1.0 - decay) * x if eqx.is_inexact_array(x) else x, average, tree
+        lambda a, x: share * a + (1.0 - share) * x if eqx.is_inexact_array(x) else x, average, tree
     )
     return mixed
 

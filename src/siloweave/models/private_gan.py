@@ -270,9 +270,10 @@ class Duel(eqx.Module):
             return value
 
         slope = eqx.filter_grad(loss)(generator)
+        step = optax.tree_utils.tree_get(moments, "count")  # its own, not the critic's
         change, moments = self._adam(self.settings.generator_rate).update(slope, moments)
         generator = eqx.apply_updates(generator, change)
-        return generator, moments, averaged(average, generator, self.settings.average)
+        return generator, moments, averaged(average, generator, self.settings.average, step)
 
 
 class Told(NamedTuple):

@@ -194,7 +194,8 @@ def follow(settings: VertiGANSettings, shared: Shared, slope: Array, key: Array)
     trunk, moments = _moved(
         settings, settings.generator_rate, shared.trunk, gradient, shared.moments
     )
-    return Shared(trunk, moments, averaged(shared.average, trunk, settings.average))
+    step = optax.tree_utils.tree_get(shared.moments, "count")
+    return Shared(trunk, moments, averaged(shared.average, trunk, settings.average, step))
 
 
 # A party's side
@@ -368,7 +369,8 @@ def _answered(
 
     slope, back = eqx.filter_grad(loss)((own.head, hidden))
     head, moments = _moved(settings, settings.generator_rate, own.head, slope, own.head_moments)
-    average = averaged(own.average, head, settings.average)
+    step = optax.tree_utils.tree_get(own.head_moments, "count")
+    average = averaged(own.average, head, settings.average, step)
     return own._replace(head=head, head_moments=moments, average=average), back
 
 
