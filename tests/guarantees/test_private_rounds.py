@@ -78,7 +78,7 @@ def rows(number, seed, last=None):
     table = Table.from_columns(
         {"size": (size, None), "kind": (names[0][kind], None), "sex": (names[1][sex], None)}
     )
-    return Part(table, ENCODER.encode(table))
+    return Part(table, ENCODER, ENCODER.encode(table))
 
 
 def neighbours(relation=Relation.ADD_REMOVE):
@@ -88,7 +88,7 @@ def neighbours(relation=Relation.ADD_REMOVE):
     if relation is Relation.REPLACE_ONE:
         return {"p0": odd, **others}, {"p0": rows(30, 0, last=(-1.0, 0, 1)), **others}
     fewer = odd.table.take(range(29))
-    return {"p0": odd, **others}, {"p0": Part(fewer, ENCODER.encode(fewer)), **others}
+    return {"p0": odd, **others}, {"p0": Part(fewer, ENCODER, ENCODER.encode(fewer)), **others}
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ from siloweave.privacy.budget import Relation, marginal_sensitivity, size_sensit
 from siloweave.privacy.events import Event, Gaussian, NonPrivate, SampledGaussian
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.features import Features
+from siloweave.tables.grains import Grains
 from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Trained(Reply, frozen=True):
 class Train(Request[Trained], frozen=True):
     """Train, with this much noise, on samples of this rate.
 
-    `counts` and `rows` are what was released before: encoders and divisors come from them.
+    `counts`, their noise, and `rows` are what was released before: encoders and divisors come from
+    them.
     """
 
     network: bytes
@@ -113,6 +115,7 @@ class Train(Request[Trained], frozen=True):
     target: str | None
     seed: int
     counts: Array
+    counts_sigma: float
     rows: int
     rate: float
     noise_multiplier: float
@@ -133,10 +136,10 @@ class Prices:
         moved = size_sensitivity(self.relation)
         return [Gaussian(sigma=sigma, sensitivity=moved)] if moved else []
 
-    def counts(self, columns: int, sigma: float) -> Gaussian:
-        """Of one count table per column, released together: every row is in one cell of each."""
+    def counts(self, tables: int, sigma: float) -> Gaussian:
+        """Of tables of counts, released together: every row is in one cell of each, or in none."""
         unit = marginal_sensitivity(self.relation, norm="l2")
-        return Gaussian(sigma=sigma, sensitivity=sqrt(columns) * unit)
+        return Gaussian(sigma=sigma, sensitivity=sqrt(tables) * unit)
 
     def steps(
         self, noise_multiplier: float, rate: float, count: int, order: int | None
@@ -325,7 +328,7 @@ def count(request: Counts, site: Site[Owned]) -> Counted:
 def counted(request: Counts, site: Site[Any], held: Owned) -> Counted:
     """The same of what a party holds, whatever its site calls rows."""
     entropy, sigma = site.entropy, request.rows_sigma
-    n, domain = held.table.num_rows, held.encoder.domain
+    n, grains = held.table.num_rows, Grains(held.encoder)
 
     def number() -> int:
         assert sigma is not None
@@ -333,20 +336,16 @@ def counted(request: Counts, site: Site[Any], held: Owned) -> Counted:
         return int(mechanisms.add_gaussian(exact, sigma, entropy=entropy)[0])
 
     def counts() -> Array:
-        columns = zip(held.codes.columns, domain.sizes, strict=True)
-        exact = np.concatenate([np.bincount(c, minlength=size) for c, size in columns])
-        noisy = mechanisms.add_gaussian(
-            exact.astype(np.int64), request.counts_sigma, entropy=entropy
-        )
+        exact = grains.count(held.codes)
+        noisy = mechanisms.add_gaussian(exact, request.counts_sigma, entropy=entropy)
         return Array.of(noisy, "<i8")
 
     priced = [] if sigma is None else held.prices.rows(sigma)
     paid = tuple(site.release(event, "number of rows", number) for event in priced)
     known = () if paid or sigma is None else (Public(n, "neighbours have the same number of rows"),)
-    event = held.prices.counts(len(domain.names), request.counts_sigma)
-    return Counted(
-        paid, known, site.release(event, f"counts of {len(domain.names)} columns", counts)
-    )
+    event = held.prices.counts(grains.number, request.counts_sigma)
+    what = f"counts of {len(held.codes.columns)} columns"
+    return Counted(paid, known, site.release(event, what, counts))
 
 
 def train(method: type[Method], request: Train, site: Site[Owned]) -> Trained:
@@ -371,7 +370,7 @@ def _weights(
     held = site.rows
     secret = secret_key(site.entropy, store=held.store)
     counts = request.counts.numpy().astype(np.int64)
-    look = Look(held.encoder, counts, request.rows, request.seed)
+    look = Look(held.encoder, counts, request.counts_sigma, request.rows, request.seed)
     facts = (network, request.clip, request.target, request.seed)
     work = Work(held.table, look, *facts, secret, request, held)
     model = method.train(work, look.features(method.numeric))

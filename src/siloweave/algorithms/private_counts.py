@@ -17,38 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.columns import landmarks
 from siloweave.tables.features import Features
+from siloweave.tables.grains import Grains
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
 
-__all__ = ["Look", "consistent"]
+__all__ = ["Look"]
 
 Floats = npt.NDArray[np.float64]
 
 _DRAWN = 20_000  # rows of the product of the columns; shares are right to one in as many
-
-
-def consistent(counts: npt.NDArray[Any], total: float) -> Floats:
-    """The nearest counts that are not negative and have this sum.
-
-    Noise makes empty cells look occupied half of the time; what is taken from all cells alike
-    until the sum is right empties most of them again (projection onto a simplex).
-
-    Args:
-        counts: (cells,), noisy.
-        total: Their sum, above 0.
-
-    Example:
-        >>> consistent(np.array([10.0, 3.0, -2.0]), 10.0).tolist()
-        [8.5, 1.5, 0.0]
-    """
-    values = np.asarray(counts, dtype=np.float64)
-    falling = np.sort(values)[::-1]
-    over = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    taken = over[np.flatnonzero(falling > over)[-1]]
-    kept: Floats = np.maximum(values - taken, 0.0)
-    return kept
 
 
 @dataclass(frozen=True)
@@ -56,26 +36,23 @@ class Look:
     """Noisy counts of every column.
 
     Attributes:
-        encoder: Its codes are what was counted.
-        counts: All columns one after the other, in the domain's order.
+        encoder: Its codes are the finest bins that were counted.
+        counts: Of the tables of `Grains`, one after the other.
+        sigma: Standard deviation of their noise.
         rows: How many rows there are, noisy or public; 1 or more.
         seed: For what is drawn here; public.
     """
 
     encoder: Encoder
     counts: npt.NDArray[np.int64]
+    sigma: float
     rows: int
     seed: int
 
     @cached_property
     def columns(self) -> dict[str, Floats]:
-        """Counts of each column, none negative, that sum to the number of rows."""
-        domain = self.encoder.domain
-        parts = np.split(self.counts, np.cumsum(domain.sizes)[:-1])
-        return {
-            name: consistent(part, float(self.rows))
-            for name, part in zip(domain.names, parts, strict=True)
-        }
+        """Counts of each column's codes, none negative, that sum to the number of rows."""
+        return Grains(self.encoder).columns(self.counts, self.rows, self.sigma)
 
     def features(self, numeric: Any) -> Features:
         """Encoders of every column."""
@@ -101,4 +78,5 @@ class Look:
             codes = np.repeat(np.arange(len(counts)), times)
             found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
         drawn = Codes(self.encoder.domain, tuple(found))
-        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"))
+        marks = {c.name: landmarks(c, self.columns[c.name]) for c in self.encoder.schema.columns}
+        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), marks=marks)

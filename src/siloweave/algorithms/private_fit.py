@@ -33,6 +33,7 @@ from siloweave.privacy.calibrate import gaussian_sigma, rho_for, sampled_multipl
 from siloweave.privacy.events import Event, rho_once
 from siloweave.privacy.orders import order_for
 from siloweave.tables.codes import Encoder
+from siloweave.tables.grains import Grains
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -63,12 +64,12 @@ class Plan:
     batch: int
 
     @classmethod
-    def of(cls, budget: Budget, columns: int, *, share: float, steps: int, batch: int) -> Plan:
+    def of(cls, budget: Budget, tables: int, *, share: float, steps: int, batch: int) -> Plan:
         """Divide a budget.
 
         Args:
             budget: Most that any row may cost.
-            columns: That are counted.
+            tables: Of counts, of all columns.
             share: Of the zCDP for the counts; a hundredth goes to the number of rows.
             steps: Noisy steps.
             batch: Expected rows of a step.
@@ -78,10 +79,10 @@ class Plan:
                 the number of rows; the message says what is feasible.
         """
         rho, prices = rho_for(budget), Prices(budget.relation)
-        unit = prices.counts(columns, 1.0).sensitivity
+        unit = prices.counts(tables, 1.0).sensitivity
         rows_sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(share * rho, unit))
-        looks = (*prices.rows(rows_sigma), prices.counts(columns, counts_sigma))
+        looks = (*prices.rows(rows_sigma), prices.counts(tables, counts_sigma))
         plan = cls(budget, rows_sigma, counts_sigma, looks, steps, batch)
         left = rho - sum(rho_once(event) for event in looks)
         refuse_what_learns_nothing(budget, left, steps, batch)
@@ -167,10 +168,10 @@ class PrivateGenerator(PrivateTraining):
             SchemaError, DataError: The table does not fit the schema; nothing is released.
         """
         chosen, encoder = self.prepared(schema, budget)
-        network, columns = self.network(), len(encoder.domain.names)
+        network, tables = self.network(), Grains(encoder).number
         steps = self.method.paid_steps(network)
         batch, share = int(network["batch"]), self.counts_share
-        plan = Plan.of(budget, columns, share=share, steps=steps, batch=batch)
+        plan = Plan.of(budget, tables, share=share, steps=steps, batch=batch)
         limited = self.stated.guarantee == "dp"
         job = Job(budget, seed, folder, run, noise, progress, limited)
         return self._run(data, encoder, job, plan, chosen, network)
@@ -220,7 +221,8 @@ class PrivateGenerator(PrivateTraining):
         job.progress("counting", 0.0)
         (seen,) = parties.ask(Counts(plan.rows_sigma, plan.counts_sigma))
         (rows,) = (*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows))
-        look = Look(encoder, seen.counts.value.numpy().astype(np.int64), max(rows, 1), job.seed)
+        counts = seen.counts.value.numpy().astype(np.int64)
+        look = Look(encoder, counts, plan.counts_sigma, max(rows, 1), job.seed)
         job.progress("finding the noise that fits the budget", 0.0)
         multiplier, rate = plan.multiplier(look.rows), plan.rate(look.rows)
         (trained,) = parties.ask(
@@ -230,6 +232,7 @@ class PrivateGenerator(PrivateTraining):
                 self.target,
                 job.seed,
                 Array.of(look.counts, "<i8"),
+                look.sigma,
                 look.rows,
                 rate,
                 multiplier,

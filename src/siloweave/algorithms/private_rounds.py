@@ -70,6 +70,7 @@ from siloweave.privacy.orders import order_for
 from siloweave.privacy.shared_steps import CLIPS, SharedSteps, moved, plan_steps, quantised
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.features import Features
+from siloweave.tables.grains import Grains
 from siloweave.tables.keys import fold_in
 from siloweave.tables.read import Table
 
@@ -136,9 +137,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Part:
-    """What a party works with: its rows, and the same in the public bins that are counted."""
+    """What a party works with: its rows, the public bins that are counted, and the rows in them."""
 
     table: Table
+    encoder: Encoder
     codes: Codes
 
     @property
@@ -149,12 +151,11 @@ class Part:
 
 def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
     """A row is in one cell of every column, and in the cell of all rows."""
-    codes = site.rows.codes
-    sized = zip(codes.columns, codes.domain.sizes, strict=True)
-    tables = [np.bincount(column, minlength=size).astype(np.int64) for column, size in sized]
-    tables.append(np.array([site.rows.table.num_rows], dtype=np.int64))
-    what = f"counts of {len(tables) - 1} columns, and of rows"
-    return masked_reply(request, site, tables, what, contributes=len(tables))
+    codes, grains = site.rows.codes, Grains(site.rows.encoder)
+    rows = np.array([site.rows.table.num_rows], dtype=np.int64)
+    what = f"counts of {len(codes.columns)} columns, and of rows"
+    tables = [grains.count(codes), rows]
+    return masked_reply(request, site, tables, what, contributes=grains.number + 1)
 
 
 def begin(request: Begin, site: Site[Part]) -> Ready:
@@ -268,10 +269,10 @@ class Plan:
 
     def look(self, rho: float, parties: int) -> SharedGaussian:
         """What the look at the columns is, out of a budget of `rho` zCDP."""
-        domain = self.encoder.domain
-        unit = sqrt(len(domain.names) + 1) * marginal_sensitivity(self.budget.relation, norm="l2")
+        grains = Grains(self.encoder)
+        unit = sqrt(grains.number + 1) * marginal_sensitivity(self.budget.relation, norm="l2")
         noise = Noise(unit / sqrt(2 * self.counts_share * rho), self.tolerated)
-        cells = sum(domain.sizes) + 1
+        cells = grains.cells + 1
         share, tolerated = noise.share(parties, cells)
         return SharedGaussian(share, parties, tolerated, unit, cells)
 
@@ -296,7 +297,8 @@ def _look(parties: Parties, keys: dict[str, bytes], plan: Plan, event: SharedGau
     """Count all columns, and the rows, in one masked sum."""
     request = CountColumns(keys, event.share_sigma, event.tolerated)
     counts, rows = noisy_sums(parties, request, [(event.dimension - 1,), (1,)])
-    return Look(plan.encoder, counts.astype(np.int64), max(1, int(rows[0])), plan.seed)
+    sigma, found = event.sigma_total, max(1, int(rows[0]))
+    return Look(plan.encoder, counts.astype(np.int64), sigma, found, plan.seed)
 
 
 def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussian) -> Left:

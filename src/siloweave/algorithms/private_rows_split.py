@@ -179,7 +179,7 @@ class PrivateRowsSplit(PrivateTraining):
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start = time.perf_counter()
         holdings, like = held_by(data, schema, names)
-        held = {n: Part(h.table, encoder.encode(h.table)) for n, h in holdings.items()}
+        held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
         job = Job(budget, seed, folder, run, noise, progress)
         return self._run(held, plan, job, chosen, like, start)
 

@@ -36,14 +36,15 @@ class PrivateTraining(OneOwner):
         settings: Of the model and its training, as a mapping; defaults for the rest.
         clip: Largest norm of a row's gradient.
         counts_share: Share of the budget's zCDP for the counts of columns, in (0, 0.9].
-        bins: Equal-width bins of a numeric column that are counted.
+        bins: Equal-width bins of a numeric column that are counted, and so are bins of 16, 256 ...
+            of them together.
     """
 
     target: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     clip: float = 1.0
     counts_share: float = 0.1
-    bins: int = 32
+    bins: int = 4096
 
     @property
     def stated(self) -> Info:

@@ -21,6 +21,7 @@ from siloweave.algorithms.rows_split import RowsSplit
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
+from siloweave.tables.grains import Grains
 from siloweave.tables.schema import Schema
 
 __all__ = ["predict_training"]
@@ -95,7 +96,7 @@ def _check_steps(generator: PrivateGenerator, schema: Schema, budget: Budget) ->
     network = generator.network()
     Plan.of(
         budget,
-        len(Encoder(schema, generator.bins).domain.names),
+        Grains(Encoder(schema, generator.bins)).number,
         share=generator.counts_share,
         steps=generator.method.paid_steps(network),
         batch=int(network["batch"]),

@@ -55,6 +55,7 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
+from siloweave.tables.grains import Grains
 from siloweave.tables.keys import fold_in
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Begin(Request[Ready], frozen=True):
         noise_multiplier: Of every step.
         order: The Renyi order at which all is read, see privacy/orders.py.
         bins: As they were counted.
+        counts_sigma: The noise of these counts.
         prices: What every party is going to release, its counts included.
     """
 
@@ -105,6 +107,7 @@ class Begin(Request[Ready], frozen=True):
     noise_multiplier: float = 0.0
     order: int | None = None
     bins: int = 0
+    counts_sigma: float = 0.0
     prices: dict[str, tuple[Event, ...]] = msgspec.field(default_factory=dict)
 
 
@@ -220,7 +223,8 @@ def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
     own = fold_in(begin.seed, "party", site.name)
     if begin.clip:
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
-        seen = Look(Encoder(part.schema, begin.bins), counts, begin.rows, begin.seed)
+        encoder = Encoder(part.schema, begin.bins)
+        seen = Look(encoder, counts, begin.counts_sigma, begin.rows, begin.seed)
         features = seen.features("modes")
         shares = seen.shares(features)
         X = features.encode(part.table, key=int.from_bytes(kept, "little"))
@@ -360,8 +364,9 @@ def _planned(
     parties: Parties, task: Task, settings: VertiGANSettings, first: Begin, share: float
 ) -> Begin:
     """Divide the budget over all parties, count, and find the noise that fits."""
-    many, wide = len(parties.roster), {name: len(own) for name, own in task.columns.items()}
-    steps = many * settings.steps
+    coded = {n: Encoder(task.schema.select(own), first.bins) for n, own in task.columns.items()}
+    wide = {name: Grains(encoder).number for name, encoder in coded.items()}
+    steps = len(parties.roster) * settings.steps
     plan = Plan.of(task.budget, sum(wide.values()), share=share, steps=steps, batch=settings.batch)
     head, *others = parties.roster
     task.progress("counting", 0.0)
@@ -382,6 +387,7 @@ def _planned(
         events.append(prices.steps(multiplier, rate, settings.steps, order))
     return msgspec.structs.replace(
         first,
+        counts_sigma=plan.counts_sigma,
         rows=rows,
         rate=rate,
         noise_multiplier=multiplier,

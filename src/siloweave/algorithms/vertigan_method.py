@@ -116,13 +116,14 @@ class VertiGAN(ColumnsSplit):
         private: False to train without noise, and without a guarantee.
         clip: Largest norm of a row's gradient.
         counts_share: Share of the budget's zCDP for the counts of columns, in (0, 0.9].
-        bins: Equal-width bins of a column of numbers that are counted.
+        bins: Equal-width bins of a column of numbers that are counted, and so are bins of 16, 256
+            ... of them together.
     """
 
     private: bool = True
     clip: float = 1.0
     counts_share: float = 0.1
-    bins: int = 32
+    bins: int = 4096
     home_share: ClassVar[float] = 0.0
     info: ClassVar[Info] = Info(
         "vertigan",

@@ -4,7 +4,9 @@ Datetimes are counted in steps since 1970: days, seconds or microseconds, as the
 and format tell, so that they are binned like whole numbers.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ BINNED = ("integer", "continuous", "datetime")
 Edges = NDArray[np.int64] | NDArray[np.float64]
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
 _DAY, _SECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1
+_NO_MARKS: Mapping[int, float] = MappingProxyType({})
 _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
 
 
@@ -67,7 +70,11 @@ def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
 
 
 def draw(
-    column: Column, edges: Edges, codes: NDArray[np.int64], random: np.random.Generator
+    column: Column,
+    edges: Edges,
+    codes: NDArray[np.int64],
+    random: np.random.Generator,
+    marks: Mapping[int, float] = _NO_MARKS,
 ) -> Edges:
     """Draw one value uniformly inside each bin; whole where the column is.
 
@@ -76,17 +83,22 @@ def draw(
         edges: Its `edges_of`.
         codes: Bins, one per row.
         random: Source of the draws.
+        marks: Bins that hold one value alone, and that value.
 
     Returns:
         One value per row, which falls into that bin again.
     """
+    drawn: Edges
     if column.kind != "continuous":
         whole = edges.astype(np.int64)
-        return random.integers(whole[codes], whole[codes + 1])
-    low, high = edges[codes], edges[codes + 1]
-    drawn = low + (high - low) * random.random(len(codes))
-    inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
-    return np.clip(drawn, low, inside)
+        drawn = random.integers(whole[codes], whole[codes + 1])
+    else:
+        low, high = edges[codes], edges[codes + 1]
+        inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
+        drawn = np.clip(low + (high - low) * random.random(len(codes)), low, inside)
+    for place, value in marks.items():
+        drawn[codes == place] = value
+    return drawn
 
 
 def as_moments(

@@ -367,7 +367,14 @@ class Encoder:
         codes = np.searchsorted(edges[1:-1], values, side="right")
         return codes, mask
 
-    def decode(self, codes: Codes, *, key: Key, like: Table | None = None) -> Table:
+    def decode(
+        self,
+        codes: Codes,
+        *,
+        key: Key,
+        like: Table | None = None,
+        marks: Mapping[str, Mapping[int, float]] | None = None,
+    ) -> Table:
         """Turn codes back into values.
 
         Args:
@@ -375,6 +382,7 @@ class Encoder:
             key: Where inside its bin a value falls: uniform, whole where the column is.
             like: The result's frame and types are this table's; a categorical type lists the
                 schema's categories, whatever the table's own type lists.
+            marks: Bins of a column that hold one value alone, and that value.
 
         Returns:
             A table with the schema's columns in order: missing codes are missing again, ids run
@@ -399,6 +407,7 @@ class Encoder:
                     self._edges[column.name],
                     known,
                     generator(fold_in(key, "decode", column.name)),
+                    (marks or {}).get(column.name, {}),
                 )
                 if column.kind == "datetime":
                     values = as_moments(column, values, like)

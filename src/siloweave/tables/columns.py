@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, SchemaError
-from siloweave.tables.bins import as_moments, edges_of, last_of, numbers_of
+from siloweave.tables.bins import BINNED, as_moments, edges_of, last_of, numbers_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.plans import Numbers, Plan, Points, Settings, learned, ranked
 from siloweave.tables.read import Table
@@ -24,9 +24,11 @@ __all__ = [
     "blank",
     "check_columns",
     "codes_of",
+    "counted_plan",
     "declared_plan",
     "grain_of",
     "labels_of",
+    "landmarks",
     "options_of",
     "running",
     "typed",
@@ -35,6 +37,8 @@ __all__ = [
 ]
 
 _DECIMALS = 7
+_FINE = 1024  # so many bins are narrow enough for one to hold one value alone
+_ALONE = 4.0  # times its neighbours, what such a bin holds
 _Mask = NDArray[np.bool_]
 
 
@@ -186,7 +190,44 @@ def binned(column: Column, weights: Floats) -> Points:
 
 
 def _middles(edges: Floats, weights: Floats) -> Points:
-    return Points((edges[1:] + edges[:-1]) / 2.0, weights, edges)
+    """Neighbours that hold as much are one bin."""
+    density = weights / np.diff(edges)
+    starts = np.concatenate([[True], ~np.isclose(density[1:], density[:-1], rtol=1e-9, atol=0.0)])
+    kept = np.append(edges[:-1][starts], edges[-1])
+    summed = np.add.reduceat(weights, np.flatnonzero(starts))
+    return Points((kept[1:] + kept[:-1]) / 2.0, summed, kept)
+
+
+def landmarks(column: Column, weights: Floats, share: float = 0.02) -> dict[int, float]:
+    """Return narrow bins that most likely hold one value alone, and that value.
+
+    Counts do not tell where in its bin a value lies, but 0 and the bounds are where columns have
+    spikes: unused amounts, and numbers that were cut off.
+
+    Args:
+        column: Any column.
+        weights: One count per code, 0 or more.
+        share: Of all rows, what such a bin holds at least.
+
+    Returns:
+        Bins that hold 0 or a bound, many rows, and several times what their neighbours hold; none
+        where bins are wide or single values.
+    """
+    size = len(weights) - column.missing
+    if column.kind not in BINNED or size < _FINE:
+        return {}
+    edges, last = edges_of(column, size), last_of(column)
+    if column.kind != "continuous" and int(edges[-1] - edges[0]) == size:
+        return {}
+    found: dict[int, float] = {}
+    known = [edges[0].item(), last] if column.kind == "datetime" else [0, edges[0].item(), last]
+    for value in known:
+        place = int(np.searchsorted(edges[1:-1], value, side="right"))
+        beside = [weights[i] for i in (place - 1, place + 1) if 0 <= i < size]
+        heavy = weights[place] >= max(share * float(weights.sum()), _ALONE * max(beside))
+        if edges[0] <= value <= last and heavy:
+            found.setdefault(place, value)
+    return found
 
 
 def declared_plan(column: Column, bins: int, spikes: Sequence[float], settings: Settings) -> Plan:
@@ -215,6 +256,22 @@ def declared_plan(column: Column, bins: int, spikes: Sequence[float], settings: 
     edges = edges_of(column, bins)
     places = edges - plan.origin - 0.5 if plan.grain == 1.0 else edges
     return msgspec.structs.replace(plan, scale=Bins(tuple(places.tolist())))
+
+
+def counted_plan(column: Column, weights: Floats, settings: Settings) -> Numbers:
+    """Return the plan of a column of numbers that was counted over its declared bins.
+
+    Args:
+        column: With both bounds.
+        weights: One count per code, 0 or more.
+        settings: How it is learned.
+    """
+    plan, marks = blank(column), landmarks(column, weights, settings.spike_share)
+    bins = weights[: len(weights) - column.missing].copy()
+    for place in marks:  # what it holds beside the spike is as much as a neighbour does
+        bins[place] = min(bins[i] for i in (place - 1, place + 1) if 0 <= i < len(bins))
+    spikes = tuple(sorted(value - plan.origin for value in marks.values()))
+    return learned(msgspec.structs.replace(plan, spikes=spikes), binned(column, bins), settings)
 
 
 def running(count: int, name: str, like: Table | None) -> NDArray[Any]:

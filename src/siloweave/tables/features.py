@@ -19,10 +19,10 @@ from siloweave.tables.bins import BINNED
 from siloweave.tables.blocks import Block, blocks_of, read_vectors
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import (
-    binned,
     blank,
     check_columns,
     codes_of,
+    counted_plan,
     declared_plan,
     grain_of,
     labels_of,
@@ -220,7 +220,8 @@ class Features:
             counts: Column name to one count per code (``encoder.domain``); a noisy count below 0
                 counts as 0. A column without counts is encoded as by `declared`.
             numeric: What a continuum becomes, as in `fit`.
-            spike_share: As in `fit`; spikes are found where each bin holds a single value.
+            spike_share: As in `fit`; spikes are found where each bin holds a single value, and
+                at 0 and the bounds where bins are narrow (`columns.landmarks`).
             few_values: As in `fit`.
             wide: As in `fit`.
 
@@ -243,8 +244,7 @@ class Features:
             elif column.kind not in BINNED:
                 plans.append(ranked(column.name, weights, len(weights), wide))
             else:
-                points = binned(column, weights[: len(weights) - column.missing])
-                plans.append(learned(blank(column), points, settings))
+                plans.append(counted_plan(column, weights, settings))
         return cls(encoder.schema, tuple(plans))
 
     def encode(self, table: Table, *, key: Key) -> NDArray[np.float32]:
