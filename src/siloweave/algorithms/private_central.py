@@ -6,8 +6,8 @@ differential privacy") on models of feature vectors, as one-party runs of the sa
 **Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards everyone who sees
 the model, the messages or the synthetic table. Paid in this order, each entered in the ledger
 before it is drawn: the number of rows (discrete Gaussian; public under replace-one), the counts of
-all columns at once (discrete Gaussian of joint L2 sensitivity sqrt(columns), times sqrt(2) under
-replace-one), all training steps together (sampled Gaussian). Encoders, bins, frequencies of
+all columns at once (discrete Gaussian; a row is in at most one cell of each table of `Grains`, so
+the joint L2 sensitivity is sqrt(tables), times sqrt(2) under replace-one), all training steps together (sampled Gaussian). Encoders, bins, frequencies of
 classes and conditions, the sampling rate and the divisor of gradients follow from these.
 
 * Rows are drawn by Poisson sampling. Who is drawn, what a row's loss draws, the noise, and where

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 _BRANCH = 16  # bins of the next grain in one
 _COARSE = 32  # the coarsest grain has at most so many
-_DOUBT = 4.0  # standard deviations of a chi-squared by which parts differ from equal shares
+_DOUBT = 3.0  # standard deviations of a chi-squared by which parts differ from equal shares
 
 
 def consistent(counts: NDArray[Any], total: float) -> Floats:
