@@ -77,7 +77,7 @@ def test_a_file_comes_back_and_another_is_refused():
 def skewed(rows=4_000, seed=3, **columns):
     """Numbers with a heavy tail, of two decimals; whole ones; and one that is often 0."""
     random = np.random.default_rng(seed)
-    sizes = np.round(np.exp(random.normal(0, 1, rows)), 2) + columns.get("shift", 0.0)
+    sizes = np.round(np.exp(random.normal(0, 1, rows)) + columns.get("shift", 0.0), 2)
     return Table.from_columns({
         "size": (sizes, np.arange(rows) % 10 == 0),
         "year": (random.integers(1900, 2000, rows) + columns.get("years", 0), None),
@@ -101,12 +101,38 @@ def test_numbers_that_are_far_off_are_moved_in_their_order():
         old, new = off.values(name)[~gone], found.values(name)[~gone]
         np.testing.assert_array_equal(found.missing(name), gone)
         assert (np.diff(new[np.argsort(old, kind="stable")]) >= 0).all()
-        assert set(new) <= set(old)  # as many decimals, and whole where whole
+        inside = (new >= old.min()) & (new <= old.max())
+        assert set(new[inside]) <= set(old)
+        np.testing.assert_array_equal(np.round(new, 2), new)  # as many decimals beyond these
         assert new.dtype == old.dtype
         want = skewed().values(name)[~gone]
         np.testing.assert_allclose(np.median(new), np.median(want), rtol=0.1)
         assert np.abs(old - new).max() > 0
     np.testing.assert_array_equal(found.values("gain"), off.values("gain"))  # often one value
+
+
+def test_rows_that_are_drawn_too_narrowly_get_the_whole_range():
+    law = OneWay.of(skewed(), WIDE)
+    rows = skewed(seed=8)
+    year = 1940 + (rows.values("year") - 1900) // 20  # five years in the place of a hundred
+    columns = {n: (rows.values(n), rows.missing(n)) for n in rows.names}
+    narrow = Table.from_columns({**columns, "year": (year, None)})
+    found = law.moved(narrow, narrow).values("year")
+    want = skewed().values("year")
+    assert np.quantile(found, [0.1, 0.5, 0.9]) == pytest.approx(
+        np.quantile(want, [0.1, 0.5, 0.9]), abs=2
+    )
+    assert len(set(found)) >= 90  # equal years part
+
+
+def test_a_frequent_value_becomes_as_frequent_as_it_should():
+    law, rows = OneWay.of(skewed(), WIDE), skewed(seed=9)
+    gain = np.where(np.arange(4_000) < 3_600, 0.0, 5.0)
+    columns = {n: (rows.values(n), rows.missing(n)) for n in rows.names}
+    found = law.moved(Table.from_columns({**columns, "gain": (gain, None)}), rows).values("gain")
+    assert set(found) == {0.0, 5.0}
+    assert (found == 0.0).mean() == pytest.approx((skewed().values("gain") == 0.0).mean(), abs=1e-3)
+    assert found[gain == 5.0].min() == 5.0  # in their order
 
 
 def test_numbers_that_are_near_stay_as_they_are():

@@ -141,8 +141,7 @@ class Generated(Outcome):
             rows = self.features.decode(X, key=fold_in(seed, "values"), like=self.like)
         kept = rows.take(chosen(law.codes(rows), law.shares, count, key=seed))
         kept = self._numbered(kept)
-        # Noisy shares are of few wide ranges, and moving numbers by them spoils more than it mends.
-        return kept if self.budget.private else law.moved(kept, rows)
+        return law.moved(kept, rows)
 
     def _numbered(self, rows: Table) -> Table:
         """Rows with ids from 1: those that were chosen have the ids of all that were drawn."""

@@ -7,8 +7,9 @@ differential privacy") on models of feature vectors, as one-party runs of the sa
 the model, the messages or the synthetic table. Paid in this order, each entered in the ledger
 before it is drawn: the number of rows (discrete Gaussian; public under replace-one), the counts of
 all columns at once (discrete Gaussian; a row is in at most one cell of each table of `Grains`, so
-the joint L2 sensitivity is sqrt(tables), times sqrt(2) under replace-one), all training steps together (sampled Gaussian). Encoders, bins, frequencies of
-classes and conditions, the sampling rate and the divisor of gradients follow from these.
+the joint L2 sensitivity is sqrt(tables), times sqrt(2) under replace-one), all training steps
+together (sampled Gaussian). Encoders, bins, frequencies of classes and conditions, the sampling
+rate and the divisor of gradients follow from these.
 
 * Rows are drawn by Poisson sampling. Who is drawn, what a row's loss draws, the noise, and where
   in its bin a value is encoded come from one secret of the owner's own entropy; the user's seed

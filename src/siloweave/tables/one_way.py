@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError
 from siloweave.tables.bins import BINNED, numbers_of
-from siloweave.tables.columns import codes_of, options_of
+from siloweave.tables.columns import codes_of, grain_of, options_of
 from siloweave.tables.quantile_map import far_off, quantile_mapped
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
@@ -102,18 +102,33 @@ class Cells(msgspec.Struct, frozen=True):
         if self.column.kind not in ("integer", "continuous") or len(self.ends) < 2:
             return None
         shares, ends = np.asarray(self.shares[: len(self.ends)]), np.asarray(self.ends)
-        if shares.max() >= _FREQUENT / _CUTS * shares.sum() or np.abs(ends).max() > _EXACT:
+        if np.abs(ends).max() > _EXACT:
             return None
         shares = shares / shares.sum()
         values, gone = numbers_of(self.column, table)
-        others, out = numbers_of(self.column, pool)
         numbers = values.astype(np.float64)
         if not far_off(numbers[~gone], ends, shares):
             return None
-        numbers[~gone] = quantile_mapped(
-            numbers[~gone], others[~out].astype(np.float64), ends, shares
+        low, high = float(self.column.low or 0.0), float(self.column.high or 0.0)
+        alone = shares >= _FREQUENT / _CUTS
+        moved = quantile_mapped(numbers[~gone], ends, shares, alone)
+        others, out = numbers_of(self.column, pool)
+        if self.column.kind == "continuous":
+            moved = np.where(
+                np.isin(moved, ends[alone]), moved, _tidy(moved, others[~out].astype(np.float64))
+            )
+        numbers[~gone] = np.clip(
+            np.ceil(moved) if self.column.kind == "integer" else moved, low, high
         )
         return numbers if self.column.kind == "continuous" else numbers.astype(np.int64)
+
+
+def _tidy(values: Floats, pool: Floats) -> Floats:
+    """The nearest numbers of a pool; beyond it, as many decimals as there."""
+    there, grain = np.unique(pool), grain_of(pool)
+    nearest = there[np.searchsorted((there[:-1] + there[1:]) / 2, values)]
+    short = np.rint(values / grain) / np.rint(1.0 / grain) if grain else values
+    return np.where((values >= there[0]) & (values <= there[-1]), nearest, short)
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -175,7 +190,7 @@ class OneWay:
 
         Returns:
             The rows, other numbers in columns that are further off than `far_off` allows. Moments
-            stay, and so does a column of which one value is frequent: that is for choosing rows.
+            stay.
         """
         moved = {one.column.name: one.moved(table, pool) for one in self.cells}
         moved = {name: numbers for name, numbers in moved.items() if numbers is not None}
