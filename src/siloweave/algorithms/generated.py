@@ -171,8 +171,7 @@ class Generated(Outcome):
         Rows of which nothing is given are raked: half as many again and 1,000 more are drawn, up to
         four times as many and 1,000 where the model makes some values too rarely, and those kept
         with which single columns are distributed as they were released (models/raking.py). Numbers
-        that are still far off after that are moved in their order (tables/quantile_map.py), without
-        a budget.
+        that are still far off after that are moved in their order (tables/quantile_map.py).
 
         What is given is in the rows to the letter. Other columns follow it by the model's own
         conditional law where it has one: exactly for a Gaussian copula and for the target of a
