@@ -5,12 +5,14 @@ paid, before its reply is on disk), or after it answered (the reply is lost). Th
 run and seed again.
 """
 
+from shutil import rmtree
+
 import numpy as np
 import pytest
 from tests.algorithms.kills import WHERE, KilledError, Tap
 
 from siloweave.algorithms.synthesizers import AIM, FLAIM
-from siloweave.errors import WireError
+from siloweave.errors import LedgerError, WireError
 from siloweave.privacy import Budget, Ledger
 from siloweave.tables import Column, Schema, Table
 
@@ -180,3 +182,13 @@ def test_another_study_under_the_same_run_is_refused(tmp_path):
         fit(tmp_path, synthesizer=other)
     for old, new in zip(before, keys(tmp_path), strict=True):
         assert new[: len(old)] == old
+
+
+def test_a_party_whose_store_is_gone_draws_nothing_anew(tmp_path):
+    """Its ledger is there, and would take the same steps for paid."""
+    fit(tmp_path)
+    before = keys(tmp_path)
+    rmtree(tmp_path / "parties" / "0001" / "store")
+    with pytest.raises(LedgerError, match=r"party 'party-2': .* its store does not know that run"):
+        fit(tmp_path)
+    assert keys(tmp_path) == before

@@ -44,6 +44,10 @@ Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 
 _DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
 _ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
+_LOST = (
+    "A second draw would be a second release. Put the party's store back, or agree on a new budget "
+    "and folder."
+)
 
 
 class Store(Protocol):
@@ -157,6 +161,7 @@ class Site(Generic[Rows]):
         self._store = store
         self._seal_key = os.urandom(32)
         self._agreed: dict[tuple[str, bytes], bytes] = {}
+        self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
         self._count = self._masks = 0
         self.memo: dict[Any, Any] = {}
@@ -325,11 +330,12 @@ class Site(Generic[Rows]):
                 the reply is not sealed.
             BudgetError: if the ledger does not allow a release.
             LedgerError: if the ledger no longer holds what paid for a stored reply, or the reply
-                that it paid for is gone.
+                or store that it paid for is gone.
         """
         envelope = wire.decode(frame, Envelope)
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
+        self._begin_run(envelope.run)
         name = f"reply/{envelope.run}/{envelope.step}"
         digest = wire.body_digest(envelope.body)
         stored = self._store.get(name)
@@ -358,6 +364,25 @@ class Site(Generic[Rows]):
         self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
         return data
 
+    def _begin_run(self, run: str) -> None:
+        """Note in the store that a run began, before anything of it is paid for.
+
+        Raises:
+            LedgerError: The run was paid for and the store knows nothing of it: what was sent is
+                gone, and a second draw would not be charged.
+        """
+        if run in self._begun:
+            return
+        name = f"begun/{run}"
+        if self._store.get(name) is None:
+            if any(entry.run == run for entry in self.ledger.entries):
+                raise LedgerError(
+                    f"party {self.name!r}: its ledger holds releases of run {run}, and its store "
+                    f"does not know that run; what was sent is gone. {_LOST}"
+                )
+            self._store.put(name, b"")
+        self._begun.add(run)
+
     def _refuse_lost(self, asked: Envelope) -> None:
         """Refuse a step before the last that was paid: its reply was sent, and is gone."""
         for entry in reversed(self.ledger.entries):
@@ -367,9 +392,7 @@ class Site(Generic[Rows]):
             if int(step) > asked.step:
                 raise LedgerError(
                     f"party {self.name!r}: step {asked.step} of run {asked.run} was answered, for "
-                    f"step {step} was paid after it, and the reply is gone; a second draw would be "
-                    "a second release. Put the party's store back, or agree on a new budget and "
-                    "folder."
+                    f"step {step} was paid after it, and the reply is gone. {_LOST}"
                 )
             return
 
