@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -167,6 +168,22 @@ def test_a_run_goes_on_where_it_was(tmp_path):
     assert again[0].heads == again[1].heads
     assert seen[:4] == [0.5 / 3, 0.5 * 2 / 3, 0.5, 1.0]
     assert seen[4:] == [1.0]  # the parties answered from memory
+
+
+def test_a_run_does_not_go_on_with_other_rows_or_another_schema(tmp_path):
+    Echo().fit(split(pandas_frame()), SCHEMA, folder=tmp_path)
+    other = split(pandas_frame())
+    other["south"] = other["south"].iloc[::-1].reset_index(drop=True)
+    with pytest.raises(InputError, match="party 'south': its rows changed since this run began"):
+        Echo().fit(other, SCHEMA, folder=tmp_path)
+    wider = Schema(
+        tuple(
+            msgspec.structs.replace(c, high=999) if c.name == "age" else c for c in SCHEMA.columns
+        )
+    )
+    with pytest.raises(InputError, match=r"party 'north': its rows changed .* or the schema"):
+        Echo().fit(split(pandas_frame()), wider, folder=tmp_path)
+    Echo().fit(other, wider, folder=tmp_path, run="another")
 
 
 def test_a_bound_is_refused():

@@ -7,7 +7,7 @@ from shutil import rmtree
 
 import pytest
 
-from siloweave.errors import BudgetError, LedgerError, WireError
+from siloweave.errors import BudgetError, InputError, LedgerError, WireError
 from siloweave.federation import FolderStore, MemoryStore, wire
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
@@ -337,3 +337,28 @@ def test_a_store_that_is_gone_gives_no_second_draw(party, question, handlers, wh
     assert not party.draws
     party.site.answer(frame(Ask(90.0), run="r2"), HANDLERS)  # another run is paid for anew
     assert len(party.ledger.events) == 2
+
+
+def test_a_run_that_was_paid_for_meets_the_rows_that_it_began_with(party):
+    def held(rows):
+        settings = {"ledger": party.ledger, "store": party.store}
+        return site_of(rows=rows, digest=lambda: bytes(rows), **settings)
+
+    held([1]).answer(frame(Hello()), HANDLERS)  # no row enters, and nothing is paid
+    held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS)
+    stored = held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS)
+    for step in (1, 2):
+        with pytest.raises(InputError, match=r"'clinic': its rows changed .* run r1 is paid for"):
+            held([1, 3]).answer(frame(Ask(50.0), step=step), HANDLERS)
+    assert held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS) == stored
+    assert len(party.draws) == len(party.ledger.entries) == 1
+    held([1, 3]).answer(frame(Ask(50.0), run="r2"), HANDLERS)
+    party.store._path("begun/r1").unlink()
+    with pytest.raises(LedgerError, match="its store does not know that run"):
+        held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS)
+
+
+def test_what_a_run_began_with_stays_at_the_party():
+    site = site_of(digest=lambda: b"digest of the rows")
+    for one in (site.answer(frame(Ask(50.0)), HANDLERS), *map(repr, site.ledger.entries)):
+        assert "digest of the rows" not in str(one)

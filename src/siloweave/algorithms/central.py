@@ -31,6 +31,7 @@ from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate
+from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
@@ -81,6 +82,10 @@ class Holding:
     schema: Schema
     progress: Progress = silent
     store: Path | None = None
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.schema.digest())
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
 from siloweave.tables.beside import beside
+from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, read
@@ -67,6 +68,10 @@ class Part:
     schema: Schema
     progress: Progress = silent
     store: Path | None = None
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.schema.digest())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import LedgerError, WireError
+from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import (
     Array,
@@ -149,16 +149,25 @@ class Site(Generic[Rows]):
         ledger: Its record of releases, with the most it will ever spend.
         entropy: Where its noise comes from, see `Entropy.at`. Never from a message.
         store: What it remembers between messages.
+        digest: Of the rows and of how they are read. The store keeps it per run, and it goes
+            nowhere else: a run that goes on must meet what it began with.
     """
 
     def __init__(
-        self, name: str, rows: Rows, *, ledger: Ledger, entropy: Entropy, store: Store
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        ledger: Ledger,
+        entropy: Entropy,
+        store: Store,
+        digest: Callable[[], bytes] = bytes,
     ) -> None:
         self.name = name
         self.rows = rows
         self.ledger = ledger
         self.entropy = self._source = entropy
-        self._store = store
+        self._store, self._digest = store, digest
         self._seal_key = os.urandom(32)
         self._agreed: dict[tuple[str, bytes], bytes] = {}
         self._begun: set[str] = set()
@@ -331,6 +340,7 @@ class Site(Generic[Rows]):
             BudgetError: if the ledger does not allow a release.
             LedgerError: if the ledger no longer holds what paid for a stored reply, or the reply
                 or store that it paid for is gone.
+            InputError: if the run was paid for with other rows.
         """
         envelope = wire.decode(frame, Envelope)
         if envelope.to != self.name:
@@ -365,22 +375,32 @@ class Site(Generic[Rows]):
         return data
 
     def _begin_run(self, run: str) -> None:
-        """Note in the store that a run began, before anything of it is paid for.
+        """Note in the store with which rows a run began, before anything of it is paid for.
 
         Raises:
             LedgerError: The run was paid for and the store knows nothing of it: what was sent is
                 gone, and a second draw would not be charged.
+            InputError: The run was paid for with other rows.
         """
         if run in self._begun:
             return
-        name = f"begun/{run}"
-        if self._store.get(name) is None:
-            if any(entry.run == run for entry in self.ledger.entries):
+        name, rows = f"begun/{run}", self._digest()
+        before = self._store.get(name)
+        if before != rows:
+            paid = any(entry.run == run for entry in self.ledger.entries)
+            if paid and before is None:
                 raise LedgerError(
                     f"party {self.name!r}: its ledger holds releases of run {run}, and its store "
                     f"does not know that run; what was sent is gone. {_LOST}"
                 )
-            self._store.put(name, b"")
+            if paid:
+                raise InputError(
+                    f"party {self.name!r}: its rows changed since this run began, or the schema "
+                    f"or settings by which they are read, and part of run {run} is paid for. Give "
+                    "what it began with, or start another run in a folder of its own; what both "
+                    "release adds up."
+                )
+            self._store.put(name, rows)
         self._begun.add(run)
 
     def _refuse_lost(self, asked: Envelope) -> None:
