@@ -195,6 +195,12 @@ def test_a_finished_alignment_that_is_started_again_gives_the_same_order(tmp_pat
     assert first.ledgers.entries == again.ledgers.entries
 
 
+def test_an_alignment_without_common_rows_says_so_again(tmp_path):
+    for _ in range(2):
+        with pytest.raises(DataError, match="no id in id is common to all 2 parties"):
+            sw.align_rows([BANK, SHOP.filter(pl.col("id") > 7)], ["id"], folder=tmp_path)
+
+
 @pytest.mark.parametrize("at", [2, 9, None])
 def test_other_rows_are_never_joined_with_those_of_an_earlier_start(tmp_path, at):
     """As many, with other ids or in another order: nothing on the wire would tell."""
