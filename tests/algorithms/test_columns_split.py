@@ -1,6 +1,7 @@
 """Runs over split columns: what any method gets, on one that repeats what it was sent."""
 
 import math
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -124,6 +125,15 @@ def test_columns_that_stay_with_their_parties_are_not_put_together():
         fitted.sample(5)
     with pytest.raises(InputError, match="given: columns stay"):
         fitted.sample_parts(5, given={"age": 30})
+
+
+def test_what_stays_with_the_parties_is_kept_for_its_owner_alone(tmp_path):
+    fitted = Echo(shared=False).fit(split(pandas_frame()), SCHEMA)
+    fitted.save(tmp_path / "model")
+    places = [tmp_path / "model", *(tmp_path / "model").rglob("*")]
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in places}
+    assert modes == {(True, 0o700), (False, 0o600)}
+    assert set(read_woven(tmp_path / "model", {"echo": Echo}).sample_parts(3)) == set(SPLIT)
 
 
 def test_it_is_kept_as_data_and_read_again(fitted, tmp_path):

@@ -240,7 +240,10 @@ class Woven(Generated):
         return {name: table.to_native() for name, table in tables.items()}
 
     def write_to(self, folder: Path) -> None:
-        """Write the coordinator's model and every home into an empty folder."""
+        """Write the coordinator's model and every home into an empty folder.
+
+        What stays with the parties (`shared` is False) only the folder's owner may read.
+        """
         super().write_to(folder)
         for i, home in enumerate(self.model.homes.values()):
             place = folder / "homes" / f"{i:04d}"
@@ -249,6 +252,9 @@ class Woven(Generated):
             if (coder := home.coder()) is not None:
                 (place / "coder.safetensors").write_bytes(coder)
         (folder / COLUMNS).write_bytes(msgspec.json.encode(self.columns))
+        if not self.shared:
+            for path in (folder, *folder.rglob("*")):
+                path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def read_woven(folder: Path | str, kinds: Mapping[str, Reader]) -> Woven:
