@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,7 +34,7 @@ from siloweave.files import put, write_text
 from siloweave.methods import check_parties, check_schema, split_columns_of
 from siloweave.privacy.ledger import Ledger
 from siloweave.starter import same_columns
-from siloweave.study import PartyTable, Study
+from siloweave.study import Study
 from siloweave.summaries import (
     PartySummary,
     Summary,
@@ -100,7 +99,6 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
     tables = load_rows(study, schema, getattr(synth, "bins", _BINS), synth)
     seconds = {"reading rows": time.perf_counter() - start}
     with _claimed(study):
-        _same_rows(study)
         if study.alignment is not None:
             tables, phases = aligned(
                 study, schema, tables, lambda text, done: progress(text, _READ)
@@ -290,34 +288,6 @@ def spent(study: Study) -> dict[str, int]:
     for name, number in aligned_before(study).items():
         found[name] = found.get(name, 0) + number
     return found
-
-
-def _same_rows(study: Study) -> None:
-    """A run that goes on must meet the rows that it began with.
-
-    Raises:
-        InputError: A party's rows changed since.
-    """
-    note, counts = study.folder / "rows.json", spent(study)
-    now = {party.name: _digest(study, party) for party in study.parties}
-    if note.is_file():
-        before = msgspec.json.decode(note.read_bytes(), type=dict[str, str])
-        for name in study.names:
-            if counts[name] and before.get(name, now[name]) != now[name]:
-                raise InputError(
-                    f"party {name!r}: its rows changed since this run began, and part of the run "
-                    "is paid for. Put the file back, or agree on a new budget and folder."
-                )
-    note.parent.mkdir(parents=True, exist_ok=True)
-    write_text(note, msgspec.json.encode(now).decode(), private=True)
-
-
-def _digest(study: Study, party: PartyTable) -> str:
-    """Of a party's file and the columns taken from it; stays in the folder, never sent."""
-    with study.path(party).open("rb") as file:
-        digest = file_digest(file, lambda: blake2b(digest_size=20))
-    digest.update(repr(party.columns).encode())
-    return digest.hexdigest()
 
 
 def _write_outputs(

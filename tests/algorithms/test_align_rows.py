@@ -1,6 +1,7 @@
 """Aligning tables as a user does: what comes back, what is refused, and going on after a kill."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -192,6 +193,35 @@ def test_a_finished_alignment_that_is_started_again_gives_the_same_order(tmp_pat
     for name, table in first.tables.items():
         assert table.equals(again.tables[name])
     assert first.ledgers.entries == again.ledgers.entries
+
+
+def test_an_alignment_without_common_rows_says_so_again(tmp_path):
+    for _ in range(2):
+        with pytest.raises(DataError, match="no id in id is common to all 2 parties"):
+            sw.align_rows([BANK, SHOP.filter(pl.col("id") > 7)], ["id"], folder=tmp_path)
+
+
+@pytest.mark.parametrize("at", [2, 9, None])
+def test_other_rows_are_never_joined_with_those_of_an_earlier_start(tmp_path, at):
+    """As many, with other ids or in another order: nothing on the wire would tell."""
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        Tap(patch, at, WHERE[2])
+        aligned(tmp_path)
+    for other in (THREE[1].reverse(), THREE[1].with_columns(pl.all().shift(-1).fill_null(99))):
+        with pytest.raises(InputError, match="'party-2': its rows changed since this run began"):
+            sw.align_rows([THREE[0], other, THREE[2]], ["id"], folder=tmp_path, chunk=64, workers=1)
+    aligned(tmp_path)
+
+
+def test_an_alignment_goes_on_only_by_the_id_columns_that_it_began_with(tmp_path):
+    shop = SHOP.with_columns(other=pl.col("id") + 1)
+    tables, at = {"bank": BANK, "shop": shop}, {"folder": tmp_path, "workers": 1}
+    sw.align_rows(tables, {"bank": ["id"], "shop": ["id"]}, **at)
+    with pytest.raises(InputError, match=r"'shop': its rows changed .* or the schema or settings"):
+        sw.align_rows(tables, {"bank": ["id"], "shop": ["other"]}, **at)
+    with pytest.raises(InputError, match=r"'bank': its rows changed .* or the schema or settings"):
+        sw.align_rows(tables, ["id"], duplicates="first", **at)
+    assert sw.align_rows(tables, ["id"], folder=tmp_path, workers=2).report.common == 3
 
 
 def test_the_page_on_alignment_works_as_written(capsys):

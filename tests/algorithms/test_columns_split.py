@@ -1,10 +1,12 @@
 """Runs over split columns: what any method gets, on one that repeats what it was sent."""
 
 import math
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -125,6 +127,15 @@ def test_columns_that_stay_with_their_parties_are_not_put_together():
         fitted.sample_parts(5, given={"age": 30})
 
 
+def test_what_stays_with_the_parties_is_kept_for_its_owner_alone(tmp_path):
+    fitted = Echo(shared=False).fit(split(pandas_frame()), SCHEMA)
+    fitted.save(tmp_path / "model")
+    places = [tmp_path / "model", *(tmp_path / "model").rglob("*")]
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in places}
+    assert modes == {(True, 0o700), (False, 0o600)}
+    assert set(read_woven(tmp_path / "model", {"echo": Echo}).sample_parts(3)) == set(SPLIT)
+
+
 def test_it_is_kept_as_data_and_read_again(fitted, tmp_path):
     fitted.save(tmp_path)
     again = read_woven(tmp_path, {"echo": Echo})
@@ -167,6 +178,22 @@ def test_a_run_goes_on_where_it_was(tmp_path):
     assert again[0].heads == again[1].heads
     assert seen[:4] == [0.5 / 3, 0.5 * 2 / 3, 0.5, 1.0]
     assert seen[4:] == [1.0]  # the parties answered from memory
+
+
+def test_a_run_does_not_go_on_with_other_rows_or_another_schema(tmp_path):
+    Echo().fit(split(pandas_frame()), SCHEMA, folder=tmp_path)
+    other = split(pandas_frame())
+    other["south"] = other["south"].iloc[::-1].reset_index(drop=True)
+    with pytest.raises(InputError, match="party 'south': its rows changed since this run began"):
+        Echo().fit(other, SCHEMA, folder=tmp_path)
+    wider = Schema(
+        tuple(
+            msgspec.structs.replace(c, high=999) if c.name == "age" else c for c in SCHEMA.columns
+        )
+    )
+    with pytest.raises(InputError, match=r"party 'north': its rows changed .* or the schema"):
+        Echo().fit(split(pandas_frame()), wider, folder=tmp_path)
+    Echo().fit(other, wider, folder=tmp_path, run="another")
 
 
 def test_a_bound_is_refused():

@@ -12,7 +12,7 @@ from tests.algorithms.kills import WHERE, KilledError, Tap
 import siloweave as sw
 from siloweave.algorithms import fed_tgan as rounds_file
 from siloweave.algorithms.party_weights import weights_of
-from siloweave.errors import BudgetError, RosterError, SchemaError, WireError
+from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.models.rounds import mean_of, packed, unpacked
@@ -194,6 +194,9 @@ def test_a_killed_run_goes_on_to_the_same_model(tmp_path, monkeypatch, where, at
         Tap(patch, at, where)
         with pytest.raises(KilledError):
             fit(folder=tmp_path, at_once=1)
+    if at > 1:
+        with pytest.raises(InputError, match="party 'north': its rows changed since this run"):
+            fit({**PARTIES, "north": table(60, 3)}, folder=tmp_path, at_once=1)
     again = fit(folder=tmp_path, at_once=1)
     assert weights_in(again) == weights_in(fitted_once())
     assert [len(entries) for entries in again.ledgers.values()] == [1, 1]

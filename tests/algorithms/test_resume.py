@@ -5,12 +5,14 @@ paid, before its reply is on disk), or after it answered (the reply is lost). Th
 run and seed again.
 """
 
+from shutil import rmtree
+
 import numpy as np
 import pytest
 from tests.algorithms.kills import WHERE, KilledError, Tap
 
 from siloweave.algorithms.synthesizers import AIM, FLAIM
-from siloweave.errors import WireError
+from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.privacy import Budget, Ledger
 from siloweave.tables import Column, Schema, Table
 
@@ -39,9 +41,9 @@ def tables(seed=0):
     ]
 
 
-def fit(folder, *, noise="seeded", synthesizer=None, run="r"):
+def fit(folder, *, noise="seeded", synthesizer=None, run="r", seed=0):
     flaim = FLAIM(rounds=3, participation=0.6, bins=4, local_steps=2, workload=[("sex", "town")])
-    data = tables()
+    data = tables(seed)
     if isinstance(synthesizer, AIM):
         data = data[0]
     return (synthesizer or flaim).fit(
@@ -180,3 +182,22 @@ def test_another_study_under_the_same_run_is_refused(tmp_path):
         fit(tmp_path, synthesizer=other)
     for old, new in zip(before, keys(tmp_path), strict=True):
         assert new[: len(old)] == old
+
+
+def test_a_party_whose_store_is_gone_draws_nothing_anew(tmp_path):
+    """Its ledger is there, and would take the same steps for paid."""
+    fit(tmp_path)
+    before = keys(tmp_path)
+    rmtree(tmp_path / "parties" / "0001" / "store")
+    with pytest.raises(LedgerError, match=r"party 'party-2': .* its store does not know that run"):
+        fit(tmp_path)
+    assert keys(tmp_path) == before
+
+
+def test_a_run_does_not_go_on_with_other_rows(tmp_path):
+    fit(tmp_path)
+    before = keys(tmp_path)
+    with pytest.raises(InputError, match="party 'party-1': its rows changed since this run began"):
+        fit(tmp_path, seed=1)
+    assert keys(tmp_path) == before
+    fit(tmp_path)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import stat
 
 import pytest
 
@@ -90,6 +91,7 @@ def test_columns_that_stay_are_written_per_party(study):
     code, _, _ = study.call("run")
     assert code == 0
     assert not (study.path / "run" / "synthetic.csv").exists()
+    assert stat.S_IMODE((study.path / "run" / "model").stat().st_mode) == 0o700
     parts = {n: read(study.path / "run" / f"synthetic-{n}.csv") for n in ("clinic", "office")}
     assert {n: part.names for n, part in parts.items()} == {
         "clinic": ("age", "sex"),

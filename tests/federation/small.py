@@ -77,13 +77,14 @@ def part(request, site):
 HANDLERS = {Ask: size, Hello: hello, Sum: part}
 
 
-def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, store=None):
+def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, store=None, digest=bytes):
     return Site(
         name,
         rows,
         ledger=ledger or Ledger(name, limit=LIMIT),
         entropy=mechanisms.OSEntropy(),
         store=store or MemoryStore(),
+        digest=digest,
     )
 
 

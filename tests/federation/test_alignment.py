@@ -1,5 +1,6 @@
 """Common rows of several parties: what comes out, and what crosses the wire."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce
 
@@ -177,9 +178,11 @@ def test_a_party_with_a_bound_releases_nothing():
     assert not line.log
 
 
-def test_secrets_are_forgotten_at_the_end():
-    parties, sites, _ = run_of([[1, 2, 3], [2, 3, 4]])
-    align(parties, ["id"])
+@pytest.mark.parametrize("common", [True, False])
+def test_secrets_are_forgotten_at_the_end(common):
+    parties, sites, _ = run_of([[1, 2, 3], [2, 3, 4] if common else [4, 5, 6]])
+    with nullcontext() if common else pytest.raises(DataError, match="no id in id is common"):
+        align(parties, ["id"])
     for site in sites.values():
         for name in ("pair", "power", "blinds", "group", "common", "table"):
             assert site.recall(name) in (None, b"forgotten")

@@ -1,17 +1,23 @@
 """The order of a release: charge, draw, persist, send; and what a crash between any two leaves."""
 
 import stat
+from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
-from siloweave.errors import BudgetError, LedgerError, WireError
+from siloweave.errors import BudgetError, InputError, LedgerError, WireError
 from siloweave.federation import FolderStore, MemoryStore, wire
-from siloweave.federation.messages import Envelope
+from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
+from siloweave.privacy.events import NonPrivate
 from tests.federation.small import HANDLERS, LIMIT, Ask, Hello, Key, Size, Sum, frame, site_of
 
 POINTS = [
+    "before begun",
+    "in begun",
+    "after begun",
     "before charge",
     "after charge",
     "before draw",
@@ -66,12 +72,13 @@ class Party:
             return self.draws[-1]
 
         def stored(store, name, data):
-            self.at("before persist")
+            self.what = "begun" if name.startswith("begun/") else "persist"
+            self.at(f"before {self.what}")
             put(store, name, data)
-            self.at("after persist")
+            self.at(f"after {self.what}")
 
         def replaced(path, target):
-            self.at("in persist")
+            self.at(f"in {self.what}")
             return replace(path, target)
 
         monkeypatch.setattr(Ledger, "charge", charged)
@@ -104,7 +111,7 @@ def test_a_crash_anywhere_costs_one_entry_and_sends_one_draw(party, point):
         party.site.answer(question, HANDLERS)
     party.restart()
     paid_before = len(party.ledger.entries)
-    assert paid_before == (point != "before charge")
+    assert paid_before == (POINTS.index(point) >= POINTS.index("after charge"))
     drawn_before = len(party.draws)
     first = party.site.answer(question, HANDLERS)
     party.restart()
@@ -257,7 +264,7 @@ def test_a_sum_for_another_cohort_is_refused():
 def test_a_damaged_memory_is_refused(party, change):
     question = frame(Ask(50.0))
     party.site.answer(question, HANDLERS)
-    (file,) = (party.folder / "site").iterdir()
+    file = party.store._path("reply/r1/0")
     data = bytearray(file.read_bytes())
     data[-40] ^= 4  # in the reply, so a number would only be another number
     file.write_bytes({"flip": bytes(data), "cut": bytes(data[:-1]), "empty": b""}[change])
@@ -279,13 +286,79 @@ def test_a_stored_reply_is_not_sent_when_what_paid_for_it_was_cut_from_the_ledge
 
 
 def test_a_reply_that_was_sent_and_is_gone_is_not_drawn_anew(party):
-    """A party's memory was deleted and its ledger was not: a second draw would be free."""
+    """A part of a party's memory was deleted, or an old copy of it was put back."""
     first = frame(Ask(50.0))
     party.site.answer(first, HANDLERS)
     party.site.answer(frame(Ask(60.0), step=1), HANDLERS)
-    for file in (party.folder / "site").iterdir():
-        file.unlink()
+    party.store._path("reply/r1/0").unlink()
     party.restart()
     with pytest.raises(LedgerError, match="the reply is gone"):
         party.site.answer(first, HANDLERS)
     assert len(party.draws) == len(party.ledger.entries) == 2
+
+
+def steered(request, site):
+    site.keep_private(Gaussian(sigma=50.0, sensitivity=1.0), "size", lambda: 7)
+    return Key(site.mask_key())
+
+
+def under(request, site):
+    entry = site.pay(NonPrivate("as it is"), "all of it")
+    return Size(site.release_under(entry, lambda: 7), Public("hello", "the same for any rows"))
+
+
+@pytest.mark.parametrize("when", [None, "after charge", "in persist"])
+@pytest.mark.parametrize(
+    ("question", "handlers"),
+    [
+        (lambda party: Ask(50.0), HANDLERS),
+        (lambda party: Sum({"clinic": party.key}, 50.0), HANDLERS),
+        (lambda party: Hello(), {Hello: steered}),
+        (lambda party: Ask(50.0), {Ask: under}),
+    ],
+    ids=["release", "masked", "kept", "under"],
+)
+def test_a_store_that_is_gone_gives_no_second_draw(party, question, handlers, when):
+    """The ledger is there: to charge the same step again would cost nothing."""
+    party.key, party.ledger.limit = party.site.mask_key().value, None  # one kind has no bound
+    asked, party.crash_at = frame(question(party)), when
+    with suppress(Crash):
+        party.site.answer(asked, handlers)
+    paid = party.ledger.events
+    assert len(paid) == 1
+    rmtree(party.folder / "site")
+    party.restart()
+    party.ledger.limit = None
+    party.draws.clear()
+    for one in (asked, frame(Hello(), step=5)):
+        with pytest.raises(LedgerError, match="'clinic': its ledger holds releases of run r1, and"):
+            party.site.answer(one, HANDLERS | handlers)
+    assert party.ledger.events == paid
+    assert not party.draws
+    party.site.answer(frame(Ask(90.0), run="r2"), HANDLERS)  # another run is paid for anew
+    assert len(party.ledger.events) == 2
+
+
+def test_a_run_that_was_paid_for_meets_the_rows_that_it_began_with(party):
+    def held(rows):
+        settings = {"ledger": party.ledger, "store": party.store}
+        return site_of(rows=rows, digest=lambda: bytes(rows), **settings)
+
+    held([1]).answer(frame(Hello()), HANDLERS)  # no row enters, and nothing is paid
+    held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS)
+    stored = held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS)
+    for step in (1, 2):
+        with pytest.raises(InputError, match=r"'clinic': its rows changed .* run r1 is paid for"):
+            held([1, 3]).answer(frame(Ask(50.0), step=step), HANDLERS)
+    assert held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS) == stored
+    assert len(party.draws) == len(party.ledger.entries) == 1
+    held([1, 3]).answer(frame(Ask(50.0), run="r2"), HANDLERS)
+    party.store._path("begun/r1").unlink()
+    with pytest.raises(LedgerError, match="its store does not know that run"):
+        held([1, 2]).answer(frame(Ask(50.0), step=1), HANDLERS)
+
+
+def test_what_a_run_began_with_stays_at_the_party():
+    site = site_of(digest=lambda: b"digest of the rows")
+    for one in (site.answer(frame(Ask(50.0)), HANDLERS), *map(repr, site.ledger.entries)):
+        assert "digest of the rows" not in str(one)

@@ -48,6 +48,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.calibrate import share_sigma
 from siloweave.privacy.events import ThresholdGaussian
+from siloweave.tables.digests import digest_of
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Category, Column, Schema
 
@@ -78,6 +79,10 @@ class Holding:
 
     table: Table
     schema: Schema
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.schema.digest())
 
 
 # Messages

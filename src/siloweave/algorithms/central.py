@@ -24,13 +24,14 @@ import msgspec
 
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Matrix, Model
-from siloweave.algorithms.one_owner import OneOwner, owner_of, training_store
+from siloweave.algorithms.one_owner import OneOwner, owner_of
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
 from siloweave.errors import BudgetError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate
+from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
@@ -81,6 +82,10 @@ class Holding:
     schema: Schema
     progress: Progress = silent
     store: Path | None = None
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.schema.digest())
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,8 @@ class CentralGenerator(OneOwner):
 
         Raises:
             BudgetError: `budget` asks for a guarantee.
-            InputError: A setting is wrong, or there is no such target; nothing is released.
+            InputError: A setting is wrong, or there is no such target; nothing is released. Or the
+                run was stopped with other settings or rows.
             SchemaError, DataError: The table does not fit the schema.
             RosterError: `data` is a mapping of several parties.
         """
@@ -214,7 +220,7 @@ class CentralGenerator(OneOwner):
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)
-        store = training_store(job)
+        store = self.training_store(job)
         held = {name: Holding(table, schema, progress, store)}
         with in_process(held, party(type(self)), job, run) as (parties, sites):
             (reply,) = parties.ask(Train(settings, self.target, seed))

@@ -16,7 +16,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from math import inf, isfinite
 from pathlib import Path
 from shutil import rmtree
@@ -41,6 +40,7 @@ from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
 from siloweave.tables.beside import beside
+from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, read
@@ -67,6 +67,10 @@ class Part:
     schema: Schema
     progress: Progress = silent
     store: Path | None = None
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.schema.digest())
 
 
 @dataclass(frozen=True)
@@ -195,7 +199,8 @@ class ColumnsSplit(OneOwner):
 
         Raises:
             BudgetError: `budget` asks for a guarantee that these settings do not give.
-            InputError: A setting is wrong, or there is no such target; nothing is released.
+            InputError: A setting is wrong, or there is no such target; nothing is released. Or the
+                run was stopped with other settings or rows.
             RosterError, SchemaError, DataError: The tables do not fit the schema or each other;
                 the message names the party.
         """
@@ -221,18 +226,19 @@ class ColumnsSplit(OneOwner):
 
     def _run(self, held: Mapping[str, Part], schema: Schema, job: Job) -> dict[str, Any]:
         """Open the sites, let the coordinator run, and collect what it left."""
-        stores = [_store(job, f"parties/{i:04d}") for i in range(len(held))]
+        places = ("coordinator", *(f"parties/{i:04d}" for i in range(len(held))))
+        own, *stores = (self.training_store(job, place) for place in places)
         ready = {
             name: Part(part.table, part.schema, self._told(job, i, len(held)), stores[i])
             for i, (name, part) in enumerate(held.items())
         }
         kept, handlers = self.transcribed, self.handlers()
         with in_process(ready, handlers, job, job.run, transcribed=kept) as (parties, sites):
-            joint, rows = self.coordinate(parties, self._task(held, schema, job))
+            joint, rows = self.coordinate(parties, self._task(held, schema, job, own))
             homes = {name: self._at_home(site, job.run) for name, site in sites.items()}
             ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
             heads = {name: site.ledger.head for name, site in sites.items()}
-        for store in (*stores, _store(job, "coordinator")):  # replies and model are kept now
+        for store in (own, *stores):  # replies and model are kept now
             if store is not None:
                 rmtree(store, ignore_errors=True)
         features = joined_features(schema, [home.features for home in homes.values()])
@@ -255,13 +261,13 @@ class ColumnsSplit(OneOwner):
             )
         return budget or Budget(inf, _ANY_DELTA)
 
-    def _task(self, held: Mapping[str, Part], schema: Schema, job: Job) -> Task:
+    def _task(self, held: Mapping[str, Part], schema: Schema, job: Job, store: Path | None) -> Task:
         def told(text: str, done: float) -> None:
             job.progress(text, self.home_share + (1.0 - self.home_share) * done)
 
         columns = {name: part.schema.names for name, part in held.items()}
         coded = schema.select([c.name for c in schema.columns if c.kind != "id"])
-        return Task(coded, columns, job.seed, job.budget, told, _store(job, "coordinator"))
+        return Task(coded, columns, job.seed, job.budget, told, store)
 
     def _told(self, job: Job, index: int, parties: int) -> Progress:
         def told(text: str, done: float) -> None:
@@ -284,13 +290,6 @@ def in_order(law: OneWay | None, schema: Schema) -> OneWay | None:
         return None
     cells = {one.column.name: one for one in law.cells}
     return OneWay(tuple(cells[name] for name in schema.names if name in cells))
-
-
-def _store(job: Job, where: str) -> Path | None:
-    """Where a training that is not done is kept: beside the ledger and the transcript."""
-    if job.folder is None:
-        return None
-    return job.folder / where / f"training-{blake2b(job.run.encode(), digest_size=8).hexdigest()}"
 
 
 def _like(tables: Mapping[str, Table], schema: Schema) -> Table:

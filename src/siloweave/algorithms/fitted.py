@@ -9,16 +9,18 @@ protected by is in `Fitted.info`, and in `Fitted.ledgers`, from which epsilon is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil, isfinite
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
 from siloweave.algorithms.aim import Round
-from siloweave.errors import DataError
+from siloweave.errors import DataError, InputError
 from siloweave.federation.parties import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
@@ -29,6 +31,12 @@ from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Frame, Table, read, write
 
 __all__ = ["Cost", "Fitted", "Info", "Kept", "Ledgers", "Outcome", "load"]
+
+
+_FILES = {
+    *("model.safetensors", "like.parquet", "encoder.json", "fit.json", "features.json"),
+    *("generated.json", "one_way.json", "woven.json", "homes"),
+}  # what saved fits of all kinds consist of
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -133,6 +141,30 @@ def _up(epsilon: float) -> str:
     return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
 
 
+@contextmanager
+def _in_place_of(folder: Path) -> Iterator[Path]:
+    """An empty folder beside `folder`, which takes its place when all is written."""
+    target = folder.resolve()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{folder} is a file; name a folder to save the fit in")
+    others = [path.name for path in target.glob("*") if path.name not in _FILES]
+    if others:
+        raise InputError(
+            f"{folder} holds {min(others)!r}, which is no part of a saved fit; name a new or an "
+            "empty folder"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
+        stage = Path(beside) / "new"
+        stage.mkdir()
+        if target.exists():
+            stage.chmod(target.stat().st_mode)
+        yield stage
+        if target.exists():
+            target.replace(Path(beside) / "old")
+        stage.replace(target)
+
+
 class Outcome(ABC):
     """What every fit can do, whatever its model: sample, tell what it cost, and be kept."""
 
@@ -164,9 +196,22 @@ class Outcome(ABC):
     def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
         """Synthetic rows as a `Table`."""
 
-    @abstractmethod
     def save(self, folder: Path | str) -> None:
-        """Write the fit into a folder, as data only: nothing in it runs when it is read."""
+        """Write the fit into a folder, as data only: nothing in it runs when it is read.
+
+        Args:
+            folder: A new or an empty one. One that holds a fit, of whatever kind, is replaced as a
+                whole once everything is written.
+
+        Raises:
+            InputError: `folder` is a file, or holds what is no part of a fit; nothing is written.
+        """
+        with _in_place_of(Path(folder)) as stage:
+            self.write_to(stage)
+
+    @abstractmethod
+    def write_to(self, folder: Path) -> None:
+        """Write the fit's files into an empty folder."""
 
     def keep(self, folder: Path, kind: Callable[..., Kept], file: str, **own: Any) -> None:
         """Write what every kept fit has, and what is a kind's own, as `file` in `folder`."""
@@ -238,14 +283,12 @@ class Fitted(Outcome):
         codes = self.sample_codes(num_rows, seed=seed)
         return self.encoder.decode(codes, key=fold_in(seed, "values"), like=self.like)
 
-    def save(self, folder: Path | str) -> None:
-        """Write the fit into a folder, as data only: nothing in it runs when it is read."""
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        self.model.save(path / "model.safetensors")
-        (path / "encoder.json").write_text(self.encoder.to_json())
+    def write_to(self, folder: Path) -> None:
+        """Write the fit's files into an empty folder."""
+        self.model.save(folder / "model.safetensors")
+        (folder / "encoder.json").write_text(self.encoder.to_json())
         self.keep(
-            path,
+            folder,
             _Saved,
             "fit.json",
             budget=self.budget,

@@ -208,16 +208,14 @@ class Generated(Outcome):
             num_rows, seed=seed, given=given, balanced=balanced, tries=tries, raked=raked
         ).to_native()
 
-    def save(self, folder: Path | str) -> None:
-        """Write the fit into a folder, as data only: nothing in it runs when it is read."""
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        self.model.save(path / "model.safetensors")
-        (path / "features.json").write_text(self.features.to_json())
+    def write_to(self, folder: Path) -> None:
+        """Write the fit's files into an empty folder."""
+        self.model.save(folder / "model.safetensors")
+        (folder / "features.json").write_text(self.features.to_json())
         if self.one_way is not None:
-            (path / _ONE_WAY).write_text(self.one_way.to_json())
+            (folder / _ONE_WAY).write_text(self.one_way.to_json())
         self.keep(
-            path,
+            folder,
             _Saved,
             "generated.json",
             epsilon=self.budget.epsilon if self.budget.private else None,

@@ -15,14 +15,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+import msgspec
+
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.running import Job
 from siloweave.errors import InputError, RosterError
+from siloweave.federation.site import FolderStore
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
-__all__ = ["OneOwner", "owner_of", "training_store"]
+__all__ = ["OneOwner", "owner_of"]
+
+_FACTS = "facts"  # what a training began with, beside its checkpoints
 
 
 class OneOwner(ABC):
@@ -31,6 +36,10 @@ class OneOwner(ABC):
     target: str | None
     info: ClassVar[Info]
     takes_target: ClassVar[bool] = False
+
+    @abstractmethod
+    def chosen(self) -> dict[str, Any]:
+        """All settings, as plain values; raises InputError if one is wrong."""
 
     @staticmethod
     @abstractmethod
@@ -59,6 +68,35 @@ class OneOwner(ABC):
                 "boolean, or has at most 256 categories or 20 whole numbers"
             )
 
+    def training_store(self, job: Job, where: str = "parties/0000") -> Path | None:
+        """Where a training that is not done is kept: at a party or at the coordinator.
+
+        Args:
+            job: The run.
+            where: Whose folder, below the run's.
+
+        Returns:
+            A folder for checkpoints, which remembers all but the rows that decides what is
+            trained; None where the job has no folder.
+
+        Raises:
+            InputError: What is kept there began with something else; the message names it.
+        """
+        if job.folder is None:
+            return None
+        name = blake2b(job.run.encode(), digest_size=8).hexdigest()
+        folder = job.folder / where / f"training-{name}"
+        store = FolderStore(folder)
+        facts: dict[str, Any] = {"method": self.info.name, "settings": self.chosen()}
+        facts |= {"target": self.target, "budget": job.budget, "noise": job.noise}
+        facts["seed"] = job.seed
+        now, before = msgspec.json.encode(facts), store.get(_FACTS)
+        if before != now:
+            if len(list(folder.iterdir())) > (before is not None):  # there is more than the facts
+                raise _another(job, before or b"{}", now, folder)
+            store.put(_FACTS, now)
+        return folder
+
     def read_model(self, weights: bytes) -> Model:
         """The model that was released."""
         with TemporaryDirectory() as scratch:
@@ -83,9 +121,24 @@ def owner_of(data: Any) -> tuple[str, Any]:
     return str(name), rows
 
 
-def training_store(job: Job) -> Path | None:
-    """Where the owner keeps a training that is not done: in the folder of its site."""
-    if job.folder is None:
-        return None
-    name = blake2b(job.run.encode(), digest_size=8).hexdigest()
-    return job.folder / "parties" / "0000" / f"training-{name}"
+def _another(job: Job, before: bytes, now: bytes, folder: Path) -> InputError:
+    """What differs from the training that was begun."""
+    old, new = (_flat(msgspec.json.decode(facts)) for facts in (before, now))
+    odd = [
+        f"{name} = {old.get(name)!r}, and now {new.get(name)!r}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+    return InputError(
+        f"run {job.run!r} was stopped while it trained with {'; '.join(odd)}. Go on with what it "
+        f"began with, or start another run; to begin this training anew, remove {folder}."
+    )
+
+
+def _flat(facts: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    """Facts below facts as one level, by names such as settings.batch."""
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        nested = isinstance(value, Mapping)
+        found |= _flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
+    return found

@@ -50,6 +50,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Relation, marginal_sensitivity, size_sensitivity
 from siloweave.privacy.events import Event, Gaussian, NonPrivate, SampledGaussian
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.grains import Grains
 from siloweave.tables.read import Table
@@ -177,6 +178,10 @@ class Owned:
     def prices(self) -> Prices:
         """What its releases cost."""
         return Prices(self.relation)
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.codes.digest())
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 
 from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Generated
-from siloweave.algorithms.one_owner import owner_of, training_store
+from siloweave.algorithms.one_owner import owner_of
 from siloweave.algorithms.private_central import Counts, Method, Owned, Prices, Train, party
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
@@ -164,7 +164,8 @@ class PrivateGenerator(PrivateTraining):
         Raises:
             BudgetError: The budget has no bound, or is too small for these settings; nothing is
                 read. Or another run spent some of it.
-            InputError: A setting is wrong, or there is no such target; nothing is read.
+            InputError: A setting is wrong, or there is no such target; nothing is read. Or the run
+                was stopped with other settings or rows.
             SchemaError, DataError: The table does not fit the schema; nothing is released.
         """
         chosen, encoder = self.prepared(schema, budget)
@@ -188,8 +189,9 @@ class PrivateGenerator(PrivateTraining):
         owner, rows = owner_of(data)
         table, start = read(rows), time.perf_counter()
         required_rows(owner, table.num_rows)
-        store, relation = training_store(job), job.budget.relation
-        held = Owned(table, encoder, encoder.encode(table), relation, store, job.progress)
+        codes, relation = encoder.encode(table), job.budget.relation
+        store = self.training_store(job)
+        held = Owned(table, encoder, codes, relation, store, job.progress)
         handlers = party(self.method)
         with in_process({owner: held}, handlers, job, job.run) as (parties, sites):
             look, multiplier, model = self._ask(parties, encoder, job, plan, network)

@@ -69,6 +69,7 @@ from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
 from siloweave.privacy.orders import order_for
 from siloweave.privacy.shared_steps import CLIPS, SharedSteps, moved, plan_steps, quantised
 from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.grains import Grains
 from siloweave.tables.keys import fold_in
@@ -147,6 +148,10 @@ class Part:
     def domain(self) -> Domain:
         """Of the bins."""
         return self.codes.domain
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.codes.digest())
 
 
 def count_columns(request: CountColumns, site: Site[Part]) -> Counts:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -52,7 +52,15 @@ __all__ = [
     "silent",
 ]
 
-Rows = TypeVar("Rows")
+
+class Held(Protocol):
+    """What a party brings to a run. Conforming: `Codes`, and every method's own holding."""
+
+    def digest(self) -> bytes:
+        """Of its rows and of how they are read; see `Site`."""
+
+
+Rows = TypeVar("Rows", bound=Held)
 
 _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 
@@ -158,7 +166,7 @@ def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
         store, path = FolderStore(home / "store"), home / "ledger.jsonl"
         _mark(home / _SEEDED, name, job)
     ledger = Ledger(name, path=path, limit=job.budget if job.limited else None)
-    return Site(name, rows, ledger=ledger, entropy=entropy, store=store)
+    return Site(name, rows, ledger=ledger, entropy=entropy, store=store, digest=rows.digest)
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
@@ -218,6 +226,7 @@ def in_process(
 
     Raises:
         BudgetError: Another run has spent a party's budget.
+        InputError: A party is asked to go on with a run that began with other rows; once asked.
     """
     sites: dict[str, Site[Rows]] = {}
     try:

@@ -239,17 +239,22 @@ class Woven(Generated):
         tables = self.part_tables(num_rows, seed=seed, given=given)
         return {name: table.to_native() for name, table in tables.items()}
 
-    def save(self, folder: Path | str) -> None:
-        """Write the fit into a folder, as data only: the coordinator's model, and every home."""
-        path = Path(folder)
-        super().save(path)
+    def write_to(self, folder: Path) -> None:
+        """Write the coordinator's model and every home into an empty folder.
+
+        What stays with the parties (`shared` is False) only the folder's owner may read.
+        """
+        super().write_to(folder)
         for i, home in enumerate(self.model.homes.values()):
-            place = path / "homes" / f"{i:04d}"
-            place.mkdir(parents=True, exist_ok=True)
+            place = folder / "homes" / f"{i:04d}"
+            place.mkdir(parents=True)
             (place / "features.json").write_text(home.features.to_json())
             if (coder := home.coder()) is not None:
                 (place / "coder.safetensors").write_bytes(coder)
-        (path / COLUMNS).write_bytes(msgspec.json.encode(self.columns))
+        (folder / COLUMNS).write_bytes(msgspec.json.encode(self.columns))
+        if not self.shared:
+            for path in (folder, *folder.rglob("*")):
+                path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def read_woven(folder: Path | str, kinds: Mapping[str, Reader]) -> Woven:

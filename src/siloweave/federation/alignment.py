@@ -17,7 +17,8 @@ over in tables that do not show their keys (hidden_map.py).
    knows F_i(x) of its own ids and nothing else of k_i, and looks every x up in every table.
    Exactly where all of them hold x the shares add up to 0.
 4. L puts the common ids in a random order and tells each party so under keys of each pair. Parties
-   confirm the order by a digest that only they can compute, and forget their secrets.
+   confirm the order by a digest that only they can compute, and forget their secrets. Where nothing
+   is common, they tell what their ids look like, and forget them too.
 
 **Guarantee** (none towards parties, by design: the result is released exactly). Among semi-honest
 parties and a semi-honest coordinator, in the random oracle model and under one-more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 
 import msgspec
@@ -14,6 +14,7 @@ from siloweave.errors import InputError, WireError
 from siloweave.federation.alignment_messages import Greet
 from siloweave.federation.curve import POINT
 from siloweave.federation.site import Site
+from siloweave.tables.digests import digest_of
 from siloweave.tables.ids import IdPolicy, Ids, normal_ids
 from siloweave.tables.read import Table
 
@@ -50,6 +51,10 @@ class Holding:
     policy: IdPolicy = field(default_factory=IdPolicy)
     workers: int = 1
     most: int | None = None
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.columns, astuple(self.policy))
 
 
 @dataclass(frozen=True)

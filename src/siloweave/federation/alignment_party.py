@@ -77,7 +77,8 @@ def greet(request: Greet, site: Site[Holding]) -> Present:
 
 
 def describe(request: Describe, site: Site[Holding]) -> Described:
-    """Lengths and kinds of characters of the ids."""
+    """Lengths and kinds of characters of the ids; it is over, so forget the secrets."""
+    _forget(site)
     event = NonPrivate("what ids look like is released, to find out why none is common")
     what = "lengths of ids and the kinds of characters in them"
     return Described(site.release(event, what, lambda: shape_of(own_ids(site).values)))
@@ -363,11 +364,16 @@ def confirm(request: Confirm, site: Site[Holding]) -> Confirmed:
         rows, digest = _settled(request, site)
         site.remember("rows", rows)
         site.remember("digest", digest)
+    _forget(site)
+    what = "a digest of the common rows and their order, under a key that only parties have"
+    return Confirmed(note, site.release(_WHY, what, lambda: digest))
+
+
+def _forget(site: Site[Holding]) -> None:
+    """Leave nothing by which what a coordinator stored becomes readable."""
     for secret in _SECRETS:
         if site.recall(secret) is not None:
             site.remember(secret, GONE)
-    what = "a digest of the common rows and their order, under a key that only parties have"
-    return Confirmed(note, site.release(_WHY, what, lambda: digest))
 
 
 def _settled(request: Confirm, site: Site[Holding]) -> tuple[bytes, bytes]:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import LedgerError, WireError
+from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import (
     Array,
@@ -44,6 +44,10 @@ Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 
 _DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
 _ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
+_LOST = (
+    "A second draw would be a second release. Put the party's store back, or agree on a new budget "
+    "and folder."
+)
 
 
 class Store(Protocol):
@@ -145,18 +149,28 @@ class Site(Generic[Rows]):
         ledger: Its record of releases, with the most it will ever spend.
         entropy: Where its noise comes from, see `Entropy.at`. Never from a message.
         store: What it remembers between messages.
+        digest: Of the rows and of how they are read. The store keeps it per run, and it goes
+            nowhere else: a run that goes on must meet what it began with.
     """
 
     def __init__(
-        self, name: str, rows: Rows, *, ledger: Ledger, entropy: Entropy, store: Store
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        ledger: Ledger,
+        entropy: Entropy,
+        store: Store,
+        digest: Callable[[], bytes] = bytes,
     ) -> None:
         self.name = name
         self.rows = rows
         self.ledger = ledger
         self.entropy = self._source = entropy
-        self._store = store
+        self._store, self._digest = store, digest
         self._seal_key = os.urandom(32)
         self._agreed: dict[tuple[str, bytes], bytes] = {}
+        self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
         self._count = self._masks = 0
         self.memo: dict[Any, Any] = {}
@@ -325,11 +339,13 @@ class Site(Generic[Rows]):
                 the reply is not sealed.
             BudgetError: if the ledger does not allow a release.
             LedgerError: if the ledger no longer holds what paid for a stored reply, or the reply
-                that it paid for is gone.
+                or store that it paid for is gone.
+            InputError: if the run was paid for with other rows.
         """
         envelope = wire.decode(frame, Envelope)
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
+        self._begin_run(envelope.run)
         name = f"reply/{envelope.run}/{envelope.step}"
         digest = wire.body_digest(envelope.body)
         stored = self._store.get(name)
@@ -358,6 +374,35 @@ class Site(Generic[Rows]):
         self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
         return data
 
+    def _begin_run(self, run: str) -> None:
+        """Note in the store with which rows a run began, before anything of it is paid for.
+
+        Raises:
+            LedgerError: The run was paid for and the store knows nothing of it: what was sent is
+                gone, and a second draw would not be charged.
+            InputError: The run was paid for with other rows.
+        """
+        if run in self._begun:
+            return
+        name, rows = f"begun/{run}", self._digest()
+        before = self._store.get(name)
+        if before != rows:
+            paid = any(entry.run == run for entry in self.ledger.entries)
+            if paid and before is None:
+                raise LedgerError(
+                    f"party {self.name!r}: its ledger holds releases of run {run}, and its store "
+                    f"does not know that run; what was sent is gone. {_LOST}"
+                )
+            if paid:
+                raise InputError(
+                    f"party {self.name!r}: its rows changed since this run began, or the schema "
+                    f"or settings by which they are read, and part of run {run} is paid for. Give "
+                    "what it began with, or start another run in a folder of its own; what both "
+                    "release adds up."
+                )
+            self._store.put(name, rows)
+        self._begun.add(run)
+
     def _refuse_lost(self, asked: Envelope) -> None:
         """Refuse a step before the last that was paid: its reply was sent, and is gone."""
         for entry in reversed(self.ledger.entries):
@@ -367,9 +412,7 @@ class Site(Generic[Rows]):
             if int(step) > asked.step:
                 raise LedgerError(
                     f"party {self.name!r}: step {asked.step} of run {asked.run} was answered, for "
-                    f"step {step} was paid after it, and the reply is gone; a second draw would be "
-                    "a second release. Put the party's store back, or agree on a new budget and "
-                    "folder."
+                    f"step {step} was paid after it, and the reply is gone. {_LOST}"
                 )
             return
 

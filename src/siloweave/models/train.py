@@ -140,6 +140,7 @@ def train(
         epoch_steps: Most steps between two reports; fewer when steps are slow.
         progress: Told the step, the mean loss and the time left, from the start.
         store: Folder for checkpoints. A call that finds one goes on from it, to the same result.
+            Nothing tells two `update`s of equal shapes apart: give each its own folder.
         checkpoint_seconds: Least time between two checkpoints; one is always written at the end
             and when the loop is left by an error.
         first: Updates that `state` has behind it, so that a training in parts draws the same

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, SchemaError
 from siloweave.tables.bins import BINNED, Edges, as_moments, draw, edges_of, last_of, numbers_of
+from siloweave.tables.digests import digest_of
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
@@ -144,6 +145,10 @@ class Codes:
     def num_rows(self) -> int:
         """How many rows there are."""
         return len(self.columns[0]) if self.columns else 0
+
+    def digest(self) -> bytes:
+        """Return 32 bytes that agree when domain and codes do; they stay where the rows are."""
+        return digest_of(self.domain.names, self.domain.sizes, *self.columns)
 
     def column(self, name: str) -> _Unsigned:
         """Return one attribute's codes, one per row."""

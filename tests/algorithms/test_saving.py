@@ -1,0 +1,86 @@
+"""A fit takes the place of whatever fit was saved in a folder, and of nothing else."""
+
+import stat
+
+import pandas as pd
+import pytest
+from tests.synthesizers.cases import SCHEMA, pandas_frame
+
+import siloweave as sw
+from siloweave.algorithms.fitted import _FILES
+from siloweave.errors import DataError, InputError
+from siloweave.privacy import Budget
+
+TINY = {"diffusion": {"hidden": [8], "embed": 8, "timesteps": 5, "steps": 2, "batch": 20}}
+PARTS = [["town", "age", "seen"], ["sex", "pay", "member", "visits"]]
+
+
+@pytest.fixture(scope="module")
+def fits():
+    frame = pandas_frame()
+    private = sw.TwoRound(queries=2).fit([frame], SCHEMA, budget=Budget(2.0, 1e-6))
+    woven = sw.SiloFuse(settings=TINY).fit([frame[names] for names in PARTS], SCHEMA)
+    return {"marginals": private, "copula": sw.GaussianCopula().fit(frame, SCHEMA), "woven": woven}
+
+
+@pytest.mark.parametrize("before", ["marginals", "copula", "woven"])
+@pytest.mark.parametrize("after", ["marginals", "copula", "woven"])
+def test_a_folder_holds_the_fit_that_was_saved_last(fits, tmp_path, before, after):
+    folder, plain = tmp_path / "model", tmp_path / "plain"
+    fits[after].save(plain)
+    fits[before].save(folder)
+    fits[after].save(folder)
+    again = sw.load(folder)
+    assert type(again) is type(fits[after])
+    shown = [one.sample(40).astype(str) for one in (again, fits[after])]
+    pd.testing.assert_frame_equal(*shown)
+    inside = [{path.relative_to(top) for path in top.rglob("*")} for top in (folder, plain)]
+    assert inside[0] == inside[1], "something of the fit before is left"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "plain"]
+
+
+def test_every_file_is_known_as_a_part_of_a_fit(fits, tmp_path):
+    found = set()
+    for name, fit in fits.items():
+        fit.save(tmp_path / name)
+        found |= {path.name for path in (tmp_path / name).iterdir()}
+    assert found == _FILES
+
+
+def test_what_cannot_be_written_leaves_the_fit_before(fits, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    fits["marginals"].save(folder)
+
+    def full(*args, **named):
+        raise OSError("no space is left")
+
+    monkeypatch.setattr(type(fits["copula"]), "keep", full)
+    with pytest.raises(OSError, match="no space is left"):
+        fits["copula"].save(folder)
+    assert sw.load(folder).info == fits["marginals"].info
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_other_files_are_never_taken_away(fits, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    fits["copula"].save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"holds 'model', which is no part .* empty folder"):
+        fits["copula"].save(tmp_path)
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds 'notes\.txt', which is no part of a saved fit"):
+        fits["woven"].save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"notes\.txt is a file; name a folder"):
+        fits["woven"].save(tmp_path / "notes.txt")
+    assert sw.load(tmp_path / "model").info == fits["copula"].info
+    with pytest.raises(DataError):
+        sw.load(tmp_path)
+
+
+def test_a_new_an_empty_and_a_linked_folder_are_taken(fits, tmp_path):
+    (tmp_path / "empty").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "linked", target_is_directory=True)
+    for place in ("empty", "far/away", "linked", "link"):
+        fits["copula"].save(tmp_path / place)
+        assert sw.load(tmp_path / place).info == fits["copula"].info
+    assert (tmp_path / "link").is_symlink()
+    assert stat.S_IMODE((tmp_path / "empty").stat().st_mode) == 0o700
