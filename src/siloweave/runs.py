@@ -345,6 +345,7 @@ def _drawn(study: Study, fitted: Any, stage: Path) -> tuple[Table, dict[str, str
     for name, part in fitted.part_tables(rows, seed=seed).items():
         files[f"synthetic table of {name}"] = f"synthetic-{name}.csv"
         write(part, stage / f"synthetic-{name}.csv")
+        (stage / f"synthetic-{name}.csv").chmod(0o600)  # rows of all parties are in one order
         order = generator(fold_in(seed, "not joined", name)).permutation(part.num_rows)
         shuffled.append(part.take(order))
     return beside(shuffled), files

@@ -92,7 +92,9 @@ def test_columns_that_stay_are_written_per_party(study):
     assert code == 0
     assert not (study.path / "run" / "synthetic.csv").exists()
     assert stat.S_IMODE((study.path / "run" / "model").stat().st_mode) == 0o700
-    parts = {n: read(study.path / "run" / f"synthetic-{n}.csv") for n in ("clinic", "office")}
+    files = {n: study.path / "run" / f"synthetic-{n}.csv" for n in ("clinic", "office")}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
+    parts = {n: read(path) for n, path in files.items()}
     assert {n: part.names for n, part in parts.items()} == {
         "clinic": ("age", "sex"),
         "office": ("job",),

@@ -85,12 +85,12 @@ class PrivateGANSettings:
     critic: tuple[int, ...] = (64, 64)
     temperature: float = 0.2
     penalty: float = 10.0
-    critic_rate: float = 1e-3
-    generator_rate: float = 5e-4
+    critic_rate: float = 2e-3
+    generator_rate: float = 1e-3
     betas: tuple[float, float] = (0.5, 0.9)
     batch: int = 512
-    steps: int = 1_000
-    ratio: int = 5
+    steps: int = 2_000
+    ratio: int = 1
     average: float = 0.99
     pool: int | None = None
 
