@@ -57,12 +57,22 @@ from siloweave.federation.alignment_messages import (
     Tell,
     Weigh,
 )
-from siloweave.federation.alignment_party import PARTY
+from siloweave.federation.alignment_party import PARTY, TAG
+from siloweave.federation.curve import POINT
 from siloweave.federation.messages import Public
 from siloweave.federation.parties import Parties
 from siloweave.tables.ids import check_rules
 
-__all__ = ["CHUNK", "PARTY", "Alignment", "Holding", "Rules", "align", "common_rows"]
+__all__ = [
+    "CHUNK",
+    "PARTY",
+    "Alignment",
+    "Holding",
+    "Rules",
+    "align",
+    "common_rows",
+    "foreseen",
+]
 
 Progress = Callable[[str, float], None]
 _FEW = 0.1  # share of the smallest party's ids below which formats may differ
@@ -155,6 +165,32 @@ def align(
         {name: count[2] for name, count in counts.items()},
         leader,
     )
+
+
+def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
+    """What an alignment takes if all that the leader has is common: the most.
+
+    Args:
+        ids: How many each party brings.
+        chunk: Points in one message.
+
+    Returns:
+        Questions, and bytes that the leader sends and receives, without the frames around them.
+
+    Example:
+        >>> foreseen([45_000, 45_000])
+        (10, 4573552)
+    """
+    lead = min(ids)
+    others = list(ids)
+    others.remove(lead)
+    tables = [hidden_map.cells(number) for number in others]
+    parts = -(-lead // chunk)
+    asked = 3 + 2 * sum(-(-cells // chunk) for cells in tables)
+    asked += parts * (2 + len(others)) + 2 * len(others) * parts
+    moved = sum(hidden_map.SEED + hidden_map.VALUE * cells for cells in tables)
+    moved += lead * (POINT * (1 + len(others)) + TAG * len(others))
+    return asked, moved
 
 
 @dataclass(frozen=True)
