@@ -42,6 +42,7 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
 from siloweave.tables.beside import beside
 from siloweave.tables.features import Features
+from siloweave.tables.ids import id_texts
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
@@ -395,12 +396,19 @@ def _check_rows(tables: Mapping[str, Table]) -> None:
             )
 
 
+def _ids(party: str, table: Table, column: str) -> list[str | None]:
+    try:
+        return id_texts(table, column)
+    except InputError as error:
+        raise type(error)(f"party {party!r}: {error}") from error
+
+
 def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:
     """Refuse tables whose shared ids show another order of rows."""
     for column in (c.name for c in schema.columns if c.kind == "id"):
         holders = [(name, table) for name, table in tables.items() if column in table.names]
         for (first, table), (name, other) in ((holders[0], one) for one in holders[1:]):
-            mine, theirs = (list(map(str, t.values(column))) for t in (table, other))
+            mine, theirs = _ids(first, table, column), _ids(name, other, column)
             if mine != theirs:
                 row = int(np.argmax([a != b for a, b in zip(mine, theirs, strict=True)]))
                 raise RosterError(
