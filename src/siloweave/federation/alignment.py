@@ -25,12 +25,16 @@ Diffie-Hellman in Curve25519 (128 bits), and with false matches below n^2 2^-128
 which relays everything, learns how many ids each party brings, how many of its rows have none or a
 repeated one, and how many are common. A party learns how many ids the others bring and how many are
 common, and which of its rows are common to *all*. Nobody learns which ids, or how many, are common
-to some of the parties only, or where in a table a row stands. A leader and other parties who pool
-what they know learn what is common to the leader and the rest of the parties. Releases are
-``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids that it does not hold,
-as many as it announced, which is never more than the asked party holds itself; a coordinator that
-forges keys can play all other parties. Ids that can be enumerated can so be guessed: see
-docs/concepts/alignment.md.
+to some of the parties only, or where in a table a row stands. What ids look like (shortest and
+longest, and kinds of characters, of each id column; no id) a party tells the coordinator on
+`Describe`: `align` asks when no id is common, and its error tells all who read it what each party
+answered. A party answers whenever it is asked, once it has been greeted, also before anything was
+compared and where ids are common: it does not check, and its ledger counts each answer. A leader
+and other parties who pool what they know learn what is common to the leader and the rest of the
+parties. Releases are ``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids
+that it does not hold, as many as it announced, which is never more than the asked party holds
+itself; a coordinator that forges keys can play all other parties. Ids that can be enumerated can so
+be guessed: see docs/concepts/alignment.md.
 """
 
 from __future__ import annotations
