@@ -152,9 +152,15 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
         places.add_row(what, escape(path))
     console.print(places)
     console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
-    console.print(
-        f"More rows, at no cost: [bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
-    )
+    console.print(f"More rows, at no cost: {_more_rows(summary, folder)}")
+
+
+def _more_rows(summary: Summary, folder: Path) -> str:
+    """What draws from the model: where columns stay at their parties, no command joins them."""
+    if "synthetic table" in summary.files:
+        return f"[bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
+    model = escape(repr(str(folder / summary.files["model"])))
+    return f"[bold]siloweave.load({model}).sample_parts(1000)[/] in Python"
 
 
 def _promise(summary: Summary) -> str:
