@@ -134,7 +134,7 @@ def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
 
 def _assumed(fitted: Outcome) -> tuple[str, ...]:
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
-    types = "the types of the table's columns"
+    types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
     if not isinstance(fitted, Fitted):
         return facts, types, "every setting"
     return (

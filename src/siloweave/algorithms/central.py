@@ -34,6 +34,7 @@ from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
+from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -234,7 +235,7 @@ class CentralGenerator(OneOwner):
             {name: head},
             cost,
             reply.rows.value,
-            table.take([]),
+            outline(table),
             OneWay.from_json(reply.one_way.value),
         )
 

@@ -44,6 +44,7 @@ from siloweave.tables.beside import beside
 from siloweave.tables.features import Features
 from siloweave.tables.ids import id_texts
 from siloweave.tables.one_way import OneWay
+from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -296,7 +297,7 @@ def _store(job: Job, where: str) -> Path | None:
 
 def _like(tables: Mapping[str, Table], schema: Schema) -> Table:
     """An empty table of all columns, of the frame that was given."""
-    empty = beside([table.take([]) for table in tables.values()])
+    empty = beside([outline(table) for table in tables.values()])
     return empty.select([name for name in schema.names if name in empty.names])
 
 

@@ -14,7 +14,8 @@ party's own entropy. A person's row lies at all parties, whose costs add up; `No
 shares the budget out so that the sum meets it. A party's ledger holds its own share; before it
 pays, it adds up what all parties would release, and refuses if that is beyond its limit. It knows
 its own radius; those of the others, which follow from their columns, it is told. Assumed public:
-schema, which party holds which columns, number and order of rows.
+schema, which party holds which columns and the types that a frame or Parquet file declares for
+them, number and order of rows.
 
 Ours, not the paper's. Noise of one row's size on every row leaves little to learn at a small
 epsilon; that is the price of a coordinator that sees rows one by one.

@@ -33,6 +33,7 @@ from siloweave.privacy.calibrate import gaussian_sigma, rho_for, sampled_multipl
 from siloweave.privacy.events import Event, rho_once
 from siloweave.privacy.orders import order_for
 from siloweave.tables.codes import Encoder
+from siloweave.tables.outline import outline
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -209,7 +210,7 @@ class PrivateGenerator(PrivateTraining):
             {owner: head},
             cost,
             look.rows,
-            table.take([]),
+            outline(table),
             look.one_way,
         )
 
