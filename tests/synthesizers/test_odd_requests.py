@@ -1,0 +1,34 @@
+"""What a fit is asked for and cannot do is refused in words; what it can do, it does exactly."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import siloweave as sw
+
+HUGE = 2**60
+SCHEMA = sw.Schema((
+    sw.Column("n", "integer", low=0, high=HUGE, missing=True),
+    sw.Column("at", "datetime", low="0900-01-01T00:00:00.0", high="2020-01-01T00:00:00.0"),
+    sw.Column("c", "categorical", categories=("a", "b")),
+))  # fmt: skip
+ROWS = pd.DataFrame({
+    "n": pd.array([None, *np.arange(99) * 2**50], dtype="Int64"),
+    "at": np.arange(100) * np.timedelta64(1, "D") + np.datetime64("1999-01-01", "us"),
+    "c": ["a", "b"] * 50,
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%%Y %Y%m%d", None])
+def test_dates_before_the_year_1000_go_back_as_they_came(form):
+    schema = sw.Schema(
+        (sw.Column("d", "datetime", low="0001-01-01", high="1001-01-01", format=form),)
+    )
+    days = sw.Table.from_columns({"d": (np.array(["0001-01-02", "0999-12-31", "1000-01-01"],
+                                                 dtype="datetime64[us]"), None)})  # fmt: skip
+    encoder = sw.Encoder(schema, bins=10**6)
+    codes = encoder.encode(days)
+    text = sw.Table.from_columns({"d": (np.array(["x"], dtype=object), None)})
+    written = encoder.decode(codes, key=0, like=text)
+    assert written.kind("d") == "text"
+    assert encoder.encode(written).columns[0].tolist() == codes.columns[0].tolist()
