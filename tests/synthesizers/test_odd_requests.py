@@ -1,10 +1,14 @@
 """What a fit is asked for and cannot do is refused in words; what it can do, it does exactly."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import siloweave as sw
+from siloweave.errors import SchemaError
+from tests.synthesizers.cases import BUDGET
 
 HUGE = 2**60
 SCHEMA = sw.Schema((
@@ -17,6 +21,35 @@ ROWS = pd.DataFrame({
     "at": np.arange(100) * np.timedelta64(1, "D") + np.datetime64("1999-01-01", "us"),
     "c": ["a", "b"] * 50,
 })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def copula():
+    return sw.GaussianCopula().fit(ROWS, SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def graphical():
+    return sw.AIM(workload=[("c", "n")]).fit(ROWS, SCHEMA, budget=BUDGET)
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, HUGE - 1, 7])
+def test_a_whole_number_that_is_given_keeps_its_digits(copula, number):
+    assert copula.sample(3, given={"n": number})["n"].tolist() == [number] * 3
+    frame = pd.DataFrame({"n": pd.array([number, None], dtype="Int64")})
+    assert copula.sample(given=frame)["n"].tolist()[0] == number
+
+
+def test_a_moment_that_is_given_keeps_its_microseconds(copula):
+    moment = np.datetime64("1999-01-02T03:04:05.678901", "us")
+    assert (copula.sample(3, given={"at": moment})["at"].to_numpy() == moment).all()
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan, pd.NA, pd.NaT], ids=repr)
+def test_every_way_to_say_that_a_value_is_missing_is_understood(copula, nothing):
+    assert copula.sample(3, given={"n": nothing})["n"].isna().all()
+    with pytest.raises(SchemaError, match="'c' has no missing values in the schema"):
+        copula.sample(3, given={"c": nothing})
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%%Y %Y%m%d", None])
