@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.errors import SchemaError
+from siloweave.errors import InputError, SchemaError
 from tests.synthesizers.cases import BUDGET
 
 HUGE = 2**60
@@ -50,6 +50,16 @@ def test_every_way_to_say_that_a_value_is_missing_is_understood(copula, nothing)
     assert copula.sample(3, given={"n": nothing})["n"].isna().all()
     with pytest.raises(SchemaError, match="'c' has no missing values in the schema"):
         copula.sample(3, given={"c": nothing})
+
+
+@pytest.mark.parametrize("rows", [2.5, 2.0, True, "3", [3]], ids=repr)
+def test_only_whole_numbers_of_rows_are_drawn(copula, graphical, rows):
+    for fitted in (copula, graphical):
+        with pytest.raises(InputError, match="must be a whole number, 0 or more"):
+            fitted.sample(rows)
+        with pytest.raises(InputError, match="num_rows=-1 rows cannot be drawn"):
+            fitted.sample(-1)
+        assert len(fitted.sample(np.int64(3))) == 3
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%%Y %Y%m%d", None])
