@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.errors import InputError, SchemaError
+from siloweave.errors import DataError, InputError, SchemaError
 from tests.synthesizers.cases import BUDGET
 
 HUGE = 2**60
@@ -60,6 +60,38 @@ def test_only_whole_numbers_of_rows_are_drawn(copula, graphical, rows):
         with pytest.raises(InputError, match="num_rows=-1 rows cannot be drawn"):
             fitted.sample(-1)
         assert len(fitted.sample(np.int64(3))) == 3
+
+
+METHODS = [
+    sw.AIM, sw.TwoRound, sw.GaussianCopula, sw.CTGAN, sw.TabDDPM, sw.DPCTGAN, sw.FedTGAN,
+    sw.DPFedTabDDPM, sw.SiloFuse, sw.VertiGAN,
+]  # fmt: skip
+
+
+def asked(method, frame):
+    """A frame as a method takes it, and the budget that it needs."""
+    one, none = method.info.split == "central", method().stated.guarantee == "none"
+    return (frame if one else [frame]), sw.Budget(math.inf if none else 4.0, 1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: one.__name__)
+def test_a_table_of_ids_alone_is_refused(method, tmp_path):
+    data, budget = asked(method, pd.DataFrame({"who": range(30)}))
+    with pytest.raises(SchemaError, match="no column but ids; there is nothing to learn"):
+        method().fit(data, sw.Schema((sw.Column("who", "id"),)), budget=budget, folder=tmp_path)
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+@pytest.mark.parametrize("method", METHODS[2:], ids=lambda one: one.__name__)
+def test_numbers_without_a_sum_of_squares_are_refused(method, tmp_path):
+    frame = pd.DataFrame({"x": np.linspace(-1e200, 1e200, 30)})
+    schema = sw.Schema((sw.Column("x", "continuous", low=-1e200, high=1e200),))
+    data, budget = asked(method, frame)
+    with pytest.raises(SchemaError, match=r"'x': low=-1e\+200 is beyond 1e\+100 in size"):
+        method().fit(data, schema, budget=budget, folder=tmp_path)
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+    with pytest.raises(DataError, match="real: column 'x' holds numbers beyond"):
+        sw.score(frame, frame)
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%%Y %Y%m%d", None])

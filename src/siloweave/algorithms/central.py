@@ -214,7 +214,7 @@ class CentralGenerator(OneOwner):
         """
         allowed = self._allowed(budget)
         settings, (name, rows) = msgspec.json.encode(self.chosen()), owner_of(data)
-        self.check_target(schema)
+        self.check_schema(schema)
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)

@@ -202,7 +202,7 @@ class ColumnsSplit(OneOwner):
                 the message names the party.
         """
         allowed, settings = self.allowed(budget), self.chosen()
-        self.check_target(schema)
+        self.check_schema(schema)
         start = time.perf_counter()
         tables, held = parts_of(data, schema, names)
         limited = self.stated.guarantee == "dp"

@@ -212,7 +212,7 @@ class RowsSplit(OneOwner):
             RosterError, SchemaError, DataError: A table does not fit; the message names the party.
         """
         allowed, settings = self._allowed(budget), self.chosen()
-        self.check_target(schema)
+        self.check_schema(schema)
         start = time.perf_counter()
         held, like = held_by(data, schema, names)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)
