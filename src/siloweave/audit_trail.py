@@ -123,7 +123,8 @@ def _stages(path: Path) -> tuple[Path, dict[Stage, dict[str, Path]]]:
     one = path.is_file()
     home = path.parent.parent.parent if one else path
     files = {Ledger.read(path).owner: path} if one else ledger_files(path)
-    if home.name == ALIGNED and find_run(home) is None:  # not a run that is called so
+    runs = any((home.parent / name).is_file() for name in ("run.json", "rows.json"))
+    if home.name == ALIGNED and runs:  # and not a run's folder that is called so
         return home.parent, {"alignment": files}
     if one:
         return home, {"method": files}

@@ -139,3 +139,13 @@ def test_a_ledger_of_it_that_is_gone_is_noticed(done):
         code, _, error = done.call("ledger", *words)
         assert code == 2
         assert "ledger of party 'office' is gone" in " ".join(error.split())
+
+
+def test_a_run_may_lie_in_a_folder_of_that_name(done):
+    (done.path / "run").rename(done.path / "alignment")
+    stages = [one["stage"] for one in done.json("ledger", "alignment")["ledgers"]]
+    assert stages == ["method", "method", "alignment", "alignment"]
+    (done.path / "alignment" / "run.json").unlink()  # it has not finished
+    (done.path / "alignment" / "rows.json").unlink()
+    stages = [one["stage"] for one in done.json("ledger", "alignment")["ledgers"]]
+    assert stages == ["method", "method", "alignment", "alignment"]
