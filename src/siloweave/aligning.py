@@ -2,7 +2,7 @@
 
 **Guarantee** (none): as algorithms/align_rows.py. Ledgers of an alignment lie in the run's folder
 beside those of the method, in ``alignment/parties``, since no bound covers who is in the common
-table; run.json, the reports and ``check`` say so.
+table; run.json, the reports, ``check`` and ``siloweave ledger`` say so and name them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from siloweave.errors import DataError, InputError, RosterError
 from siloweave.files import write_text
 from siloweave.methods import split_columns_of
 from siloweave.privacy.ledger import Ledger
-from siloweave.summaries import ledger_files
+from siloweave.summaries import ALIGNED, AlignmentSummary, ledger_files, party_summaries
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from siloweave.report import Record
     from siloweave.study import Study
 
-__all__ = ["FOLDER", "aligned", "aligned_before", "check_alignment", "uncovered", "warned"]
-
-FOLDER = "alignment"
-"""Where, in a run's folder, an alignment keeps what is its own."""
+__all__ = ["aligned", "aligned_before", "check_alignment", "recorded", "uncovered"]
 
 _LEAST = 2  # common rows that a method needs
 
@@ -71,7 +68,7 @@ def aligned(
     schema: Schema,
     tables: Mapping[str, Table],
     progress: Callable[[str, float], None],
-) -> tuple[dict[str, Table], Mapping[str, float]]:
+) -> tuple[dict[str, Table], AlignmentSummary]:
     """Align the parties' tables, or go on with an alignment that was cut short.
 
     Args:
@@ -82,7 +79,7 @@ def aligned(
 
     Returns:
         The common rows without the ids that they were found by, unless these are no ids in the
-        schema; and the seconds that it took.
+        schema; and what it took.
 
     Raises:
         DataError: Ids are missing or repeated, or fewer than two rows are common to all.
@@ -98,7 +95,7 @@ def aligned(
         missing=asked.missing,
         duplicates=asked.duplicates,
         most=asked.most,
-        folder=study.folder / FOLDER,
+        folder=study.folder / ALIGNED,
         run=study.run_name,
         progress=progress,
     )
@@ -113,7 +110,13 @@ def aligned(
         name: table.select([one for one in table.names if one not in gone])
         for name, table in found.tables.items()
     }
-    return kept, found.cost.phases
+    return kept, _summary(study, found)
+
+
+def _summary(study: "Study", found: "AlignedRows") -> AlignmentSummary:
+    folder, delta = study.folder / ALIGNED, study.terms().delta
+    parties = party_summaries(folder, study.names, found.cost.parties, delta)
+    return AlignmentSummary(found.cost.rounds, sum(found.cost.phases.values()), parties)
 
 
 def _note(study: "Study", found: "AlignedRows") -> None:
@@ -124,23 +127,40 @@ def _note(study: "Study", found: "AlignedRows") -> None:
     }
     facts = {**asdict(found.report), "questions": found.cost.rounds, "parties": moved}
     text = msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
-    write_text(study.folder / FOLDER / "alignment.json", text + "\n")
+    write_text(study.folder / ALIGNED / "alignment.json", text + "\n")
 
 
 def aligned_before(study: "Study") -> dict[str, int]:
     """How many releases of this run's alignment each party's ledger holds."""
-    files: dict[str, Path] = ledger_files(study.folder / FOLDER)
+    files: dict[str, Path] = ledger_files(study.folder / ALIGNED)
     return {
         name: sum(entry.run == study.run_name for entry in Ledger.read(path).entries)
         for name, path in files.items()
     }
 
 
-def warned(study: "Study", record: "Record") -> "Record":
-    """The record of a run, which says what an alignment released."""
-    if study.alignment is None:
+def recorded(study: "Study", record: "Record", found: AlignmentSummary | None) -> "Record":
+    """The record of a run, with what its alignment released and took, if there was one."""
+    if found is None:
         return record
-    return msgspec.structs.replace(record, warnings=(*record.warnings, uncovered(study)))
+    from siloweave.report.record import AlignmentCost, Phase
+
+    return msgspec.structs.replace(
+        record,
+        warnings=(*record.warnings, uncovered(study)),
+        phases=(Phase(name="alignment", seconds=found.seconds), *record.phases),
+        alignment=tuple(
+            AlignmentCost(
+                name=one.name,
+                releases=one.releases,
+                bytes_sent=one.bytes_sent,
+                bytes_received=one.bytes_received,
+                messages=one.messages,
+                ledger_head=one.ledger_head,
+            )
+            for one in found.parties
+        ),
+    )
 
 
 def uncovered(study: "Study") -> str:

@@ -1,7 +1,7 @@
 """Ledgers of a run, verified and added up anew."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,11 +10,22 @@ from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.events import Event
 from siloweave.privacy.ledger import Ledger
 from siloweave.study import close_match
-from siloweave.summaries import find_run, ledger_files, row_epsilon, verify_ledgers
+from siloweave.summaries import (
+    ALIGNED,
+    PartySummary,
+    Summary,
+    find_run,
+    ledger_files,
+    row_epsilon,
+    verify_ledgers,
+)
 
-__all__ = ["Line", "Reading", "Trail", "read_ledgers"]
+__all__ = ["Line", "Reading", "Stage", "Trail", "read_ledgers"]
 
 _DELTA = 1e-6
+
+Stage = Literal["method", "alignment"]
+"""Which part of a run a ledger is of."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -31,7 +42,10 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One ledger: verified, and its epsilon recomputed from its events."""
+    """One ledger: verified, and its epsilon recomputed from its events.
+
+    `stage` tells whether it is the method's, or of the alignment before it.
+    """
 
     party: str
     file: str
@@ -40,12 +54,14 @@ class Reading(msgspec.Struct, frozen=True):
     note: str
     head: str
     entries: tuple[Line, ...]
+    stage: Stage = "method"
 
 
 class Trail(msgspec.Struct, frozen=True):
     """All ledgers that were asked for, and the delta of their epsilons.
 
-    `whole_row` is the epsilon of a row over all parties; None where not all ledgers were asked for.
+    `whole_row` is the epsilon of a row over all parties, without an alignment, which no epsilon
+    covers; None where not all ledgers were asked for.
     """
 
     delta: float
@@ -71,35 +87,62 @@ def read_ledgers(
     path = Path(source)
     if delta is not None and not 0 < delta < 1:
         raise InputError(f"--delta {delta} must lie strictly between 0 and 1, for example 1e-6.")
-    if path.is_file():
-        folder, files = path.parent.parent.parent, {Ledger.read(path).owner: path}
-    else:
-        folder, files = path, ledger_files(path)
-    if not files:
+    folder, stages = _stages(path)
+    names = list(dict.fromkeys(name for files in stages.values() for name in files))
+    if not names:
         raise InputError(
             f"{path}: is no run's folder and no ledger file. Give the folder that "
             "`siloweave run` named, or a ledger.jsonl."
         )
-    if party is not None and party not in files:
+    if party is not None and party not in names:
         raise InputError(
-            f"--party {party!r} has no ledger here{close_match(party, files)} "
-            f"There is {', '.join(files)}."
+            f"--party {party!r} has no ledger here{close_match(party, names)} "
+            f"There is {', '.join(names)}."
         )
     summary = find_run(folder)
     at = delta or (summary.delta if summary else _DELTA)
-    wanted = files if party is None else {party: files[party]}
     if summary is not None:
-        verify_ledgers(summary, files, None if folder == path and party is None else wanted)
-    ledgers = [Ledger.read(file) for file in wanted.values()]
+        _verify(summary, stages, {party} if party else set(names) if path.is_file() else None)
+    found = {
+        stage: {n: Ledger.read(file) for n, file in files.items() if party in (None, n)}
+        for stage, files in stages.items()
+    }
     shown = tuple(
-        _reading(one, file, at) for one, file in zip(ledgers, wanted.values(), strict=True)
+        _reading(stage, one, stages[stage][name], at)
+        for stage, ledgers in found.items()
+        for name, one in ledgers.items()
     )
-    if summary is None or len(wanted) < len(summary.parties):
+    of_rows = found.get("method", {})
+    if summary is None or len(of_rows) < len(summary.parties):
         return Trail(at, shown)
-    return Trail(at, shown, summary.split, row_epsilon(ledgers, at, summary.split))
+    return Trail(at, shown, summary.split, row_epsilon(of_rows.values(), at, summary.split))
 
 
-def _reading(ledger: Ledger, file: Path, delta: float) -> Reading:
+def _stages(path: Path) -> tuple[Path, dict[Stage, dict[str, Path]]]:
+    """The run's folder, and by owner the ledgers that are asked for, of each part of the run."""
+    one = path.is_file()
+    home = path.parent.parent.parent if one else path
+    files = {Ledger.read(path).owner: path} if one else ledger_files(path)
+    ended = (home / f"{ALIGNED}.json").is_file() or (home.parent / "run.json").is_file()
+    if home.name == ALIGNED and ended:  # and not a run's folder that is called so
+        return home.parent, {"alignment": files}
+    if one:
+        return home, {"method": files}
+    return home, {"method": files, "alignment": ledger_files(home / ALIGNED)}
+
+
+def _verify(summary: Summary, stages: dict[Stage, dict[str, Path]], names: set[str] | None) -> None:
+    """Compare ledgers with how the run ended."""
+    aligned = summary.alignment.parties if summary.alignment else ()
+    ended: dict[Stage, tuple[PartySummary, ...]] = {
+        "method": summary.parties,
+        "alignment": aligned,
+    }
+    for stage, files in stages.items():
+        verify_ledgers(ended[stage], files, names)
+
+
+def _reading(stage: Stage, ledger: Ledger, file: Path, delta: float) -> Reading:
     lines = tuple(
         Line(
             e.index + 1,
@@ -114,7 +157,9 @@ def _reading(ledger: Ledger, file: Path, delta: float) -> Reading:
         for e in ledger.entries
     )
     spent = epsilon(ledger.events, delta)
-    return Reading(ledger.owner, str(file), spent, True, ledger.recovered, ledger.head, lines)
+    return Reading(
+        ledger.owner, str(file), spent, True, ledger.recovered, ledger.head, lines, stage
+    )
 
 
 def _finite(event: Event) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -23,10 +24,22 @@ from siloweave.tables.schema import Schema
 if TYPE_CHECKING:
     from siloweave.algorithms.prediction import Prediction
 
-__all__ = ["Forecast", "cautions", "foretell", "predicted"]
+__all__ = ["AlignmentForecast", "Forecast", "cautions", "foretell", "predicted"]
 
 
 _BYTES = {".csv": 6.0, ".parquet": 1.0}  # of a value, in a file of that kind
+
+
+class AlignmentForecast(msgspec.Struct, frozen=True):
+    """What finding the common rows would take, roughly, going by the sizes of the files.
+
+    Args:
+        rounds: How often parties are asked.
+        bytes_leader: Sent and received by the party with the fewest ids, which has most to do.
+    """
+
+    rounds: int
+    bytes_leader: int
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -53,6 +66,7 @@ class Forecast(msgspec.Struct, frozen=True):
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
+        alignment: What comes before all that, in a study with an alignment.
     """
 
     study: str
@@ -74,6 +88,7 @@ class Forecast(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     resumes: int
     finished: bool
+    alignment: AlignmentForecast | None = None
 
 
 def foretell(study: Study) -> Forecast:
@@ -120,7 +135,17 @@ def foretell(study: Study) -> Forecast:
         cautions(study),
         resumes,
         finished(study) is not None,
+        _aligning(study, columns),
     )
+
+
+def _aligning(study: Study, columns: Mapping[str, tuple[str, ...]]) -> AlignmentForecast | None:
+    if study.alignment is None:
+        return None
+    from siloweave.federation.alignment import foreseen
+
+    ids = [_rows([study.path(one)], len(columns[one.name])) for one in study.parties]
+    return AlignmentForecast(*foreseen(ids))
 
 
 def predicted(study: Study, synth: Any, schema: Schema, columns: int) -> Prediction:
@@ -137,12 +162,12 @@ def predicted(study: Study, synth: Any, schema: Schema, columns: int) -> Predict
         return predict(synth, schema, len(study.parties), budget, study.schema.learn)
     from siloweave.algorithms.training_prediction import predict_training
 
-    return predict_training(synth, schema, budget, _rows(study, columns), len(study.parties))
-
-
-def _rows(study: Study, columns: int) -> int:
-    """How many rows there may be, from the sizes of files."""
     files = [study.path(party) for party in study.parties]
+    return predict_training(synth, schema, budget, _rows(files, columns), len(study.parties))
+
+
+def _rows(files: Sequence[Path], columns: int) -> int:
+    """How many rows there may be, from the sizes of files."""
     values = sum(file.stat().st_size / _BYTES[file.suffix.lower()] for file in files)
     return max(round(values / max(columns, 1)), 2)
 

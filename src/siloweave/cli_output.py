@@ -142,19 +142,25 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
         f"{_count(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
     )
     console.print(_promise(summary))
-    console.print(
-        f"Took {_count(summary.rounds, 'question', 'questions')} to the parties and "
-        f"{words.duration(sum(summary.seconds.values()))}"
-    )
+    asked = f"{_count(summary.rounds, 'question', 'questions')} to the parties"
+    if summary.alignment is not None:
+        asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
+    console.print(f"Took {asked} and {words.duration(sum(summary.seconds.values()))}")
     _print_parties(console, summary)
     places = Grid.grid(padding=(0, 2))
     for what, path in files.items():
         places.add_row(what, escape(path))
     console.print(places)
     console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
-    console.print(
-        f"More rows, at no cost: [bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
-    )
+    console.print(f"More rows, at no cost: {_more_rows(summary, folder)}")
+
+
+def _more_rows(summary: Summary, folder: Path) -> str:
+    """What draws from the model: where columns stay at their parties, no command joins them."""
+    if "synthetic table" in summary.files:
+        return f"[bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
+    model = escape(repr(str(folder / summary.files["model"])))
+    return f"[bold]siloweave.load({model}).sample_parts(1000)[/] in Python"
 
 
 def _promise(summary: Summary) -> str:
@@ -169,9 +175,13 @@ def _promise(summary: Summary) -> str:
 
 def _print_parties(console: Console, summary: Summary) -> None:
     grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
-    for party in _dearest(summary):
+    shown = [(escape(party.name), party) for party in _dearest(summary)]
+    if summary.alignment is not None:
+        aligned = {party.name: party for party in summary.alignment.parties}
+        shown += [(f"{name}, alignment", aligned[party.name]) for name, party in shown]
+    for name, party in shown:
         grid.add_row(
-            escape(party.name),
+            name,
             words.epsilon(party.epsilon),
             str(party.releases),
             words.size(party.bytes_sent),
@@ -199,17 +209,7 @@ def print_forecast(found: Forecast, *, json: bool) -> None:
     grid.add_row("ε" if bare else f"ε at δ = {delta}", told)
     grid.add_row("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
     console.print(grid)
-    grid = _grid("of the whole run, all parties in one process", ">")
-    grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
-    known = found.seconds is not None
-    grid.add_row("time", f"about {words.duration(found.seconds or 0)}" if known else "not foretold")
-    grid.add_row("rounds", f"at most {found.rounds}")
-    if found.largest_query is not None:
-        grid.add_row("queries in the workload", f"{found.workload_queries:,}")
-        grid.add_row("cells of these and all queries inside them", f"{found.workload_cells:,}")
-        grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
-        grid.add_row("largest query", escape(", ".join(found.largest_query)))
-    console.print(grid)
+    _print_whole_run(console, found)
     for note in found.notes:
         console.print(escape(f"({note})"))
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
@@ -223,6 +223,24 @@ def print_forecast(found: Forecast, *, json: bool) -> None:
     for warning in found.warnings:
         console.print(f"[yellow]look at this first:[/] {escape(warning)}")
     console.print("No row was counted and nothing was written.")
+
+
+def _print_whole_run(console: Console, found: Forecast) -> None:
+    grid = _grid("of the whole run, all parties in one process", ">")
+    grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
+    known = found.seconds is not None
+    grid.add_row("time", f"about {words.duration(found.seconds or 0)}" if known else "not foretold")
+    grid.add_row("rounds", f"at most {found.rounds}")
+    if found.alignment is not None:
+        rounds, size = found.alignment.rounds, words.size(found.alignment.bytes_leader)
+        grid.add_row("rounds of the alignment before", f"about {rounds}")
+        grid.add_row("bytes of it at the party that leads", f"about {size}")
+    if found.largest_query is not None:
+        grid.add_row("queries in the workload", f"{found.workload_queries:,}")
+        grid.add_row("cells of these and all queries inside them", f"{found.workload_cells:,}")
+        grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
+        grid.add_row("largest query", escape(", ".join(found.largest_query)))
+    console.print(grid)
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
@@ -254,7 +272,7 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
     for ledger in trail.ledgers:
         state = f"whole ({ledger.note})" if ledger.note else "whole"
         grid.add_row(
-            escape(ledger.party),
+            _owner(ledger),
             str(len(ledger.entries)),
             words.epsilon(ledger.epsilon),
             escape(state),
@@ -263,6 +281,8 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
     console.print(grid)
     if trail.whole_row is not None and trail.split == "columns":
         console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
+    if any(ledger.stage == "alignment" for ledger in trail.ledgers):
+        console.print("No ε covers the alignment, which found the rows that all parties have.")
     if entries or len(trail.ledgers) == 1:
         for ledger in trail.ledgers:
             _print_entries(console, ledger)
@@ -284,7 +304,11 @@ def _print_entries(console: Console, ledger: Reading) -> None:
             cost,
         )
     console.print(grid)
-    console.print(f"last line of {escape(ledger.party)}: {ledger.head}")
+    console.print(f"last line of {_owner(ledger)}: {ledger.head}")
+
+
+def _owner(ledger: Reading) -> str:
+    return escape(ledger.party) + (", alignment" if ledger.stage == "alignment" else "")
 
 
 def _event(event: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from siloweave.algorithms.fitted import Info
-from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy.budget import Budget
 from siloweave.study import check_keys, close_match, placed
 from siloweave.tables.schema import Schema
@@ -206,7 +206,7 @@ def check_parties(name: str, synth: Any, parties: int) -> None:
 
 
 def check_schema(synth: Any, schema: Schema, learn: float) -> None:
-    """Check a generator against the schema: its target, and that nothing is left to be learned.
+    """Check a generator against the schema: its target, and that nothing else is in the way.
 
     Args:
         synth: The synthesizer; graphical models learn what is open, and need no check here.
@@ -215,8 +215,9 @@ def check_schema(synth: Any, schema: Schema, learn: float) -> None:
 
     Raises:
         InputError: There is no such target, the method takes none, or it cannot learn a schema.
+        SchemaError: The method cannot learn what the schema declares.
     """
-    if not hasattr(synth, "check_target"):
+    if not hasattr(synth, "check_schema"):
         return
     if learn:
         raise InputError(
@@ -224,6 +225,7 @@ def check_schema(synth: Any, schema: Schema, learn: float) -> None:
             "and category in the schema's file, and leave learn out."
         )
     try:
-        synth.check_target(schema)
+        synth.check_schema(schema)
     except InputError as error:
-        raise type(error)(f"[method] {error}") from error
+        part = "schema" if isinstance(error, SchemaError) else "method"
+        raise type(error)(f"[{part}] {error}") from error

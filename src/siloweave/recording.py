@@ -134,7 +134,7 @@ def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
 
 def _assumed(fitted: Outcome) -> tuple[str, ...]:
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
-    types = "the types of the table's columns"
+    types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
     if not isinstance(fitted, Fitted):
         return facts, types, "every setting"
     return (
@@ -305,25 +305,40 @@ def _visibility(fitted: Outcome) -> tuple[Sight, ...]:
 
 def _columns_visibility(fitted: Outcome, readers: Sight) -> tuple[Sight, ...]:
     bare = any(isinstance(e.event, NonPrivate) for es in fitted.ledgers.values() for e in es)
-    kept = "nothing: they may be inverted" if bare else _NOISE
     apart = not getattr(fitted, "shared", True)
     table = "the synthetic columns that its party lets it see" if apart else readers.sees
-    heard = "what each party released, see the ledger, row by row in one order"
-    if fitted.info.family == "GAN":  # parties answer about generated rows alone
-        heard = "counts of each party's columns, and slopes of its critic at generated rows"
+    heard = _heard_of_critics if fitted.info.family == "GAN" else _heard_of_codes
+    kept, *others = heard(bare)
     return (
         Sight(who="each party", sees="its own columns", protected_by="they never leave it"),
-        Sight(
-            who="the coordinator",
-            sees=heard,
-            protected_by=kept,
-        ),
-        Sight(
-            who="the other parties",
-            sees="that they hold the same people in the same order",
-            protected_by="nothing",
-        ),
+        *others,
         Sight(who="readers", sees=table, protected_by=kept),
+    )
+
+
+def _heard_of_codes(bare: bool) -> tuple[str, Sight, Sight]:
+    """What protects codes of rows, and who meets them."""
+    kept = "nothing: they may be inverted" if bare else _NOISE
+    sees = "what each party released, see the ledger, row by row in one order"
+    same = "that they hold the same people in the same order"
+    return (
+        kept,
+        Sight(who="the coordinator", sees=sees, protected_by=kept),
+        Sight(who="the other parties", sees=same, protected_by="nothing"),
+    )
+
+
+def _heard_of_critics(bare: bool) -> tuple[str, Sight, Sight]:
+    """What protects critics that stay at home, and who meets what they say of generated rows."""
+    kept = "nothing: critics were trained without noise" if bare else _NOISE
+    counts = "the number of rows" if bare else "counts of each party's columns and of the rows"
+    sees = f"{counts}, and slopes of each party's critic at generated rows"
+    told = "rows that the trunk generates, which follows the slopes of all"
+    same = f"{kept}; they hold the same people, so it holds towards them for rows replaced only"
+    return (
+        kept,
+        Sight(who="the coordinator", sees=sees, protected_by=kept),
+        Sight(who="the other parties", sees=told, protected_by=kept if bare else same),
     )
 
 

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from siloweave.aligning import FOLDER as ALIGNED
-from siloweave.aligning import aligned, aligned_before, check_alignment, warned
+from siloweave.aligning import aligned, aligned_before, check_alignment, recorded
 from siloweave.errors import DataError, InputError, RosterError, SchemaError
 from siloweave.files import put, write_text
 from siloweave.methods import check_parties, check_schema, split_columns_of
@@ -36,11 +35,13 @@ from siloweave.privacy.ledger import Ledger
 from siloweave.starter import same_columns
 from siloweave.study import Study
 from siloweave.summaries import (
-    PartySummary,
+    ALIGNED,
+    AlignmentSummary,
     Summary,
     find_run,
     ledger_files,
     open_run,
+    party_summaries,
     row_epsilon,
     spelled,
     verify_ledgers,
@@ -99,11 +100,10 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
     tables = load_rows(study, schema, getattr(synth, "bins", _BINS), synth)
     seconds = {"reading rows": time.perf_counter() - start}
     with _claimed(study):
+        found = None
         if study.alignment is not None:
-            tables, phases = aligned(
-                study, schema, tables, lambda text, done: progress(text, _READ)
-            )
-            seconds |= phases
+            tables, found = aligned(study, schema, tables, lambda text, _: progress(text, _READ))
+            seconds["alignment"] = found.seconds
         fitted = synth.fit(
             tables,
             schema,
@@ -115,7 +115,7 @@ def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tu
             **({"learn": study.schema.learn} if study.schema.learn else {}),
         )
         seconds.update(fitted.cost.phases)
-        summary = _write_outputs(study, fitted, tables, seconds, progress)
+        summary = _write_outputs(study, fitted, tables, seconds, progress, found)
     progress("done", 1.0)
     return summary, False
 
@@ -159,7 +159,9 @@ def finished(study: Study) -> Summary | None:
     found = find_run(study.folder)
     if found is None or found.run != study.run_name:
         return None
-    verify_ledgers(found, ledger_files(study.folder))
+    verify_ledgers(found.parties, ledger_files(study.folder))
+    if found.alignment is not None:
+        verify_ledgers(found.alignment.parties, ledger_files(study.folder / ALIGNED))
     return found
 
 
@@ -296,6 +298,7 @@ def _write_outputs(
     tables: dict[str, Table],
     seconds: dict[str, float],
     progress: Progress,
+    found: AlignmentSummary | None,
 ) -> Summary:
     """Make everything in a folder beside, then move it to its place; run.json goes last."""
     from siloweave.report import render
@@ -309,7 +312,7 @@ def _write_outputs(
         fitted.save(stage / "model")
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
-        record = _record(study, fitted, tables, synthetic)
+        record = recorded(study, _record(study, fitted, tables, synthetic), found)
         public = record.public()
         write_text(stage / "record.json", public.to_json())
         write_text(stage / "record-owner.json", record.to_json(), private=True)
@@ -317,7 +320,7 @@ def _write_outputs(
         write_text(stage / "report-owner.html", render(record, audience="owner"), private=True)
         seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
         names = sorted(path.name for path in stage.iterdir())
-        summary = _summary(study, fitted, synthetic.num_rows, seconds, files)
+        summary = _summary(study, fitted, synthetic.num_rows, seconds, files, found)
         (folder / "run.json").unlink(missing_ok=True)
         for name in names:
             put(stage / name, folder / name)
@@ -356,10 +359,7 @@ def _record(study: Study, fitted: Any, tables: dict[str, Table], synthetic: Tabl
     from siloweave.recording import record_of
 
     owner, measured = _for_owners(study, fitted, tables)
-    record = record_of(
-        fitted, study.study.name, owner=owner, synthetic=synthetic, measured=measured
-    )
-    return warned(study, record)
+    return record_of(fitted, study.study.name, owner=owner, synthetic=synthetic, measured=measured)
 
 
 def _for_owners(
@@ -375,30 +375,22 @@ def _for_owners(
 
 
 def _summary(
-    study: Study, fitted: Any, rows: int, seconds: dict[str, float], files: dict[str, str]
+    study: Study,
+    fitted: Any,
+    rows: int,
+    seconds: dict[str, float],
+    files: dict[str, str],
+    found: AlignmentSummary | None,
 ) -> Summary:
-    budget = study.terms()
-    files_of, parties = ledger_files(study.folder), []
-    ledgers = {name: Ledger.read(files_of[name]) for name in study.names}
-    for name, ledger in ledgers.items():
-        traffic = fitted.cost.parties[name]
-        parties.append(
-            PartySummary(
-                name,
-                ledger.epsilon(budget.delta),
-                len(ledger.entries),
-                traffic.bytes_from_party,
-                traffic.bytes_to_party,
-                ledger.head,
-            )
-        )
+    budget, ledgers = study.terms(), ledger_files(study.folder)
+    spent = [Ledger.read(ledgers[name]) for name in study.names]
     return Summary(
         run=study.run_name,
         study=study.study.name,
         method=fitted.info.title,
         guarantee=fitted.info.guarantee,
         private=fitted.private,
-        epsilon=row_epsilon(ledgers.values(), budget.delta, fitted.info.split),
+        epsilon=row_epsilon(spent, budget.delta, fitted.info.split),
         epsilon_allowed=budget.epsilon,
         delta=budget.delta,
         unit=budget.unit,
@@ -406,10 +398,11 @@ def _summary(
         rounds=fitted.cost.rounds,
         rows=rows,
         seconds=seconds,
-        parties=tuple(parties),
-        files=files | _FILES | (_ALIGNED if study.alignment else {}),
+        parties=party_summaries(study.folder, study.names, fitted.cost.parties, budget.delta),
+        files=files | _FILES | (_ALIGNED if found else {}),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         split=fitted.info.split,
+        alignment=found,
     )
 
 

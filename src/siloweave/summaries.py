@@ -4,9 +4,9 @@
 was cut off, or that was put back from an old copy, is noticed as long as run.json is there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,16 +14,25 @@ from siloweave.errors import InputError, LedgerError
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.ledger import Ledger
 
+if TYPE_CHECKING:
+    from siloweave.federation.parties import Traffic
+
 __all__ = [
+    "ALIGNED",
+    "AlignmentSummary",
     "PartySummary",
     "Summary",
     "find_run",
     "ledger_files",
     "open_run",
+    "party_summaries",
     "row_epsilon",
     "spelled",
     "verify_ledgers",
 ]
+
+ALIGNED = "alignment"
+"""Where, in a run's folder, an alignment keeps what is its own."""
 
 
 class PartySummary(msgspec.Struct, frozen=True):
@@ -32,9 +41,18 @@ class PartySummary(msgspec.Struct, frozen=True):
     name: str
     epsilon: float
     releases: int
+    messages: int
     bytes_sent: int
     bytes_received: int
     ledger_head: str
+
+
+class AlignmentSummary(msgspec.Struct, frozen=True):
+    """What finding the common rows took, and how its ledgers ended; no epsilon covers it."""
+
+    rounds: int
+    seconds: float
+    parties: tuple[PartySummary, ...]
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -57,6 +75,7 @@ class Summary(msgspec.Struct, frozen=True):
     files: dict[str, str]
     finished: str
     split: str = "rows"
+    alignment: AlignmentSummary | None = None
     version: int = 1
 
 
@@ -137,13 +156,35 @@ def ledger_files(folder: str | Path) -> dict[str, Path]:
     return {Ledger.read(file).owner: file for file in files if file.stat().st_size}
 
 
+def party_summaries(
+    folder: Path, names: Sequence[str], traffic: Mapping[str, "Traffic"], delta: float
+) -> tuple[PartySummary, ...]:
+    """What every party spent and moved.
+
+    Args:
+        folder: Of a run, or of its alignment; holds the ledgers.
+        names: Of the parties.
+        traffic: Of each, counted on the wire.
+        delta: At which epsilon is computed.
+    """
+    files, found = ledger_files(folder), []
+    for name in names:
+        ledger, moved = Ledger.read(files[name]), traffic[name]
+        spent, releases = ledger.epsilon(delta), len(ledger.entries)
+        counts = (moved.messages, moved.bytes_from_party, moved.bytes_to_party)
+        found.append(PartySummary(name, spent, releases, *counts, ledger.head))
+    return tuple(found)
+
+
 def verify_ledgers(
-    summary: Summary, files: Mapping[str, Path], names: Iterable[str] | None = None
+    parties: Iterable[PartySummary],
+    files: Mapping[str, Path],
+    names: Iterable[str] | None = None,
 ) -> None:
     """Check that ledgers still hold all that a finished run put into them.
 
     Args:
-        summary: The run.
+        parties: How the run, or its alignment, ended for each.
         files: From `ledger_files`.
         names: Only these parties.
 
@@ -151,7 +192,7 @@ def verify_ledgers(
         LedgerError: A ledger is gone, was cut, or is an old copy.
     """
     wanted = None if names is None else set(names)
-    for party in summary.parties:
+    for party in parties:
         if wanted is not None and party.name not in wanted:
             continue
         if party.name not in files:

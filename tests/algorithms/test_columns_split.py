@@ -238,3 +238,15 @@ def test_ids_may_be_shared_and_must_agree():
         parts_of([one, other.assign(who=[3, 2, 1])], schema)
     with pytest.raises(RosterError, match="'party-2' has no column but ids"):
         parts_of([one.assign(b=True), other[["who"]]], schema)
+
+
+@pytest.mark.parametrize("who", [[3.0, 1.0, 2.0], ["3", "1", "2"]], ids=["floats", "text"])
+def test_shared_ids_agree_as_an_alignment_reads_them(who):
+    schema = Schema((Column("who", "id"), Column("a", "boolean"), Column("b", "boolean")))
+    one = pd.DataFrame({"who": [3, 1, 2], "a": [True, False, True]})
+    other = pd.DataFrame({"who": who, "b": [True, True, False]})
+    _, parts = parts_of([one, other], schema)
+    assert list(parts) == ["party-1", "party-2"]
+    broken = other.assign(who=[3.5, 1.0, 2.0])
+    with pytest.raises(DataError, match="party 'party-2': the id column 'who' holds numbers that"):
+        parts_of([one, broken], schema)

@@ -134,6 +134,11 @@ def test_its_report_says_that_no_real_row_is_heard_of_by_itself():
     sights = {sight.who: sight for sight in record_of(fitted_once(), "a").visibility}
     assert "generated rows" in sights["the coordinator"].sees
     assert "row by row" not in sights["the coordinator"].sees
+    assert "order" not in sights["the other parties"].sees
+    assert "for rows replaced only" in sights["the other parties"].protected_by
+    bare = {sight.who: sight for sight in record_of(fitted_once(None), "a").visibility}
+    assert "counts of each party's columns" not in bare["the coordinator"].sees
+    assert "without noise" in bare["the other parties"].protected_by
     assert "the other parties, who hold the same people, only" in fitted_once().info.statement
 
 

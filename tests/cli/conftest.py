@@ -100,11 +100,15 @@ def folder(tmp_path, capsys, monkeypatch):
     return Folder(tmp_path, capsys).filled()
 
 
-def ran(path: Path, study: str = STUDY) -> Path:
-    """Run a study in a folder, for tests that copy it and never change it."""
+def ran(path: Path, study: str | None = STUDY) -> Path:
+    """Run a study in a folder, for tests that copy it and never change it.
+
+    `study` is None where the folder's files are there.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
-        Folder(path).filled(study)
+        if study is not None:
+            Folder(path).filled(study)
         assert main(["run", "study.toml"]) == 0
     return path
 

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import re
 import stat
 
 import pytest
 
+import siloweave
 from siloweave.report import Record
 from siloweave.tables.read import read
 
@@ -88,8 +90,12 @@ def test_a_run_is_told_reported_and_drawn_from(study):
 @pytest.mark.slow
 def test_columns_that_stay_are_written_per_party(study):
     study.write("study.toml", STUDY.replace('target = "sex"', "shared = false"))
-    code, _, _ = study.call("run")
+    code, out, _ = study.call("run")
     assert code == 0
+    assert "siloweave sample" not in out
+    (advice,) = re.findall(r"at no cost: (siloweave\.load.*) in Python", out)
+    drawn = eval(advice, {"siloweave": siloweave})
+    assert {name: len(part) for name, part in drawn.items()} == {"clinic": 1000, "office": 1000}
     assert not (study.path / "run" / "synthetic.csv").exists()
     assert stat.S_IMODE((study.path / "run" / "model").stat().st_mode) == 0o700
     files = {n: study.path / "run" / f"synthetic-{n}.csv" for n in ("clinic", "office")}

@@ -9,7 +9,7 @@ import pytest
 
 from siloweave.errors import BudgetError, DataError, RosterError
 from siloweave.federation import alignment_party, wire
-from siloweave.federation.alignment import align, common_rows
+from siloweave.federation.alignment import align, common_rows, foreseen
 from siloweave.federation.alignment_messages import (
     Blind,
     Piece,
@@ -56,6 +56,17 @@ def test_small_sets(sets, common):
     parties, sites, _ = run_of(sets)
     assert align(parties, ["id"], chunk=CHUNK).common == len(common)
     assert all(sorted(one) == common for one in ids_found(sites))
+
+
+@pytest.mark.parametrize("sizes", [(400, 500), (90, 70, 80, 400)])
+def test_what_is_foreseen_is_what_it_takes(sizes):
+    parties, _, _ = run_of([list(range(size)) for size in sizes])
+    leader = align(parties, ["id"], chunk=CHUNK).leader
+    rounds, size = foreseen(sizes, CHUNK)
+    traffic = parties.traffic[leader]
+    frames = 1000 * traffic.messages  # every message repeats the session
+    assert parties.rounds == rounds
+    assert size < traffic.bytes_from_party + traffic.bytes_to_party < size + frames
 
 
 def test_the_agreed_order_is_random():

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import siloweave as sw
 from siloweave.algorithms import latent_noise, silofuse
 from siloweave.algorithms.latent_noise import Noise, bounded
-from siloweave.errors import BudgetError, InputError
+from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.privacy import Budget, Gaussian, Relation
 from siloweave.privacy.calibrate import rho_for
 from siloweave.tables import Column, Schema
@@ -112,11 +113,34 @@ def test_mutants_are_caught(name, mutant, monkeypatch):
         check(NEIGHBOURS[0], clip=0.3)
 
 
-def test_a_budget_that_every_party_spends_alone_is_caught(monkeypatch):
-    whole = Noise.for_budget  # with the party of the largest radius, so each keeps to its limit
-    alone = classmethod(lambda cls, budget, parts, *rest: whole(budget, parts[1:2], *rest))
-    monkeypatch.setattr(Noise, "for_budget", alone)
-    assert run(frame(ENDS)).epsilon > BUDGET.epsilon
+def test_a_party_refuses_noise_that_keeps_to_its_limit_for_itself_alone(monkeypatch):
+    whole = Noise.for_budget
+
+    def alone(cls, budget, parts, *rest):
+        """Enough for the party of the largest radius, and so for each by itself."""
+        noise = whole(budget, parts, *rest)
+        most = max(noise.radii.values())
+        return msgspec.structs.replace(
+            noise, sigma=noise.sigma * 2 * most / noise.together.sensitivity
+        )
+
+    monkeypatch.setattr(Noise, "for_budget", classmethod(alone))
+    with pytest.raises(BudgetError, match="'party-1': all parties together would release epsilon"):
+        run(frame(ENDS))
+    monkeypatch.setattr(latent_noise, "_check_together", lambda noise, most, site: None)
+    assert run(frame(ENDS)).epsilon > BUDGET.epsilon  # no ledger notices it
+
+
+def test_a_party_refuses_a_radius_that_is_not_its_own(monkeypatch):
+    whole = Noise.for_budget
+
+    def other(cls, *given):
+        noise = whole(*given)
+        return msgspec.structs.replace(noise, radii={**noise.radii, "party-2": 1})
+
+    monkeypatch.setattr(Noise, "for_budget", classmethod(other))
+    with pytest.raises(WireError, match="party 'party-2': its radius is"):
+        run(frame(ENDS))
 
 
 def test_noise_has_the_scale_that_was_charged():

@@ -11,11 +11,13 @@ from siloweave.models.ctab import (
     CTABSettings,
     _doubled,
     _halved,
+    entries,
     fit_ctab,
     information,
     side_of,
 )
 from siloweave.models.draws import GAN
+from siloweave.models.generator import Heads
 from siloweave.tables.keys import generator
 from tests.models.test_gan import BLOCKS, one_hot, table
 
@@ -55,8 +57,11 @@ def test_convolutions_are_those_of_the_library(side):
 
 def test_a_row_that_is_too_wide_is_refused():
     assert [side_of(n) for n in (1, 257, 577, 1024)] == [4, 24, 32, 32]
-    with pytest.raises(InputError, match="1025"):
+    with pytest.raises(InputError, match="1,025"):
         side_of(1025)
+    columns = tuple(dict.fromkeys(b.column for b in BLOCKS if b.kind == "choice"))
+    heads = Heads(BLOCKS, columns)
+    assert entries(BLOCKS) == heads.width + heads.condition_width
 
 
 def test_the_padding_says_nothing():

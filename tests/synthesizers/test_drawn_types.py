@@ -1,10 +1,14 @@
 """Rows that a generator draws have the ids and types that the schema says."""
 
+import math
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import siloweave as sw
 from siloweave.tables.features import Features
+from siloweave.tables.outline import outline
 
 
 def test_ids_run_from_1_in_raked_rows_too():
@@ -16,7 +20,6 @@ def test_ids_run_from_1_in_raked_rows_too():
 
 
 def test_given_rows_list_the_declared_categories_and_not_those_of_the_rows():
-    pd = pytest.importorskip("pandas")
     schema = sw.Schema((
         sw.Column("c", "categorical", categories=("a", "b", "z")),
         sw.Column("x", "integer", low=0, high=9),
@@ -35,3 +38,42 @@ def test_numbers_that_are_all_missing_are_not_taken_for_whole_ones():
     rows = {"x": (np.zeros(60), np.ones(60, dtype=bool)), "y": (np.arange(60) % 10, None)}
     features = Features.fit(sw.Table.from_columns(rows), schema, key=0)
     assert (features.plans[0].column, features.plans[0].grain) == ("x", 0.0)
+
+
+CSV = sw.Schema((
+    sw.Column("who", "id"),
+    sw.Column("day", "datetime", low="2020-01-01", high="2020-12-31", missing=True),
+    sw.Column("x", "integer", low=0, high=9, missing=True),
+))  # fmt: skip
+
+
+def csv(path, first):
+    """Sixty rows of a CSV, of which the first row alone differs."""
+    rows = [first, *(f"{i},2020-02-{i % 28 + 1:02d},{i % 10}" for i in range(1, 60))]
+    path.write_text("\n".join(["who,day,x", *rows, ""]))
+    return path
+
+
+@pytest.mark.parametrize("method", [sw.AIM, sw.GaussianCopula, sw.TwoRound])
+def test_no_row_of_a_csv_decides_the_types_of_what_is_drawn(method, tmp_path):
+    firsts = {"whole": "0,2020-02-01,0", "text": "A-0,,7.0", "gone": "0,2020-02-01,"}
+    drawn = {}
+    for name, first in firsts.items():
+        rows = csv(tmp_path / f"{name}.csv", first)
+        parties = [rows] if method is sw.TwoRound else rows
+        budget = sw.Budget(math.inf if method is sw.GaussianCopula else 1.0, 1e-5)
+        fitted = method().fit(parties, CSV, budget=budget)
+        fitted.save(tmp_path / name)
+        for one in (fitted, sw.load(tmp_path / name)):
+            table = one.sample_table(30)
+            drawn[name, one is fitted] = [table.kind(column) for column in CSV.names]
+            assert table.values("who")[0] == "1"
+            assert isinstance(table.to_native(), pd.DataFrame)
+    assert set(map(tuple, drawn.values())) == {("text", "text", "whole numbers")}
+
+
+def test_an_outline_keeps_what_a_frame_declares():
+    frame = pd.DataFrame({"who": [1, 2], "day": pd.to_datetime(["2020-01-01", None])})
+    empty = outline(sw.read(frame))
+    assert (empty.num_rows, empty.kind("who"), empty.kind("day")) == (0, "whole numbers", "moments")
+    assert empty.to_native().dtypes.equals(frame.dtypes)

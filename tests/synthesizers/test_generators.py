@@ -352,3 +352,13 @@ def test_one_column_of_fewer_rows_than_a_batch(name):
 def test_rows_that_do_not_fit_are_refused(name, fault):
     with pytest.raises(InputError, match=NAMED[fault]):
         fit(name, spoilt(fault))
+
+
+def test_a_table_too_wide_for_ctab_gan_is_refused_before_anything_is_released(tmp_path):
+    names = [f"c{i:03d}" for i in range(120)]
+    schema = Schema(tuple(Column(name, "categorical", categories=tuple("vwxyz")) for name in names))
+    rows = pd.DataFrame({name: list("vwxyz") * 4 for name in names})
+    with pytest.raises(InputError, match="1,200 entries, above 32 x 32"):
+        sw.CTABGAN(settings={"epochs": 0}).fit(rows, schema, folder=tmp_path)
+    (path,) = tmp_path.rglob("ledger.jsonl")
+    assert Ledger.read(path).entries == ()

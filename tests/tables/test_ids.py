@@ -57,6 +57,31 @@ def test_numbers_and_their_texts_are_one_id():
     assert ids_of([7, 12]) == ids_of(["7", "12"]) != ids_of(["07", "12"])
 
 
+MIDNIGHT, MORNING = datetime(2020, 1, 31), datetime(2020, 1, 31, 4, 5, 6, 70_000)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [MIDNIGHT, MORNING],
+        ["2020-01-31", "2020-01-31T04:05:06.07"],
+        ["2020-01-31 00:00:00", "2020-01-31 04:05:06.070"],
+        ["2020-01-31T00:00", "2020-01-31T04:05:06.070000000"],
+    ],
+    ids=["moments", "short", "spaces", "zeros"],
+)
+def test_an_instant_is_one_id_however_its_column_is_written(column):
+    both, day = ids_of(column), ids_of(column[:1])
+    assert both == ids_of([MIDNIGHT, MORNING])
+    assert day == both[:1] == ids_of([date(2020, 1, 31)])
+    assert both[0] != both[1]
+
+
+@pytest.mark.parametrize("text", ["2020-01-31T", "2020-01-31T00:00:00Z", "A2020-01-31T00:00", "١"])
+def test_text_that_is_no_plain_moment_stays(text):
+    assert ids_of([text]) == [text]
+
+
 @given(
     st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), min_size=1, unique=True),
 )

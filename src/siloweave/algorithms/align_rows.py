@@ -3,10 +3,11 @@
 Private set intersection by Diffie-Hellman (Meadows 1986; Huberman, Franklin and Hogg 1999) among
 any number of parties; federation/alignment.py has the protocol and its citations.
 
-**Guarantee** (none): which rows all parties have in common is released exactly, to the parties;
-the coordinator learns how many ids each has, how many rows of each have none or a repeated one, and
-how many rows are common. Every ledger says so with an infinite epsilon. Nobody learns which ids, or
-how many, only some of the parties share.
+**Guarantee** (none): which rows all parties have in common is released exactly, to the parties; the
+coordinator learns how many ids each has, how many rows of each have none or a repeated one, and how
+many rows are common; where none is, also what each party's ids look like (lengths and kinds of
+characters), which the error then tells. Every ledger says so with an infinite epsilon. Nobody
+learns which ids, or how many, only some of the parties share.
 Ids never leave in the clear. federation/alignment.py says under which assumptions, and what a
 cheating party can learn. A study's (epsilon, delta) does not cover who is in the common table.
 """

@@ -35,6 +35,7 @@ from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
+from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -116,32 +117,27 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
     held = site.rows
     event = NonPrivate(f"{kind.info.title} is trained without noise")
     key = fold_in(request.seed, "train")
-    made: list[Features] = []
+    held.progress("learning encoders", 0.0)
+    learned = Features.fit(
+        held.table, held.schema, numeric=kind.numeric, key=fold_in(key, "features")
+    )
+    kind.check_width(learned)
 
     def told(text: str, done: float) -> None:
         held.progress(text, _ENCODED + (1.0 - _ENCODED) * done)
 
-    def encoders() -> str:
-        held.progress("learning encoders", 0.0)
-        made.append(
-            Features.fit(
-                held.table, held.schema, numeric=kind.numeric, key=fold_in(key, "features")
-            )
-        )
-        return made[0].to_json()
-
     def weights() -> bytes:
         held.progress("encoding rows", _ENCODED / 2)
-        X = made[0].encode(held.table, key=fold_in(key, "encode"))
+        X = learned.encode(held.table, key=fold_in(key, "encode"))
         settings = msgspec.json.decode(request.settings)
         own = fold_in(key, "model")
-        work = Training(X, made[0], settings, request.target, own, told, held.store)
+        work = Training(X, learned, settings, request.target, own, told, held.store)
         model = kind.train(work)
         with TemporaryDirectory() as folder:
             model.save(Path(folder) / "model.safetensors")
             return (Path(folder) / "model.safetensors").read_bytes()
 
-    features = site.release(event, "encoders of every column", encoders)
+    features = site.release(event, "encoders of every column", learned.to_json)
     model = site.release(event, f"weights of {kind.info.title}", weights)
     one_way = site.release(
         event, "shares of every column", lambda: OneWay.of(held.table, held.schema).to_json()
@@ -177,6 +173,14 @@ class CentralGenerator(OneOwner):
     @abstractmethod
     def chosen(self) -> dict[str, Any]:
         """The settings, as plain values."""
+
+    @classmethod
+    def check_width(cls, features: Features) -> None:
+        """Refuse vectors that the model cannot hold, before anything is released; most hold any.
+
+        Raises:
+            InputError: They are too wide.
+        """
 
     @staticmethod
     @abstractmethod
@@ -216,7 +220,7 @@ class CentralGenerator(OneOwner):
         """
         allowed = self._allowed(budget)
         settings, (name, rows) = msgspec.json.encode(self.chosen()), owner_of(data)
-        self.check_target(schema)
+        self.check_schema(schema)
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)
@@ -240,7 +244,7 @@ class CentralGenerator(OneOwner):
             {name: head},
             cost,
             reply.rows.value,
-            table.take([]),
+            outline(table),
             OneWay.from_json(reply.one_way.value),
         )
 

@@ -42,7 +42,9 @@ from siloweave.privacy.budget import Budget
 from siloweave.tables.beside import beside
 from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
+from siloweave.tables.ids import id_texts
 from siloweave.tables.one_way import OneWay
+from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -205,7 +207,7 @@ class ColumnsSplit(OneOwner):
                 the message names the party.
         """
         allowed, settings = self.allowed(budget), self.chosen()
-        self.check_target(schema)
+        self.check_schema(schema)
         start = time.perf_counter()
         tables, held = parts_of(data, schema, names)
         limited = self.stated.guarantee == "dp"
@@ -294,7 +296,7 @@ def in_order(law: OneWay | None, schema: Schema) -> OneWay | None:
 
 def _like(tables: Mapping[str, Table], schema: Schema) -> Table:
     """An empty table of all columns, of the frame that was given."""
-    empty = beside([table.take([]) for table in tables.values()])
+    empty = beside([outline(table) for table in tables.values()])
     return empty.select([name for name in schema.names if name in empty.names])
 
 
@@ -394,12 +396,19 @@ def _check_rows(tables: Mapping[str, Table]) -> None:
             )
 
 
+def _ids(party: str, table: Table, column: str) -> list[str | None]:
+    try:
+        return id_texts(table, column)
+    except InputError as error:
+        raise type(error)(f"party {party!r}: {error}") from error
+
+
 def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:
     """Refuse tables whose shared ids show another order of rows."""
     for column in (c.name for c in schema.columns if c.kind == "id"):
         holders = [(name, table) for name, table in tables.items() if column in table.names]
         for (first, table), (name, other) in ((holders[0], one) for one in holders[1:]):
-            mine, theirs = (list(map(str, t.values(column))) for t in (table, other))
+            mine, theirs = _ids(first, table, column), _ids(name, other, column)
             if mine != theirs:
                 row = int(np.argmax([a != b for a, b in zip(mine, theirs, strict=True)]))
                 raise RosterError(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil, isfinite
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +31,7 @@ from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Frame, Table, read, write
 
-__all__ = ["Cost", "Fitted", "Info", "Kept", "Ledgers", "Outcome", "load"]
+__all__ = ["Cost", "Fitted", "Info", "Kept", "Ledgers", "Outcome", "load", "rows_asked"]
 
 
 _FILES = {
@@ -165,6 +166,21 @@ def _in_place_of(folder: Path) -> Iterator[Path]:
         stage.replace(target)
 
 
+def rows_asked(num_rows: Any) -> int | None:
+    """How many rows are to be drawn, None where that is left open.
+
+    Raises:
+        InputError: It is no whole number, or negative.
+    """
+    if num_rows is None:
+        return None
+    if isinstance(num_rows, bool) or not isinstance(num_rows, Integral):
+        raise InputError(f"num_rows={num_rows!r} must be a whole number, 0 or more")
+    if num_rows < 0:
+        raise InputError(f"num_rows={num_rows} rows cannot be drawn; give 0 or more")
+    return int(num_rows)
+
+
 class Outcome(ABC):
     """What every fit can do, whatever its model: sample, tell what it cost, and be kept."""
 
@@ -276,7 +292,7 @@ class Fitted(Outcome):
 
     def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
         """Synthetic rows as codes."""
-        return self.model.sample(num_rows, key=fold_in(seed, "rows"))
+        return self.model.sample(rows_asked(num_rows), key=fold_in(seed, "rows"))
 
     def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
         """Synthetic rows as a `Table`."""

@@ -28,6 +28,7 @@ from siloweave.algorithms.networks import (
     settings_of,
     without_guarantee,
 )
+from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 
 if TYPE_CHECKING:
@@ -132,6 +133,12 @@ class CTABGAN(NetworkGenerator):
     net: ClassVar[Net] = Net(
         lambda: import_module("siloweave.models.ctab"), "CTABSettings", "fit_ctab", "GAN", GANModel
     )
+
+    @classmethod
+    def check_width(cls, features: Features) -> None:
+        """Refuse rows that do not fit into a square with their conditions."""
+        ctab = cls.net.home()
+        ctab.side_of(ctab.entries(features.blocks))
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome
+from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome, rows_asked
 from siloweave.algorithms.given import balanced_column, equally, wishes
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
@@ -114,8 +114,7 @@ class Generated(Outcome):
         raked: bool = True,
     ) -> Table:
         """Synthetic rows as a `Table`; the arguments are those of `sample`."""
-        if num_rows is not None and num_rows < 0:
-            raise InputError(f"num_rows={num_rows} rows cannot be drawn; give 0 or more")
+        num_rows = rows_asked(num_rows)
         if given is None and balanced is False:
             return self._free(self.num_rows if num_rows is None else num_rows, seed, raked)
         wanted = wishes(self.features, given, num_rows, self.num_rows, seed)
@@ -182,7 +181,7 @@ class Generated(Outcome):
         Args:
             num_rows: How many; as many as the model was trained on, or as `given` has, if None.
             seed: The same seed gives the same rows.
-            given: What rows shall have: a mapping of column to value (None: the value is missing),
+            given: What rows shall have: a mapping of column to value (None, NaN or NA: missing),
                 or a frame with one row per wanted row, where a cell without a value is free.
             balanced: A column of categories or booleans, whose classes are then equally frequent;
                 True for the target.

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import InputError, SchemaError
-from siloweave.tables.bins import BINNED
+from siloweave.tables.bins import BINNED, as_moments, numbers_of
 from siloweave.tables.columns import blank, codes_of, labels_of, typed, values_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
@@ -34,6 +34,7 @@ __all__ = ["Cells", "Wishes", "balanced_column", "equally", "wishes"]
 
 _Matrix = npt.NDArray[np.float32]
 _Floats = npt.NDArray[np.float64]
+_WHOLE = ("integer", "datetime")
 _CHUNK = 2_000  # rows drawn at once when some were rejected
 _LEAST = 10_000  # rows that may be drawn however few are wanted
 _LOOK = 2_000  # rows that tell which classes a model makes, where it does not say
@@ -49,6 +50,8 @@ class Cells:
         start: Where it starts in a row's vector.
         vectors: (rows, width of the column), NaN in rows that are free.
         values: One per row: code, or number less the column's origin; NaN for a missing number.
+        whole: One per row where the column is of whole numbers or moments: the number, or its step,
+            which a float need not hold.
         free: Rows that may have any value.
     """
 
@@ -57,6 +60,7 @@ class Cells:
     start: int
     vectors: _Matrix
     values: _Floats
+    whole: npt.NDArray[np.int64]
     free: npt.NDArray[np.bool_]
 
     @classmethod
@@ -89,14 +93,16 @@ class Cells:
         start = next(block.start for block in features.blocks if block.column == name)
         free, count = places < 0, len(places)
         vectors = np.full((count, alone.width), np.nan, dtype=np.float32)
-        values = np.full(count, np.nan)
+        values, whole = np.full(count, np.nan), np.zeros(count, dtype=np.int64)
         if table.num_rows:
             try:
                 values[~free] = values_in(column, table)[places[~free]]
                 vectors[~free] = alone.encode(table, key=key)[places[~free]]
+                if column.kind in _WHOLE:
+                    whole[~free] = numbers_of(column, table)[0][places[~free]]
             except SchemaError as error:
                 raise SchemaError(f"given: {error}") from None
-        return cls(column, alone, start, vectors, values, free)
+        return cls(column, alone, start, vectors, values, whole, free)
 
     @property
     def name(self) -> str:
@@ -127,6 +133,14 @@ class Cells:
 
     def imposed(self, table: Table, like: Table | None) -> tuple[Any, Any]:
         """The column of a table, with these cells as they are wanted, and what is missing."""
+        column = self.column
+        if column.kind in _WHOLE:
+            drawn, absent = numbers_of(column, table)
+            made: Any = np.where(self.free, drawn, self.whole)
+            gone = np.where(self.free, absent, np.isnan(self.values))
+            if column.kind == "datetime":
+                made = as_moments(column, made, like)
+            return made, gone if column.missing else None
         return self.written(np.where(self.free, values_in(self.column, table), self.values), like)
 
     def written(self, values: _Floats, like: Table | None) -> tuple[Any, Any]:
@@ -273,7 +287,7 @@ def _cell(schema: Schema, name: str, value: Any) -> Table:
         raise InputError(f"given: {name!r} has several values; give one, or a frame of rows")
     if name not in schema.names:
         return Table.from_columns({})
-    if value is None or value != value:
+    if _is_missing(value):
         column = schema[name]
         if not column.missing:
             raise SchemaError(
@@ -286,6 +300,13 @@ def _cell(schema: Schema, name: str, value: Any) -> Table:
     moment = isinstance(value, date | np.datetime64)  # a datetime is a date
     array = np.array([np.datetime64(value, "us") if moment else value])
     return Table.from_columns({name: (array, None)})
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA of pandas, of which nobody can say whether it is itself
+        return True
 
 
 def balanced_column(

@@ -214,7 +214,7 @@ class SiloFuse(LatentColumns):
         """See silofuse.py."""
         made, noise = self._made(), None
         if self.privacy == "latents":
-            parts = [task.schema.select(names) for names in task.columns.values()]
+            parts = {name: task.schema.select(own) for name, own in task.columns.items()}
             noise = Noise.for_budget(task.budget, parts, made.autoencoder.per_bit, self.clip)
         plan = Plan(made, self.told(task), self.half, self.shared, noise)
         return silofuse(parties, task, plan)

@@ -4,12 +4,18 @@ The sound way to send a code of every row to a coordinator that nobody trusts: t
 Kasiviswanathan, Lee, Nissim, Raskhodnikova & Smith 2011 ("What can we learn privately?"), with the
 discrete Gaussian of Canonne, Kamath & Steinke 2020.
 
-**Guarantee** (dp, replace-one row): towards everyone, the coordinator and the other parties among
-them. The coder is `points` of declared features, so it reads no row. A latent row is rounded to a
+**Guarantee** (dp, replace-one row): towards everyone: readers, the coordinator, and the other
+parties, also where these pool what they know. (All parties hold something of each row. What a party
+holds itself it knows; what the others hold is protected from it by their noise, which it does not
+know.) The coder is `points` of declared features, so it reads no row. A latent row is rounded to a
 grid of integers and shrunk into a ball whose radius follows from the schema, so replacing a row
 moves the integers by at most the diameter, and each integer gets discrete Gaussian noise from the
 party's own entropy. A person's row lies at all parties, whose costs add up; `Noise.for_budget`
-shares the budget out so that the sum meets it. Assumed public: schema, number and order of rows.
+shares the budget out so that the sum meets it. A party's ledger holds its own share; before it
+pays, it adds up what all parties would release, and refuses if that is beyond its limit. It knows
+its own radius; those of the others, which follow from their columns, it is told. Assumed public:
+schema, which party holds which columns and the types that a frame or Parquet file declares for
+them, number and order of rows.
 
 Ours, not the paper's. Noise of one row's size on every row leaves little to learn at a small
 epsilon; that is the price of a coordinator that sees rows one by one.
@@ -17,7 +23,7 @@ epsilon; that is the price of a coordinator that sees rows one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +33,11 @@ from msgspec import Struct
 
 from siloweave.algorithms.columns_split import Part, keep_home
 from siloweave.algorithms.generated import Matrix
-from siloweave.errors import BudgetError, InputError
+from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.site import Site
 from siloweave.privacy import mechanisms
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 from siloweave.privacy.events import Gaussian
@@ -66,21 +73,28 @@ class Noise(Struct, frozen=True, forbid_unknown_fields=True):
         sigma: Of the discrete Gaussian noise, in steps of the grid.
         grid: Step of the integers, in units of a latent.
         clip: Radius of the ball, as a share of the largest norm that the schema allows.
+        radii: Of every party's ball, by name, in steps of the grid.
     """
 
     sigma: float
     grid: float
     clip: float
+    radii: dict[str, int]
+
+    @property
+    def together(self) -> Gaussian:
+        """What all parties release about a row: replacing it moves their integers so far."""
+        return Gaussian(self.sigma, 2.0 * sqrt(sum(r * r for r in self.radii.values())))
 
     @classmethod
     def for_budget(
-        cls, budget: Budget, parts: Sequence[Schema], per_bit: float, clip: float
+        cls, budget: Budget, parts: Mapping[str, Schema], per_bit: float, clip: float
     ) -> Noise:
         """The least noise, equal at all parties, with which all together keep to a budget.
 
         Args:
             budget: What all parties together may release about a row.
-            parts: Every party's columns.
+            parts: Every party's columns, by name.
             per_bit: Of the points.
             clip: See `Noise`.
 
@@ -88,9 +102,11 @@ class Noise(Struct, frozen=True, forbid_unknown_fields=True):
             BudgetError: The budget's neighbours differ in the number of rows, which is public here.
         """
         require_replacing(budget)
-        radii = [radius(declared_coder(part, per_bit), _GRID, clip) for part in parts]
-        distance = 2.0 * sqrt(sum(r * r for r in radii))
-        return cls(gaussian_sigma(rho_for(budget), distance), _GRID, clip)
+        radii = {
+            name: radius(declared_coder(part, per_bit), _GRID, clip) for name, part in parts.items()
+        }
+        distance = cls(1.0, _GRID, clip, radii).together.sensitivity
+        return cls(gaussian_sigma(rho_for(budget), distance), _GRID, clip, radii)
 
 
 class Noised(Reply, frozen=True):
@@ -161,11 +177,10 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
 def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
     """Pay for all rows' latents, then draw their noise."""
     held, noise = site.rows, request.noise
-    if site.ledger.limit is not None:
-        require_replacing(site.ledger.limit)
     features = Features.declared(held.schema)
     coder = declared_coder(held.schema, request.per_bit)
     most = radius(coder, noise.grid, noise.clip)
+    _check_together(noise, most, site)
     event = Gaussian(sigma=noise.sigma, sensitivity=2.0 * most)
 
     def draw() -> Array:
@@ -176,3 +191,20 @@ def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
 
     keep_home(site, features, coder.to_bytes())
     return Noised(site.release(event, "latents of all rows, bounded and noised", draw))
+
+
+def _check_together(noise: Noise, most: int, site: Site[Part]) -> None:
+    """Refuse noise with which all parties together would go beyond this party's limit."""
+    if noise.radii.get(site.name) != most:
+        raise WireError(f"party {site.name!r}: its radius is {most}, and it was told another")
+    limit = site.ledger.limit
+    if limit is None:
+        return
+    require_replacing(limit)
+    total = epsilon([noise.together], limit.delta)
+    if total > limit.epsilon:
+        raise BudgetError(
+            f"party {site.name!r}: all parties together would release epsilon = {total} at delta "
+            f"= {limit.delta} about a row, more than the limit of {limit.epsilon}. Nothing was "
+            "released. Ask for more noise."
+        )

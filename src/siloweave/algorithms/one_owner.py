@@ -22,6 +22,7 @@ from siloweave.algorithms.generated import Model
 from siloweave.algorithms.running import Job
 from siloweave.errors import InputError, RosterError
 from siloweave.federation.site import FolderStore
+from siloweave.tables.columns import check_learnable
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
@@ -46,12 +47,15 @@ class OneOwner(ABC):
     def load(path: Path) -> Model:
         """Read a model that was saved."""
 
-    def check_target(self, schema: Schema) -> None:
-        """Refuse a target that is no column, or that this generator does not take.
+    def check_schema(self, schema: Schema) -> None:
+        """Refuse a schema that cannot be learnt, and a target that is no column or not taken.
 
         Raises:
-            InputError: It is either.
+            SchemaError: There is no column but ids, or bounds are not there or too large.
+            InputError: There is no such target, or none is taken.
         """
+        check_learnable(schema)
+        Features.declared(schema)
         if self.target is None:
             return
         if not self.takes_target:

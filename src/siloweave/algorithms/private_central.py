@@ -19,8 +19,9 @@ rate and the divisor of gradients follow from these.
   it (privacy/orders.py); where the number is public, rate and noise follow from nothing that was
   noised, and all readings hold.
 * Progress tells steps and time, not losses: those are means over real rows.
-* Assumed public: schema and bounds, bins, settings, and that a run took place. How long it takes
-  depends on the number of rows, which is not hidden from whoever has a clock.
+* Assumed public: schema and bounds, the types that a frame or Parquet file declares for its
+  columns, bins, settings, and that a run took place. How long it takes depends on the number of
+  rows, which is not hidden from whoever has a clock.
 * Not included: `scope="autoencoder"` of DP-TLDM, whose second stage pays nothing; its ledger says
   so with an event of infinite cost.
 """

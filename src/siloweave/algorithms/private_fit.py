@@ -34,6 +34,7 @@ from siloweave.privacy.events import Event, rho_once
 from siloweave.privacy.orders import order_for
 from siloweave.tables.codes import Encoder
 from siloweave.tables.grains import Grains
+from siloweave.tables.outline import outline
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -212,7 +213,7 @@ class PrivateGenerator(PrivateTraining):
             {owner: head},
             cost,
             look.rows,
-            table.take([]),
+            outline(table),
             look.one_way,
         )
 

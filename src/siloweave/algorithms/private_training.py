@@ -84,9 +84,7 @@ class PrivateTraining(OneOwner):
                 f"{self.instead} to go without a guarantee."
             )
         chosen, encoder = self.chosen(), Encoder(schema, self.bins)
-        self.check_target(schema)
-        if not encoder.domain.names:
-            raise InputError("schema has no column but ids; there is nothing to learn")
+        self.check_schema(schema)
         return chosen, encoder
 
 

@@ -45,6 +45,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
+from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -86,7 +87,7 @@ def held_by(
             raise
         except InputError as error:
             raise type(error)(f"party {name!r}: {error}") from error
-        like = table.take([]) if like is None else like
+        like = outline(table) if like is None else like
         held[name] = Holding(table, schema)
     if like is None:
         raise RosterError("data has no party; give one table per party, as a list or by name")
@@ -211,7 +212,7 @@ class RowsSplit(OneOwner):
             RosterError, SchemaError, DataError: A table does not fit; the message names the party.
         """
         allowed, settings = self._allowed(budget), self.chosen()
-        self.check_target(schema)
+        self.check_schema(schema)
         start = time.perf_counter()
         held, like = held_by(data, schema, names)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)

@@ -35,6 +35,7 @@ from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.tables.codes import Clique, Codes, Encoder
+from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -326,7 +327,7 @@ def run_job(
         ledgers = {n: tuple(s.ledger.entries) for n, s in sites.items()}
         heads = {n: s.ledger.head for n, s in sites.items()}
     first = next(iter(data.values()))
-    like = None if isinstance(first, Codes) else read(first).take([])
+    like = None if isinstance(first, Codes) else outline(read(first))
     return Fitted(
         model,
         encoder,

@@ -40,6 +40,7 @@ from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.statistics.marginals import random_workload
 from siloweave.tables.codes import Clique, Domain, Encoder
+from siloweave.tables.columns import check_learnable
 from siloweave.tables.schema import Schema
 
 __all__ = ["AIM", "FLAIM", "SYNTHESIZERS", "Synthesizer", "Task", "TwoRound", "workload_for"]
@@ -169,6 +170,7 @@ class Synthesizer(ABC):
 
     def _run(self, parts: Mapping[str, Any], encoder: Encoder, job: Job) -> Fitted:
         settings, relation = self.algorithm(), job.budget.relation
+        check_learnable(encoder.schema)
         queries = workload_for(encoder.domain, self.degree, self.queries, self.workload)
         check_capacity(encoder.domain, queries, settings.max_model_mb)
         unit = marginal_sensitivity(relation, norm="l2")

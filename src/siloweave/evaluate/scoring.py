@@ -7,7 +7,9 @@ publish.
 from collections.abc import Callable
 from typing import Any
 
-from siloweave.errors import InputError
+import numpy as np
+
+from siloweave.errors import DataError, InputError
 from siloweave.evaluate.learned import (
     Judges,
     add_discriminability,
@@ -22,6 +24,7 @@ from siloweave.evaluate.scores import Scores, ScoreSettings
 from siloweave.evaluate.sides import Sheet, Sides, make_sides
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.codes import Encoder
+from siloweave.tables.columns import LARGEST
 from siloweave.tables.keys import fold_in
 from siloweave.tables.schema import Schema
 
@@ -109,6 +112,7 @@ def score(
         given["holdout"] = holdout
     progress("reading", 0.0)
     tables = align(given, schema)
+    _check_sizes(tables)
     if target is not None:
         _check_target(tables, target)
     key = fold_in(seed, "score")
@@ -154,6 +158,17 @@ def _check(max_rows: int, model: DensitySource | None, encoder: Encoder | None) 
     if (model is None) != (encoder is None):
         lacking = "encoder" if encoder is None else "model"
         raise InputError(f"the likelihood takes a model and its encoder; {lacking} is missing")
+
+
+def _check_sizes(tables: Aligned) -> None:
+    for column in tables.numeric:
+        for which, values in column.values.items():
+            if (np.abs(values) > LARGEST).any():
+                raise DataError(
+                    f"{which}: column {column.name!r} holds numbers beyond {LARGEST:g} in size, "
+                    "and float64 holds no sums of squares of such numbers; give the column in a "
+                    "larger unit, or as its logarithm"
+                )
 
 
 def _check_target(tables: Aligned, target: str) -> None:

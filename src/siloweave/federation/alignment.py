@@ -26,12 +26,16 @@ Diffie-Hellman in Curve25519 (128 bits), and with false matches below n^2 2^-128
 which relays everything, learns how many ids each party brings, how many of its rows have none or a
 repeated one, and how many are common. A party learns how many ids the others bring and how many are
 common, and which of its rows are common to *all*. Nobody learns which ids, or how many, are common
-to some of the parties only, or where in a table a row stands. A leader and other parties who pool
-what they know learn what is common to the leader and the rest of the parties. Releases are
-``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids that it does not hold,
-as many as it announced, which is never more than the asked party holds itself; a coordinator that
-forges keys can play all other parties. Ids that can be enumerated can so be guessed: see
-docs/concepts/alignment.md.
+to some of the parties only, or where in a table a row stands. What ids look like (shortest and
+longest, and kinds of characters, of each id column; no id) a party tells the coordinator on
+`Describe`: `align` asks when no id is common, and its error tells all who read it what each party
+answered. A party answers whenever it is asked, once it has been greeted, also before anything was
+compared and where ids are common: it does not check, and its ledger counts each answer. A leader
+and other parties who pool what they know learn what is common to the leader and the rest of the
+parties. Releases are ``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids
+that it does not hold, as many as it announced, which is never more than the asked party holds
+itself; a coordinator that forges keys can play all other parties. Ids that can be enumerated can so
+be guessed: see docs/concepts/alignment.md.
 """
 
 from __future__ import annotations
@@ -58,12 +62,22 @@ from siloweave.federation.alignment_messages import (
     Tell,
     Weigh,
 )
-from siloweave.federation.alignment_party import PARTY
+from siloweave.federation.alignment_party import PARTY, TAG
+from siloweave.federation.curve import POINT
 from siloweave.federation.messages import Public
 from siloweave.federation.parties import Parties
 from siloweave.tables.ids import check_rules
 
-__all__ = ["CHUNK", "PARTY", "Alignment", "Holding", "Rules", "align", "common_rows"]
+__all__ = [
+    "CHUNK",
+    "PARTY",
+    "Alignment",
+    "Holding",
+    "Rules",
+    "align",
+    "common_rows",
+    "foreseen",
+]
 
 Progress = Callable[[str, float], None]
 _FEW = 0.1  # share of the smallest party's ids below which formats may differ
@@ -156,6 +170,32 @@ def align(
         {name: count[2] for name, count in counts.items()},
         leader,
     )
+
+
+def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
+    """What an alignment takes if all that the leader has is common: the most.
+
+    Args:
+        ids: How many each party brings.
+        chunk: Points in one message.
+
+    Returns:
+        Questions, and bytes that the leader sends and receives, without the frames around them.
+
+    Example:
+        >>> foreseen([45_000, 45_000])
+        (10, 4573552)
+    """
+    lead = min(ids)
+    others = list(ids)
+    others.remove(lead)
+    tables = [hidden_map.cells(number) for number in others]
+    parts = -(-lead // chunk)
+    asked = 3 + 2 * sum(-(-cells // chunk) for cells in tables)
+    asked += parts * (2 + len(others)) + 2 * len(others) * parts
+    moved = sum(hidden_map.SEED + hidden_map.VALUE * cells for cells in tables)
+    moved += lead * (POINT * (1 + len(others)) + TAG * len(others))
+    return asked, moved
 
 
 @dataclass(frozen=True)

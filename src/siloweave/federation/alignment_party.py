@@ -48,9 +48,9 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.ids import shape_of
 
-__all__ = ["PARTY"]
+__all__ = ["PARTY", "TAG"]
 
-_TAG = 16  # bytes by which a party knows a row of its own again
+TAG = 16  # bytes by which a party knows a row of its own again
 _Words = npt.NDArray[np.uint64]
 _WHY = NonPrivate("which rows all parties have in common is released without noise")
 _SECRETS = ("pair", "power", "blinds", "group", "common", "table")
@@ -145,7 +145,7 @@ def _pair_keys(session: Session, site: Site[Holding]) -> dict[str, bytes]:
 
 def _hashes(digests: Sequence[bytes], key: bytes, person: bytes) -> _Words:
     """16 pseudo-random bytes for each id."""
-    head = blake2b(digest_size=_TAG, key=key, person=person)
+    head = blake2b(digest_size=TAG, key=key, person=person)
     return _words(b"".join(continued(head, digest) for digest in digests))
 
 
@@ -341,7 +341,7 @@ def tell(request: Tell, site: Site[Holding]) -> Piece:
     group = once(site, "group", lambda: os.urandom(32))
     tags = _hashes(_common(site), key, b"siloweave row").astype("<u8").tobytes()
     sealed = bytes(a ^ b for a, b in zip(group, _pad(key), strict=True))
-    data = _piece(sealed + tags, session, request.part, _TAG, len(sealed), site.name)
+    data = _piece(sealed + tags, session, request.part, TAG, len(sealed), site.name)
     what = f"common rows as words that only {request.party} can read, part {request.part + 1}"
     return Piece(note, site.release(_WHY, what, lambda: data))
 
@@ -397,8 +397,8 @@ def _found(request: Confirm, site: Site[Holding]) -> tuple[bytes, list[bytes], b
     sealed, tags = whole[:32], whole[32:]
     key = _pair_keys(session, site)[session.leader]
     words = _hashes(mine.digests, key, b"siloweave row").astype("<u8").tobytes()
-    where = {words[i * _TAG : (i + 1) * _TAG]: i for i in range(len(mine.digests))}
-    chosen = [where.get(tags[i : i + _TAG], -1) for i in range(0, len(tags), _TAG)]
+    where = {words[i * TAG : (i + 1) * TAG]: i for i in range(len(mine.digests))}
+    chosen = [where.get(tags[i : i + TAG], -1) for i in range(0, len(tags), TAG)]
     if len(chosen) != request.common or len(set(chosen) - {-1}) != len(chosen):
         raise WireError(
             f"party {site.name!r}: what {session.leader!r} named are not {request.common:,} "

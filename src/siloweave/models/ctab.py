@@ -35,7 +35,7 @@ from siloweave.models.nets import MLP, fresh
 from siloweave.models.train import Progress
 from siloweave.tables.features import Block
 
-__all__ = ["CTABSettings", "ConvCritic", "ConvGenerator", "fit_ctab", "side_of"]
+__all__ = ["CTABSettings", "ConvCritic", "ConvGenerator", "entries", "fit_ctab", "side_of"]
 
 Array = jax.Array
 Matrix = NDArray[np.float32]
@@ -58,9 +58,15 @@ def side_of(width: int) -> int:
         if side * side >= width:
             return side
     raise InputError(
-        f"a row and its condition take {width} entries, above 32 x 32 = 1,024: CTAB-GAN cannot "
+        f"a row and its condition take {width:,} entries, above 32 x 32 = 1,024: CTAB-GAN cannot "
         "hold it; group categories, or use another GAN"
     )
+
+
+def entries(blocks: Sequence[Block]) -> int:
+    """How many entries a row has together with its condition, which tells all its choices."""
+    layout = Layout(tuple(blocks))
+    return layout.width + sum(block.size for block in layout.choices)
 
 
 @dataclass(frozen=True)

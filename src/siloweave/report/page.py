@@ -132,13 +132,16 @@ def _warnings(record: Record) -> list[str]:
 
 def _facts(record: Record) -> list[tuple[str, str]]:
     """Tiles under the verdict."""
-    parties = record.parties
+    parties, aligned = record.parties, record.alignment
     asked = max((party.rounds for party in parties), default=0)
+    asked += max((party.messages for party in aligned), default=0)
     moved = sum(party.bytes_sent + party.bytes_received for party in parties)
+    moved += sum(party.bytes_sent + party.bytes_received for party in aligned)
+    releases = len(record.ledgers) + sum(party.releases for party in aligned)
     return [
         ("party" if len(parties) == 1 else "parties", words.count(len(parties))),
         ("question asked" if asked == 1 else "questions asked", words.count(asked)),
-        ("releases", words.count(len(record.ledgers))),
+        ("releases", words.count(releases)),
         ("on the wire", words.size(moved)),
         ("time", words.duration(sum(phase.seconds for phase in record.phases))),
         ("synthetic rows", words.count(record.synthetic.num_rows)),

@@ -80,6 +80,26 @@ class PartyCost(_Plain, frozen=True, kw_only=True):
     ledger_head: str = ""
 
 
+class AlignmentCost(_Plain, frozen=True, kw_only=True):
+    """What it took one party to find the rows that all parties have; no ε covers it.
+
+    Args:
+        name: The party's name in the roster.
+        releases: Entries in its ledger of the alignment.
+        bytes_sent: Bytes on the wire from the party.
+        bytes_received: Bytes on the wire to the party.
+        messages: Replies it sent.
+        ledger_head: Hex digest of that ledger's last line.
+    """
+
+    name: str
+    releases: int
+    bytes_sent: int
+    bytes_received: int
+    messages: int
+    ledger_head: str
+
+
 class LedgerRow(_Plain, frozen=True, kw_only=True):
     """One release, as the party's ledger tells it.
 
@@ -228,7 +248,8 @@ class Record(_Plain, frozen=True, kw_only=True):
         not_private_reason: Why, required when `private` is False.
         epsilon_spent: Largest ε over the parties, recomputed from their ledgers.
         parties: One entry per party, in roster order.
-        ledgers: All releases of all parties.
+        ledgers: All releases of all parties, without those of an alignment.
+        alignment: One entry per party, if common rows were found first.
         visibility: Who could see what, and what protects it.
         phases: Wall-clock seconds per stage.
         schema_facts: How each column's facts became public.
@@ -254,6 +275,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     parties: tuple[PartyCost, ...]
     synthetic: PublicView
     ledgers: tuple[LedgerRow, ...] = ()
+    alignment: tuple[AlignmentCost, ...] = ()
     visibility: tuple[Sight, ...] = ()
     phases: tuple[Phase, ...] = ()
     schema_facts: tuple[SchemaFact, ...] = ()

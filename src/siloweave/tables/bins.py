@@ -4,6 +4,7 @@ Datetimes are counted in steps since 1970: days, seconds or microseconds, as the
 and format tell, so that they are binned like whole numbers.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -23,6 +24,7 @@ Edges = NDArray[np.int64] | NDArray[np.float64]
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
 _DAY, _SECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1
 _NO_MARKS: Mapping[int, float] = MappingProxyType({})
+_YEAR = re.compile("%(.)")
 _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
 
 
@@ -123,8 +125,16 @@ def as_moments(
     written = np.empty(len(moments), dtype=object)
     items: list[datetime] = moments.tolist()
     pattern = column.format or ("%Y-%m-%d" if _step(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
-    written[:] = [item.strftime(pattern) for item in items]
+    written[:] = [_text(item, pattern) for item in items]
     return written
+
+
+def _text(moment: datetime, pattern: str) -> str:
+    """A moment as `strftime` writes it, with the four digits of a year that `strptime` reads."""
+    if moment.year < 1000:
+        year = f"{moment.year:04d}"
+        pattern = _YEAR.sub(lambda code: year if code[1] == "Y" else code[0], pattern)
+    return moment.strftime(pattern)
 
 
 def _continuous_edges(column: Column, bins: int) -> NDArray[np.float64]:

@@ -20,9 +20,11 @@ from siloweave.tables.scales import Bins, Floats
 from siloweave.tables.schema import Column, Schema
 
 __all__ = [
+    "LARGEST",
     "binned",
     "blank",
     "check_columns",
+    "check_learnable",
     "codes_of",
     "counted_plan",
     "declared_plan",
@@ -39,6 +41,8 @@ __all__ = [
 _DECIMALS = 7
 _FINE = 1024  # so many bins are narrow enough for one to hold one value alone
 _ALONE = 4.0  # times its neighbours, what such a bin holds
+LARGEST = 1e100
+"""Of a number, so that its square, and sums of many, are numbers too."""
 _Mask = NDArray[np.bool_]
 
 
@@ -67,6 +71,16 @@ def check_columns(schema: Schema, table: Table) -> None:
         raise DataError("the table has no rows; features need at least one")
 
 
+def check_learnable(schema: Schema) -> None:
+    """Refuse a schema that nothing can be learnt about.
+
+    Raises:
+        SchemaError: There is no column but ids.
+    """
+    if all(column.kind == "id" for column in schema.columns):
+        raise SchemaError("schema has no column but ids; there is nothing to learn")
+
+
 def options_of(column: Column) -> int:
     """Return how many codes a categorical or boolean column has, a missing one included."""
     known = 2 if column.kind == "boolean" else len(column.categories)
@@ -92,13 +106,20 @@ def blank(column: Column) -> Numbers:
     """Return the plan of a column of numbers with what its schema says, and no scale.
 
     Raises:
-        SchemaError: When a bound is not declared.
+        SchemaError: When a bound is not declared, or squares of its values would overflow.
     """
     if column.low is None or column.high is None:
         raise SchemaError(
             f"column {column.name!r} has no declared low and high; add both to the schema "
             "(Schema.detect proposes them from data)"
         )
+    for name, bound in (("low", column.low), ("high", column.high)):
+        if column.kind == "continuous" and abs(float(bound)) > LARGEST:
+            raise SchemaError(
+                f"column {column.name!r}: {name}={bound!r} is beyond {LARGEST:g} in size, and "
+                "float64 holds no sums of squares of such numbers; give the column in a larger "
+                "unit, or as its logarithm"
+            )
     low, high = edges_of(column, 1)[0].item(), last_of(column)
     if column.kind == "continuous":
         return Numbers(column.name, low, float(high), missing=column.missing)

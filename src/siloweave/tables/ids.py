@@ -2,7 +2,9 @@
 
 A rule is public and part of the study; nothing is guessed from rows. Without rules an id is its
 text (in Unicode form NFC), a whole number its digits, a moment its ISO-8601 text, so the number 7
-and the text ``"7"`` are the same id, and ``"007"`` is another.
+and the text ``"7"`` are the same id, and ``"007"`` is another. Midnight is its day, and text that
+tells a moment as ISO-8601 does is that moment: ``2020-01-31``, ``2020-01-31 00:00:00`` and a day or
+moment of that value are one id, whatever else is in their columns.
 """
 
 import re
@@ -21,13 +23,14 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, InputError
 from siloweave.tables.read import Table
 
-__all__ = ["RULES", "IdPolicy", "Ids", "check_rules", "normal_ids", "shape_of"]
+__all__ = ["RULES", "IdPolicy", "Ids", "check_rules", "id_texts", "normal_ids", "shape_of"]
 
 # Rules by name; a date format is given as "date:" and strptime codes.
 RULES = ("strip", "casefold", "digits", "letters-digits", "no-leading-zeros", "date")
 
 Rules = Mapping[str, Sequence[str]]
 _DATE = "date:"
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
 _MOST_SHOWN = 3  # positions of rows named in an error
 
 
@@ -188,27 +191,51 @@ def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
     """One column's texts; None where there is none."""
     if name not in table.names:
         raise DataError(f"there is no id column {name!r}; the columns are {_listed(table.names)}")
-    texts = _texts(table, name)
+    texts = id_texts(table, name)
     for rule in rules:
         change = _rule(name, rule)
         texts = [None if text is None else change(text) for text in texts]
     return [text or None for text in texts]
 
 
-def _texts(table: Table, name: str) -> list[str | None]:
+def id_texts(table: Table, name: str) -> list[str | None]:
+    """One column's ids as text, before any rule; None where one is missing.
+
+    Raises:
+        DataError: The column holds booleans, or numbers that are not whole.
+
+    Example:
+        >>> number = Table.from_columns({"id": (np.array([7.0, 8.0]), None)})
+        >>> id_texts(number, "id")
+        ['7', '8']
+    """
     kind, missing = table.kind(name), table.missing(name)
     values: list[Any]
     if kind in ("whole numbers", "numbers"):
         found, _ = _whole(table, name)
         values = [str(one) for one in found.tolist()]
     elif kind == "moments":
-        values = [str(one) for one in np.datetime_as_string(table.values(name), unit="us")]
-        values = [one.removesuffix(".000000").removesuffix("T00:00:00") for one in values]
+        written = np.datetime_as_string(table.values(name), unit="us").tolist()
+        values = [_moment(one) for one in written]
     elif kind == "booleans":
         raise DataError(f"the id column {name!r} holds booleans, which name nobody")
     else:
-        values = [None if one is None else normalize("NFC", str(one)) for one in table.values(name)]
+        written = [
+            None if one is None else normalize("NFC", str(one)) for one in table.values(name)
+        ]
+        values = [None if one is None else _moment(one) for one in written]
     return [None if gone else one for one, gone in zip(values, missing.tolist(), strict=True)]
+
+
+def _moment(text: str) -> str:
+    """A moment without the zeros at its end, a midnight as its day; other text as it is."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return text
+    day, minute, second, fraction = (found[1], found[2], found[3] or ":00", found[4] or "")
+    rest = fraction.rstrip("0")
+    clock = f"{minute}{second}{'.' if rest else ''}{rest}"
+    return day if clock == "00:00:00" else f"{day}T{clock}"
 
 
 def _whole(table: Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -1,0 +1,150 @@
+"""A study whose parties are aligned first: foretold, run, told about, its ledgers watched."""
+
+import csv
+import shutil
+
+import pytest
+
+from siloweave.report import Record
+from tests.cli.conftest import Folder, ran
+
+STUDY = """\
+[study]
+name = "aligned"
+
+[schema]
+file = "schema.json"
+
+[method]
+name = "silofuse"
+[method.settings.diffusion]
+steps = 3
+batch = 16
+hidden = [8]
+embed = 8
+timesteps = 5
+
+[alignment]
+on = ["id"]
+
+[[parties]]
+name = "clinic"
+data = "clinic.csv"
+
+[[parties]]
+name = "office"
+data = "office.csv"
+"""
+
+
+def split(path):
+    """The columns of forty people at two parties, of whom each lacks two."""
+    with (path / "north.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    clinic = [f"{i},{row['age']},{row['sex']}" for i, row in enumerate(rows[2:])]
+    office = [f"{i},{row['job']}" for i, row in enumerate(rows[:-2])]
+    (path / "clinic.csv").write_text("\n".join(["id,age,sex", *clinic[::-1], ""]))
+    (path / "office.csv").write_text("\n".join(["id,job", *office, ""]))
+    schema = (path / "schema.json").read_text()
+    (path / "schema.json").write_text(
+        schema.replace('"columns": [', '"columns": [{"name": "id", "kind": "id"}, ')
+    )
+
+
+@pytest.fixture
+def study(folder):
+    split(folder.path)
+    folder.write("study.toml", STUDY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory):
+    """The study's files after a run."""
+    path = tmp_path_factory.mktemp("aligned")
+    Folder(path).filled(STUDY)
+    split(path)
+    return ran(path, None)
+
+
+@pytest.fixture
+def done(aligned, copy_of):
+    return copy_of(aligned)
+
+
+def test_check_foretells_the_alignment_beside_the_method(study):
+    found = study.json("check")
+    assert found["rounds"] == 2
+    assert found["alignment"]["rounds"] == 10
+    assert 2_000 < found["alignment"]["bytes_leader"] < 20_000
+    out = study.call("check")[1]
+    assert "rounds of the alignment before about 10" in " ".join(out.split())
+    study.replace("study.toml", '[alignment]\non = ["id"]\n', "")
+    assert study.json("check")["alignment"] is None
+
+
+def test_a_run_tells_what_its_alignment_took(done):
+    summary, (_, out, _) = done.json("run"), done.call("run")
+    aligned = {one["name"]: one for one in summary["alignment"]["parties"]}
+    assert summary["alignment"]["rounds"] == 10
+    assert {one["epsilon"] for one in aligned.values()} == {"inf"}
+    assert min(one["releases"] for one in aligned.values()) >= 3
+    assert min(one["bytes_sent"] for one in aligned.values()) > 1_000
+    assert "2 questions to the parties, 10 before to align their rows," in out
+    assert "clinic, alignment" in out
+
+
+def test_the_record_and_both_reports_name_the_ends_of_its_ledgers(done):
+    run = done.path / "run"
+    heads = {one["name"]: one["ledger_head"] for one in done.json("run")["alignment"]["parties"]}
+    record = Record.from_json((run / "record.json").read_bytes())
+    assert {one.name: one.ledger_head for one in record.alignment} == heads
+    assert record.phases[0].name == "alignment"
+    for page in ("report.html", "report-owner.html"):
+        text = (run / page).read_text()
+        assert all(head in text for head in heads.values())
+        assert "clinic, alignment" in text
+
+
+def test_its_ledgers_are_listed_by_party_and_by_file(done):
+    trail = done.json("ledger", "run")
+    stages = [(one["party"], one["stage"]) for one in trail["ledgers"]]
+    names = ("clinic", "office")
+    assert stages == [(name, stage) for stage in ("method", "alignment") for name in names]
+    out = done.call("ledger", "run")[1]
+    assert "office, alignment" in out
+    assert "No ε covers the alignment" in out
+    one = done.json("ledger", "run", "--party", "office")["ledgers"]
+    assert [ledger["stage"] for ledger in one] == ["method", "alignment"]
+    assert "how many ids" in done.call("ledger", "run", "--party", "office")[1]
+    (alone,) = done.json("ledger", one[1]["file"])["ledgers"]
+    assert (alone["stage"], alone["head"]) == ("alignment", one[1]["head"])
+
+
+@pytest.mark.parametrize("words", [("run",), ("run", "--party", "clinic"), ("FILE",)])
+def test_a_ledger_of_it_that_was_cut_is_noticed(done, words):
+    file = done.path / "run" / "alignment" / "parties" / "0000" / "ledger.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))
+    words = [str(file) if word == "FILE" else word for word in words]
+    code, _, error = done.call("ledger", *words)
+    assert code == 2
+    assert "Its end was cut off" in " ".join(error.split())
+    assert done.call("run")[0] == 2  # nor is the finished run taken as it is
+
+
+def test_a_ledger_of_it_that_is_gone_is_noticed(done):
+    shutil.rmtree(done.path / "run" / "alignment" / "parties" / "0001")
+    for words in (("run",), ("run", "--party", "office")):
+        code, _, error = done.call("ledger", *words)
+        assert code == 2
+        assert "ledger of party 'office' is gone" in " ".join(error.split())
+
+
+def test_a_run_may_lie_in_a_folder_of_that_name(done):
+    (done.path / "run").rename(done.path / "alignment")
+    stages = [one["stage"] for one in done.json("ledger", "alignment")["ledgers"]]
+    assert stages == ["method", "method", "alignment", "alignment"]
+    (done.path / "alignment" / "run.json").unlink()  # it has not finished
+    stages = [one["stage"] for one in done.json("ledger", "alignment")["ledgers"]]
+    assert stages == ["method", "method", "alignment", "alignment"]
