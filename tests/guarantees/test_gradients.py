@@ -219,6 +219,19 @@ def test_a_row_whose_gradient_is_not_finite_counts_nothing(bad, layer):
     assert np.isfinite(flat(found.total)).all()
 
 
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_a_row_that_is_not_finite_counts_nothing_in_a_clipped_batch_either(bad):
+    batch = eqx.filter_jit(BatchClipped(KEY, clip=CLIP, sigma=1e-6))
+    rows, mask = rows_of(2), jnp.ones(SIZE, bool)
+    given, loss = batch(reconstruct, MODEL, Sampled(rows.at[1, 2].set(bad), mask), KEY)
+    without, _ = batch(reconstruct, MODEL, Sampled(rows, jnp.arange(SIZE) != 1), KEY)
+    np.testing.assert_allclose(flat(given), flat(without), rtol=1e-4, atol=1e-5)
+    assert np.linalg.norm(flat(given)) == pytest.approx(CLIP, rel=1e-3)
+    assert np.isfinite(loss)
+    nobody, _ = batch(reconstruct, MODEL, Sampled(rows.at[:].set(bad), mask), KEY)
+    assert np.linalg.norm(flat(nobody)) < 1e-4
+
+
 def private(noise=1.0, batch=4.0, entropy=None, layer=Dense):
     secret = secret_key(OSEntropy() if entropy is None else entropy)
     return Private(secret, clip=CLIP, noise_multiplier=noise, batch=batch, layer=layer)

@@ -138,7 +138,7 @@ def clipped_sum(
         model: A pytree; its floating point arrays are trained.
         rows: A pytree of arrays with equal leading axis.
         mask: (batch,), which rows count.
-        clip: Largest norm of a row's gradient, > 0.
+        clip: Largest norm of a row's gradient, > 0; infinite for none.
         key: The i-th row gets the i-th of its children.
         layer: Type of dense layers, called with (..., fan_in), with attributes `weight` (fan_in,
             fan_out) and `bias` (fan_out,) or None; or `equinox.nn.Linear`. Calls backwards,
@@ -255,7 +255,8 @@ class BatchClipped(eqx.Module):
 
     **Guarantee**: with Poisson sampling, `SampledGaussian(batch_multiplier(sigma, parts), rate,
     steps)` for neighbours by adding or removing a row. No guarantee with shuffled batches. The
-    limits of the module's head hold as well.
+    limits of the module's head hold as well. A row whose gradient is not finite counts nothing, so
+    that no row turns the whole step into NaN; this takes a gradient per row, as `layer=None` does.
 
     Attributes:
         secret: Key of the noise, from `secret_key`.
@@ -278,24 +279,19 @@ class BatchClipped(eqx.Module):
         rows, mask = _sampled(batch)
         if self.parts > 1 and not (isinstance(model, tuple) and len(model) == self.parts):
             raise InputError(f"BatchClipped: the model must be a tuple of {self.parts} parts.")
-        keys = jax.random.split(key, mask.shape[0])
-
-        def mean(model: Any) -> tuple[Array, Array]:
-            losses = jax.vmap(loss, in_axes=(None, 0, 0))(model, rows, keys)
-            return jnp.where(mask, losses, 0.0).sum() / jnp.maximum(mask.sum(), 1), losses
-
-        gradient, losses = eqx.filter_grad(mean, has_aux=True)(model)  # type: ignore[no-untyped-call]
+        found = clipped_sum(loss, model, rows, mask, clip=jnp.inf, key=key)
+        gradient = jax.tree.map(lambda x: x / jnp.maximum(mask.sum(), 1), found.total)
         pieces = tuple(gradient) if self.parts > 1 else (gradient,)
         clipped = tuple(_clipped(piece, self.clip) for piece in pieces)
         total = clipped if self.parts > 1 else clipped[0]
         noisy = add_normal(total, self.clip * self.sigma, key=_both(self.secret, key))
-        return noisy, _shown(losses, mask)
+        return noisy, _shown(found.losses, mask)
 
 
 def _clipped(tree: Any, clip: float) -> Any:
     norm = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(tree)))
     factor = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-30))
-    return jax.tree.map(lambda x: jnp.where(jnp.isfinite(norm), x, 0.0) * factor, tree)
+    return jax.tree.map(lambda x: jnp.where(jnp.isfinite(norm), x * factor, 0.0), tree)
 
 
 def _sampled(batch: Any) -> tuple[Any, Array]:
