@@ -20,6 +20,7 @@ from siloweave.privacy.gradients import (
     batch_multiplier,
     batch_sensitivity,
     clipped_sum,
+    rounding,
     secret_key,
 )
 from siloweave.privacy.normal import add_normal, normal
@@ -125,6 +126,31 @@ def test_the_clipped_sum_has_the_sensitivity_that_is_paid_for(layer):
     removed, replaced = farthest(lambda rows, mask: total(reconstruct, rows, mask, layer).total)
     assert 0.98 * CLIP < removed <= CLIP
     assert removed < replaced <= 2 * CLIP
+
+
+def alike(count, seed):
+    """A linear loss, rows that all pull one way, and how far taking one out moves their sum."""
+    random = np.random.default_rng(seed)
+    layer = Dense(64, 1, key=KEY)
+    rows = jnp.asarray(np.tile(random.choice(random.uniform(5, 20, 64), 64), (count, 1)))
+    rows, clip = rows.astype(jnp.float32), float(np.float32(random.uniform(0.5, 2)))
+
+    def found(mask):
+        return flat(total(linear, rows, mask, Dense, clip, layer).total) / clip
+
+    whole = found(jnp.ones(count, bool))
+    gone = (0, count // 2, count - 1)
+    return max(np.linalg.norm(whole - found(jnp.arange(count) != place)) for place in gone)
+
+
+def linear(layer, row, key):
+    return layer(row).sum()
+
+
+@pytest.mark.parametrize("count", [64, 4096])
+def test_rounding_of_a_32_bit_sum_takes_less_than_half_of_what_the_clip_leaves_free(count):
+    far = max(alike(count, seed) for seed in range(6))
+    assert 1 - 2 * rounding(count) < far <= 1 - rounding(count) / 2
 
 
 @jax.jit
