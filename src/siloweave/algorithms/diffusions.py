@@ -176,7 +176,8 @@ class E2E(LatentDiff):
 
     Args:
         target: A column of categories that the denoiser is told; it is not encoded.
-        settings: As of `LatentDiff`; steps, batch and rates are those of ``diffusion``.
+        settings: As of `LatentDiff`; steps, batch and rates are those of ``diffusion``, and what a
+            joint training makes no use of is refused.
     """
 
     info: ClassVar[Info] = without_guarantee(
