@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models import coders, diffusion, latent_law
+from siloweave.models import bounds, coders, diffusion, latent_law
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
 from siloweave.models.coders import RowCoder, assembled, checked, settings_from, untrained
 from siloweave.models.coders import places_of as _places
@@ -73,8 +73,7 @@ class LatentSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        if self.numbers not in {"mean", "draw"}:
-            raise InputError(f"numbers={self.numbers!r} is neither 'mean' nor 'draw'")
+        bounds.check(self, numbers=bounds.one_of("mean", "draw"))
         if self.joint and isinstance(self.autoencoder, PointSettings):
             raise InputError("joint=True needs an autoencoder to train: points learn nothing")
         if self.joint and self.diffusion.prediction != "clean":
