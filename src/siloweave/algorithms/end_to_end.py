@@ -234,7 +234,7 @@ def _work(site: Site[Part]) -> _Work:
 
 
 def _keep(site: Site[Part], work: _Work, step: int, state: State) -> None:
-    from siloweave.models.end_to_end import packed
+    from siloweave.models.rounds import packed
 
     site.remember(f"state-{step % 2}", step.to_bytes(8, "big") + packed(state))
     work.states[step % 2] = (step, state)
@@ -249,7 +249,7 @@ def _state(site: Site[Part], work: _Work, step: int) -> State:
     found = work.states.get(step % 2)
     if found is not None and found[0] == step:
         return found[1]
-    from siloweave.models.end_to_end import unpacked
+    from siloweave.models.rounds import unpacked
 
     kept = site.recall(f"state-{step % 2}")
     if kept is None or int.from_bytes(kept[:8], "big") != step:

@@ -226,7 +226,7 @@ class Learner(ABC):
         """The model that samples."""
 
     def epoch(self, rows: int) -> int:
-        """Steps of an epoch."""
+        """Steps of an epoch, at least one."""
         return max(rows // self.batch(rows), 1)
 
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
@@ -288,10 +288,6 @@ class GANLearner(Learner):
     def batch(self, rows: int) -> int:
         """The same for all: rows are drawn with replacement."""
         return self.settings.batch
-
-    def epoch(self, rows: int) -> int:
-        """Steps of an epoch, at least one."""
-        return max(rows // self.settings.batch, 1)
 
     def update(self, steps: int) -> Any:
         """The step; its rate does not depend on how many there are."""
