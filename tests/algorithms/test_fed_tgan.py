@@ -15,7 +15,7 @@ from siloweave.algorithms.party_weights import weights_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
-from siloweave.models.rounds import mean_of, packed, unpacked
+from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.privacy import Budget, Ledger, NonPrivate
 from siloweave.tables import Column, Schema, Table
 
@@ -104,6 +104,15 @@ def test_an_odd_party_hardly_counts_where_typical_ones_do():
 def test_parties_that_are_all_alike_have_equal_weights():
     assert weights_of(np.zeros((4, 3)), [7] * 4).tolist() == [0.25] * 4
     assert weights_of(np.zeros((1, 3)), [7]).tolist() == [1.0]
+
+
+def test_owners_keys_are_no_steps_and_no_parts_of_a_split():
+    key = jax.random.key(0)
+    assert own_key(key, 0) is key
+    owners = [drawn_from(own_key(key, place)) for place in range(4)]
+    steps = [drawn_from(jax.random.fold_in(key, step)) for step in range(9)]
+    assert len(set().union(*owners)) == sum(map(len, owners))
+    assert not set().union(*owners[1:]) & set().union(*steps)
 
 
 def test_a_mean_takes_each_network_by_its_own_weight():
@@ -333,6 +342,30 @@ def test_bytes_that_are_no_networks_are_refused():
 
 
 # MD-TGAN
+
+
+def test_the_coordinator_and_every_party_draw_from_keys_of_their_own(monkeypatch):
+    from siloweave.models import md_gan
+
+    keys = {"asked_rows": [], "judged": []}
+    for name in keys:
+        real = getattr(md_gan, name)
+
+        def noted(*given, real=real, name=name):
+            keys[name].append(given[-1])
+            return real(*given)
+
+        monkeypatch.setattr(md_gan, name, noted)
+    fit(kind=sw.MDTGAN, rounds=1)
+    used = [drawn_from(key) for key in keys["asked_rows"] + keys["judged"]]
+    assert len(used) == 3 + 2 * 3
+    assert len(set().union(*used)) == sum(map(len, used))
+
+
+def drawn_from(key):
+    """A key and its children, as they may be split or folded."""
+    family = [key, *jax.random.split(key, 4)]
+    return {tuple(jax.random.key_data(one).tolist()) for one in family}
 
 
 @pytest.mark.slow

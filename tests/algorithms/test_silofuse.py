@@ -10,12 +10,15 @@ from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made,
 
 import siloweave as sw
 from siloweave.algorithms import end_to_end, silofuse
-from siloweave.algorithms.end_to_end import Activations, Forward, batch_of
+from siloweave.algorithms.columns_split import Part
+from siloweave.algorithms.end_to_end import Activations, Backward, Begin, Forward, batch_of
 from siloweave.algorithms.silofuse import Code
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Array, Envelope
-from siloweave.privacy import Ledger
+from siloweave.federation.site import MemoryStore, Site
+from siloweave.privacy import Ledger, OSEntropy
+from siloweave.tables import Schema
 
 OTHER = {"a": ["visits", "sex"], "b": ["member", "pay", "town", "age"], "c": ["seen"]}
 EXACT = {"half": False}
@@ -198,6 +201,39 @@ def test_a_stale_step_is_refused(monkeypatch):
     monkeypatch.setattr(sw.E2EDistr, "handlers", lambda self: {**end_to_end.PARTY, Forward: late})
     with pytest.raises(WireError, match=r"stale|no state after step"):
         fit("e2e_distr")
+
+
+def test_two_runs_in_one_process_share_no_state():
+    """Step by step in turn, each goes as it does alone."""
+    alone = [walked(["a"]), walked(["b"])]
+    turns = walked(["a", "b"])
+    for run, found in zip("ab", alone, strict=True):
+        for one, other in zip(found[run], turns[run], strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert not np.array_equal(alone[0]["a"][1], alone[1]["b"][1])
+
+
+def walked(runs):
+    """Latents of three steps of each run, at one party that is asked in turn."""
+    schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"]))
+    part = Part(sw.read(pandas_frame()[list(schema.names)]), schema)
+    site = Site("west", part, ledger=Ledger("west"), entropy=OSEntropy(), store=MemoryStore())
+    settings = msgspec.json.encode(made("e2e_distr").chosen())
+    found = {run: [] for run in runs}
+
+    def ask(run, number, request):
+        site.begin(Envelope(run, number, "coordinator", "west", b""))
+        return end_to_end.PARTY[type(request)](request, site)
+
+    for run in runs:
+        ask(run, 0, Begin(settings, 1, None, ord(run), shared=False))
+    for step in range(3):
+        for run in runs:
+            slope = Array.of(np.ones_like(found[run][-1]), "<f4") if step else None
+            found[run].append(ask(run, 2 * step + 1, Forward(step, slope)).latents.value.numpy())
+        for run in runs:
+            ask(run, 2 * step + 2, Backward(step, Array.of(found[run][-1], "<f4")))
+    return found
 
 
 @pytest.mark.parametrize("name", ["silofuse", "e2e_distr"])

@@ -20,6 +20,7 @@ from siloweave.privacy.gradients import (
     batch_multiplier,
     batch_sensitivity,
     clipped_sum,
+    rounding,
     secret_key,
 )
 from siloweave.privacy.normal import add_normal, normal
@@ -127,6 +128,31 @@ def test_the_clipped_sum_has_the_sensitivity_that_is_paid_for(layer):
     assert removed < replaced <= 2 * CLIP
 
 
+def alike(count, seed):
+    """A linear loss, rows that all pull one way, and how far taking one out moves their sum."""
+    random = np.random.default_rng(seed)
+    layer = Dense(64, 1, key=KEY)
+    rows = jnp.asarray(np.tile(random.choice(random.uniform(5, 20, 64), 64), (count, 1)))
+    rows, clip = rows.astype(jnp.float32), float(np.float32(random.uniform(0.5, 2)))
+
+    def found(mask):
+        return flat(total(linear, rows, mask, Dense, clip, layer).total) / clip
+
+    whole = found(jnp.ones(count, bool))
+    gone = (0, count // 2, count - 1)
+    return max(np.linalg.norm(whole - found(jnp.arange(count) != place)) for place in gone)
+
+
+def linear(layer, row, key):
+    return layer(row).sum()
+
+
+@pytest.mark.parametrize("count", [64, 4096])
+def test_rounding_of_a_32_bit_sum_takes_less_than_half_of_what_the_clip_leaves_free(count):
+    far = max(alike(count, seed) for seed in range(6))
+    assert 1 - 2 * rounding(count) < far <= 1 - rounding(count) / 2
+
+
 @jax.jit
 def every_row(rows):
     return jax.vmap(eqx.filter_grad(reconstruct), (None, 0, 0))(
@@ -217,6 +243,19 @@ def test_a_row_whose_gradient_is_not_finite_counts_nothing(bad, layer):
     without = total(reconstruct, rows, jnp.arange(SIZE) != 1, layer)
     np.testing.assert_array_equal(flat(found.total), flat(without.total))
     assert np.isfinite(flat(found.total)).all()
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_a_row_that_is_not_finite_counts_nothing_in_a_clipped_batch_either(bad):
+    batch = eqx.filter_jit(BatchClipped(KEY, clip=CLIP, sigma=1e-6))
+    rows, mask = rows_of(2), jnp.ones(SIZE, bool)
+    given, loss = batch(reconstruct, MODEL, Sampled(rows.at[1, 2].set(bad), mask), KEY)
+    without, _ = batch(reconstruct, MODEL, Sampled(rows, jnp.arange(SIZE) != 1), KEY)
+    np.testing.assert_allclose(flat(given), flat(without), rtol=1e-4, atol=1e-5)
+    assert np.linalg.norm(flat(given)) == pytest.approx(CLIP, rel=1e-3)
+    assert np.isfinite(loss)
+    nobody, _ = batch(reconstruct, MODEL, Sampled(rows.at[:].set(bad), mask), KEY)
+    assert np.linalg.norm(flat(nobody)) < 1e-4
 
 
 def private(noise=1.0, batch=4.0, entropy=None, layer=Dense):

@@ -99,9 +99,6 @@ def test_what_cannot_be_encoded_is_refused():
         autoencoder.fit(X, BLOCKS, TINY, key=KEY)
     with pytest.raises(InputError, match=r"shape \(30, 5\)"):
         autoencoder.fit(toy(30)[:, :5], BLOCKS, TINY, key=KEY)
-    for wrong in ({"latent": 0}, {"divergence": -1.0}, {"jitter": -0.1}, {"steps": 0}):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            AutoencoderSettings(**wrong)
 
 
 def test_a_column_of_one_value():

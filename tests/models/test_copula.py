@@ -150,18 +150,34 @@ def test_equal_binary_columns_stay_equal_by_mean_scores_and_not_by_uniform_ones(
     assert 0.65 < same["uniform"] < 0.75
 
 
-def test_the_number_of_a_spiked_column_is_fitted_where_it_is_in_use():
-    n = 10_000
+SPIKED = (Block("x", 0, 1, "number"), Block("x", 1, 2, "choice"), Block("y", 3, 1, "number"))
+
+
+def spiked_rows(n=10_000):
+    """A number that is spiked in 7 of 10 rows, and another that follows it."""
     value = drawn(stats.norm(5.0, 1.0), n)
     spiked = generator(4).random(n) < 0.7
     other = value + stats.norm.ppf(generator(5).random(n))
-    X = np.concatenate(
-        [np.where(spiked, 0, value)[:, None], one_hot(spiked.astype(int), 2), other[:, None]], 1
-    )
-    blocks = (Block("x", 0, 1, "number"), Block("x", 1, 2, "choice"), Block("y", 3, 1, "number"))
-    copula = GaussianCopula.fit(X, blocks, CopulaSettings(family="norm"), key=0)
+    parts = [np.where(spiked, 0, value)[:, None], one_hot(spiked.astype(int), 2), other[:, None]]
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def test_the_number_of_a_spiked_column_is_fitted_where_it_is_in_use():
+    copula = GaussianCopula.fit(spiked_rows(), SPIKED, CopulaSettings(family="norm"), key=0)
     np.testing.assert_allclose(copula.margins[0].parameters, [5.0, 1.0], atol=0.05)
     assert copula.correlation[0, 2] == pytest.approx(0.5**0.5, abs=0.03)
+
+
+def test_a_given_spike_says_nothing_by_the_number_that_it_leaves_unused():
+    X = spiked_rows()
+    copula = GaussianCopula.fit(X, SPIKED, CopulaSettings(family="norm"), key=0)
+    given = np.full((8_000, 4), np.nan, np.float32)
+    given[:4_000, :3], given[4_000:, :3] = [0, 0, 1], [6.5, 1, 0]
+    drawn = copula.sample(8_000, key=1, given=given)
+    assert (drawn[:, :3] == given[:, :3]).all()
+    assert drawn[:4_000, 3].mean() == pytest.approx(X[:, 3].mean(), abs=0.1)
+    assert drawn[:4_000, 3].std() == pytest.approx(X[:, 3].std(), abs=0.1)
+    assert drawn[4_000:, 3].mean() == pytest.approx(6.5, abs=0.1)
 
 
 def test_given_a_number_the_others_follow_the_conditional_normal():

@@ -193,14 +193,9 @@ def test_rows_that_do_not_fit_their_blocks_are_refused():
         diffusion.fit(toy(20), BLOCKS, TINY, key=KEY, labels="x")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"steps": 0}, {"batch": 0}, {"learning_rate": -1.0}, {"decay": 1.0}, {"prediction": "v"},
-     {"act": "sine"}, {"timesteps": 1}, {"eta": 1.5}, {"passes": 0}],
-)  # fmt: skip
-def test_settings_out_of_bounds_are_refused_by_name(wrong):
-    name = "activation" if "act" in wrong else next(iter(wrong))
-    with pytest.raises(InputError, match=name):
+@pytest.mark.parametrize("wrong", [{"timesteps": 1}, {"eta": 1.5}])
+def test_settings_that_give_no_walk_are_refused_by_name(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
         DiffusionSettings(**wrong)
 
 

@@ -45,7 +45,8 @@ def test_both_predictions_recover_the_toy(prediction):
 def test_trained_as_one_it_recovers_the_joint_and_obeys_labels(tmp_path):
     """The joint loss decodes the mean of what is denoised, so numbers are drawn too narrowly."""
     diffusion = replace(NOISE, prediction="clean")
-    settings = LatentSettings(CODER, diffusion, joint=True, numbers="draw")
+    coder = AutoencoderSettings(hidden=(32,), latent=4)
+    settings = LatentSettings(coder, diffusion, joint=True, numbers="draw")
     model = latent.fit(toy(2000), BLOCKS, settings, key=KEY, labels="y")
     X = model.sample(2000, key=KEY, steps=25)
     assert joint_of(X) == pytest.approx(JOINT, abs=0.1)
@@ -100,6 +101,27 @@ def test_what_it_cannot_do_is_said():
         replace(TINY, autoencoder=AutoencoderSettings(divergence=0.1), joint=True)
     with pytest.raises(InputError, match="numbers='mode'"):
         LatentSettings(numbers="mode")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scaled", False),
+        ("autoencoder.steps", 3),
+        ("autoencoder.decay", 0.5),
+        ("autoencoder.jitter", 0.1),
+        ("diffusion.passes", None),
+        ("diffusion.focus", 0.5),
+        ("diffusion.reach", 3.0),
+    ],
+)
+def test_what_a_joint_training_makes_no_use_of_is_refused_by_name(name, value):
+    joint = {"autoencoder": {"latent": 4}, "diffusion": {"prediction": "clean"}, "joint": True}
+    latent.settings_of_facts(joint)
+    part, _, inner = name.rpartition(".")
+    odd = {part: {**joint[part], inner: value}} if part else {inner: value}
+    with pytest.raises(InputError, match=rf"^{name}={value!r} does nothing where joint=True"):
+        latent.settings_of_facts(joint | odd)
 
 
 def test_its_two_trainings_on_one_sampler_draw_rows_apart(monkeypatch):

@@ -24,7 +24,7 @@ _DIFFUSION = {**_STEPS, "embed": 8, "timesteps": 5}
 # Settings with which a fit takes a moment; a method that is not here is tested where it is built.
 FAST = {
     "silofuse": {"diffusion": _DIFFUSION},
-    "e2e_distr": {"autoencoder": _STEPS, "diffusion": _DIFFUSION},
+    "e2e_distr": {"autoencoder": {"hidden": (8,)}, "diffusion": _DIFFUSION},
 }
 NAMES = [name for name in COLUMN_METHODS if name in FAST]
 TARGET = "member"

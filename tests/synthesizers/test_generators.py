@@ -44,7 +44,7 @@ FAST = {
     "tabddpm": _DIFFUSION,
     "latent_diff": {"autoencoder": _STEPS, "diffusion": _DIFFUSION},
     "tldm": {"autoencoder": _STEPS, "diffusion": _DIFFUSION},
-    "e2e": {"autoencoder": _STEPS, "diffusion": _DIFFUSION},
+    "e2e": {"autoencoder": {"hidden": (8,)}, "diffusion": _DIFFUSION},
     "point_diff": {"diffusion": _DIFFUSION},
 }
 KEEPS = {"gaussian_copula", "tabddpm", "point_diff"}  # any column, a number too

@@ -209,7 +209,7 @@ def test_wrong_settings_are_refused_before_anything_is_read(changes, said):
     ("changes", "said"),
     [
         ({"target": "member"}, "DPFedTGAN takes no target"),
-        ({"settings": {"pool": 0}}, "pool=0 must be 1 or more"),
+        ({"settings": {"pool": 0}}, "pool=0 must be a whole number"),
         ({"settings": {"epochs": 3}}, "settings.epochs is no setting"),
         ({"settings": {"ratio": 0}}, "ratio=0"),
     ],

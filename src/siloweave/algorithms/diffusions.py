@@ -23,14 +23,12 @@ from siloweave.algorithms.networks import (
     NetworkGenerator,
     NetworkModel,
     jax_key,
+    way_of,
     without_guarantee,
 )
-from siloweave.tables.features import Block
 from siloweave.tables.keys import Key
 
 __all__ = ["E2E", "TLDM", "DiffusionModel", "LatentDiff", "LatentModel", "PointDiff", "TabDDPM"]
-
-_RESAMPLES = 4  # walks of each step where columns are replaced: nearer to the conditional law
 
 
 @dataclass(frozen=True)
@@ -49,19 +47,12 @@ class DiffusionModel(NetworkModel):
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows."""
-        way = _way(given, self.net.layout.blocks, self.net.label)
+        label, way = self.net.label, {}
+        if given is not None:
+            told = range(label.start, label.stop) if label else range(0)
+            way = way_of(np.delete(given, told, axis=1))
         drawn: Matrix = self.net.sample(n, key=jax_key(key), given=given, **way)
         return drawn
-
-
-def _way(given: Matrix | None, blocks: tuple[Block, ...], label: Block | None) -> dict[str, Any]:
-    """How to sample: nothing is replaced where only the label is given."""
-    if given is None:
-        return {}
-    there = {b for b in blocks if not np.isnan(given[:, b.start : b.stop]).all()}
-    if there <= {label}:
-        return {"sampler": "solver"}
-    return {"sampler": "ddim", "eta": 1.0, "resamples": _RESAMPLES}
 
 
 @dataclass(frozen=True)
@@ -176,7 +167,8 @@ class E2E(LatentDiff):
 
     Args:
         target: A column of categories that the denoiser is told; it is not encoded.
-        settings: As of `LatentDiff`; steps, batch and rates are those of ``diffusion``.
+        settings: As of `LatentDiff`; steps, batch and rates are those of ``diffusion``, and what a
+            joint training makes no use of is refused.
     """
 
     info: ClassVar[Info] = without_guarantee(

@@ -139,7 +139,7 @@ def begin(request: Begin, site: Site[Part]) -> Begun:
     site.remember("entry", entry.encode())
     site.remember("begin", msgspec.json.encode(request))
     work = _work(site)
-    _keep(site, 0, work.start())
+    _keep(site, work, 0, work.start())
     told, options = work.told()
     return Begun(
         site.release_under(entry, lambda: held.table.num_rows),
@@ -156,7 +156,10 @@ def _itself(value: _T) -> _T:
 
 @dataclass(frozen=True)
 class _Work:
-    """A party's rows and coder, made again from what it remembers."""
+    """A party's rows and coder in one run, made again from what it remembers.
+
+    `states` holds the last two, each with its number of steps, as they are kept.
+    """
 
     request: Begin
     part: Part
@@ -164,6 +167,7 @@ class _Work:
     coder: RowCoder
     rows: Any
     V: Matrix
+    states: dict[int, tuple[int, State]]
 
     @property
     def trained(self) -> bool:
@@ -196,7 +200,8 @@ class _Work:
 
 
 def _work(site: Site[Part]) -> _Work:
-    found = site.memo.get(("work", site.context.rpartition("/")[0]))
+    run = site.context.rpartition("/")[0]
+    found = site.memo.get(("work", run))
     if isinstance(found, _Work):
         return found
     import jax
@@ -223,16 +228,16 @@ def _work(site: Site[Part]) -> _Work:
     )
     kept_rows = V[:, coders.places_of(layout, coder.label)]
     rows = jax.tree.map(np.asarray, rows_of(kept_rows, coder.coder.layout, None))
-    made = _Work(request, held, settings, coder, rows, V)
-    site.memo["work", site.context.rpartition("/")[0]] = made
+    made = _Work(request, held, settings, coder, rows, V, {})
+    site.memo["work", run] = made
     return made
 
 
-def _keep(site: Site[Part], step: int, state: State) -> None:
-    from siloweave.models.end_to_end import packed
+def _keep(site: Site[Part], work: _Work, step: int, state: State) -> None:
+    from siloweave.models.rounds import packed
 
     site.remember(f"state-{step % 2}", step.to_bytes(8, "big") + packed(state))
-    site.memo["state", step % 2] = (step, state)
+    work.states[step % 2] = (step, state)
 
 
 def _state(site: Site[Part], work: _Work, step: int) -> State:
@@ -241,10 +246,10 @@ def _state(site: Site[Part], work: _Work, step: int) -> State:
     Raises:
         WireError: The party is at another step.
     """
-    found: tuple[int, State] | None = site.memo.get(("state", step % 2))
+    found = work.states.get(step % 2)
     if found is not None and found[0] == step:
         return found[1]
-    from siloweave.models.end_to_end import unpacked
+    from siloweave.models.rounds import unpacked
 
     kept = site.recall(f"state-{step % 2}")
     if kept is None or int.from_bytes(kept[:8], "big") != step:
@@ -267,7 +272,7 @@ def forward(request: Forward, site: Site[Part]) -> Activations:
         state = _state(site, work, 0)
     else:
         state = _turned(site, work, request.step - 1, request.slope)
-        _keep(site, request.step, state)
+        _keep(site, work, request.step, state)
     z = work.side().forward(state, work.batch(request.step))
     return Activations(site.release_under(_under(site), lambda: Array.of(np.asarray(z), "<f4")))
 

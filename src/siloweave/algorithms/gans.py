@@ -59,10 +59,11 @@ class GANModel(NetworkModel):
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows; some of those that are asked for something may miss it."""
-        if given is None:
-            return super().sample(n, key=key)
-        tried: Matrix = self.net.attempt(given, key=jax_key(key))
-        return tried
+        net, drawing = self.net, jax_key(key)
+        drawn: Matrix = (
+            net.sample(n, key=drawing) if given is None else net.attempt(given, key=drawing)
+        )
+        return drawn
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from siloweave.errors import DataError
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
-from siloweave.tables.columns import running
+from siloweave.tables.codes import running
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay

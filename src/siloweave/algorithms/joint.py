@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from siloweave.algorithms.generated import Matrix
-from siloweave.algorithms.networks import NetworkModel, jax_key
+from siloweave.algorithms.networks import NetworkModel, jax_key, way_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key
 from siloweave.tables.one_way import OneWay
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from siloweave.models.coders import RowCoder
 
 __all__ = ["CoderHome", "JointModel", "load_joint", "split_key"]
-
-_RESAMPLES = 4  # walks of each step where columns are replaced: nearer to the conditional law
 
 
 def split_key(key: Key) -> tuple[Any, Any]:
@@ -62,9 +60,7 @@ class JointModel(NetworkModel):
         """Draw the parties' parts, side by side in roster order."""
         places, latent = self.net.facts["places"], self.net.latent
         told = None if given is None else given[:, places]
-        way: dict[str, Any] = {}
-        if told is not None and not np.isnan(told[:, :latent]).all():
-            way = {"sampler": "ddim", "eta": 1.0, "resamples": _RESAMPLES}
+        way = {} if told is None else way_of(told[:, :latent])
         V = np.empty((n, len(places)), np.float32)
         V[:, places] = self.net.sample(n, key=split_key(key)[0], given=told, **way)
         return V

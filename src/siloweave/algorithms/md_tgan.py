@@ -128,7 +128,8 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
 
         critics, work = _recalled(site, kind, request.number), work_of(kind, site)
         rows, sampler = work.rows
-        key = own_key(jax.random.fold_in(work.keys.steps, request.number), work.place)
+        # The step's own key is the coordinator's, so no party is the first of its owners.
+        key = own_key(jax.random.fold_in(work.keys.steps, request.number), work.place + 1)
         asked = Asked(*(_ints(x) for x in (request.places, request.again_places)))
         made = Made(*(jnp.asarray(x.numpy()) for x in (request.fake, request.again)))
         learner: Any = work.learner

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
+import numpy as np
 
 from siloweave.algorithms.central import CentralGenerator, Training
 from siloweave.algorithms.fitted import Info
@@ -32,10 +33,12 @@ __all__ = [
     "merged",
     "settings_of",
     "single_choices",
+    "way_of",
     "without_guarantee",
 ]
 
 _Settings = TypeVar("_Settings")
+_WALKS = 4
 
 
 def without_guarantee(name: str, title: str, family: str, paper: str) -> Info:
@@ -119,6 +122,16 @@ def _named_in(values: Any, kind: Any) -> int:
     return len(names & {one.name for one in fields(kind)})
 
 
+def way_of(kept: Matrix) -> dict[str, Any]:
+    """How a diffusion is sampled whose columns are kept in place but where they are NaN.
+
+    Where something is kept, each step is walked several times: nearer to the conditional law.
+    """
+    if np.isnan(kept).all():
+        return {"sampler": "solver"}
+    return {"sampler": "ddim", "eta": 1.0, "resamples": _WALKS}
+
+
 @dataclass(frozen=True)
 class NetworkModel(ABC):
     """A fitted network behind the interface of `Generated`: it draws with our keys.
@@ -139,10 +152,9 @@ class NetworkModel(ABC):
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of a column was, where the model knows."""
 
+    @abstractmethod
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows."""
-        drawn: Matrix = self.net.sample(n, key=jax_key(key), given=given)
-        return drawn
 
     def save(self, path: Path) -> None:
         """Write the model as one safetensors file."""

@@ -18,6 +18,9 @@ rate and the divisor of gradients follow from these.
   at one Renyi order, which the noisy number of rows may choose only as far as its price contains
   it (privacy/orders.py); where the number is public, rate and noise follow from nothing that was
   noised, and all readings hold.
+* Counts are exact integers with exact discrete noise. Gradients, their sums and their noise are
+  32-bit floats, with the limits that privacy/gradients.py tells: what rounding of sums costs is
+  paid for by a bound that is generous and not proven.
 * Progress tells steps and time, not losses: those are means over real rows.
 * Assumed public: schema and bounds, the types that a frame or Parquet file declares for its
   columns, bins, settings, and that a run took place. How long it takes depends on the number of

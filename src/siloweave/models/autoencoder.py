@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
+from siloweave.models import bounds
 from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
 from siloweave.models.descent import Descent, Gradient
 from siloweave.models.layout import Layout, Matrix, Spots
@@ -71,19 +72,19 @@ class AutoencoderSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        for name in ("steps", "batch", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
-        for name in ("divergence", "jitter", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name}={getattr(self, name)!r} must not be below 0")
-        if self.latent is not None and self.latent < 1:
-            raise InputError(f"latent={self.latent!r} must be at least 1")
-        if not 0 <= self.decay < 1:
-            raise InputError(f"decay={self.decay!r} is not in [0, 1)")
-        if self.heads not in {"draw", "likeliest"}:
-            raise InputError(f"heads={self.heads!r} is neither 'draw' nor 'likeliest'")
+        bounds.check(
+            self,
+            hidden=bounds.WIDTHS,
+            latent=bounds.or_none(bounds.COUNT),
+            divergence=bounds.AMOUNT,
+            jitter=bounds.AMOUNT,
+            steps=bounds.COUNT,
+            batch=bounds.COUNT,
+            learning_rate=bounds.POSITIVE,
+            weight_decay=bounds.AMOUNT,
+            decay=bounds.SHARE,
+            heads=bounds.one_of("draw", "likeliest"),
+        )
         activation(self.act)
 
 

@@ -98,37 +98,6 @@ class Conditions:
         counts = np.array(self.counts, dtype=np.float64)[self.columns == column]
         return tuple((counts / counts.sum()).tolist())
 
-    def within(
-        self, column: int, weights: Literal["equal"] | Sequence[float]
-    ) -> NDArray[np.float64]:
-        """Probability of each condition where only one column's categories are drawn.
-
-        Args:
-            column: Which.
-            weights: ``"equal"`` for all categories that real rows have, or one weight each.
-
-        Raises:
-            InputError: Weights are negative, none is above 0, their number is wrong, or one
-                asks for a category that no real row has.
-        """
-        here = self.columns == column
-        counts = np.array(self.counts)[here]
-        chosen = (counts > 0).astype(float) if weights == "equal" else np.array(weights, float)
-        if chosen.shape != counts.shape or not (chosen >= 0).all() or not 0 < chosen.sum() < np.inf:
-            raise InputError(
-                f"weights={weights!r}: give {counts.size} numbers >= 0, one above 0, one for each "
-                "category of the column"
-            )
-        if (chosen[counts == 0] > 0).any():
-            seen = np.flatnonzero(counts).tolist()
-            raise InputError(
-                f"weights={weights!r} ask for a category that no real row had; the codes seen "
-                f"are {seen}"
-            )
-        law = np.zeros(self.width)
-        law[here] = chosen / chosen.sum()
-        return law
-
 
 @dataclass(frozen=True)
 class RowTable:

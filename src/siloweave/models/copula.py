@@ -126,6 +126,7 @@ class GaussianCopula:
             if block.kind == "number":
                 family = settings.families.get(block.column, settings.family)
                 in_use = _in_use(X, block, blocks)
+                in_use |= not in_use.any()
                 margin = Margin.fit(part[in_use, 0], family)
                 margins.append(margin)
                 scores[in_use, i], used[in_use, i] = to_normal(margin, part[in_use, 0]), 1.0
@@ -152,8 +153,10 @@ class GaussianCopula:
             n: Rows.
             key: Every random choice.
             given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
-                whole one-hot block. With more than one choice in a row their normal scores come
-                from 15 sweeps of Gibbs' sampler, else the draw is exact.
+                whole one-hot block. A number that its column's choice leaves unused (a spike, a
+                missing value) says nothing of other columns; its choice does. With more than one
+                choice in a row their normal scores come from 15 sweeps of Gibbs' sampler, else the
+                draw is exact.
 
         Returns:
             Feature vectors, (n, width); choices as one-hot.
@@ -205,10 +208,12 @@ class GaussianCopula:
         fixed = ~np.isnan(given[:, [block.start for block in self.blocks]])
         low, high = np.zeros((2, n, len(self.blocks)))
         for i, (block, law) in enumerate(zip(self.blocks, self.margins, strict=True)):
-            rows = np.flatnonzero(fixed[:, i])
             if isinstance(law, Margin):
+                fixed[:, i] &= _in_use(given, block, self.blocks)
+                rows = np.flatnonzero(fixed[:, i])
                 low[rows, i] = high[rows, i] = to_normal(law, given[rows, block.start])
                 continue
+            rows = np.flatnonzero(fixed[:, i])
             codes = given[rows, block.start : block.start + block.size].argmax(axis=1)
             if (law.shares[codes] == 0.0).any():
                 seen = np.flatnonzero(law.shares).tolist()
@@ -302,16 +307,15 @@ def positive_definite(R: Floats, least: float = 1e-6) -> Floats:
 def _in_use(X: Matrix, block: Block, blocks: Sequence[Block]) -> NDArray[np.bool_]:
     """Rows whose number means something.
 
-    Where a column is a number and a choice, some options (a spike, a missing value) say it all
-    and leave the number at 0; their rows tell nothing about the number's law.
+    Where a column is a number and a choice, the first option is the continuum, and some others (a
+    spike, a missing value) say it all and leave the number at 0: it tells nothing then.
     """
     found = np.ones(len(X), dtype=np.bool_)
     for other in blocks:
         if other.kind == "choice" and other.column == block.column:
             codes = X[:, other.start : other.start + other.size].argmax(axis=1)
-            moves = np.bincount(codes, X[:, block.start] != 0.0, minlength=other.size)
-            found &= moves[codes] > 0
-    return found if found.any() else np.ones(len(X), dtype=np.bool_)
+            found &= (codes == 0) | (X[:, block.start] != 0.0)
+    return found
 
 
 def _correlation(scores: Floats, used: Floats) -> Floats:

@@ -27,6 +27,7 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
+from siloweave.models import bounds
 from siloweave.models.draws import GAN, draw, normal, settle
 from siloweave.models.gan import Batch, Seen
 from siloweave.models.generator import Heads, Running
@@ -99,13 +100,18 @@ class CTABSettings:
     epochs: int = 150
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "betas", tuple(self.betas))  # JSON knows lists only
-        for name, low in (("noise", 1), ("channels", 1), ("batch", 2), ("epochs", 0)):
-            if getattr(self, name) < low:
-                raise InputError(f"{name}={getattr(self, name)!r} must be {low} or more")
-        for name in ("temperature", "rate", "epsilon"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
+        bounds.check(
+            self,
+            noise=bounds.COUNT,
+            channels=bounds.COUNT,
+            temperature=bounds.POSITIVE,
+            rate=bounds.POSITIVE,
+            betas=bounds.BETAS,
+            epsilon=bounds.POSITIVE,
+            decay=bounds.AMOUNT,
+            batch=bounds.at_least(2),
+            epochs=bounds.at_least(0),
+        )
 
     def steps(self, rows: int) -> int:
         """How many updates a fit to so many rows takes."""

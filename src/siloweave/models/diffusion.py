@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
+from siloweave.models import bounds
 from siloweave.models.denoiser import (
     CHOICE_LOSSES,
     PREDICTIONS,
@@ -102,23 +103,23 @@ class DiffusionSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        for name in ("steps", "batch", "embed", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
-        for name in ("decay", "dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)!r} is not in [0, 1)")
-        if self.prediction not in PREDICTIONS:
-            raise InputError(f"prediction={self.prediction!r} is not one of {PREDICTIONS}")
-        if self.choices not in CHOICE_LOSSES:
-            raise InputError(f"choices={self.choices!r} is not one of {CHOICE_LOSSES}")
-        if self.passes is not None and not self.passes > 0:
-            raise InputError(f"passes={self.passes!r} must be above 0, or None for no bound")
-        if not self.focus >= 0:
-            raise InputError(f"focus={self.focus!r} must not be below 0")
-        if self.reach is not None and not self.reach > 0:
-            raise InputError(f"reach={self.reach!r} must be above 0, or None")
+        bounds.check(
+            self,
+            hidden=bounds.WIDTHS,
+            embed=bounds.COUNT,
+            timesteps=bounds.at_least(2),
+            steps=bounds.COUNT,
+            passes=bounds.or_none(bounds.POSITIVE),
+            batch=bounds.COUNT,
+            learning_rate=bounds.POSITIVE,
+            weight_decay=bounds.AMOUNT,
+            decay=bounds.SHARE,
+            dropout=bounds.SHARE,
+            prediction=bounds.one_of(*PREDICTIONS),
+            focus=bounds.AMOUNT,
+            choices=bounds.one_of(*CHOICE_LOSSES),
+            reach=bounds.or_none(bounds.POSITIVE),
+        )
         activation(self.act)
         walk(kept_variance(self.schedule, self.timesteps), "solver", 2, self.eta)
 

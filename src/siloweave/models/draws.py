@@ -1,4 +1,4 @@
-"""Rows from a trained GAN: plain, conditional, class-balanced."""
+"""Rows from a trained GAN: plain, or told a condition each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ _Rows = tuple[Matrix, NDArray[np.int32]]
 _TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
 _SETTLING = 10_000
 _CHUNK = 2_000  # rows drawn at once, one compiled shape
-_TRIES = 200  # chunks, before a condition is given up
 
 
 @dataclass(frozen=True)
@@ -56,68 +55,53 @@ class GAN:
     running: Running
     note: Mapping[str, Any] = field(default_factory=dict)
 
-    def sample(
-        self,
-        n: int,
-        *,
-        key: Array,
-        given: Matrix | None = None,
-        balanced: str | None = None,
-        law: Literal["real", "log"] = "real",
-    ) -> Matrix:
+    def sample(self, n: int, *, key: Array, law: Literal["real", "log"] = "real") -> Matrix:
         """Draw rows.
 
         Args:
             n: Rows.
             key: A jax key.
-            given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
-                whole one-hot block. Rows are drawn until they meet what is given.
-            balanced: A column that is a condition; all its categories that real rows had are
-                drawn equally often.
-            law: How the conditions of rows that are free are drawn. ``"real"``, by the real
-                frequencies, is the default, for then the mix of all conditions is the real one.
-                ``"log"`` is how the reference samples: in proportion to ln(count + 1), which
-                makes rare categories several times too frequent.
+            law: How conditions are drawn. ``"real"``, by the real frequencies, is the default, for
+                then the mix of all conditions is the real one. ``"log"`` is how the reference
+                samples: in proportion to ln(count + 1), which makes rare categories several times
+                too frequent.
 
         Returns:
             Feature vectors, (n, width); choices as one-hot.
 
         Raises:
-            InputError: An argument is out of bounds, or rows that meet what is given are too rare.
+            InputError: `n` is negative.
         """
         if n < 0:
             raise InputError(f"n={n} rows cannot be drawn; give 0 or more")
-        if given is not None and balanced is not None:
-            raise InputError("give either given or balanced, not both")
-        a, b = jax.random.split(key)
-        if balanced is not None:
-            return self._meeting(self._balance(n, balanced, a), b)
-        if given is not None:
-            return self._meeting(self._wanted(n, given), b)
-        chunks = []
-        for i in range(-(-n // _CHUNK)):
-            c, d = jax.random.split(jax.random.fold_in(b, i))
-            chunks.append(self._draw(self._free(law, c), d))
-        return self._joined(chunks, n)
+        return self._rows(np.full(n, -1, dtype=np.int64), law, key)
 
     def attempt(self, given: Matrix, *, key: Array) -> Matrix:
         """Draw one row for each row of `given`, told its rarest condition; rows may miss it.
 
         Args:
-            given: As for `sample`.
+            given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
+                whole one-hot block.
             key: A jax key.
 
+        Returns:
+            Feature vectors, (n, width); choices as one-hot.
+
         Raises:
-            InputError: As for `sample`, but for rows that are too rare.
+            InputError: `given` has another width, names a number, a choice in part, or a category
+                that no real row had.
         """
-        n = len(given)
-        asked, chunks = self._asked(self._wanted(n, given)), []
-        for i, start in enumerate(range(0, n, _CHUNK)):
+        return self._rows(self._asked(self._wanted(given)), "real", key)
+
+    def _rows(self, asked: NDArray[np.int64], law: Literal["real", "log"], key: Array) -> Matrix:
+        """A row for each condition that is asked for, -1 where a law draws it."""
+        chunks = []
+        for i, start in enumerate(range(0, len(asked), _CHUNK)):
             a, b = jax.random.split(jax.random.fold_in(key, i))
             told = np.resize(asked[start : start + _CHUNK], _CHUNK)
-            places = np.where(told >= 0, told, self._free("real", a))
+            places = np.where(told >= 0, told, self._free(law, a))
             chunks.append(self._draw(places.astype(np.int32), b))
-        return self._joined(chunks, n)
+        return self._joined(chunks, len(asked))
 
     def _free(self, law: Literal["real", "log"], key: Array) -> NDArray[np.int32]:
         """Conditions that a law draws, as many as a chunk has rows."""
@@ -141,32 +125,17 @@ class GAN:
         numbers, codes = (np.concatenate(parts)[:n] for parts in zip(*chunks, strict=True))
         return self.heads.join(numbers, codes)
 
-    def _balance(self, n: int, column: str, key: Array) -> NDArray[np.int32]:
-        names = [block.column for block in self.heads.conditional.choices]
-        if names.count(column) != 1:
-            raise InputError(
-                f"balanced={column!r} is no condition of this GAN; its conditions are "
-                f"{', '.join(names) or 'none'}"
-            )
-        law = self.conditions.within(names.index(column), "equal")
-        first = int(self.conditions.starts[names.index(column)])
-        seen = np.flatnonzero(law) - first
-        wanted = np.full((n, len(self.heads.parts)), -1, dtype=np.int32)
-        turn = np.asarray(jax.random.permutation(key, n))
-        wanted[:, len(self.heads.free.choices) + names.index(column)] = seen[turn % seen.size]
-        return wanted
-
-    def _wanted(self, n: int, given: Matrix) -> NDArray[np.int32]:
+    def _wanted(self, given: Matrix) -> NDArray[np.int32]:
         """Code of each choice in inner order, -1 where it is free."""
-        if np.shape(given) != (n, self.heads.width):
+        if np.ndim(given) != 2 or np.shape(given)[1] != self.heads.width:
             raise InputError(
-                f"given has shape {np.shape(given)}; it needs {(n, self.heads.width)}, a row for "
-                "each of the n rows, with NaN where a column is to be drawn"
+                f"given has shape {np.shape(given)}; it needs (rows, {self.heads.width}), with NaN "
+                "where a column is to be drawn"
             )
         numbers, _ = Layout(self.heads.blocks).known(given)
         if numbers.any():
             raise InputError("given names numbers; a GAN can be asked for categories only")
-        wanted = np.full((n, len(self.heads.parts)), -1, dtype=np.int32)
+        wanted = np.full((len(given), len(self.heads.parts)), -1, dtype=np.int32)
         for j, block in enumerate(self.heads.parts):
             part = given[:, block.start : block.start + block.size]
             rows = ~np.isnan(part[:, 0])
@@ -184,28 +153,6 @@ class GAN:
             raise InputError("given asks for a category that no real row had")
         best = places[np.arange(len(places)), counts[places].argmin(axis=1)]
         return np.where(best == self.conditions.width, -1, best)
-
-    def _meeting(self, wanted: NDArray[np.int32], key: Array) -> Matrix:
-        """Draw until every row has the wanted codes."""
-        asked, open_ = self._asked(wanted), np.arange(len(wanted))
-        numbers = np.zeros((len(wanted), len(self.heads.free.numbers)), dtype=np.float32)
-        codes = np.zeros(wanted.shape, dtype=np.int32)
-        for i in range(_TRIES + 10 * len(wanted) // _CHUNK):
-            if open_.size == 0:
-                break
-            a, b = jax.random.split(jax.random.fold_in(key, i))
-            rows = np.resize(open_, _CHUNK)
-            places = np.where(asked[rows] >= 0, asked[rows], self._free("real", a))
-            found = self._draw(places.astype(np.int32), b)
-            fits = ((wanted[rows] < 0) | (wanted[rows] == found[1])).all(axis=1)
-            numbers[rows[fits]], codes[rows[fits]] = found[0][fits], found[1][fits]
-            open_ = np.setdiff1d(open_, rows[fits])
-        if open_.size:
-            raise InputError(
-                f"{open_.size} of {len(wanted)} rows could not be drawn as given: the generator "
-                "makes such rows too rarely; give less of a row, or train longer"
-            )
-        return self.heads.join(numbers, codes)
 
     def save(self, path: Path | str) -> None:
         """Write the generator as one safetensors file."""

@@ -10,17 +10,10 @@ latents; the steps are those of the whole.
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_bytes
-from safetensors.numpy import save as save_bytes
 
-from siloweave.errors import DataError
 from siloweave.models.autoencoder import Coder, reconstruction
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.descent import Descent, State
@@ -35,9 +28,7 @@ __all__ = [
     "DenoiserSide",
     "denoised",
     "latents",
-    "packed",
     "surprise",
-    "unpacked",
 ]
 
 REACH = 3.0**0.5
@@ -133,29 +124,3 @@ class DenoiserSide(Descent):
 
         moves, at_latents = eqx.filter_grad(mean)((state.net, z))
         return self.moved(state, moves), at_latents
-
-
-def packed(state: Any) -> bytes:
-    """The arrays of a tree as a safetensors file."""
-    leaves = jax.tree.leaves(eqx.filter(state, eqx.is_array))
-    arrays = {f"{i:04d}": np.array(x, order="C") for i, x in enumerate(leaves)}
-    data: bytes = save_bytes(arrays)
-    return data
-
-
-def unpacked(data: bytes, like: Any) -> Any:
-    """The tree that `packed` wrote, of the shape of another.
-
-    Raises:
-        DataError: When the bytes are damaged or of another tree.
-    """
-    try:
-        found = load_bytes(data)
-    except SafetensorError as error:
-        raise DataError(f"what a party kept of its training is damaged ({error})") from error
-    dynamic, static = eqx.partition(like, eqx.is_array)
-    leaves, structure = jax.tree.flatten(dynamic)
-    arrays = [found[name] for name in sorted(found)]
-    if [x.shape for x in leaves] != [x.shape for x in arrays]:
-        raise DataError("what a party kept of its training is of another network")
-    return eqx.combine(jax.tree.unflatten(structure, [jnp.asarray(x) for x in arrays]), static)

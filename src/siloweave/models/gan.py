@@ -29,6 +29,7 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
+from siloweave.models import bounds
 from siloweave.models.conditional import (
     Conditions,
     Drawing,
@@ -110,30 +111,30 @@ class GANSettings:
     identifiability_weight: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("generator", "critic", "betas"):  # JSON knows lists only
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        least = {"noise": 1, "pac": 1, "batch": 1, "epochs": 0, "penalty": 0, "decay": 0}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if not low <= value < float("inf"):
-                raise InputError(f"{name}={value!r} must be {low} or more")
+        bounds.check(
+            self,
+            noise=bounds.COUNT,
+            generator=bounds.WIDTHS,
+            critic=bounds.WIDTHS,
+            pac=bounds.COUNT,
+            dropout=bounds.SHARE,
+            temperature=bounds.POSITIVE,
+            penalty=bounds.AMOUNT,
+            rate=bounds.POSITIVE,
+            betas=bounds.BETAS,
+            decay=bounds.AMOUNT,
+            clip=bounds.or_none(bounds.POSITIVE),
+            batch=bounds.COUNT,
+            epochs=bounds.at_least(0),
+            average=bounds.SHARE,
+            identifiability=bounds.or_none(bounds.one_of("nearest", "pairs")),
+            identifiability_weight=bounds.AMOUNT,
+        )
         if self.batch % self.pac:
             raise InputError(
                 f"batch={self.batch} is no multiple of pac={self.pac}, so packs would not fill; "
                 f"use batch={max(self.batch // self.pac, 1) * self.pac}"
             )
-        for name, low, high in (("dropout", 0, 1), ("average", 0, 1)):
-            if not low <= getattr(self, name) < high:
-                raise InputError(f"{name}={getattr(self, name)!r} must be in [{low}, {high})")
-        for name in ("temperature", "rate"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
-        if self.identifiability not in (None, "nearest", "pairs"):
-            raise InputError(
-                f"identifiability={self.identifiability!r}: use 'nearest', 'pairs' or None"
-            )
-        if not all(size >= 1 for size in (*self.generator, *self.critic)):
-            raise InputError("generator and critic list units of hidden layers, each 1 or more")
 
     def steps(self, rows: int) -> int:
         """How many updates a fit to so many rows takes."""

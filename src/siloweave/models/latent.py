@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models import coders, diffusion, latent_law
+from siloweave.models import bounds, coders, diffusion, latent_law
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
 from siloweave.models.coders import RowCoder, assembled, checked, settings_from, untrained
 from siloweave.models.coders import places_of as _places
@@ -43,6 +44,10 @@ from siloweave.tables.features import Block
 __all__ = ["LatentDiffusion", "LatentSettings", "fit", "settings_of_facts"]
 
 Progress = Callable[[str, float], None]
+_SEPARATE = {  # what counts only where coder and diffusion are trained one after the other
+    "autoencoder": ("jitter", "steps", "batch", "learning_rate", "weight_decay", "decay"),
+    "diffusion": ("passes", "focus", "choices", "reach"),
+}
 _Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, reach
 
 
@@ -54,7 +59,7 @@ class LatentSettings:
         autoencoder: Settings of the autoencoder, or of points in its place.
         diffusion: Settings of the diffusion; its `prediction` is "clean" when `joint`. Its steps,
             batch and rates are those of the joint training too.
-        joint: Whether both are trained as one.
+        joint: Whether both are trained as one. Settings that then do nothing are refused.
         scaled: Whether latents are standardised by their mean and spread over the rows. These are
             statistics of the rows: a private fit sets this to False and uses a divergence.
         numbers: What is read from the Gaussian heads: their "mean" or a "draw".
@@ -68,8 +73,7 @@ class LatentSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        if self.numbers not in {"mean", "draw"}:
-            raise InputError(f"numbers={self.numbers!r} is neither 'mean' nor 'draw'")
+        bounds.check(self, numbers=bounds.one_of("mean", "draw"))
         if self.joint and isinstance(self.autoencoder, PointSettings):
             raise InputError("joint=True needs an autoencoder to train: points learn nothing")
         if self.joint and self.diffusion.prediction != "clean":
@@ -79,6 +83,20 @@ class LatentSettings:
             )
         if self.joint and self.dense.divergence:
             raise InputError("joint=True has no divergence: set autoencoder.divergence=0")
+        if self.joint:
+            self._refuse_unused()
+
+    def _refuse_unused(self) -> None:
+        """Refuse settings that a joint training makes no use of."""
+        names = ("scaled", *(f"{part}.{name}" for part, own in _SEPARATE.items() for name in own))
+        usual = LatentSettings()
+        for name in names:
+            value, default = attrgetter(name)(self), attrgetter(name)(usual)
+            if value != default:
+                raise InputError(
+                    f"{name}={value!r} does nothing where joint=True trains all as one: leave it "
+                    f"at {default!r}. Steps, batch and rates are those of diffusion"
+                )
 
     @property
     def dense(self) -> AutoencoderSettings:

@@ -216,7 +216,7 @@ def activation(name: str) -> Activation:
     """
     if name not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        raise InputError(f"activation={name!r} is not known: choose one of {known}")
+        raise InputError(f"act={name!r} is not known: choose one of {known}")
     return _ACTIVATIONS[name]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, isfinite, log2
+from math import ceil, log2
 from typing import Any
 
 import equinox as eqx
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import InputError
+from siloweave.models import bounds
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array
 from siloweave.tables.features import Block
@@ -47,9 +47,8 @@ class PointSettings:
     per_bit: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
-        if not (isfinite(self.per_bit) and self.per_bit >= 1):
-            raise InputError(f"per_bit={self.per_bit!r} must be 1 or more, so that points differ")
+        """Refuse what cannot be used: with less than a dimension for a bit, points are one."""
+        bounds.check(self, per_bit=bounds.at_least(1, whole=False))
 
     def dimensions(self, size: int) -> int:
         """How many dimensions a choice of this size takes, at most size - 1 and at least 1."""

@@ -34,7 +34,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from siloweave.errors import InputError
+from siloweave.models import bounds
 from siloweave.models.conditional import Conditions, Drawing, RowTable, draw_by, drawing
 from siloweave.models.critic import Critic, layered_losses
 from siloweave.models.descent import Gradient
@@ -96,22 +96,22 @@ class PrivateGANSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("generator", "critic", "betas"):  # JSON knows lists only
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("noise", "batch", "steps", "ratio"):
-            if not getattr(self, name) >= 1:
-                raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
-        if self.pool is not None and not self.pool >= 1:
-            raise InputError(f"pool={self.pool!r} must be 1 or more, or None for the batch")
-        for name in ("temperature", "critic_rate", "generator_rate"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
-        if not 0 <= self.average < 1:
-            raise InputError(f"average={self.average!r} must be in [0, 1)")
-        if not 0 <= self.penalty < float("inf"):
-            raise InputError(f"penalty={self.penalty!r} must be 0 or more")
-        if not all(size >= 1 for size in (*self.generator, *self.critic)):
-            raise InputError("generator and critic list units of hidden layers, each 1 or more")
+        bounds.check(
+            self,
+            noise=bounds.COUNT,
+            generator=bounds.WIDTHS,
+            critic=bounds.WIDTHS,
+            temperature=bounds.POSITIVE,
+            penalty=bounds.AMOUNT,
+            critic_rate=bounds.POSITIVE,
+            generator_rate=bounds.POSITIVE,
+            betas=bounds.BETAS,
+            batch=bounds.COUNT,
+            steps=bounds.COUNT,
+            ratio=bounds.COUNT,
+            average=bounds.SHARE,
+            pool=bounds.or_none(bounds.COUNT),
+        )
 
     @property
     def plain(self) -> GANSettings:

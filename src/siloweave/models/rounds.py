@@ -57,6 +57,7 @@ __all__ = [
 
 Array = jax.Array
 Floats = NDArray[np.float64]
+_OWNERS = 2**32 - 1  # more than there are steps
 
 
 class Keys(NamedTuple):
@@ -122,8 +123,12 @@ class Facts(NamedTuple):
 
 
 def own_key(key: Array, place: int) -> Array:
-    """The key of the owner at this place of the roster; the first one's is that of a lone owner."""
-    return key if place == 0 else jax.random.fold_in(key, place)
+    """The key of the owner at this place of the roster; the first one's is that of a lone owner.
+
+    Others' come from a child that is no step's and no part of a split: `split(key)[i]` is
+    `fold_in(key, i)`, so a bare place would share its draws with either.
+    """
+    return key if place == 0 else jax.random.fold_in(jax.random.fold_in(key, _OWNERS), place)
 
 
 def packed(tree: Any) -> bytes:
@@ -221,7 +226,7 @@ class Learner(ABC):
         """The model that samples."""
 
     def epoch(self, rows: int) -> int:
-        """Steps of an epoch."""
+        """Steps of an epoch, at least one."""
         return max(rows // self.batch(rows), 1)
 
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
@@ -283,10 +288,6 @@ class GANLearner(Learner):
     def batch(self, rows: int) -> int:
         """The same for all: rows are drawn with replacement."""
         return self.settings.batch
-
-    def epoch(self, rows: int) -> int:
-        """Steps of an epoch, at least one."""
-        return max(rows // self.settings.batch, 1)
 
     def update(self, steps: int) -> Any:
         """The step; its rate does not depend on how many there are."""

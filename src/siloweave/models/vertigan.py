@@ -33,6 +33,7 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError
+from siloweave.models import bounds
 from siloweave.models.critic import Critic, critic_losses
 from siloweave.models.descent import Gradient
 from siloweave.models.draws import normal
@@ -106,22 +107,25 @@ class VertiGANSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("trunk", "head", "critic", "betas"):  # JSON knows lists only
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("noise", "batch", "made", "rounds", "critic_steps"):
-            if not getattr(self, name) >= 1:
-                raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
-        for name in ("temperature", "critic_rate", "generator_rate"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)!r} must be above 0")
-        if not 0 <= self.average < 1:
-            raise InputError(f"average={self.average!r} must be in [0, 1)")
-        if not 0 <= self.penalty < float("inf"):
-            raise InputError(f"penalty={self.penalty!r} must be 0 or more")
+        bounds.check(
+            self,
+            noise=bounds.COUNT,
+            trunk=bounds.WIDTHS,
+            head=bounds.WIDTHS,
+            critic=bounds.WIDTHS,
+            temperature=bounds.POSITIVE,
+            penalty=bounds.AMOUNT,
+            critic_rate=bounds.POSITIVE,
+            generator_rate=bounds.POSITIVE,
+            betas=bounds.BETAS,
+            batch=bounds.COUNT,
+            made=bounds.COUNT,
+            rounds=bounds.COUNT,
+            critic_steps=bounds.COUNT,
+            average=bounds.SHARE,
+        )
         if not self.trunk:
             raise InputError("trunk=() must have one layer or more; its last is what travels")
-        if not all(size >= 1 for size in (*self.trunk, *self.head, *self.critic)):
-            raise InputError("trunk, head and critic list units of layers, each 1 or more")
 
     @property
     def steps(self) -> int:

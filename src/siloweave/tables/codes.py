@@ -22,7 +22,7 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-__all__ = ["Clique", "Codes", "Domain", "Encoder"]
+__all__ = ["Clique", "Codes", "Domain", "Encoder", "running"]
 
 Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
@@ -401,7 +401,7 @@ class Encoder:
         columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
         for column in self.schema.columns:
             if column.kind == "id":
-                columns[column.name] = (_running(codes.num_rows, column.name, like), None)
+                columns[column.name] = (running(codes.num_rows, column.name, like), None)
                 continue
             found = codes.column(column.name).astype(np.int64)
             mask = found >= self._values(column)
@@ -468,8 +468,8 @@ def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray
     return codes, codes == -1
 
 
-def _running(count: int, name: str, like: Table | None) -> NDArray[Any]:
-    """Fresh ids from 1, as text where the original ids were text."""
+def running(count: int, name: str, like: Table | None) -> NDArray[Any]:
+    """Return fresh ids from 1, as text where the original ids were text."""
     ids = np.arange(1, count + 1)
     if like is not None and name in like.names and like.kind(name) == "text":
         return ids.astype(str).astype(object)

@@ -32,7 +32,6 @@ __all__ = [
     "labels_of",
     "landmarks",
     "options_of",
-    "running",
     "typed",
     "values_of",
     "whole_range",
@@ -293,11 +292,3 @@ def counted_plan(column: Column, weights: Floats, settings: Settings) -> Numbers
         bins[place] = min(bins[i] for i in (place - 1, place + 1) if 0 <= i < len(bins))
     spikes = tuple(sorted(value - plan.origin for value in marks.values()))
     return learned(msgspec.structs.replace(plan, spikes=spikes), binned(column, bins), settings)
-
-
-def running(count: int, name: str, like: Table | None) -> NDArray[Any]:
-    """Return fresh ids from 1, as text where the original ids were text."""
-    ids = np.arange(1, count + 1)
-    if like is not None and name in like.names and like.kind(name) == "text":
-        return ids.astype(str).astype(object)
-    return ids

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from siloweave.errors import CapacityError, DataError, SchemaError
 from siloweave.tables.bins import BINNED
 from siloweave.tables.blocks import Block, blocks_of, read_vectors
-from siloweave.tables.codes import Encoder
+from siloweave.tables.codes import Encoder, running
 from siloweave.tables.columns import (
     blank,
     check_columns,
@@ -27,7 +27,6 @@ from siloweave.tables.columns import (
     grain_of,
     labels_of,
     options_of,
-    running,
     typed,
     values_of,
     whole_range,
