@@ -362,3 +362,14 @@ def test_what_a_run_began_with_stays_at_the_party():
     site = site_of(digest=lambda: b"digest of the rows")
     for one in (site.answer(frame(Ask(50.0)), HANDLERS), *map(repr, site.ledger.entries)):
         assert "digest of the rows" not in str(one)
+
+
+def test_a_run_that_resumes_reads_the_ledger_once(party, monkeypatch):
+    """A thousand stored replies do not each read a ledger of a thousand entries."""
+    questions = [frame(Ask(500.0), step=step) for step in range(5)]
+    replies = [party.site.answer(question, HANDLERS) for question in questions]
+    party.restart()
+    read, reads = Ledger.read, []
+    monkeypatch.setattr(Ledger, "read", lambda path: reads.append(path) or read(path))
+    assert [party.site.answer(question, HANDLERS) for question in questions] == replies
+    assert len(reads) == 1

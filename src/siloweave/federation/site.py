@@ -173,6 +173,7 @@ class Site(Generic[Rows]):
         self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
         self._count = self._masks = 0
+        self._paid: set[str] = set()
         self.memo: dict[Any, Any] = {}
         """Results that can be computed again from rows; never sent, lost with the process."""
 
@@ -361,7 +362,7 @@ class Site(Generic[Rows]):
                     "reply is not kept; a second draw would be a second release. Start a new run, "
                     "or give the party a FolderStore."
                 )
-            self.ledger.verify([paid] if (paid := _paid_by(stored)) else [])
+            self._check_paid(_paid_by(stored))
             return stored[_DIGEST + _ENTRY :]
         self._refuse_lost(envelope)
         request = wire.decode_request(envelope.body, handlers)
@@ -402,6 +403,16 @@ class Site(Generic[Rows]):
                 )
             self._store.put(name, rows)
         self._begun.add(run)
+
+    def _check_paid(self, entry: str) -> None:
+        """Refuse to send a stored reply again whose payment is gone; reads the ledger's file once.
+
+        What was found there once need not be looked up again: a run that resumes asks for
+        thousands of stored replies, and the ledger that paid for them is as long.
+        """
+        if entry not in self._paid:
+            self.ledger.verify([entry] if entry else [])
+            self._paid = {"", *(known.hash for known in self.ledger.entries)}
 
     def _refuse_lost(self, asked: Envelope) -> None:
         """Refuse a step before the last that was paid: its reply was sent, and is gone."""
