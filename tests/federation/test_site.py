@@ -12,7 +12,18 @@ from siloweave.federation import FolderStore, MemoryStore, wire
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
 from siloweave.privacy.events import NonPrivate
-from tests.federation.small import HANDLERS, LIMIT, Ask, Hello, Key, Size, Sum, frame, site_of
+from tests.federation.small import (
+    HANDLERS,
+    LIMIT,
+    Ask,
+    Hello,
+    Key,
+    Size,
+    Sum,
+    frame,
+    reply_in,
+    site_of,
+)
 
 POINTS = [
     "before begun",
@@ -95,7 +106,7 @@ def party(tmp_path, monkeypatch):
 
 
 def value_in(reply):
-    return wire.decode(reply, Size).value.value
+    return reply_in(reply, Size).value.value
 
 
 def test_the_order_of_a_release(party):
@@ -140,7 +151,7 @@ def test_a_reply_is_on_disk_before_it_is_sent(party):
 
 
 def test_the_entry_in_a_reply_is_in_the_ledger(party):
-    reply = wire.decode(party.site.answer(frame(Ask(50.0)), HANDLERS), Size)
+    reply = reply_in(party.site.answer(frame(Ask(50.0)), HANDLERS), Size)
     party.ledger.verify([reply.value.entry])
     (entry,) = party.ledger.entries
     assert (entry.run, entry.step, entry.to) == ("r1", "0.1", "coordinator")
@@ -254,7 +265,7 @@ def test_names_from_peers_stay_inside_the_folder(tmp_path):
 
 def test_a_sum_for_another_cohort_is_refused():
     site = site_of(rows=[1, 2])
-    key = wire.decode(site.answer(frame(Hello()), HANDLERS), Key).key.value
+    key = reply_in(site.answer(frame(Hello()), HANDLERS), Key).key.value
     with pytest.raises(WireError, match="parties was asked for"):
         site.answer(frame(Sum({"other": key}, 20.0), step=1), HANDLERS)
     assert not site.ledger.entries

@@ -333,7 +333,7 @@ class Site(Generic[Rows]):
             handlers: Which function answers which request.
 
         Returns:
-            Bytes of the reply: the stored ones if this step was answered before.
+            Bytes of an envelope with the reply: the stored ones if this step was answered before.
 
         Raises:
             WireError: if the message is malformed, for someone else, a changed repetition, or
@@ -369,7 +369,7 @@ class Site(Generic[Rows]):
         self.begin(envelope)
         reply = handlers[type(request)](request, self)
         wire.check_sealed(reply, self.verify)
-        data = wire.encode(reply)
+        data = wire.encode(envelope.answered(wire.encode(reply)))
         entries = self.ledger.entries
         paid = entries[-1].hash if entries else ""
         self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)

@@ -15,10 +15,11 @@ from typing import Any, TypeVar, Union
 import msgspec
 
 from siloweave.errors import WireError
-from siloweave.federation.messages import Masked, Public, Released, Reply, Request
+from siloweave.federation.messages import Envelope, Masked, Public, Released, Reply, Request
 
 __all__ = [
     "MAX_BYTES",
+    "answer_to",
     "body_digest",
     "check_sealed",
     "decode",
@@ -55,6 +56,36 @@ def decode(data: bytes, kind: type[S]) -> S:
         return msgspec.msgpack.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+_MIXED_UP = {
+    "sender": "it comes from another sender",
+    "to": "it is meant for someone else",
+    "run": "it is of another run",
+    "step": "it is stale, or early: of another step",
+}
+
+
+def answer_to(asked: Envelope, frame: bytes) -> bytes:
+    """The reply's bytes in what answers a question.
+
+    Args:
+        asked: The question.
+        frame: What came back: bytes of an envelope.
+
+    Raises:
+        WireError: if it is no envelope, or answers something else: a reply that was kept and is
+            sent again, or of another party, fits its type as well as the right one.
+    """
+    answer, due = decode(frame, Envelope), asked.answered(b"")
+    for field, wrong in _MIXED_UP.items():
+        came, wanted = getattr(answer, field), getattr(due, field)
+        if came != wanted:
+            raise WireError(
+                f"the answer's {field} is {came!r} and must be {wanted!r}: {wrong}. Nothing of it "
+                "was used; find out what mixes up answers on their way, and start the run again"
+            )
+    return answer.body
 
 
 def body_digest(body: bytes) -> bytes:
