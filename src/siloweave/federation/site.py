@@ -314,10 +314,10 @@ class Site(Generic[Rows]):
     def _agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
         """The secret shared with every peer, computed once a run."""
         run = self._at.run
-        new = [key for key in peers.values() if (run, key) not in self._agreed]
+        new = {name: key for name, key in peers.items() if (run, key) not in self._agreed}
         if new:
             secrets = masking.agree_with(self._secret(), new)
-            self._agreed |= {(run, key): s for key, s in zip(new, secrets, strict=True)}
+            self._agreed |= {(run, new[name]): secret for name, secret in secrets.items()}
         return {name: self._agreed[run, key] for name, key in peers.items()}
 
     def verify(self, item: Released[Any] | Masked) -> bool:
