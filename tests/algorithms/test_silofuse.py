@@ -12,6 +12,7 @@ import siloweave as sw
 from siloweave.algorithms import end_to_end, silofuse
 from siloweave.algorithms.columns_split import Part
 from siloweave.algorithms.end_to_end import Activations, Backward, Begin, Forward, batch_of
+from siloweave.algorithms.sent_latents import one_hot
 from siloweave.algorithms.silofuse import Code
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
 from siloweave.federation import InProcess, wire
@@ -115,7 +116,7 @@ def test_any_number_of_classes_can_be_told(options):
     V = np.eye(options, dtype=np.float32)[::-1]
     sent = silofuse.told_classes(V)
     assert len(sent.data) == options * (1 if options <= 256 else 4)
-    np.testing.assert_array_equal(silofuse.one_hot("north", sent, options, options), V)
+    np.testing.assert_array_equal(one_hot("north", sent, options, options), V)
 
 
 def test_batches_are_permutations_of_the_rows():
@@ -168,7 +169,7 @@ def misplaced(what, value):
         (misplaced, r"party 'south' says that 50 latents from 0 on are a choice among 60"),
         (as_nan, r"party 'south'.*not finite"),
         (cut, r"party 'south' sent latents of shape \(59"),
-        (thinner, r"party 'south' sent \d latents and names \d"),
+        (thinner, r"party 'south' sent \d columns; it must be \d"),
     ],
 )
 def test_a_party_that_sends_nonsense_is_named(change, message, monkeypatch, tmp_path):
@@ -182,7 +183,11 @@ def test_a_party_that_sends_nonsense_is_named(change, message, monkeypatch, tmp_
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(as_nan, r"'south'.*not finite"), (cut, r"'south' sent"), (thinner, r"'south' sent \d")],
+    [
+        (as_nan, r"'south'.*not finite"),
+        (cut, r"'south' sent"),
+        (thinner, r"'south' sent \w+ of"),
+    ],
 )
 def test_so_is_one_that_does_in_a_step(change, message, monkeypatch):
     handlers = tampered(end_to_end.PARTY, Forward, change)

@@ -275,7 +275,7 @@ def test_a_slope_that_does_not_fit_names_the_party(monkeypatch):
         vertigan, "_played",
         lambda desk, site, *_: hidden((2, 2)) if site.name == "south" else hidden(),
     )  # fmt: skip
-    with pytest.raises(WireError, match=r"'south': a slope of shape \(2, 2\)"):
+    with pytest.raises(WireError, match=r"'south' sent slope of shape \(2, 2\)"):
         fit()
 
 

@@ -1,5 +1,6 @@
 """A small algorithm over small sites."""
 
+import msgspec
 import numpy as np
 
 from siloweave.federation import (
@@ -90,6 +91,17 @@ def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, store=None, digest=by
 
 def frame(request, *, step=0, run="r1", to="clinic", sender="coordinator"):
     return wire.encode(Envelope(run, step, sender, to, wire.encode(request)))
+
+
+def reply_in(answer, kind):
+    """The reply in the bytes that a site answered."""
+    return wire.decode(wire.decode(answer, Envelope).body, kind)
+
+
+def with_reply(answer, reply):
+    """The same answer with another reply in it."""
+    envelope = wire.decode(answer, Envelope)
+    return wire.encode(msgspec.structs.replace(envelope, body=wire.encode(reply)))
 
 
 def parties_of(sites, **settings):

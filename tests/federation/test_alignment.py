@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, DataError, RosterError
-from siloweave.federation import alignment_party, wire
+from siloweave.federation import alignment_party
 from siloweave.federation.alignment import align, common_rows, foreseen
 from siloweave.federation.alignment_messages import (
     Blind,
@@ -17,6 +17,7 @@ from siloweave.federation.alignment_messages import (
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
 from tests.federation.aligning import CHUNK, drawn, ids_found, run_of
+from tests.federation.small import reply_in
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 5])
@@ -119,7 +120,7 @@ def test_two_runs_have_nothing_in_common_on_the_wire():
     for run in ("r1", "r1", "r2"):
         parties, _, line = run_of([[1, 2, 3], [2, 3, 4]], run=run)
         align(parties, ["id"])
-        points = b"".join(wire.decode(one, Piece).data.value for one in blinded(line))
+        points = b"".join(reply_in(one, Piece).data.value for one in blinded(line))
         texts.append({points[i : i + 32] for i in range(0, len(points), 32)})
     assert len(texts[0] | texts[1] | texts[2]) == 9
     known = []

@@ -20,6 +20,7 @@ from siloweave.federation.alignment_messages import (
 )
 from siloweave.federation.messages import Envelope
 from tests.federation.aligning import holding, run_of, site_of
+from tests.federation.small import reply_in, with_reply
 
 
 def edited(kind, edit, to=None):
@@ -28,7 +29,7 @@ def edited(kind, edit, to=None):
     def change(name, request, answer):
         if not isinstance(request, kind) or (to and name != to):
             return answer
-        return wire.encode(edit(wire.decode(answer, Raised if kind is Raise else Piece)))
+        return with_reply(answer, edit(reply_in(answer, Raised if kind is Raise else Piece)))
 
     return change
 
@@ -86,7 +87,7 @@ def test_a_party_that_sends_what_another_sent_is_found_out():
 
     def copied(name, request, answer):
         if isinstance(request, Raise):
-            return heard.setdefault(request.part, answer)
+            return with_reply(answer, heard.setdefault(request.part, reply_in(answer, Raised)))
         return answer
 
     parties, _, _ = run_of([[1, 2], [2, 3, 4], [2, 5, 6]], change=copied)
@@ -123,7 +124,7 @@ def test_a_leader_that_tells_parties_different_orders_is_found_out():
 
     def change(name, request, answer):
         other = isinstance(request, Tell) and request.party == "p2"
-        return wire.encode(turned(wire.decode(answer, Piece))) if other else answer
+        return with_reply(answer, turned(reply_in(answer, Piece))) if other else answer
 
     parties, _, _ = run_of([[1, 2], [1, 2, 3], [1, 2, 4]], change=change)
     with pytest.raises(WireError, match="party 'p2' was told of other common rows"):
@@ -152,7 +153,7 @@ def greeted(sizes=(3, 4), most=None):
     ]
     keys = []
     for site in sites:
-        reply = wire.decode(ask(site, Greet(("id",), {})), alignment_party.Present)
+        reply = reply_in(ask(site, Greet(("id",), {})), alignment_party.Present)
         keys.append(reply.key.value)
     return sites, Session(("p0", "p1"), sizes, tuple(keys), "p0", 2)
 
@@ -208,8 +209,7 @@ def test_a_session_does_not_change():
 def test_a_leader_gets_no_more_points_raised_than_it_announced():
     (leader, other), session = greeted()
     points = [
-        wire.decode(ask(leader, Blind(session, part), 1 + part), Piece).data.value
-        for part in (0, 1)
+        reply_in(ask(leader, Blind(session, part), 1 + part), Piece).data.value for part in (0, 1)
     ]
     ask(other, Raise(session, 0, points[0]), 1)
     with pytest.raises(WireError, match="raised part 0 before, for other points"):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from siloweave.errors import InputError, WireError
-from siloweave.federation import FolderStore, MemoryStore, masking, wire
+from siloweave.federation import FolderStore, MemoryStore, masking
 from siloweave.privacy import SharedGaussian, mechanisms
 from tests.federation.small import (
     HANDLERS,
@@ -16,6 +16,7 @@ from tests.federation.small import (
     frame,
     masked_sum,
     parties_of,
+    reply_in,
     site_of,
 )
 
@@ -174,7 +175,7 @@ def test_a_stream_is_never_used_for_two_messages(monkeypatch):
     monkeypatch.setattr(mechanisms, "add_gaussian", lambda counts, sigma, entropy: counts)
     one, other = (site_of(n, np.zeros(20_000, np.int64)) for n in ("a", "b"))
     keys = {
-        s.name: wire.decode(s.answer(frame(Hello(), to=s.name), HANDLERS), Key).key.value
+        s.name: reply_in(s.answer(frame(Hello(), to=s.name), HANDLERS), Key).key.value
         for s in (one, other)
     }
     event = SharedGaussian(
@@ -206,7 +207,7 @@ def test_keys_belong_to_a_run_and_survive_a_restart(kind, tmp_path):
 
     def key(site, run, step=0):
         reply = site.answer(frame(Hello(), run=run, step=step), HANDLERS)
-        return wire.decode(reply, Key).key.value
+        return reply_in(reply, Key).key.value
 
     site = site_of(store=store())
     assert key(site, "r1") != key(site, "r2")

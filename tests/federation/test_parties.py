@@ -2,7 +2,8 @@ import pytest
 
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import InProcess, Parties, wire
-from tests.federation.small import HANDLERS, Ask, Hello, Size, frame, parties_of, site_of
+from siloweave.federation.transcript import FolderTranscript, read_transcript
+from tests.federation.small import HANDLERS, Ask, Hello, Size, frame, parties_of, reply_in, site_of
 
 
 class Recorder:
@@ -76,7 +77,7 @@ def test_frames_are_those_of_the_wire():
     (reply,) = parties.ask(Ask(50.0))
     ((_, sent, answer),) = recorder.frames
     assert sent == frame(Ask(50.0), to="a")
-    assert wire.decode(answer, Size) == reply
+    assert reply_in(answer, Size) == reply
 
 
 @pytest.mark.parametrize(
@@ -86,8 +87,71 @@ def test_frames_are_those_of_the_wire():
 )
 def test_a_broken_answer_names_the_party_and_the_step(change):
     parties, _ = recorded(change=change)
-    with pytest.raises(WireError, match="party 'a', step 0: not a Key"):
+    with pytest.raises(WireError, match="party 'a', step 0: not a Envelope"):
         parties.ask(Hello())
+
+
+def steps_of(names, count, run="r1", *, sites=None, change=lambda name, answer: answer):
+    """Every answer of a run of so many steps, by party and step."""
+    sites = sites or {n: site_of(n) for n in names}
+    recorder = Recorder(InProcess(sites, HANDLERS), change)
+    parties = Parties(names, recorder, run=run)
+    for _ in range(count):
+        parties.ask(Ask(500.0))
+    return {(n, i // len(names)): a for i, (n, _, a) in enumerate(recorder.frames)}
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (("b", 1), "party 'a', step 1: the answer's sender is 'b' and must be 'a'"),
+        (("a", 0), "party 'a', step 1: the answer's step is 0 and must be 1: it is stale"),
+        (("a", 2), "party 'a', step 1: the answer's step is 2 and must be 1"),
+        (None, "party 'a', step 1: the answer's run is 'r0' and must be 'r1'"),
+    ],
+    ids=["another party's", "an earlier step's", "a later step's", "another run's"],
+)
+def test_a_reply_that_answers_another_question_is_refused_though_it_fits_its_type(other, words):
+    names, sites = ["a", "b"], {n: site_of(n) for n in ("a", "b")}
+    kept = steps_of(names, 3, sites=sites) if other else steps_of(names, 2, "r0", sites=sites)
+    wrong, count = kept[other or ("a", 1)], iter(range(99))
+
+    def mixed_up(name, answer):
+        return wrong if name == "a" and next(count) == 1 else answer
+
+    fresh = {n: site_of(n) for n in names}
+    with pytest.raises(WireError, match=words):
+        steps_of(names, 3, sites=fresh, change=mixed_up)
+
+
+def test_an_answer_for_another_coordinator_or_a_question_sent_back_is_refused():
+    sites = {"a": site_of("a")}
+    Parties(["a"], InProcess(sites, HANDLERS), run="r1").ask(Ask(50.0))
+    with pytest.raises(WireError, match="answer's to is 'coordinator' and must be 'stranger'"):
+        Parties(["a"], InProcess(sites, HANDLERS), run="r1", sender="stranger").ask(Ask(50.0))
+
+    class Mirror:
+        def send(self, name, frame):
+            return frame
+
+    with pytest.raises(WireError, match="answer's sender is 'coordinator' and must be 'a'"):
+        Parties(["a"], Mirror(), run="r1").ask(Ask(50.0))
+
+
+def test_what_answers_another_question_is_not_written_down(tmp_path):
+    """Where it would stand in the place of the answer that a resumed run hears."""
+    stale, sites = steps_of(["a"], 1)["a", 0], {"a": site_of("a")}
+    path, mix_up = tmp_path / "transcript", [True]
+    for mix_up[0] in (True, False):
+        line = Recorder(InProcess(sites, HANDLERS), lambda _, a: stale if mix_up[0] else a)
+        parties = Parties(["a"], line, run="r2", transcript=FolderTranscript(path))
+        if mix_up[0]:
+            with pytest.raises(WireError, match="answer's run is 'r1' and must be 'r2'"):
+                parties.ask(Ask(500.0))
+        else:
+            (reply,) = parties.ask(Ask(500.0))
+    (heard,) = read_transcript(path)
+    assert wire.decode(heard.answer, Size) == reply
 
 
 def test_a_run_that_is_started_again_gets_the_same_replies():

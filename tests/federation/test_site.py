@@ -12,7 +12,18 @@ from siloweave.federation import FolderStore, MemoryStore, wire
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
 from siloweave.privacy.events import NonPrivate
-from tests.federation.small import HANDLERS, LIMIT, Ask, Hello, Key, Size, Sum, frame, site_of
+from tests.federation.small import (
+    HANDLERS,
+    LIMIT,
+    Ask,
+    Hello,
+    Key,
+    Size,
+    Sum,
+    frame,
+    reply_in,
+    site_of,
+)
 
 POINTS = [
     "before begun",
@@ -95,7 +106,7 @@ def party(tmp_path, monkeypatch):
 
 
 def value_in(reply):
-    return wire.decode(reply, Size).value.value
+    return reply_in(reply, Size).value.value
 
 
 def test_the_order_of_a_release(party):
@@ -140,7 +151,7 @@ def test_a_reply_is_on_disk_before_it_is_sent(party):
 
 
 def test_the_entry_in_a_reply_is_in_the_ledger(party):
-    reply = wire.decode(party.site.answer(frame(Ask(50.0)), HANDLERS), Size)
+    reply = reply_in(party.site.answer(frame(Ask(50.0)), HANDLERS), Size)
     party.ledger.verify([reply.value.entry])
     (entry,) = party.ledger.entries
     assert (entry.run, entry.step, entry.to) == ("r1", "0.1", "coordinator")
@@ -254,7 +265,7 @@ def test_names_from_peers_stay_inside_the_folder(tmp_path):
 
 def test_a_sum_for_another_cohort_is_refused():
     site = site_of(rows=[1, 2])
-    key = wire.decode(site.answer(frame(Hello()), HANDLERS), Key).key.value
+    key = reply_in(site.answer(frame(Hello()), HANDLERS), Key).key.value
     with pytest.raises(WireError, match="parties was asked for"):
         site.answer(frame(Sum({"other": key}, 20.0), step=1), HANDLERS)
     assert not site.ledger.entries
@@ -362,3 +373,14 @@ def test_what_a_run_began_with_stays_at_the_party():
     site = site_of(digest=lambda: b"digest of the rows")
     for one in (site.answer(frame(Ask(50.0)), HANDLERS), *map(repr, site.ledger.entries)):
         assert "digest of the rows" not in str(one)
+
+
+def test_a_run_that_resumes_reads_the_ledger_once(party, monkeypatch):
+    """A thousand stored replies do not each read a ledger of a thousand entries."""
+    questions = [frame(Ask(500.0), step=step) for step in range(5)]
+    replies = [party.site.answer(question, HANDLERS) for question in questions]
+    party.restart()
+    read, reads = Ledger.read, []
+    monkeypatch.setattr(Ledger, "read", lambda path: reads.append(path) or read(path))
+    assert [party.site.answer(question, HANDLERS) for question in questions] == replies
+    assert len(reads) == 1

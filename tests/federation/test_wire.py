@@ -131,6 +131,98 @@ def test_what_is_too_large_is_refused_both_ways(monkeypatch):
         wire.decode(data, Array)
 
 
+class Numbers(Reply, frozen=True):
+    values: Public[tuple[int, ...]]
+
+
+class Triples(Reply, frozen=True):
+    values: Public[tuple[tuple[int, int, int], ...]]
+
+
+class Texts(Reply, frozen=True):
+    values: Public[tuple[str, ...]]
+
+
+class Keyed(Reply, frozen=True):
+    values: Public[dict[str, bytes]]
+
+
+DENSE = {
+    "numbers of a byte": (Numbers, (1,)),
+    "numbers of three": (Numbers, range(1000, 30_000)),
+    "lists of three": (Triples, ((1, 2, 3),)),
+    "short texts": (Texts, [f"{i:02d}" for i in range(100)]),
+    "keys": (Keyed, None),
+}
+
+
+def dense(kind, values, items):
+    """A message of about so many items."""
+    if kind is Keyed:
+        return kind(Public({chr(160 + i // 90) + chr(33 + i % 90): b"" for i in range(items)}, WHY))
+    each = 4 if kind is Triples else 1
+    return kind(Public(tuple(values[i % len(values)] for i in range(items // each)), WHY))
+
+
+@pytest.mark.parametrize(("kind", "values"), DENSE.values(), ids=DENSE)
+def test_many_small_items_are_refused_before_they_take_memory(kind, values, monkeypatch):
+    """A number of one byte takes seventeen in memory, so the bytes of a message bound nothing."""
+    monkeypatch.setattr(wire, "MAX_ITEMS", 20_000)
+    fits = msgspec.msgpack.encode(dense(kind, values, 9_000))
+    too_many = msgspec.msgpack.encode(dense(kind, values, 21_000))
+    tracemalloc.start()
+    try:
+        wire.decode(fits, kind)
+        assert tracemalloc.get_traced_memory()[1] < 80 * 20_000
+        tracemalloc.reset_peak()
+        kept = tracemalloc.get_traced_memory()[0]
+        with pytest.raises(WireError, match="more than 20,000 items"):
+            wire.decode(too_many, kind)
+        assert tracemalloc.get_traced_memory()[1] < kept + 20_000
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(WireError, match="more than 20,000 items"):
+        wire.encode(dense(kind, values, 21_000))
+
+
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
+    | st.binary() | st.sampled_from(["x" * 40, "x" * 300, "x" * 70_000, b"x" * 300, b"x" * 70_000])
+)  # fmt: skip
+TREES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=40
+) | st.sampled_from([[None] * 20, [1.5] * 70_000, {str(i): i for i in range(70_000)}])
+
+
+def items_in(tree):
+    if isinstance(tree, list):
+        return 1 + sum(map(items_in, tree))
+    if isinstance(tree, dict):
+        return 1 + sum(1 + items_in(value) for value in tree.values())
+    return 1
+
+
+@given(TREES)
+def test_items_are_counted_as_they_are_decoded(tree):
+    data, count = msgspec.msgpack.encode(tree), items_in(tree)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "MAX_ITEMS", count)
+        assert wire.decode(data, object) is not msgspec.UNSET
+        patch.setattr(wire, "MAX_ITEMS", count - 1)
+        if len(data) >= count:
+            with pytest.raises(WireError, match="items"):
+                wire.decode(data, object)
+
+
+def test_json_of_many_items_is_refused(monkeypatch):
+    text = msgspec.json.encode([{"a": [1.0, 2.0]}, "x"])
+    monkeypatch.setattr(wire, "MAX_ITEMS", 7)
+    wire.check_json(text)
+    monkeypatch.setattr(wire, "MAX_ITEMS", 6)
+    with pytest.raises(WireError, match="JSON of 7 items exceeds 6"):
+        wire.check_json(text)
+
+
 def test_a_message_of_another_type_is_refused():
     for message, _ in MESSAGES:
         for _, kind in MESSAGES:

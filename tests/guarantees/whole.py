@@ -42,6 +42,7 @@ from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
+from tests.federation.small import reply_in
 from tests.guarantees.replay import Call, Tape, record, replay
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
@@ -112,7 +113,7 @@ class Run:
     def messages(self):
         for name, frame, answer in self.wire.frames:
             request = wire.decode_request(wire.decode(frame, Envelope).body, self.handlers)
-            yield name, request, wire.decode(answer, reply_type(type(request)))
+            yield name, request, reply_in(answer, reply_type(type(request)))
 
 
 def plain(value):
@@ -336,7 +337,7 @@ def sums_of(run: Run, tape: Tape) -> list[Sum]:
         envelope = wire.decode(frame, Envelope)
         request = wire.decode_request(envelope.body, run.handlers)
         if hasattr(request, "share_sigma"):
-            reply = wire.decode(answer, reply_type(type(request)))
+            reply = reply_in(answer, reply_type(type(request)))
             groups.setdefault(envelope.step, []).append((name, request, reply))
     found = []
     for step, group in groups.items():

@@ -9,6 +9,7 @@ from scipy.spatial.distance import jensenshannon
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.features import Features
+from siloweave.tables.mixtures import Mixture
 from siloweave.tables.pooled import Summary, agreed_features, distances, summarise
 
 LISTED = Schema(
@@ -114,10 +115,15 @@ def test_one_row_is_enough():
     [
         (Summary("other"), "summaries are of"),
         (Summary("town", counts=(1, 2)), "has 2 counts, and the schema knows 4 categories"),
+        (Summary("town", counts=(1, 0, 0, 0), values=(1.0,), times=(1,)), "lists numbers"),
+        (Summary("pay", values=(1.0,), times=(1,), missing=2), "tells of 2 missing values"),
+        (Summary("pay", values=(2.0, 1.0), times=(1, 1)), "must ascend within"),
+        (Summary("pay", values=(1.0, 1e9), times=(1, 1)), "must ascend within"),
     ],
 )
 def test_summaries_of_something_else_are_refused(column, message):
-    schema = LISTED.select(["town"])
+    pay = Schema((Column("pay", "continuous", low=0.0, high=10.0),))
+    schema = pay if column.column == "pay" else LISTED.select(["town"])
     with pytest.raises(DataError, match=message):
         agreed_features(schema, [[column]])
 
@@ -128,6 +134,15 @@ def test_summaries_of_something_else_are_refused(column, message):
         ({"counts": (3, -1)}, "below 0"),
         ({"values": (1.0,)}, "without counts"),
         ({"values": (float("nan"),), "times": (1,)}, "not finite"),
+        ({"counts": (10**400,)}, "beyond 9,007,199,254,740,992"),
+        ({"grain": 1e-320}, "has the grain"),
+        ({"rest": 3}, "needs a mixture for 3 numbers"),
+        ({"mixture": Mixture((0.0,), (1.0,), (1.0,))}, "needs a mixture for 0 numbers"),
+        ({"rest": 3, "mixture": Mixture((0.0, 1.0), (1.0,), (1.0,))}, "a mixture that is none"),
+        ({"rest": 3, "mixture": Mixture((), (), ())}, "a mixture that is none"),
+        ({"rest": 3, "mixture": Mixture((0.0,), (-1.0,), (1.0,))}, "a mixture that is none"),
+        ({"rest": 3, "mixture": Mixture((np.nan,), (1.0,), (1.0,))}, "a mixture that is none"),
+        ({"rest": 3, "mixture": Mixture((0.0,), (1.0,), (1e12,))}, "a mixture that is none"),
     ],
 )
 def test_a_summary_that_is_none_is_refused(wrong, message):

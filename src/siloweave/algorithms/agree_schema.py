@@ -41,6 +41,7 @@ from siloweave.algorithms.secure_sum import (
     relation_of,
 )
 from siloweave.errors import InputError, SchemaError
+from siloweave.federation.expected import Said
 from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -290,8 +291,9 @@ def _compare(parties: Parties, schema: Schema) -> dict[str, bytes]:
     """Every party's key; raises SchemaError with all differences, party by party."""
     keys, problems = {}, []
     for party, reply in zip(parties.roster, parties.ask(Declare()), strict=True):
-        keys[party] = reply.key.value
-        theirs = Schema.from_json(reply.schema.value)
+        said = Said(party)
+        keys[party] = said.key("key", reply.key.value)
+        theirs = said.json("schema", reply.schema.value, Schema.from_json)
         problems += [f"party {party!r}, {line}" for line in schema.differences(theirs)]
     if problems:
         raise SchemaError(
@@ -308,15 +310,29 @@ def _categories(
     sigma = max(1.0, learning.unit / sqrt(2 * rho))
     threshold = learning.threshold(sigma, len(columns))
     replies = parties.ask(Name(tuple(columns), sigma, threshold))
+    lists = {
+        party: Said(party).items("lists of values", reply.values, count=len(columns))
+        for party, reply in zip(parties.roster, replies, strict=True)
+    }
     known = {}
     for i, column in enumerate(columns):
-        named = {v for r in replies for v in r.values[i].value} - {column.other}
-        wrong = [v for v in named if type(v) is not type(column.other)]
-        if wrong or column.other is None:
-            raise SchemaError(f"column {column.name!r}: a party named values of another type")
-        values = (*sorted(named), column.other)
+        named = {v for p, told in lists.items() for v in _named(p, column, told[i].value)}
+        assert column.other is not None  # `open_facts` asks for it
+        values = (*sorted(named - {column.other}), column.other)
         known[column.name] = replace(column, categories=values, learned=("categories",))
     return known
+
+
+def _named(party: str, column: Column, values: Sequence[Category]) -> set[Category]:
+    """Values that a party may name; raises WireError, naming it, if it may not."""
+    wanted = type(column.other).__name__
+    for value in values:
+        if type(value) is not type(column.other) or len(str(value)) > _LONGEST:
+            raise Said(party).wrong(
+                f"a value of column {column.name!r}, {str(value)[:_LONGEST]!r}",
+                f"of type {wanted} and at most {_LONGEST} characters",
+            )
+    return set(values)
 
 
 def _bounds(

@@ -35,6 +35,7 @@ from siloweave.algorithms.secure_sum import (
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.errors import InputError, RosterError
+from siloweave.federation.expected import Said
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -253,7 +254,8 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
         budget.epsilon,
     )
     (reply,) = run.parties.ask(request)
-    r = candidates[reply.index.value]
+    said, last = Said(run.parties.roster[0]), len(candidates) - 1
+    r = candidates[said.number("index", reply.index.value, least=0, most=last)]
     run.measure([r], budget.sigma)
     budget.spent += budget.round_cost
     new = run.fit(model, run.settings.sweeps)

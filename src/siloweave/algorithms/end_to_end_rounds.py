@@ -8,7 +8,7 @@ tabular diffusion models" (ICDE), section 5.1. Messages and the party's side are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,9 +30,10 @@ from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.joint import JointModel, split_key
 from siloweave.algorithms.latent_methods import PAPER, LatentColumns
-from siloweave.algorithms.sent_latents import Sent, checked, one_hot, side_by_side
+from siloweave.algorithms.sent_latents import WIDEST, Sent, classes_of, law_of, side_by_side
 from siloweave.algorithms.silofuse import Share
-from siloweave.errors import InputError, WireError
+from siloweave.errors import InputError
+from siloweave.federation.expected import FLOATS, MOST_ROWS, Said
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
@@ -69,7 +70,8 @@ class _Loop:
         replies = zip(asked, self.parties.ask_each(asked), strict=True)
         parts: list[Matrix] = []
         for name, reply in replies:
-            parts.append(self._fits(name, reply.latents.value, len(parts[0]) if parts else None))
+            rows = len(parts[0]) if parts else None
+            parts.append(self._fits(name, "latents", reply.latents.value, rows))
         return np.concatenate(parts, 1)
 
     def backward(self, step: int, back: Any) -> tuple[Matrix, float]:
@@ -77,16 +79,15 @@ class _Loop:
         parts = self.scattered(back)
         asked = {name: Backward(step, part) for name, part in parts.items()}
         replies = self.parties.ask_each(asked)
-        slopes = [self._fits(n, r.slope.value, None) for n, r in zip(asked, replies, strict=True)]
-        return np.concatenate(slopes, 1), sum(reply.loss.value for reply in replies)
+        slopes, loss = [], 0.0
+        for name, reply in zip(asked, replies, strict=True):
+            slopes.append(self._fits(name, "slope", reply.slope.value, len(back)))
+            loss += Said(name).number("loss", reply.loss.value)
+        return np.concatenate(slopes, 1), loss
 
-    def _fits(self, name: str, array: Array, rows: int | None) -> Matrix:
-        Z = checked(name, array, rows)
-        if Z.shape[1] != self.widths[name]:
-            raise WireError(
-                f"party {name!r} sent {Z.shape[1]} numbers a row; it has {self.widths[name]}"
-            )
-        return Z
+    def _fits(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
+        Z = Said(name).array(field, array, FLOATS, (rows, self.widths[name]))
+        return Z.astype(np.float32)
 
     def end(self, step: int, slope: Any) -> None:
         """Take the last step, and have every coder kept."""
@@ -111,38 +112,45 @@ def end_to_end(
     """
     text = msgspec.json.encode(asdict(settings))
     begun = parties.ask(Begin(text, len(parties.roster), target, task.seed, shared))
-    sent = _sent(parties.roster, begun)
-    V, latent, facts = side_by_side(sent, task.schema.names, target)
-    known = zip(parties.roster, begun, strict=True)
-    widths = {name: reply.latent.value for name, reply in known if reply.latent.value}
-    loop = _Loop(parties, widths)
-    law = _trained(loop, V, latent, task, settings, facts)
+    replies = dict(zip(parties.roster, begun, strict=True))
+    sent, told = _sent(replies, task, target, shared)
+    _, latent, facts = side_by_side(sent, task.schema.names, target)
+    widths = {name: one.latent.value for name, one in replies.items() if one.latent.value}
+    law = _trained(_Loop(parties, widths), told, latent, task, settings, facts)
     if shared:
         parties.ask(Share())
-    return JointModel(law), len(V)
+    return JointModel(law), len(told)
 
 
-def _sent(roster: Sequence[str], begun: Sequence[Begun]) -> Sent:
-    """Latents that are not sent yet: zeros of the right shape; and the classes, which are."""
-    rows = begun[0].rows.value
-    latents, columns, classes = [], [], None
-    for i, (name, reply) in enumerate(zip(roster, begun, strict=True)):
-        if reply.rows.value != rows:
-            raise WireError(f"party {name!r} has {reply.rows.value} rows, {roster[0]!r} has {rows}")
-        latents.append(np.zeros((rows, reply.latent.value), np.float32))
-        columns.append(("",) * reply.latent.value)
-        for told, options in zip(reply.classes, reply.options, strict=True):
-            classes = i, one_hot(name, told.value, options.value, rows)
-    if not any(len(names) for names in columns):
+def _sent(
+    begun: Mapping[str, Begun], task: Task, target: str | None, shared: bool
+) -> tuple[Sent, Matrix]:
+    """What is known of latents that are not sent yet, no row of them; and the classes, if any."""
+    first, rows, latents, laws = next(iter(begun)), MOST_ROWS, list[Matrix](), list[str]()
+    for name, reply in begun.items():
+        said = Said(name)
+        told = said.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
+        rows = told if name == first else rows
+        if told != rows:
+            raise said.wrong(f"rows = {told:,}", f"{rows:,}, as many as {first!r} has")
+        width = said.number("latent", reply.latent.value, least=0, most=WIDEST)
+        latents.append(np.zeros((0, width), np.float32))
+        laws += law_of(name, reply, task.columns[name], shared)
+    if not any(Z.shape[1] for Z in latents):
         raise InputError("there is no column but the target; leave target out")
-    one_way = [law.value for reply in begun for law in reply.one_way]
-    return Sent(latents, columns, classes, one_way)
+    classes, found = None, np.zeros((rows, 0), np.float32)
+    for i, (name, reply) in enumerate(begun.items()):  # now all agree on the number of rows
+        mine = task.schema[target] if target in task.columns[name] else None
+        V = classes_of(name, reply, mine, rows)
+        if V is not None:
+            classes, found = (i, V[:0]), V
+    return Sent(latents, [("",) * Z.shape[1] for Z in latents], classes, laws), found
 
 
 def _trained(
-    loop: _Loop, V: Matrix, latent: int, task: Task, settings: LatentSettings, facts: Any
+    loop: _Loop, told: Matrix, latent: int, task: Task, settings: LatentSettings, facts: Any
 ) -> Any:
-    """All steps, and what they leave of the coordinator's side."""
+    """All steps, and what they leave of the coordinator's side; `told` are classes, one-hot."""
     import jax
     import jax.numpy as jnp
 
@@ -151,17 +159,17 @@ def _trained(
     from siloweave.models.latent_law import LatentLaw, latent_blocks, told_block
     from siloweave.models.layout import Layout
 
-    told, pace = V[:, latent:], settings.diffusion
+    pace, rows = settings.diffusion, len(told)
     layout = Layout(latent_blocks(latent, told.shape[1]))
     label = told_block(layout, told.shape[1])
     born, key = split_key(fold_in(fold_in(task.seed, "train"), "model"))
     side = DenoiserSide(pace, ())
     state = side.start(diffusion.network(layout, pace, label, born))
-    classes = told.argmax(1).astype(np.int32) if label else np.zeros(len(V), np.int32)
+    classes = told.argmax(1).astype(np.int32) if label else np.zeros(rows, np.int32)
     slope: Any = None
     for step in range(pace.steps):
         z = jnp.asarray(loop.forward(step, slope))
-        labels = jnp.asarray(classes[batch_of(step, len(V), pace.batch, task.seed)])
+        labels = jnp.asarray(classes[batch_of(step, rows, pace.batch, task.seed)])
         noise = jax.random.fold_in(key, step)
         at_back, loss = loop.backward(step, side.forward(state, z, labels, noise))
         state, slope = side.turned(state, z, labels, noise, jnp.asarray(at_back))

@@ -38,7 +38,8 @@ import numpy.typing as npt
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.party_weights import Weights, weights_of
-from siloweave.errors import DataError, InputError, WireError
+from siloweave.errors import InputError, WireError
+from siloweave.federation.expected import FLOATS, MOST_ROWS, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -68,6 +69,7 @@ __all__ = [
     "describe",
     "encoders",
     "fed_tgan",
+    "networks",
     "party",
     "prepare",
     "unpaid",
@@ -311,16 +313,19 @@ def encoders(
     """
     told, rows = [], []
     for name, reply in zip(parties.roster, parties.ask(Describe()), strict=True):
-        try:
-            columns = msgspec.json.decode(reply.columns.value, type=tuple[Summary, ...])
-            distances(schema, [columns])
-        except (msgspec.MsgspecError, DataError, InputError) as error:
-            raise WireError(f"party {name!r}: {error}") from error
-        if any(one.rows != reply.rows.value for one in columns) or reply.rows.value < 1:
-            raise WireError(f"party {name!r}: its columns do not add up to {reply.rows.value} rows")
-        told.append(columns)
-        rows.append(reply.rows.value)
+        said = Said(name)
+        rows.append(said.number("rows", reply.rows.value, least=1, most=MOST_ROWS))
+        told.append(said.json("columns", reply.columns.value, partial(_summaries, schema)))
+        for one in told[-1]:
+            said.number(f"rows of column {one.column!r}", one.rows, least=rows[-1], most=rows[-1])
     return agreed_features(schema, told, numeric=numeric), told, rows
+
+
+def _summaries(schema: Schema, text: bytes) -> tuple[Summary, ...]:
+    """What a party told of the columns; raises an error of ours if it is none of these columns."""
+    columns = msgspec.json.decode(text, type=tuple[Summary, ...])
+    distances(schema, [columns])
+    return columns
 
 
 @dataclass(frozen=True)
@@ -393,7 +398,7 @@ def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
         # The first round compiles: one after the other, so that it is done once.
         replies = parties.ask(request, at_once=plan.at_once if number else 1)
         found = zip(parties.roster, replies, strict=True)
-        trees = [_networks(name, one, shared, number) for name, one in found]
+        trees = [networks(name, one.networks.value, shared, number) for name, one in found]
         shared = mean_of(trees, agreed.weights.tolist())
     model = learner.finish(shared, facts, agreed.keys.end)
     return Left(model, agreed.features, facts.rows, agreed.weights, agreed.one_way)
@@ -408,18 +413,18 @@ def _facts(parties: Parties, plan: Plan, features: Features, rows: Sequence[int]
     setup = Prepare(told, settings, plan.target, plan.seed, parties.roster, *counts)
     parts: list[Facts] = []
     for name, n, reply in zip(parties.roster, rows, parties.ask(setup), strict=True):
-        sums = reply.sums.value.numpy().astype(np.float64)
-        if sums.ndim != 2 or len(sums) != 4 or (parts and sums.shape != parts[0].sums.shape):
-            raise WireError(f"party {name!r}: sums of shape {sums.shape} do not fit the features")
-        parts.append(Facts(n, sums))
+        said, width = Said(name), parts[0].sums.shape[1] if parts else None
+        parts.append(Facts(n, said.array("sums", reply.sums.value, FLOATS, (4, width))))
+        if not parts[-1].possible:
+            raise said.wrong("sums", f"those of {n:,} rows between the least and the largest")
     return Facts.together(parts)
 
 
-def _networks(name: str, reply: Trained, like: Any, number: int) -> Any:
-    """A party's networks, checked."""
+def networks(name: str, data: bytes, like: Any, number: int) -> Any:
+    """What a party sent in a round, like these networks; raises WireError, naming it, otherwise."""
     from siloweave.models.rounds import unpacked
 
     try:
-        return unpacked(reply.networks.value, like)
+        return unpacked(data, like)
     except InputError as error:
         raise WireError(f"party {name!r}, round {number}: {error}") from error

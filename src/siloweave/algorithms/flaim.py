@@ -41,6 +41,7 @@ from siloweave.algorithms.secure_sum import (
 )
 from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import WireError
+from siloweave.federation.expected import Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.estimate import Measurement
@@ -58,7 +59,7 @@ from siloweave.tables.codes import Clique, Codes, Domain
 
 Floats = npt.NDArray[np.float64]
 
-__all__ = ["PARTY", "Baseline", "Chosen", "Measure", "Reveal", "Select", "select"]
+__all__ = ["PARTY", "Baseline", "Chosen", "Measure", "Reveal", "Select", "chosen_by", "select"]
 
 
 # Messages
@@ -230,6 +231,15 @@ def reveal(request: Reveal, site: Site[Codes]) -> Exact:
         for q in request.cliques
     )
     return Exact(tables)
+
+
+def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
+    """The queries that a party chose; raises WireError, naming it, if there are no such."""
+    said, last = Said(party), len(request.candidates) - 1
+    told = said.items("indices", reply.indices, count=request.steps)
+    return {
+        request.candidates[said.number("indices", one.value, least=0, most=last)] for one in told
+    }
 
 
 # A party's side: which function answers which request.

@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 
 from siloweave.algorithms.aim import Round
-from siloweave.algorithms.flaim import Baseline, Floats, Measure, Reveal, Select
+from siloweave.algorithms.flaim import Baseline, Floats, Measure, Reveal, Select, chosen_by
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Plan
 from siloweave.algorithms.secure_sum import (
     Count,
@@ -28,6 +28,7 @@ from siloweave.algorithms.secure_sum import (
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.errors import InputError
+from siloweave.federation.expected import MOST_ROWS, WHOLE, Said
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
 from siloweave.models.estimate import Measurement, fit
@@ -166,11 +167,14 @@ class _Run:
 
     def truth(self) -> Baseline:
         """The oracle's exact shares, from everyone."""
+        sums = [np.zeros(self.domain.shape(r)) for r in self.weights]
         replies = self.parties.ask(Reveal(tuple(self.weights)))
-        tables = []
-        for i in range(len(self.weights)):
-            total = sum(np.asarray(r.tables[i].value.numpy(), dtype=np.float64) for r in replies)
-            tables.append(Array.of(np.asarray(total / np.sum(total)), "<f4"))
+        for name, reply in zip(self.parties.roster, replies, strict=True):
+            said = Said(name)
+            told = said.items("tables", reply.tables, count=len(sums))
+            for total, table in zip(sums, told, strict=True):
+                total += said.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
+        tables = [Array.of(total / total.sum(), "<f4") for total in sums]
         return Baseline(tuple(self.weights), tuple(tables))
 
 
@@ -273,7 +277,8 @@ def _round(
 
 def _choose_and_measure(run: _Run, request: Select, cohort: Sequence[str], rows: float) -> None:
     replies = run.parties.ask(request, cohort)
-    chosen = [sorted({request.candidates[i.value] for i in r.indices}) for r in replies]
+    asked = zip(cohort, replies, strict=True)
+    chosen = [sorted(chosen_by(name, reply, request)) for name, reply in asked]
     run.measure(cohort, chosen, request.sigma, rows)
 
 

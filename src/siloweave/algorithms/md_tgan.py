@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from siloweave.algorithms.central import Holding
-from siloweave.algorithms.fed_tgan import Kind, Left, Plan, agree, party, unpaid, work_of
+from siloweave.algorithms.fed_tgan import Kind, Left, Plan, agree, networks, party, unpaid, work_of
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
 from siloweave.errors import InputError, WireError
+from siloweave.federation.expected import FLOATS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -195,7 +196,7 @@ def md_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
             at, all_ = number // steps, plan.rounds
             plan.progress(f"round {at + 1:,} of {all_:,}", at / all_)
             if number:
-                _change_places(parties, number)
+                _change_places(parties, number, server.critic)
         server.step(parties, number, agreed.weights, plan.at_once if number else 1)
     model = learner.finish((server.state.net, None), agreed.facts, keys.end)
     return Left(model, agreed.features, agreed.facts.rows, agreed.weights, agreed.one_way)
@@ -203,10 +204,11 @@ def md_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
 
 @dataclass
 class _Server:
-    """The generator, and what it draws conditions by."""
+    """The generator, what critics are like, and what it draws conditions by."""
 
     learner: Any
     state: Any
+    critic: Any
     law: Any
     steps: Any
 
@@ -218,7 +220,8 @@ class _Server:
         start = learner.start(keys.born, 1)
         nobody = np.zeros((0, 0), np.int32)
         law = drawing(RowTable(nobody, learner.conditions(facts)))
-        return cls(learner, Critics(start.generator, start.generator_moments), law, keys.steps)
+        state = Critics(start.generator, start.generator_moments)
+        return cls(learner, state, start.critic, law, keys.steps)
 
     def step(self, parties: Parties, number: int, weights: Any, at_once: int) -> None:
         """One update of everything."""
@@ -235,26 +238,18 @@ class _Server:
         replies = parties.ask(request, at_once=at_once)
         mean = np.zeros(np.shape(made.again))
         for name, reply, weight in zip(parties.roster, replies, weights, strict=True):
-            mean += weight * _feedback(name, reply, mean.shape)
+            told = reply.feedback.value
+            mean += weight * Said(name).array("feedback", told, FLOATS, mean.shape)
         self.state, finite = followed(step, self.state, asked, jnp.float32(mean), key)
         if not finite:
             raise InputError(f"training diverged in step {number + 1}; lower settings.rate")
 
 
-def _feedback(name: str, reply: Judged, shape: tuple[int, ...]) -> Any:
-    """A party's answer, checked."""
-    try:
-        found = reply.feedback.value.numpy()
-    except WireError as error:
-        raise WireError(f"party {name!r}: {error}") from error
-    if found.shape != shape:
-        raise WireError(f"party {name!r}: feedback of shape {found.shape} for rows of {shape}")
-    return found
-
-
-def _change_places(parties: Parties, number: int) -> None:
+def _change_places(parties: Parties, number: int, like: Any) -> None:
     """Every critic moves to the next party of the roster."""
     given = [reply.critic.value for reply in parties.ask(Hand(number))]
+    for name, critic in zip(parties.roster, given, strict=True):
+        networks(name, critic, like, number)
     moved = zip(parties.roster, [given[-1], *given[:-1]], strict=True)
     parties.ask_each({name: Take(number, critic) for name, critic in moved})
 

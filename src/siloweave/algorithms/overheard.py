@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.algorithms.flaim import Chosen, Measure, Select
+from siloweave.algorithms.flaim import Chosen, Measure, Select, chosen_by
 from siloweave.algorithms.secure_sum import Count, Counts, summed
 from siloweave.errors import InputError, WireError
 from siloweave.federation import wire
@@ -85,10 +85,7 @@ def _choices(heard: list[Heard]) -> Choices:
         replies = {h.party: wire.decode(h.answer, Chosen) for h in heard}
     except WireError:
         return {}
-    return {
-        party: {request.candidates[i.value] for i in reply.indices}
-        for party, reply in replies.items()
-    }
+    return {party: chosen_by(party, reply, request) for party, reply in replies.items()}
 
 
 def _marginals(
@@ -105,7 +102,7 @@ def _marginals(
     absent = sorted({a for c in cliques for a in c} - set(domain.names))
     if absent:
         raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
-    replies = [wire.decode(h.answer, Counts) for h in heard]
+    replies = [(h.party, wire.decode(h.answer, Counts)) for h in heard]
     tables = summed(replies, [domain.shape(c) for c in cliques])
     sigma, cohort = request.share_sigma * sqrt(len(request.keys)), tuple(request.keys)
     for clique, table, k in zip(cliques, tables, times, strict=True):

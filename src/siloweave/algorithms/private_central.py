@@ -48,6 +48,7 @@ from msgspec import UNSET
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.running import Progress, silent
+from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
@@ -77,6 +78,7 @@ __all__ = [
     "Work",
     "counted",
     "party",
+    "rows_in",
 ]
 
 _LOSS = re.compile(r", loss [^,]*")
@@ -91,6 +93,13 @@ class Counted(Reply, frozen=True):
     paid_rows: tuple[Released[int], ...]
     known_rows: tuple[Public[int], ...]
     counts: Released[Array]
+
+
+def rows_in(party: str, seen: Counted) -> int:
+    """How many rows a party said that it has, at least 1; raises WireError if it does not tell."""
+    told = [*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows)]
+    (rows,) = Said(party).items("numbers of rows", told, count=1)
+    return max(1, Said(party).number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
 class Counts(Request[Counted], frozen=True):

@@ -22,10 +22,19 @@ import numpy as np
 from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.one_owner import owner_of
-from siloweave.algorithms.private_central import Counts, Method, Owned, Prices, Train, party
+from siloweave.algorithms.private_central import (
+    Counts,
+    Method,
+    Owned,
+    Prices,
+    Train,
+    party,
+    rows_in,
+)
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
+from siloweave.federation.expected import WHOLE, Said
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
 from siloweave.privacy.budget import Budget
@@ -223,9 +232,9 @@ class PrivateGenerator(PrivateTraining):
         """Both questions: counts, then the model."""
         job.progress("counting", 0.0)
         (seen,) = parties.ask(Counts(plan.rows_sigma, plan.counts_sigma))
-        (rows,) = (*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows))
-        counts = seen.counts.value.numpy().astype(np.int64)
-        look = Look(encoder, counts, plan.counts_sigma, max(rows, 1), job.seed)
+        (name,), cells = parties.roster, Grains(encoder).cells
+        counts = Said(name).array("counts", seen.counts.value, WHOLE, (cells,)).astype(np.int64)
+        look = Look(encoder, counts, plan.counts_sigma, rows_in(name, seen), job.seed)
         job.progress("finding the noise that fits the budget", 0.0)
         multiplier, rate = plan.multiplier(look.rows), plan.rate(look.rows)
         (trained,) = parties.ask(

@@ -31,10 +31,19 @@ from siloweave.algorithms.running import Job, in_process, named_parties, require
 from siloweave.algorithms.secure_sum import (
     PARTY as SUMS,
 )
-from siloweave.algorithms.secure_sum import Count, Hello, Noise, meet, noisy_sums, relation_of
+from siloweave.algorithms.secure_sum import (
+    Count,
+    Hello,
+    Noise,
+    meet,
+    noisy_sums,
+    relation_of,
+    sizes_of,
+)
 from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import InputError, SchemaError
 from siloweave.evaluate.workload import require_rows
+from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -271,7 +280,7 @@ def _ask(
 ) -> dict[str, tuple[list[Clique], PartyScore]]:
     found = {}
     for name, greeting in zip(parties.roster, parties.ask(Hello()), strict=True):
-        theirs = dict(zip(greeting.names.value, greeting.sizes.value, strict=True))
+        theirs = sizes_of(name, greeting)
         for column, size in theirs.items():
             if column not in judged.domain.names or judged.domain.size_of(column) != size:
                 raise SchemaError(f"party {name!r} codes column {column!r} differently")
@@ -289,8 +298,9 @@ def _ask_one(
     size_rho = _SIZE_SHARE * job.rho if size_sensitivity(job.budget.relation) else 0.0
     request = Judge(tuple(mine), shares, size_rho, job.rho - size_rho)
     (reply,) = parties.ask(request, [name])
-    told = reply.noisy_rows[0].value if reply.noisy_rows else reply.public_rows[0].value
-    rows = max(1.0, float(told))
+    told = [*(r.value for r in reply.noisy_rows), *(r.value for r in reply.public_rows)]
+    (number,) = Said(name).items("numbers of rows", told, count=1)
+    rows = max(1, Said(name).number("rows", number, least=-MOST_ROWS, most=MOST_ROWS))
     error = reply.distance.value / _GRID / rows
     noise = gaussian_sigma(request.score_rho, _moves(job.budget.relation)) / _GRID / rows
     unsure = gaussian_sigma(size_rho, 1.0) / rows if reply.noisy_rows else 0.0

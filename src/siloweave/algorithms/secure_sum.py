@@ -13,7 +13,7 @@ cohort adds all the noise itself. Assumed public: domain, cliques, roster and co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from siloweave.errors import RosterError, SchemaError, WireError
+from siloweave.federation.expected import WORDS, Said
 from siloweave.federation.masking import unmask_sum
 from siloweave.federation.messages import Array, Masked, Public, Reply, Request
 from siloweave.federation.parties import Parties
@@ -50,6 +51,7 @@ __all__ = [
     "meet",
     "noisy_sums",
     "relation_of",
+    "sizes_of",
     "summed",
 ]
 
@@ -213,16 +215,23 @@ def meet(parties: Parties, domain: Domain) -> dict[str, bytes]:
     """
     keys = {}
     for name, reply in zip(parties.roster, parties.ask(Hello()), strict=True):
-        theirs = dict(zip(reply.names.value, reply.sizes.value, strict=True))
-        ours = dict(zip(domain.names, domain.sizes, strict=True))
+        theirs, ours = sizes_of(name, reply), dict(zip(domain.names, domain.sizes, strict=True))
         if theirs != ours or reply.names.value != domain.names:
             columns = sorted(a for a in theirs | ours if theirs.get(a) != ours.get(a))
             raise SchemaError(
                 f"party {name!r} codes its rows differently in: "
                 f"{', '.join(columns) or 'the order of the columns'}; give all parties one schema"
             )
-        keys[name] = reply.key.value
+        keys[name] = Said(name).key("key", reply.key.value)
     return keys
+
+
+def sizes_of(party: str, reply: Greeting) -> dict[str, int]:
+    """How many codes each of a party's columns has; raises WireError if it does not tell."""
+    names = reply.names.value
+    return dict(
+        zip(names, Said(party).items("sizes", reply.sizes.value, count=len(names)), strict=True)
+    )
 
 
 def noisy_sums(
@@ -237,37 +246,34 @@ def noisy_sums(
 
     Returns:
         Noisy counts, one table per shape.
+
+    Raises:
+        WireError: A party sent words that are no part of this sum; names it.
     """
     cohort = [name for name in parties.roster if name in request.keys]
     if not cohort:
         raise RosterError("a sum over nobody was asked for; raise participation")
-    return summed(parties.ask(request, cohort), shapes)
+    return summed(zip(cohort, parties.ask(request, cohort), strict=True), shapes)
 
 
 def summed(
-    replies: Sequence[Counts], shapes: Sequence[tuple[int, ...]]
+    replies: Iterable[tuple[str, Counts]], shapes: Sequence[tuple[int, ...]]
 ) -> list[npt.NDArray[np.float64]]:
     """Add up the replies of a whole cohort, whose masks then cancel.
 
     Args:
-        replies: One of every party of the cohort.
+        replies: One of every party of the cohort, with its name.
         shapes: Shapes of the tables in the sum.
 
     Returns:
         Noisy counts, one table per shape.
+
+    Raises:
+        WireError: A party sent words that are no part of this sum; names it.
     """
-    words = [np.asarray(r.sums.words.numpy(), dtype=np.uint32) for r in replies]
-    return _split(unmask_sum(words).astype(np.float64), shapes)
-
-
-def _split(
-    flat: npt.NDArray[np.float64], shapes: Sequence[tuple[int, ...]]
-) -> list[npt.NDArray[np.float64]]:
-    """Cut a flat vector into tables."""
     sizes = [int(np.prod(s)) for s in shapes]
-    if sum(sizes) != flat.size:
-        raise WireError(f"{flat.size} counts came for tables of {sum(sizes)} cells")
-    pieces = np.split(flat, np.cumsum(sizes)[:-1])
+    words = [Said(n).array("sums", r.sums.words, WORDS, (sum(sizes),)) for n, r in replies]
+    pieces = np.split(unmask_sum(words).astype(np.float64), np.cumsum(sizes)[:-1])
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 

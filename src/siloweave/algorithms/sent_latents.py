@@ -9,21 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from siloweave.algorithms.generated import Matrix
 from siloweave.errors import WireError
-from siloweave.federation.messages import Array
+from siloweave.federation.expected import WHOLE, Said
+from siloweave.federation.messages import Array, Released
+from siloweave.tables.bins import BINNED
+from siloweave.tables.columns import options_of
+from siloweave.tables.one_way import OneWay
+from siloweave.tables.schema import Column
 
 if TYPE_CHECKING:
     from siloweave.models.layout import Spots
 
 __all__ = [
+    "WIDEST",
     "Sent",
-    "checked",
     "checked_spots",
+    "classes_of",
+    "law_of",
     "one_hot",
     "side_by_side",
     "spots_of",
@@ -31,6 +38,26 @@ __all__ = [
 ]
 
 _OPTIONS = 2**16  # of a choice among latents, at most: a table of its points is made
+WIDEST = 2**16
+"""Latents of a party at most: the networks that read them are as wide."""
+
+_CLASSES = 256  # of a target of numbers, at most: with more it is no single choice
+
+
+class Telling(Protocol):
+    """What a reply may tell beside latents. Conforming: `Coded`, `Begun`."""
+
+    @property
+    def classes(self) -> tuple[Released[Array], ...]:
+        """(rows,) of the target, at the party that holds it; empty elsewhere."""
+
+    @property
+    def options(self) -> tuple[Released[int], ...]:
+        """How many classes there are, alike."""
+
+    @property
+    def one_way(self) -> tuple[Released[str], ...]:
+        """How single columns are distributed, where they are put together."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +79,6 @@ class Sent:
     spots: Sequence[Spots] = ()
 
 
-def checked(name: str, array: Array, rows: int | None) -> Matrix:
-    """A party's matrix; raises WireError, naming the party, unless it fits what came before."""
-    try:
-        Z = np.asarray(array.numpy(), dtype=np.float32)
-    except WireError as error:
-        raise WireError(f"party {name!r}: {error}") from error
-    if Z.ndim != 2 or len(Z) != (len(Z) if rows is None else rows):
-        raise WireError(
-            f"party {name!r} sent latents of shape {Z.shape}; a row per person is wanted, as many "
-            "as the parties before it sent"
-        )
-    return Z
-
-
 def told_classes(V: Matrix) -> Array:
     """Classes of one-hot rows, in the smallest numbers that hold them; `one_hot` reads them."""
     return Array.of(V.argmax(1), "<u1" if V.shape[1] <= 256 else "<u4")
@@ -73,10 +86,43 @@ def told_classes(V: Matrix) -> Array:
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
     """Classes as one-hot rows; raises WireError, naming the party, unless they fit."""
-    codes = array.numpy().astype(np.int64)
-    if codes.shape != (rows,) or not (codes < options).all():
-        raise WireError(f"party {name!r} sent classes that do not fit its {rows} rows")
+    codes = Said(name).array("classes", array, WHOLE, (rows,), least=0, most=options - 1)
     return np.asarray(np.eye(options, dtype=np.float32)[codes])
+
+
+def classes_of(name: str, reply: Telling, target: Column | None, rows: int) -> Matrix | None:
+    """The target's classes as one-hot rows, where a party holds it.
+
+    Args:
+        name: The party.
+        reply: What it told.
+        target: The target where the party holds it; None elsewhere, and nothing may be told.
+        rows: Of all parties.
+
+    Raises:
+        WireError: They do not fit; names the party.
+    """
+    said, times = Said(name), 0 if target is None else 1
+    said.items("lists of classes", reply.classes, count=times)
+    said.items("numbers of options", reply.options, count=times)
+    if target is None:
+        return None
+    most = _CLASSES if target.kind in BINNED else options_of(target)
+    options = said.number("options", reply.options[0].value, least=1, most=most)
+    return one_hot(name, reply.classes[0].value, options, rows)
+
+
+def law_of(name: str, reply: Telling, columns: Sequence[str], shared: bool) -> tuple[str, ...]:
+    """How single columns of a party are distributed, as JSON; nothing where columns stay apart.
+
+    Raises:
+        WireError: It tells of other columns, or of some where nothing is shared; names the party.
+    """
+    said = Said(name)
+    for law in said.items("laws of columns", reply.one_way, count=1 if shared else 0):
+        cells = said.json("one_way", law.value, OneWay.from_json).cells
+        said.items("one_way", [one.column.name for one in cells], count=len(columns), among=columns)
+    return tuple(law.value for law in reply.one_way)
 
 
 def spots_of(sent: Sent, places: Sequence[int]) -> Spots:

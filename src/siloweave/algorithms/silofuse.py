@@ -36,15 +36,16 @@ from siloweave.algorithms.joint import JointModel, split_key
 from siloweave.algorithms.latent_noise import CodeNoised, Noise, code_noised, declared_coder
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.sent_latents import (
+    WIDEST,
     Sent,
-    checked,
     checked_spots,
-    one_hot,
+    classes_of,
+    law_of,
     side_by_side,
     spots_of,
     told_classes,
 )
-from siloweave.errors import WireError
+from siloweave.federation.expected import FLOATS, WHOLE, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -288,22 +289,23 @@ def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
         plan.half,
         plan.shared,
     )
-    replies = parties.ask(request)
+    replies = dict(zip(parties.roster, parties.ask(request), strict=True))
     latents: list[Matrix] = []
-    columns, spots, classes = [], [], None
-    for i, (name, reply) in enumerate(zip(parties.roster, replies, strict=True)):
-        Z = checked(name, reply.latents.value, len(latents[0]) if latents else None)
-        if Z.shape[1] != len(reply.columns.value):
-            raise WireError(
-                f"party {name!r} sent {Z.shape[1]} latents and names {len(reply.columns.value)}"
-            )
-        latents.append(Z)
-        columns.append(reply.columns.value)
+    columns, spots, classes, laws = [], [], None, list[str]()
+    for name, reply in replies.items():
+        said, Z = Said(name), reply.latents.value
+        rows = len(latents[0]) if latents else None
+        latents.append(said.array("latents", Z, FLOATS, (rows, None)).astype(np.float32))
+        known = ("", *task.columns[name])
+        count = said.number("latents in a row", latents[-1].shape[1], most=WIDEST)
+        columns.append(said.items("columns", reply.columns.value, count=count, among=known))
         spots.append(checked_spots(name, reply.spots.value, reply.columns.value))
-        for told, options in zip(reply.classes, reply.options, strict=True):
-            classes = i, one_hot(name, told.value, options.value, len(Z))
-    one_way = [law.value for reply in replies for law in reply.one_way]
-    return Sent(latents, columns, classes, one_way, spots)
+        laws += law_of(name, reply, task.columns[name], plan.shared)
+    for i, (name, reply) in enumerate(replies.items()):  # now all agree on the number of rows
+        mine = task.schema[plan.target] if plan.target in task.columns[name] else None
+        told = classes_of(name, reply, mine, len(latents[0]))
+        classes = classes if told is None else (i, told)
+    return Sent(latents, columns, classes, laws, spots)
 
 
 def _noised(parties: Parties, task: Task, plan: Plan) -> Sent:
@@ -313,12 +315,9 @@ def _noised(parties: Parties, task: Task, plan: Plan) -> Sent:
     latents: list[Matrix] = []
     columns = []
     for name, reply in zip(parties.roster, replies, strict=True):
-        K = checked(name, reply.latents.value, len(latents[0]) if latents else None)
         coder = declared_coder(task.schema.select(task.columns[name]), per_bit)
-        if K.shape[1] != coder.latent:
-            raise WireError(
-                f"party {name!r} sent {K.shape[1]} latents; its columns have {coder.latent}"
-            )
+        shape = len(latents[0]) if latents else None, coder.latent
+        K = Said(name).array("latents", reply.latents.value, WHOLE, shape)
         latents.append((K * plan.noise.grid).astype(np.float32))
         columns.append(coder.columns)
     return Sent(latents, columns)

@@ -44,11 +44,20 @@ import numpy as np
 from siloweave.algorithms.columns_split import Part, Task, keep_home
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import jax_key, settings_of
-from siloweave.algorithms.private_central import Counted, Counts, Owned, Prices, Steps, counted
+from siloweave.algorithms.private_central import (
+    Counted,
+    Counts,
+    Owned,
+    Prices,
+    Steps,
+    counted,
+    rows_in,
+)
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.private_fit import Plan
 from siloweave.algorithms.secure_sum import relation_of
 from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.federation.expected import FLOATS, MOST_ROWS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -243,7 +252,7 @@ def round_(request: Round, site: Site[Part]) -> Moved:
     """Pay for the critic's steps, take them, move the head, and answer."""
     desk, number = _desk(site), request.number
     own = _before(desk, site, number)
-    hidden = _told(request.hidden, desk.settings, f"party {site.name!r}: hidden rows")
+    hidden = _told("the coordinator", "hidden", request.hidden, desk.settings)
     draw = partial(_played, desk, site, number, own, hidden)
     if not desk.begin.clip:
         return Moved(site.release_under((site.recall(_ENTRY) or b"").decode(), draw))
@@ -299,12 +308,10 @@ def _played(desk: _Desk, site: Site[Part], number: int, own: Own, hidden: Matrix
     return Array.of(np.asarray(slope), "<f4")
 
 
-def _told(array: Array, settings: VertiGANSettings, what: str) -> Matrix:
+def _told(name: str, field: str, array: Array, settings: VertiGANSettings) -> Matrix:
     """Hidden rows or slopes, if they have the shape that the settings say."""
-    wanted, values = (settings.made, settings.trunk[-1]), array.numpy()
-    if values.shape != wanted:
-        raise WireError(f"{what} of shape {values.shape} came; they must have {wanted}")
-    return values.astype(np.float32)
+    shape = settings.made, settings.trunk[-1]
+    return Said(name).array(field, array, FLOATS, shape).astype(np.float32)
 
 
 PARTY: Handlers = {CountColumns: look, Begin: begin, Round: round_}
@@ -345,16 +352,18 @@ def vertigan(
     if task.budget.private:
         first = msgspec.structs.replace(first, clip=clip, bins=bins)
         first = _planned(parties, task, settings, first, counts_share)
-    known = [one.value for reply in parties.ask(first) for one in reply.rows]
+    known = []
+    for name, reply in zip(parties.roster, parties.ask(first), strict=True):
+        said = Said(name)
+        for one in said.items("numbers of rows", reply.rows, count=0 if first.clip else 1):
+            known.append(said.number("rows", one.value, least=1, most=MOST_ROWS))
     shared = shared_start(settings, jax_key(fold_in(task.seed, "trunk")))
     for number in range(settings.rounds):
         key = jax_key(fold_in(task.seed, "round", number))
         hidden = np.asarray(hidden_rows(settings, shared.trunk, key))
         replies = parties.ask(Round(number, Array.of(hidden, "<f4")))
-        slopes = [
-            _told(reply.slope.value, settings, f"party {name!r}: a slope")
-            for name, reply in zip(parties.roster, replies, strict=True)
-        ]
+        told = zip(parties.roster, replies, strict=True)
+        slopes = [_told(name, "slope", one.slope.value, settings) for name, one in told]
         shared = follow(settings, shared, np.sum(slopes, axis=0), key)
         task.progress(f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds)
     trunk = Trunk(settings, shared.average, len(parties.roster))
@@ -374,8 +383,7 @@ def _planned(
     (seen,) = parties.ask(CountColumns(plan.rows_sigma, plan.counts_sigma, first.bins), [head])
     if others:
         parties.ask(CountColumns(None, plan.counts_sigma, first.bins), others)
-    (told,) = (*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows))
-    prices, rows = Prices(task.budget.relation), max(told, 1)
+    prices, rows = Prices(task.budget.relation), rows_in(head, seen)
     paid: dict[str, list[Event]] = {name: [] for name in parties.roster}
     paid[head] += prices.rows(plan.rows_sigma)
     for name in parties.roster:

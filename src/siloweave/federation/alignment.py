@@ -64,6 +64,7 @@ from siloweave.federation.alignment_messages import (
 )
 from siloweave.federation.alignment_party import PARTY, TAG
 from siloweave.federation.curve import POINT
+from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Public
 from siloweave.federation.parties import Parties
 from siloweave.tables.ids import check_rules
@@ -80,6 +81,7 @@ __all__ = [
 ]
 
 Progress = Callable[[str, float], None]
+_COUNTED = ("ids", "rows without id", "rows with a shared id")
 _FEW = 0.1  # share of the smallest party's ids below which formats may differ
 
 
@@ -152,12 +154,15 @@ def align(
     if len(parties.roster) < 2:
         raise RosterError("an alignment needs two parties or more; one has nothing to align with")
     progress("asking for ids", 0.0)
-    present = parties.ask(Greet(tuple(on), rules or {}))
-    counts = {n: p.counts.value for n, p in zip(parties.roster, present, strict=True)}
+    counts, keys = {}, []
+    for name, reply in zip(parties.roster, parties.ask(Greet(tuple(on), rules or {})), strict=True):
+        said, counts[name] = Said(name), reply.counts.value
+        for what, least, count in zip(_COUNTED, (1, 0, 0), counts[name], strict=True):
+            said.number(what, count, least=least, most=MOST_ROWS)
+        keys.append(said.key("key", reply.key.value))
     sizes = tuple(count[0] for count in counts.values())
     leader = parties.roster[sizes.index(min(sizes))]
-    keys = tuple(one.key.value for one in present)
-    run = _Run(parties, Session(parties.roster, sizes, keys, leader, chunk), progress)
+    run = _Run(parties, Session(parties.roster, sizes, tuple(keys), leader, chunk), progress)
     run.compare()
     common = run.settle()
     if not common:
@@ -229,9 +234,8 @@ class _Run:
         session = self.session
         (matched,) = self.parties.ask(Match(session), [session.leader])
         self._check(matched.session, session.leader)
-        common = matched.common.value
-        if not 0 <= common <= session.size(session.leader):
-            raise WireError(f"party {session.leader!r} found {common} common rows; start anew")
+        most = session.size(session.leader)
+        common = Said(session.leader).number("common", matched.common.value, least=0, most=most)
         if not common:
             return 0
         self.progress("putting rows in order", 0.9)

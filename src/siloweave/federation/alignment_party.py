@@ -134,12 +134,12 @@ def _check_session(session: Session, site: Site[Holding], *, leads: bool) -> Pub
 
 def _pair_keys(session: Session, site: Site[Holding]) -> dict[str, bytes]:
     """The key shared with every other party, of this session only."""
-    peers = [(n, k) for n, k in zip(session.names, session.keys, strict=True) if n != site.name]
+    keys = zip(session.names, session.keys, strict=True)
     secret = once(site, "pair", masking.new_secret)
-    shared = masking.agree_with(secret, [key for _, key in peers])
+    shared = masking.agree_with(secret, {name: key for name, key in keys if name != site.name})
     return {
         name: blake2b(session.digest, digest_size=32, key=one, person=b"siloweave pair").digest()
-        for (name, _), one in zip(peers, shared, strict=True)
+        for name, one in shared.items()
     }
 
 

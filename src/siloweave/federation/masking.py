@@ -12,7 +12,7 @@ the parties unaltered; the coordinator is assumed honest but curious.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from siloweave.errors import InputError, WireError
 
-__all__ = ["agree", "agree_with", "mask", "new_secret", "public_key", "unmask_sum"]
+__all__ = ["KEY", "agree", "agree_with", "mask", "new_secret", "public_key", "unmask_sum"]
+
+KEY = 32
+"""Bytes of a public key."""
 
 Words = npt.NDArray[np.uint32]
 
@@ -44,16 +47,25 @@ def agree(secret: bytes, peer: bytes) -> bytes:
     Raises:
         WireError: if the public key is none, or a point of small order.
     """
-    return agree_with(secret, [peer])[0]
+    return agree_with(secret, {"peer": peer})["peer"]
 
 
-def agree_with(secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
-    """What `agree` gives for each peer; reading one's own secret is half the work of one."""
-    try:
-        mine = X25519PrivateKey.from_private_bytes(secret)
-        return [mine.exchange(X25519PublicKey.from_public_bytes(peer)) for peer in peers]
-    except ValueError as error:
-        raise WireError("a party's public key is not usable; ask it for a new one") from error
+def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What `agree` gives for each peer's key; reading one's own secret is half the work of one.
+
+    Raises:
+        WireError: as `agree`, naming the peer.
+    """
+    mine, shared = X25519PrivateKey.from_private_bytes(secret), {}
+    for name, key in peers.items():
+        try:
+            shared[name] = mine.exchange(X25519PublicKey.from_public_bytes(key))
+        except ValueError as error:
+            raise WireError(
+                f"party {name!r}: its public key {key[:KEY].hex() or 'of no bytes'} is not usable; "
+                "ask it for a new one"
+            ) from error
+    return shared
 
 
 def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> Words:

@@ -106,9 +106,10 @@ class Request(msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who says what to whom, and in which step of which run.
+    """Who says what to whom, and in which step of which run: a question, or the answer to one.
 
     A step is asked once. Asked again, with the same body, it is answered with the stored bytes.
+    An answer repeats the question's run and step, and turns sender and receiver round.
     """
 
     run: str
@@ -116,6 +117,10 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sender: str
     to: str
     body: bytes
+
+    def answered(self, body: bytes) -> Envelope:
+        """What answers this question."""
+        return Envelope(self.run, self.step, self.to, self.sender, body)
 
 
 def reply_type(request: type[Request[R]]) -> type[R]:

@@ -92,7 +92,7 @@ class Parties:
 
         Raises:
             RosterError: if a party is unknown, asked twice, or does not answer.
-            WireError: if an answer is malformed.
+            WireError: if an answer is malformed, or answers another question; names the party.
         """
         names = self.roster if to is None else tuple(to)
         unknown = [n for n in names if n not in self.traffic]
@@ -102,13 +102,12 @@ class Parties:
             raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
         step, body, kind = self.rounds, wire.encode(request), reply_type(type(request))
         self.rounds += 1
+        asked = [Envelope(self.run, step, self.sender, name, body) for name in names]
         if at_once == 1:
-            return [self._heard(name, step, body, kind, *self._sent(name, step, body))
-                    for name in names]  # fmt: skip
+            return [self._heard(one, kind, *self._sent(one)) for one in asked]
         with ThreadPoolExecutor(at_once) as pool:
-            sent = [pool.submit(self._sent, name, step, body) for name in names]
-        asked = zip(names, sent, strict=True)
-        return [self._heard(name, step, body, kind, *one.result()) for name, one in asked]
+            sent = [pool.submit(self._sent, one) for one in asked]
+        return [self._heard(a, kind, *s.result()) for a, s in zip(asked, sent, strict=True)]
 
     def ask_each(self, requests: Mapping[str, Request[R]]) -> list[R]:
         """Ask some parties in one step, each something of its own; all must answer.
@@ -121,7 +120,7 @@ class Parties:
 
         Raises:
             RosterError: if a party is unknown, or does not answer.
-            WireError: if an answer is malformed.
+            WireError: if an answer is malformed, or answers another question; names the party.
         """
         unknown = [n for n in requests if n not in self.traffic]
         if unknown or not requests:
@@ -130,26 +129,25 @@ class Parties:
         self.rounds += 1
         replies = []
         for name, request in requests.items():
-            body, kind = wire.encode(request), reply_type(type(request))
-            replies.append(self._heard(name, step, body, kind, *self._sent(name, step, body)))
+            asked = Envelope(self.run, step, self.sender, name, wire.encode(request))
+            replies.append(self._heard(asked, reply_type(type(request)), *self._sent(asked)))
         return replies
 
-    def _sent(self, name: str, step: int, body: bytes) -> tuple[bytes, bytes]:
+    def _sent(self, asked: Envelope) -> tuple[bytes, bytes]:
         """The frame that went to a party, and its answer."""
-        frame = wire.encode(Envelope(self.run, step, self.sender, name, body))
-        return frame, self._transport.send(name, frame)
+        frame = wire.encode(asked)
+        return frame, self._transport.send(asked.to, frame)
 
-    def _heard(
-        self, name: str, step: int, body: bytes, kind: type[R], frame: bytes, answer: bytes
-    ) -> R:
-        """Count an answer, write it down, and read it."""
-        seen = self.traffic[name]
+    def _heard(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
+        """Count an answer, open it, write it down, and read it."""
+        seen, name, step = self.traffic[asked.to], asked.to, asked.step
         seen.messages += 1
         seen.bytes_to_party += len(frame)
         seen.bytes_from_party += len(answer)
-        if self._transcript is not None:
-            self._transcript.record(Heard(self.run, step, name, body, answer))
         try:
-            return wire.decode(answer, kind)
+            body = wire.answer_to(asked, answer)
+            if self._transcript is not None:
+                self._transcript.record(Heard(asked.run, step, name, asked.body, body))
+            return wire.decode(body, kind)
         except WireError as error:
             raise WireError(f"party {name!r}, step {step}: {error}") from error

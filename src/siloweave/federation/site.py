@@ -173,6 +173,7 @@ class Site(Generic[Rows]):
         self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
         self._count = self._masks = 0
+        self._paid: set[str] = set()
         self.memo: dict[Any, Any] = {}
         """Results that can be computed again from rows; never sent, lost with the process."""
 
@@ -313,10 +314,10 @@ class Site(Generic[Rows]):
     def _agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
         """The secret shared with every peer, computed once a run."""
         run = self._at.run
-        new = [key for key in peers.values() if (run, key) not in self._agreed]
+        new = {name: key for name, key in peers.items() if (run, key) not in self._agreed}
         if new:
             secrets = masking.agree_with(self._secret(), new)
-            self._agreed |= {(run, key): s for key, s in zip(new, secrets, strict=True)}
+            self._agreed |= {(run, new[name]): secret for name, secret in secrets.items()}
         return {name: self._agreed[run, key] for name, key in peers.items()}
 
     def verify(self, item: Released[Any] | Masked) -> bool:
@@ -332,7 +333,7 @@ class Site(Generic[Rows]):
             handlers: Which function answers which request.
 
         Returns:
-            Bytes of the reply: the stored ones if this step was answered before.
+            Bytes of an envelope with the reply: the stored ones if this step was answered before.
 
         Raises:
             WireError: if the message is malformed, for someone else, a changed repetition, or
@@ -361,14 +362,14 @@ class Site(Generic[Rows]):
                     "reply is not kept; a second draw would be a second release. Start a new run, "
                     "or give the party a FolderStore."
                 )
-            self.ledger.verify([paid] if (paid := _paid_by(stored)) else [])
+            self._check_paid(_paid_by(stored))
             return stored[_DIGEST + _ENTRY :]
         self._refuse_lost(envelope)
         request = wire.decode_request(envelope.body, handlers)
         self.begin(envelope)
         reply = handlers[type(request)](request, self)
         wire.check_sealed(reply, self.verify)
-        data = wire.encode(reply)
+        data = wire.encode(envelope.answered(wire.encode(reply)))
         entries = self.ledger.entries
         paid = entries[-1].hash if entries else ""
         self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
@@ -402,6 +403,16 @@ class Site(Generic[Rows]):
                 )
             self._store.put(name, rows)
         self._begun.add(run)
+
+    def _check_paid(self, entry: str) -> None:
+        """Refuse to send a stored reply again whose payment is gone; reads the ledger's file once.
+
+        What was found there once need not be looked up again: a run that resumes asks for
+        thousands of stored replies, and the ledger that paid for them is as long.
+        """
+        if entry not in self._paid:
+            self.ledger.verify([entry] if entry else [])
+            self._paid = {"", *(known.hash for known in self.ledger.entries)}
 
     def _refuse_lost(self, asked: Envelope) -> None:
         """Refuse a step before the last that was paid: its reply was sent, and is gone."""

@@ -29,7 +29,7 @@ class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         step: Step of the run, from 0.
         party: Who answered.
         question: The request's bytes; empty where they are those of the record before.
-        answer: The reply's bytes, as they crossed the wire.
+        answer: The reply's bytes, as they crossed the wire inside their envelope.
     """
 
     run: str

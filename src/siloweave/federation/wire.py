@@ -2,7 +2,8 @@
 
 MessagePack announces lengths before contents, so a forged header of five bytes may promise four
 billion items; msgspec checks a promise against the bytes that are left before it allocates (the
-tests hold it to that), and `Array` checks shape against bytes.
+tests hold it to that), and `Array` checks shape against bytes. Items are counted before they are
+made: a number of one byte on the wire takes some twenty in memory, a short text three times that.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import Any, TypeVar, Union
 import msgspec
 
 from siloweave.errors import WireError
-from siloweave.federation.messages import Masked, Public, Released, Reply, Request
+from siloweave.federation.messages import Envelope, Masked, Public, Released, Reply, Request
 
 __all__ = [
     "MAX_BYTES",
+    "MAX_ITEMS",
+    "answer_to",
     "body_digest",
+    "check_json",
     "check_sealed",
     "decode",
     "decode_request",
@@ -28,6 +32,20 @@ __all__ = [
 
 MAX_BYTES = 256 * 2**20
 """Largest message, in bytes, that is looked at."""
+
+MAX_ITEMS = 2**22
+"""Most items (numbers, texts, byte strings, lists, keys) of a message, or of JSON in one.
+
+An item takes up to 80 bytes of memory beside its own text or bytes, however few it takes on the
+wire, so that a message takes about as much again as `MAX_BYTES` at most.
+"""
+
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_FIXED |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_FIXED |= {0xA0 + size: size for size in range(32)}
+_AFTER = tuple(_FIXED.get(first, 0) for first in range(256))  # bytes after an item's first one
+_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_EXTENSIONS = (0xC7, 0xC8, 0xC9)  # their kind, one byte, follows the length
 
 S = TypeVar("S")
 
@@ -40,21 +58,80 @@ def encode(message: msgspec.Struct) -> bytes:
             f"a {type(message).__name__} of {len(data):,} bytes exceeds the {MAX_BYTES:,} bytes "
             "that a message may have; use a smaller workload or model"
         )
+    _check_items(data)
     return data
+
+
+def _check_items(data: bytes) -> None:
+    """Refuse a message of too many items; one of fewer bytes than that is not walked through."""
+    place = count = 0
+    while len(data) > MAX_ITEMS and place < len(data):
+        first = data[place]
+        place += 1 + _AFTER[first]
+        if width := _SIZED.get(first):
+            size = int.from_bytes(data[place : place + width], "big")
+            place += width + size + (first in _EXTENSIONS)
+        count += 1
+        if count > MAX_ITEMS:
+            raise WireError(
+                f"a message of more than {MAX_ITEMS:,} items was refused unread; use a smaller "
+                "workload"
+            )
+
+
+def check_json(text: bytes) -> None:
+    """Refuse JSON of too many items before it is read.
+
+    Raises:
+        WireError: if there are more than `MAX_ITEMS`.
+    """
+    if (count := sum(map(text.count, (b",", b":", b"[", b"{"))) + 1) > MAX_ITEMS:
+        raise WireError(f"JSON of {count:,} items exceeds {MAX_ITEMS:,}; refused unread")
 
 
 def decode(data: bytes, kind: type[S]) -> S:
     """A message of type `kind`.
 
     Raises:
-        WireError: if the bytes are too many, cut off, of another type, or out of bounds.
+        WireError: if bytes or items are too many, cut off, of another type, or out of bounds.
     """
     if len(data) > MAX_BYTES:
         raise WireError(f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread")
+    _check_items(data)
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+_MIXED_UP = {
+    "sender": "it comes from another sender",
+    "to": "it is meant for someone else",
+    "run": "it is of another run",
+    "step": "it is stale, or early: of another step",
+}
+
+
+def answer_to(asked: Envelope, frame: bytes) -> bytes:
+    """The reply's bytes in what answers a question.
+
+    Args:
+        asked: The question.
+        frame: What came back: bytes of an envelope.
+
+    Raises:
+        WireError: if it is no envelope, or answers something else: a reply that was kept and is
+            sent again, or of another party, fits its type as well as the right one.
+    """
+    answer, due = decode(frame, Envelope), asked.answered(b"")
+    for field, wrong in _MIXED_UP.items():
+        came, wanted = getattr(answer, field), getattr(due, field)
+        if came != wanted:
+            raise WireError(
+                f"the answer's {field} is {came!r} and must be {wanted!r}: {wrong}. Nothing of it "
+                "was used; find out what mixes up answers on their way, and start the run again"
+            )
+    return answer.body
 
 
 def body_digest(body: bytes) -> bytes:

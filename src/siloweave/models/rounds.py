@@ -117,6 +117,16 @@ class Facts(NamedTuple):
         ends = [stacked[:, 2].min(0), stacked[:, 3].max(0)]
         return cls(sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends]))
 
+    @property
+    def possible(self) -> bool:
+        """Whether any rows add up to this, but for rounding."""
+        total, squares, least, most = self.sums
+        largest = self.rows * np.maximum(np.abs(least), np.abs(most))
+        slack = 1e-6 * largest + 1e-6
+        inside = (self.rows * least - slack <= total) & (total <= self.rows * most + slack)
+        bound = np.maximum(np.abs(least), np.abs(most)) * (largest + slack)
+        return bool((inside & (squares >= 0) & (squares <= bound + slack)).all())
+
     def share(self, block: Block) -> tuple[float, ...]:
         """How frequent each option of a choice is."""
         return tuple((self.sums[0, block.start : block.stop] / self.rows).tolist())

@@ -163,6 +163,10 @@ def typed(column: Column, plan: Numbers, values: Floats, like: Table | None) -> 
     return as_moments(column, whole, like) if column.kind == "datetime" else whole
 
 
+GRAINS = tuple(float(f"1e-{decimals}") for decimals in range(_DECIMALS + 1))
+"""What the values of a column may be multiples of."""
+
+
 def grain_of(values: Floats) -> float:
     """Return 10**-d for the fewest decimals d, at most 7, that all values have; else 0."""
     if not len(values):
@@ -172,7 +176,7 @@ def grain_of(values: Floats) -> float:
         if largest * 10.0**decimals > 2.0**50:
             break
         if (np.round(values, decimals) == values).all():
-            return float(f"1e-{decimals}")
+            return GRAINS[decimals]
     return 0.0
 
 

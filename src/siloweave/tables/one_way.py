@@ -45,6 +45,14 @@ class Cells(msgspec.Struct, frozen=True):
     ends: tuple[float, ...]
     shares: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        cells, own = max(len(self.labels), len(self.ends)) + 2, (*self.shares, *self.ends)
+        if len(self.shares) != cells or not np.isfinite(own).all() or min(self.shares) < 0:
+            raise DataError(
+                f"these are no shares of column {self.column.name!r}: {cells} of 0 or more are "
+                f"wanted for its cells, all finite, and there are {len(self.shares)}"
+            )
+
     @classmethod
     def of_options(cls, column: Column, weights: Floats, rows: int) -> Cells:
         """Of a categorical or boolean column.

@@ -5,6 +5,7 @@ over declared bins, for which `Features.from_counts` is made.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError
 from siloweave.tables.bins import BINNED
 from siloweave.tables.columns import (
+    GRAINS,
     blank,
     check_columns,
     codes_of,
@@ -35,6 +37,7 @@ _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a 
 _LISTED = 1024  # distinct values that are listed with their counts, where rows support them
 _SUPPORT = 10  # rows per distinct value, for the values to be all there is
 _SPIKE, _FEW = 0.02, 20
+_EXACT = 2**53  # whole numbers up to here are float64
 
 
 class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,17 +65,33 @@ class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grain: float = 0.0
 
     def __post_init__(self) -> None:
-        known = (*self.values, *self.counts, *self.times, self.rest, self.missing, self.grain)
-        if len(self.values) != len(self.times) or not np.isfinite(known).all():
-            raise DataError(f"the summary of column {self.column!r} is not one: values without "
-                            "counts, or numbers that are not finite")  # fmt: skip
-        if any(n < 0 for n in (*self.counts, *self.times, self.rest, self.missing)):
-            raise DataError(f"the summary of column {self.column!r} has counts below 0")
+        of = f"the summary of column {self.column!r}"
+        if len(self.values) != len(self.times) or not np.isfinite(self.values).all():
+            raise DataError(f"{of} is not one: values without counts, or that are not finite")
+        if any(not 0 <= n <= _EXACT for n in (*self.counts, *self.times, self.rest, self.missing)):
+            raise DataError(f"{of} has counts below 0 or beyond {_EXACT:,}")
+        if self.grain and self.grain not in GRAINS:
+            raise DataError(f"{of} has the grain {self.grain}; it is 0 or one of {GRAINS}")
+        if (self.mixture is None) != (self.rest == 0):
+            raise DataError(f"{of} needs a mixture for {self.rest:,} numbers that are not listed")
+        if self.mixture is not None and not _is_mixture(self.mixture):
+            raise DataError(
+                f"{of} holds a mixture that is none: up to {_POINTS:,} modes are wanted, each with "
+                "a mean, a scale of 0 or more and a weight, all finite; weights sum to 1"
+            )
 
     @property
     def rows(self) -> int:
         """How many rows it stands for."""
         return sum(self.counts) + sum(self.times) + self.rest + self.missing
+
+
+def _is_mixture(mixture: Mixture) -> bool:
+    parts = mixture.means, mixture.scales, mixture.weights
+    if len({len(part) for part in parts}) > 1 or not 0 < mixture.modes <= _POINTS:
+        return False
+    low = min((*mixture.scales, *mixture.weights))
+    return bool(np.isfinite(parts).all() and low >= 0 and abs(sum(mixture.weights) - 1) < 1e-6)
 
 
 def summarise(table: Table, schema: Schema) -> tuple[Summary, ...]:
@@ -260,13 +279,30 @@ def _by_column(
                 f"{[column.name for column in columns]}"
             )
         for column, one in zip(columns, owner, strict=True):
-            wanted = 0 if column.kind in BINNED else options_of(column)
-            if len(one.counts) != wanted:
-                raise DataError(
-                    f"the summary of column {column.name!r} has {len(one.counts)} counts, and "
-                    f"the schema knows {wanted} categories"
-                )
+            _check(column, one)
     return [(column, [owner[j] for owner in told]) for j, column in enumerate(columns)]
+
+
+def _check(column: Column, one: Summary) -> None:
+    """Refuse a summary that is not of such a column."""
+    numbers = column.kind in BINNED
+    of, wanted = f"the summary of column {column.name!r}", 0 if numbers else options_of(column)
+    if len(one.counts) != wanted:
+        raise DataError(
+            f"{of} has {len(one.counts)} counts, and the schema knows {wanted} categories"
+        )
+    if not numbers and (one.values or one.rest or one.missing):
+        raise DataError(f"{of} lists numbers, and the column holds categories")
+    if one.missing and not column.missing:
+        raise DataError(f"{of} tells of {one.missing:,} missing values; the schema has none")
+    plan = blank(column) if numbers else None
+    if plan is not None and one.values:
+        ascending = all(low < high for low, high in pairwise(one.values))
+        if not ascending or one.values[0] < plan.low or one.values[-1] > plan.high:
+            raise DataError(
+                f"{of} lists values from {one.values[0]} to {one.values[-1]}; they must ascend "
+                f"within {plan.low} and {plan.high}, its bounds less {plan.origin}"
+            )
 
 
 def _grained(plan: Numbers, owners: Sequence[Summary]) -> Numbers:

@@ -1,0 +1,150 @@
+"""What the coordinator expects of an answer: one check for every array, number and list in it.
+
+A reply that fits its type may still hold anything: a count below 0, a class that there is not, rows
+by the billion. Algorithms say here what they expect, before they make anything of it, and a party
+that says something else is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeVar
+
+import msgspec
+import numpy.typing as npt
+
+from siloweave.errors import SiloweaveError, WireError
+from siloweave.federation import masking, wire
+from siloweave.federation.messages import Array
+
+__all__ = ["FLOATS", "MOST_ROWS", "WHOLE", "WORDS", "Said"]
+
+FLOATS = ("<f2", "<f4", "<f8")
+"""Types of arrays of numbers."""
+
+WHOLE = ("<u1", "<u4", "<i4", "<i8")
+"""Types of arrays of whole numbers."""
+
+WORDS = ("<u4",)
+"""Types of masked sums."""
+
+MOST_ROWS = 2**31 - 1
+"""Rows that a party may say it has: no masked sum holds a larger count."""
+
+_SHOWN = 60  # characters of a value in a message
+
+N = TypeVar("N", int, float)
+S = TypeVar("S", bound=Collection[Any])
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one party said, read as what is expected of it.
+
+    Every method returns what it was given, checked, or raises WireError, which names the party,
+    the field, what it held, and what it must be.
+
+    Args:
+        party: Who said it.
+
+    Example:
+        >>> told = Array("<f4", (1, 2), bytes(8))
+        >>> Said("clinic").array("latents", told, FLOATS, (None, 2)).tolist()
+        [[0.0, 0.0]]
+        >>> Said("clinic").number("rows", 0, least=1)
+        Traceback (most recent call last):
+        siloweave.errors.WireError: party 'clinic' sent rows = 0; it must be 1 or more. ...
+    """
+
+    party: str
+
+    def wrong(self, said: str, wanted: str) -> WireError:
+        """The error for what a party said and what it must be."""
+        return WireError(
+            f"party {self.party!r} sent {said}; it must be {wanted}. Nothing was made of it: find "
+            "out what runs at this party, and start a new run"
+        )
+
+    def number(self, field: str, value: N, *, least: float = -inf, most: float = inf) -> N:
+        """A finite number within bounds, both included."""
+        if not (least <= value <= most and -inf < value < inf):
+            raise self.wrong(f"{field} = {value:,}", _between(least, most))
+        return value
+
+    def array(
+        self,
+        field: str,
+        array: Array,
+        dtypes: Collection[str],
+        shape: Sequence[int | None],
+        *,
+        least: float = -inf,
+        most: float = inf,
+    ) -> npt.NDArray[Any]:
+        """An array's values, all finite.
+
+        Args:
+            field: What it is called in the reply.
+            array: As it came.
+            dtypes: Types that it may have.
+            shape: Its length in each dimension; None where any will do.
+            least: Smallest value that it may have.
+            most: Largest.
+        """
+        if array.dtype not in dtypes:
+            raise self.wrong(f"{field} of type {array.dtype}", " or ".join(dtypes))
+        fits = len(shape) == len(array.shape)
+        if not fits or any(n not in (k, None) for n, k in zip(shape, array.shape, strict=True)):
+            wanted = ", ".join("any" if n is None else f"{n:,}" for n in shape)
+            raise self.wrong(f"{field} of shape {array.shape}", f"({wanted})")
+        try:
+            values = array.numpy()
+        except WireError as error:
+            raise self.wrong(f"{field} with a number that is not finite", "finite") from error
+        if values.size and (least, most) != (-inf, inf):
+            for found in (values.min(), values.max()):
+                self.number(f"{field} with the value", found.item(), least=least, most=most)
+        return values
+
+    def items(
+        self, field: str, values: S, *, count: int | None = None, among: Collection[Any] = ()
+    ) -> S:
+        """A list, or bytes.
+
+        Args:
+            field: What it is called in the reply.
+            values: As they came.
+            count: How many there must be; any number if None.
+            among: What each must be; anything if empty.
+        """
+        if count not in (len(values), None):
+            raise self.wrong(f"{len(values):,} {field}", f"{count:,}")
+        for value in values:
+            if among and value not in among:
+                known = ", ".join(map(repr, among))
+                raise self.wrong(f"{field} with {str(value)[:_SHOWN]!r}", f"among {known}")
+        return values
+
+    def json(self, field: str, text: str | bytes, read: Callable[[bytes], T]) -> T:
+        """What `read` makes of JSON, which may fail with an error of ours or of msgspec's."""
+        try:
+            data = text.encode() if isinstance(text, str) else text
+            wire.check_json(data)
+            return read(data)
+        except (SiloweaveError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise WireError(f"party {self.party!r} sent {field} that are none: {error}") from error
+
+    def key(self, field: str, key: bytes) -> bytes:
+        """A public key for masks, that gives a secret with another one."""
+        self.items(f"bytes of {field}", key, count=masking.KEY)
+        masking.agree_with(masking.new_secret(), {self.party: key})
+        return key
+
+
+def _between(least: float, most: float) -> str:
+    if least == -inf:
+        return "a finite number" if most == inf else f"{most:,} or less"
+    return f"{least:,} or more" if most == inf else f"from {least:,} to {most:,}"

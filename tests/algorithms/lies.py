@@ -1,0 +1,33 @@
+"""A party whose answers are changed on their way, for the tests of what a coordinator checks."""
+
+import msgspec
+from tests.federation.small import reply_in, with_reply
+
+from siloweave.federation import InProcess, Masked, Public, Released, wire
+from siloweave.federation.messages import Envelope, reply_type
+
+
+def lie(patch, party, question, **changes):
+    """Change fields of what a party answers to a kind of question; each change gets the value."""
+    send = InProcess.send
+
+    def sent(transport, name, frame):
+        answer = send(transport, name, frame)
+        request = wire.decode_request(wire.decode(frame, Envelope).body, transport._handlers)
+        if name != party or type(request).__name__ != question:
+            return answer
+        reply = reply_in(answer, reply_type(type(request)))
+        fields = {f: changed(getattr(reply, f), change) for f, change in changes.items()}
+        return with_reply(answer, msgspec.structs.replace(reply, **fields))
+
+    patch.setattr(InProcess, "send", sent)
+
+
+def changed(sealed, change):
+    """The value inside a seal, changed; of a tuple of seals, all of them."""
+    if isinstance(sealed, tuple):
+        return tuple(changed(one, change) for one in sealed)
+    if isinstance(sealed, Masked):
+        return msgspec.structs.replace(sealed, words=change(sealed.words))
+    assert isinstance(sealed, Public | Released)
+    return msgspec.structs.replace(sealed, value=change(sealed.value))

@@ -1,0 +1,238 @@
+"""Replies that fit their type and hold nonsense: every algorithm names the party that sent them."""
+
+from functools import partial
+
+import msgspec
+import numpy as np
+import pytest
+from tests.algorithms import test_agree_schema, test_fed_tgan, test_score, test_vertigan
+from tests.algorithms.lies import lie
+from tests.synthesizers import test_columns
+from tests.synthesizers.cases import SCHEMA, pandas_frame
+
+import siloweave as sw
+from siloweave.algorithms.agree_schema import agree_schema
+from siloweave.errors import WireError
+from siloweave.federation import Array
+from siloweave.privacy import Budget
+from siloweave.tables.one_way import OneWay
+from siloweave.tables.read import Table, read
+
+BUDGET = Budget(epsilon=1.0, delta=1e-6)
+HUGE = 10**15
+
+
+def instead(value):
+    return lambda _: value
+
+
+def filled(number, dtype=None):
+    """The same array with one number everywhere."""
+    return lambda array: Array.of(np.full(array.shape, number), dtype or array.dtype)
+
+
+def as_type(dtype):
+    return lambda array: Array.of(array.numpy().astype(np.int64), dtype)
+
+
+def scaled(by):
+    """Sums, sums of squares, least and largest, each times a number."""
+    return lambda array: Array.of(array.numpy() * np.array(by)[:, None], "<f8")
+
+
+def cut(array):
+    return Array.of(array.numpy()[..., :-1], array.dtype)
+
+
+def edited(**fields):
+    """JSON of summaries, the last of which (a column of numbers) is changed."""
+
+    def change(text):
+        told = msgspec.json.decode(text)
+        return msgspec.json.encode([*told[:-1], told[-1] | fields])
+
+    return change
+
+
+def mixture(means, weights):
+    """In the place of all 60 numbers."""
+    modes = {"type": "modes", "means": means, "scales": [1.0], "weights": weights}
+    return edited(values=[], times=[], rest=60, mixture=modes)
+
+
+def law_of_others(_):
+    held = read(pandas_frame())
+    return OneWay.of(held, SCHEMA).to_json()
+
+
+def raised(monkeypatch, run, words, party, question, changes):
+    lie(monkeypatch, party, question, **changes)
+    with pytest.raises(WireError, match=words) as refused:
+        run()
+    assert f"party {party!r}" in str(refused.value)
+
+
+LATENTS = [
+    ("options", instead(10**6), "options = 1,000,000; it must be from 1 to 2"),
+    ("options", instead(0), "options = 0"),
+    ("options", instead(1), "classes with the value = 1"),
+    ("classes", filled(-1, "<i4"), "classes with the value = -1"),
+    ("classes", filled(0, "<f4"), "classes of type <f4"),
+    ("classes", cut, r"classes of shape \(59,\); it must be \(60\)"),
+]
+CODED = [
+    *LATENTS,
+    ("latents", filled(np.nan), "not finite"),
+    ("latents", as_type("<i8"), "latents of type <i8"),
+    ("latents", instead(Array("<f2", (HUGE, 0), b"")), "latents of shape"),
+    ("columns", lambda names: ("visits",) * len(names), "columns with 'visits'"),
+    ("spots", instead(((0, 50, 60),)), "a choice among 60"),
+    ("one_way", instead("{}"), "one_way that are none"),
+    ("one_way", law_of_others, "one_way; it must be|one_way with"),
+]
+BEGUN = [
+    *LATENTS,
+    ("rows", instead(HUGE), "rows = 1,000,000,000,000,000; it must be from 1 to 2,147,483,647"),
+    ("rows", instead(2**31 - 1), "rows = 2,147,483,647; it must be 60, as many as 'north' has"),
+    ("rows", instead(0), "rows = 0"),
+    ("latent", instead(HUGE), "latent = 1,000,000,000,000,000; it must be from 0 to 65,536"),
+    ("latent", instead(-1), "latent = -1"),
+    ("one_way", law_of_others, "one_way; it must be|one_way with"),
+]
+STEPS = [
+    ("Forward", "latents", filled(np.nan), "latents .* not finite"),
+    ("Forward", "latents", cut, "latents of shape"),
+    ("Backward", "slope", as_type("<u1"), "slope of type <u1"),
+    ("Backward", "slope", cut, "slope of shape"),
+    ("Backward", "loss", instead(np.nan), "loss = nan; it must be a finite number"),
+]
+COLUMNS = [
+    *(("silofuse", "Code", *case) for case in CODED),
+    *(("e2e_distr", "Begin", *case) for case in BEGUN),
+    *(("e2e_distr", *case) for case in STEPS),
+]
+
+
+@pytest.mark.parametrize(("method", "question", "field", "change", "words"), COLUMNS)
+def test_parties_with_other_columns(method, question, field, change, words, monkeypatch):
+    party = "west" if field in ("options", "classes") else "south"
+    run = partial(test_columns.fit, method)
+    raised(monkeypatch, run, words, party, question, {field: change})
+
+
+ROWS = [
+    ("Describe", "rows", instead(HUGE), "rows = 1,000,000,000,000,000"),
+    ("Describe", "rows", instead(59), "rows of column 'sex' = 60; it must be from 59 to 59"),
+    ("Describe", "columns", mixture([1.0, 2.0], [1.0]), "a mixture that is none"),
+    ("Describe", "columns", mixture([1.0], [1e12]), "a mixture that is none"),
+    ("Describe", "columns", edited(missing=-1), "counts below 0"),
+    ("Describe", "columns", edited(missing=10**400), "counts below 0 or beyond"),
+    ("Describe", "columns", edited(values=[1e300], times=[60]), "must ascend within"),
+    ("Describe", "columns", instead(b"[" + b"1," * 2**22 + b"1]"), "items exceeds"),
+    ("Prepare", "sums", filled(np.nan), "sums .* not finite"),
+    ("Prepare", "sums", filled(-5.0), "it must be those of 60 rows"),
+    ("Prepare", "sums", scaled([9, 1, 1, 1]), "it must be those of 60 rows"),
+    ("Prepare", "sums", scaled([1, 9, 1, 1]), "it must be those of 60 rows"),
+    ("Prepare", "sums", instead(Array.of(np.zeros((4, 3)), "<f8")), r"sums of shape \(4, 3\)"),
+    ("Prepare", "sums", as_type("<i8"), "sums of type <i8"),
+    ("Round", "networks", instead(b"nothing"), "no arrays"),
+]
+JUDGED = [
+    ("Judge", "feedback", filled(np.nan), "feedback .* not finite"),
+    ("Judge", "feedback", cut, "feedback of shape"),
+    ("Hand", "critic", instead(b"nothing"), "no arrays"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "question", "field", "change", "words"),
+    [*((sw.FedTGAN, *case) for case in ROWS), *((sw.MDTGAN, *case) for case in JUDGED)],
+)
+def test_parties_with_other_rows(kind, question, field, change, words, monkeypatch):
+    run = partial(test_fed_tgan.fit, kind=kind)
+    raised(monkeypatch, run, words, "south", question, {field: change})
+
+
+def flaim():
+    parts = [test_score.people(200, seed) for seed in (1, 2)]
+    sw.FLAIM(rounds=2, bins=4).fit(parts, test_score.SCHEMA, budget=BUDGET)
+
+
+def oracle():
+    parts = [test_score.people(200, seed) for seed in (1, 2)]
+    sw.FLAIM(rounds=1, bins=4, variant="oracle").fit(parts, test_score.SCHEMA, budget=BUDGET)
+
+
+def aim():
+    sw.AIM(bins=4).fit(test_score.people(200), test_score.SCHEMA, budget=BUDGET)
+
+
+def score():
+    parts = {"party-1": test_score.people(90, 1), "party-2": test_score.people(90, 2)}
+    test_score.score_parties(
+        parts, parts["party-1"], test_score.ENCODER, budget=BUDGET, queries=[("sex",)]
+    )
+
+
+def aligned():
+    tables = [Table.from_columns({"id": (np.arange(n, n + 3), None)}) for n in (1, 2)]
+    sw.align_rows(tables, ["id"], workers=1)
+
+
+SUMS = [
+    ("Hello", "key", instead(b"short"), "5 bytes of key; it must be 32"),
+    ("Hello", "key", instead(bytes(32)), "not usable"),
+    ("Hello", "sizes", lambda sizes: sizes[1:], "2 sizes; it must be 3"),
+    ("Count", "sums", filled(1.0, "<f4"), "sums of type <f4; it must be <u4"),
+    ("Count", "sums", as_type("<i8"), "sums of type <i8"),
+    ("Count", "sums", cut, "sums of shape"),
+    ("Select", "indices", instead(-1), "indices = -1; it must be from 0 to"),
+    ("Select", "indices", instead(HUGE), "indices = 1,000,000,000,000,000"),
+]
+ASKED = [
+    *((flaim, *case) for case in SUMS),
+    (oracle, "Reveal", "tables", cut, "tables of shape"),
+    (oracle, "Reveal", "tables", filled(np.nan, "<f8"), "tables of type <f8"),
+    (aligned, "Greet", "key", instead(b""), "0 bytes of key"),
+    (aligned, "Greet", "counts", instead((0, 0, 0)), "ids = 0; it must be from 1"),
+    (aligned, "Greet", "counts", instead((HUGE, 0, 0)), "ids = 1,000,000,000,000,000"),
+    (aligned, "Greet", "counts", instead((3, -1, 0)), "rows without id = -1"),
+    (score, "Judge", "noisy_rows", instead(HUGE), "rows = 1,000,000,000,000,000"),
+]
+
+
+@pytest.mark.parametrize(("run", "question", "field", "change", "words"), ASKED)
+def test_sums_choices_and_alignments(run, question, field, change, words, monkeypatch):
+    raised(monkeypatch, run, words, "party-2", question, {field: change})
+
+
+def test_a_lone_curator(monkeypatch):
+    raised(monkeypatch, aim, "index = -1", "curator", "Select", {"index": instead(-1)})
+
+
+@pytest.mark.parametrize(
+    ("budget", "question", "field", "change", "words"),
+    [
+        (test_vertigan.BUDGET, "CountColumns", "paid_rows", instead(HUGE), "rows = 1,000"),
+        (test_vertigan.BUDGET, "Round", "slope", filled(np.nan), "slope .* not finite"),
+        (None, "Begin", "rows", instead(0), "rows = 0; it must be from 1"),
+    ],
+)
+def test_heads_and_critics_at_parties(budget, question, field, change, words, monkeypatch):
+    run = partial(test_vertigan.fit, budget=budget)
+    raised(monkeypatch, run, words, "north", question, {field: change})
+
+
+@pytest.mark.parametrize(
+    ("question", "field", "change", "words"),
+    [
+        ("Declare", "schema", instead("[]"), "schema that are none"),
+        ("Declare", "key", instead(b""), "0 bytes of key"),
+        ("Name", "values", instead((1, 2)), "a value of column 'town', '1'; .* of type str"),
+        ("Name", "values", instead(("x" * 300,)), "at most 256 characters"),
+    ],
+)
+def test_schemas(question, field, change, words, monkeypatch):
+    parties, _ = test_agree_schema.study(test_agree_schema.clinics())
+    run = partial(agree_schema, parties, test_agree_schema.SCHEMA, test_agree_schema.LEARNING)
+    raised(monkeypatch, run, words, "p1", question, {field: change})
