@@ -59,6 +59,9 @@ def test_the_reconstruction_is_the_likelihood_of_the_heads():
     number = 0.5 * (np.log(2 * np.pi) + 1.0 + 1.5**2 / np.e)
     expected = (number - np.log(0.75)) / 2
     assert float(reconstruction(out, rows, ((1, 2),))[0]) == pytest.approx(expected, rel=1e-5)
+    unused = rows._replace(numbers=jnp.array([[0.0]]))
+    alone = float(reconstruction(out, unused, ((1, 2),))[0])
+    assert alone == pytest.approx(-np.log(0.75) / 2, rel=1e-5)  # the head's 0 tells nothing
 
 
 def test_the_divergence_is_that_of_normal_laws():

@@ -126,6 +126,9 @@ class Coder(eqx.Module):
 def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
     """Negative log-likelihood of each row under the decoder's heads, nats per block.
 
+    A number that its column's choice leaves unused (a spike, a missing value) is 0 and counts
+    nothing: a head would learn that 0 ever more exactly, at the cost of all else.
+
     Args:
         out: What the decoder gave.
         rows: The rows to explain.
@@ -141,7 +144,7 @@ def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
     logs = options.log_softmax(out[:, 2 * d :])
     gauss = 0.5 * (jnp.log(2 * jnp.pi) + spread + (rows.numbers - mean) ** 2 * jnp.exp(-spread))
     surprise = -jnp.where(options.flags(rows.codes), logs, 0.0).sum(-1)
-    return (gauss.sum(-1) + surprise) / blocks
+    return (jnp.where(rows.numbers != 0.0, gauss, 0.0).sum(-1) + surprise) / blocks
 
 
 class _Descent(Descent):
