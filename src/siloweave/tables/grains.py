@@ -61,7 +61,8 @@ class Grains:
 
     Example:
         >>> from siloweave.tables.schema import Column, Schema
-        >>> grains = Grains(Encoder(Schema((Column("x", "continuous", low=0.0, high=1.0),)), bins=4096))
+        >>> column = Column("x", "continuous", low=0.0, high=1.0)
+        >>> grains = Grains(Encoder(Schema((column,)), bins=4096))
         >>> grains.number, grains.cells
         (3, 4368)
     """
