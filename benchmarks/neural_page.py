@@ -281,10 +281,11 @@ def privacy(rows: list[Row]) -> str:
         "the nearest row, of inference that over all secrets. The published rows are at\n"
         "separation 0.1 as that paper counts it: clipped batches whose sensitivity it takes for\n"
         "half of what it is, and in DP-TLDM a second stage that no finite ε covers. Settings of\n"
-        "DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio of\n"
-        "DP-CTGAN (on housing too, neural_privacy_tuning.jsonl) were chosen on splits of Adult.\n"
-        "Networks see single columns in 4,096 bins and fewer (decision 0026), AIM in 32. Ours are\n"
-        "above the published rows in resemblance and utility, at an ε that is paid in full.\n\n"
+        "DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio\n"
+        "of DP-CTGAN (on housing too, neural_privacy_tuning.jsonl) were chosen on splits of\n"
+        "Adult. Networks see single columns in 4,096 bins and fewer (decision 0026), AIM in 32.\n"
+        "Ours are above the published rows in resemblance and utility, at an ε that is paid in\n"
+        "full.\n\n"
     )
     for name, published in DP_TLDM_PRIVATE.items():
         runs: dict[tuple[float, str], list[Row]] = defaultdict(list)
