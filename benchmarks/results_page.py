@@ -2,7 +2,7 @@
 
     python benchmarks/results_page.py
 
-The part on neural generators is neural_page.py's.
+The parts on neural generators are neural_page.py's and neural_speed_page.py's.
 
 Published figures of FLAIM: Maddock, Cormode & Maple 2024, "FLAIM" (KDD 2024), tables 1 and 2.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 import fed_tgan_page
 import neural_page
+import neural_speed_page
 import silofuse_page
 
 HERE = Path(__file__).parent
@@ -166,7 +167,8 @@ def main() -> None:
         text += "\n" + tail.read_text()
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     results = HERE / "results"
-    parts = [TOP, deeper(text), neural_page.page(results), silofuse_page.page(results)]
+    neural = neural_page.page(results) + neural_speed_page.page(results)
+    parts = [TOP, deeper(text), neural, silofuse_page.page(results)]
     parts.append(fed_tgan_page.page(results))
     PAGE.write_text("\n".join(parts))
     silofuse_page.draw(results, PAGE.parent / "images")

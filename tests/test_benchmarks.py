@@ -138,7 +138,7 @@ def test_a_private_step_is_shown_from_the_last_call(load, tmp_path):
         for c, pace in (("aaa", 5.0), ("bbb", 7.25))
     ]  # fmt: skip
     written(tmp_path, "neural_dp_step.jsonl", calls)
-    text = load("neural_page").page(tmp_path)
+    text = load("neural_speed_page").page(tmp_path)
     assert rows_of(text, "no privacy") == ["| no privacy | 7.2 | 1.00 |"]
     assert "Source: commit bbb; threads: 1, load average 0.1 to 0.3." in text
 
@@ -165,7 +165,7 @@ def test_ratios_are_of_medians_within_one_call(load, tmp_path):
     rows += [turn("peer", pace) for pace in (5.0, 8.0, 99.0)]
     rows += [turn("ours", 1.0, call="2026-01-02T00:00:00")]  # its other side is missing
     written(tmp_path, "neural_speed.jsonl", rows)
-    found = rows_of(load("neural_page").page(tmp_path), "CTGAN training, steps a second")
+    found = rows_of(load("neural_speed_page").page(tmp_path), "CTGAN training, steps a second")
     assert len(found) == 1
     assert found[0] == (
         "| CTGAN training, steps a second | 20.00 (10.00–30.00) | 8.00 (5.00–99.00) | 2.50 | 3 "
