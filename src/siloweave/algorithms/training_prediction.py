@@ -78,6 +78,8 @@ def predict_training(
     seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
     seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
     rounds, size = 2 if private else 1, int(4 * weights + 300 * width)
+    if isinstance(generator, PrivateGenerator):  # counts go both ways, 8 bytes each
+        size += 16 * Grains(Encoder(schema, generator.bins)).cells
     if isinstance(generator, ColumnsSplit):
         rounds, size = generator.moves(schema, rows, parties)
     if isinstance(generator, RowsSplit | PrivateRowsSplit):
