@@ -77,13 +77,7 @@ def predict_training(
     seconds = _START_S + 2 * _ROW_S * rows * columns
     seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
     seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
-    rounds, size = 2 if private else 1, int(4 * weights + 300 * width)
-    if isinstance(generator, PrivateGenerator):  # counts go both ways, 8 bytes each
-        size += 16 * Grains(Encoder(schema, generator.bins)).cells
-    if isinstance(generator, ColumnsSplit):
-        rounds, size = generator.moves(schema, rows, parties)
-    if isinstance(generator, RowsSplit | PrivateRowsSplit):
-        rounds, size = generator.moves(weights)
+    rounds, size = _moves(generator, schema, rows, parties, weights, width)
     return Prediction(
         rounds,
         _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
@@ -92,6 +86,20 @@ def predict_training(
         budget.epsilon,
         notes=tuple(notes),
     )
+
+
+def _moves(
+    generator: _Generator, schema: Schema, rows: int, parties: int, weights: int, width: int
+) -> tuple[int, int]:
+    """Questions to a party, and bytes that it sends and receives."""
+    if isinstance(generator, ColumnsSplit):
+        return generator.moves(schema, rows, parties)
+    if isinstance(generator, RowsSplit | PrivateRowsSplit):
+        return generator.moves(weights)
+    model = int(4 * weights + 300 * width)
+    if isinstance(generator, PrivateGenerator):  # counts go both ways, 8 bytes each
+        return 2, model + 16 * Grains(Encoder(schema, generator.bins)).cells
+    return 1, model
 
 
 def _check_steps(generator: PrivateGenerator, schema: Schema, budget: Budget) -> None:
