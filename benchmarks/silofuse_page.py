@@ -46,8 +46,7 @@ to singling out, linkability and attribute inference, 100 (1 - risk), variants o
 is learned about everybody as a risk, and lies lower for a good generator). It judges the table,
 not what the coordinator sees: for that see the owners' reports and `latent_insiders.py`. Seconds
 are wall time of the fit, parties one after the other, on two cores that other work shared. Rows of
-**silofuse** with 4 parties on all tables but Adult, and with 8 on diabetes, are chosen half by half
-(decision 0025); the others are older.
+**silofuse** are chosen half by half (decision 0025); those of **e2e_distr** are older.
 """
 
 
