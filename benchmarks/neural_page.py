@@ -46,8 +46,9 @@ on Adult is wider than its preset; heads of TLDM and LatentDiff say what is like
 their autoencoders and diffusions take 12,000 and 60,000 steps (decision 0021); ADS-GAN's layers are
 joined to their input: chosen within the training rows too, of Adult and of California housing. Rows
 of every generator of ours are raked to single columns (decision 0012), but not where **raked** says
-no. Rows are chosen half by half since decision 0025; CTAB-GAN, E2E, California housing, GANs but
-CopulaGAN on Adult, and GaussianCopula are older.
+no. Rows are chosen half by half since decision 0025; E2E, CTGAN and ADS-GAN on Adult, and CTAB-GAN
+on churn, heloc and intrusion are older. Heads of LatentDiff (not on Adult) and TLDM learn nothing
+of numbers that are unused (decision 0026).
 
 What differs from the papers: trees are scikit-learn's, probabilities and predictions are out of
 fold, and a score sees at most 6,000 rows of either table. The propensity (**discr.**) lies between
