@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from siloweave.algorithms.private_counts import Look
+from siloweave.errors import DataError
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import landmarks
 from siloweave.tables.features import Features
@@ -94,6 +96,24 @@ def test_columns_are_found_that_equal_bins_cannot_see():
     numbers = plan.split(data.floats("rooms")[0], np.zeros(20_000, bool), random)[1]
     assert numbers.std() == pytest.approx(1.0, abs=0.1)  # the curve follows the narrow hump
     assert np.quantile(numbers, [0.25, 0.75]) == pytest.approx([-0.67, 0.67], abs=0.1)
+
+
+def test_counts_of_other_tables_are_refused():
+    with pytest.raises(DataError, match="9 tables have 8818 cells"):
+        GRAINS.columns(np.zeros(7), 10, 1.0)
+
+
+def test_rows_to_weigh_by_have_the_spikes_that_the_plans_have():
+    """Else raking would ask for amounts beside 0 that no drawn row can have."""
+    look = Look(ENCODER, GRAINS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
+    gain, gone = look.product().integers("gain")
+    plan = next(plan for plan in look.features("quantile").plans if plan.column == "gain")
+    assert plan.spikes == (0.0,)
+    real, missing = table(20_000).integers("gain")
+    assert (gain[~gone] == 0).mean() == pytest.approx((real[~missing] == 0).mean(), abs=0.01)
+    cells = next(one for one in look.one_way.cells if one.column.name == "gain")
+    assert cells.ends[0] == 0.0
+    assert cells.shares[0] == pytest.approx(((real == 0) & ~missing).mean(), abs=0.01)
 
 
 @pytest.mark.parametrize("bins", [32, 1000])

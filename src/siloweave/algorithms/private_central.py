@@ -363,7 +363,7 @@ def counted(request: Counts, site: Site[Any], held: Owned) -> Counted:
     paid = tuple(site.release(event, "number of rows", number) for event in priced)
     known = () if paid or sigma is None else (Public(n, "neighbours have the same number of rows"),)
     event = held.prices.counts(grains.number, request.counts_sigma)
-    what = f"counts of {len(held.codes.columns)} columns"
+    what = f"counts of {len(held.codes.columns)} columns in {grains.number} tables"
     return Counted(paid, known, site.release(event, what, counts))
 
 

@@ -158,7 +158,7 @@ def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
     """A row is in one cell of every column, and in the cell of all rows."""
     codes, grains = site.rows.codes, Grains(site.rows.encoder)
     rows = np.array([site.rows.table.num_rows], dtype=np.int64)
-    what = f"counts of {len(codes.columns)} columns, and of rows"
+    what = f"counts of {len(codes.columns)} columns in {grains.number} tables, and of rows"
     tables = [grains.count(codes), rows]
     return masked_reply(request, site, tables, what, contributes=grains.number + 1)
 

@@ -222,7 +222,9 @@ def _middles(edges: Floats, weights: Floats) -> Points:
     return Points((kept[1:] + kept[:-1]) / 2.0, summed, kept)
 
 
-def landmarks(column: Column, weights: Floats, share: float = 0.02) -> dict[int, float]:
+def landmarks(
+    column: Column, weights: Floats, share: float = Settings.spike_share
+) -> dict[int, float]:
     """Return narrow bins that most likely hold one value alone, and that value.
 
     Counts do not tell where in its bin a value lies, but 0 and the bounds are where columns have

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from siloweave.errors import DataError
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Codes, Encoder
 
@@ -121,7 +122,13 @@ class Grains:
             counts: (cells,), noisy.
             rows: Their number, 1 or more.
             sigma: Standard deviation of the noise.
+
+        Raises:
+            DataError: The counts are of other tables.
         """
+        if np.shape(counts) != (self.cells,):
+            cells = f"{self.number} tables have {self.cells} cells"
+            raise DataError(f"counts have shape {np.shape(counts)}; {cells}")
         parts = np.split(np.asarray(counts), np.cumsum([n for _, _, n in self._sizes])[:-1])
         found: dict[str, Floats] = {}
         for (name, width, _), part in zip(self._sizes, parts, strict=True):
