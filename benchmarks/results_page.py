@@ -19,6 +19,7 @@ from typing import Any
 import fed_tgan_page
 import neural_page
 import neural_speed_page
+import private_counts
 import silofuse_page
 
 HERE = Path(__file__).parent
@@ -167,7 +168,8 @@ def main() -> None:
         text += "\n" + tail.read_text()
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     results = HERE / "results"
-    neural = neural_page.page(results) + neural_speed_page.page(results)
+    neural = neural_page.page(results) + private_counts.page(results)
+    neural += neural_speed_page.page(results)
     parts = [TOP, deeper(text), neural, silofuse_page.page(results)]
     parts.append(fed_tgan_page.page(results))
     PAGE.write_text("\n".join(parts))
