@@ -210,9 +210,7 @@ def _as(values: np.ndarray, value: Any, column: Column) -> Any:
 
 def _code(encoder: Encoder, name: str, value: Any) -> int:
     """The code of one value, by an encoder of that column alone."""
-    column = encoder.schema[name]
-    per = {k: v for k, v in (encoder.bins_per_column or {}).items() if k == name}
-    alone = Encoder(Schema((column,)), bins=encoder.bins, bins_per_column=per)
+    alone = encoder.select([name])
     if value is None:
         return alone.domain.size_of(name) - 1
     array = np.array([value], dtype=object if isinstance(value, str) else None)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from siloweave.algorithms.fitted import Fitted, Outcome
 from siloweave.algorithms.generated import Generated
-from siloweave.tables.bins import BINNED, as_moments, edges_of
+from siloweave.tables.bins import BINNED, above, as_moments
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
@@ -23,6 +23,7 @@ from siloweave.tables.schema import Column
 __all__ = ["Shown", "labels_of", "shown"]
 
 _BINS = 32  # of a column of numbers, where the model has none
+_TINY = 1e-300  # below it in size is 0: bins may be cut just above
 _WIDE, _KEPT = 64, 40  # a column with more codes is shown by its most frequent ones
 _ROWS = 20_000  # that pictures are made of
 _MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
@@ -110,8 +111,7 @@ def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
     """One label per code of a column."""
     column = encoder.schema[name]
     if column.kind in BINNED:
-        width = (encoder.bins_per_column or {}).get(name, encoder.bins)
-        labels = [_span(column, a, b) for a, b in pairwise(edges_of(column, width).tolist())]
+        labels = [_span(column, a, b) for a, b in pairwise(encoder.edges(name).tolist())]
     elif column.kind == "boolean":
         labels = ["False", "True"]
     else:
@@ -122,6 +122,8 @@ def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
 def _span(column: Column, start: float, end: float) -> str:
     """A bin, from its first to its last value."""
     if column.kind == "continuous":
+        if end <= above(start):
+            return _number(start)
         return f"{_number(start)} to {_number(end)}"
     first, last = int(start), int(end) - 1
     if column.kind == "datetime":
@@ -133,4 +135,5 @@ def _span(column: Column, start: float, end: float) -> str:
 
 
 def _number(value: float) -> str:
+    value = value if abs(value) > _TINY else 0.0
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"

@@ -287,7 +287,8 @@ participation = 1.0        # probability with which a party joins a round
 #                          # there; usually closer to the rows at the same epsilon
 # degree = 3               # columns in one query of the workload
 # queries = 64             # queries in the workload
-# bins = 32                # of a column of numbers
+# bins = 16                # of a column of numbers at most
+# counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
 
 """
 _AIM = """\
@@ -297,7 +298,8 @@ name = "aim"               # one party that sees all rows; `siloweave list` show
 #                          # settings of its network stand below [method.settings]
 # degree = 3               # columns in one query of the workload
 # queries = 64             # queries in the workload
-# bins = 32                # of a column of numbers
+# bins = 16                # of a column of numbers at most
+# counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
 
 """
 _SILOFUSE = """\

@@ -25,7 +25,7 @@ class Tap:
             envelope = wire.decode(frame, Envelope)
             if self.count == self.at and where == WHERE[2]:
                 raise KilledError
-            self.answers[name, envelope.step] = answer
+            self.answers[envelope.run, name, envelope.step] = answer
             return answer
 
         def kept(store, name, data):

@@ -114,11 +114,11 @@ def test_what_was_released_before_the_crash_is_in_the_ledger(whole, tmp_path):
         with pytest.raises(KilledError):
             fit(tmp_path)
     paid = {
-        (f"party-{k + 1}", entry.step.split(".")[0])
+        (entry.run, f"party-{k + 1}", entry.step.split(".")[0])
         for k, ledger in enumerate(ledgers(tmp_path))
         for entry in ledger.entries
     }
-    released = {(name, str(step)) for name, step in tap.answers if step > 0}
+    released = {(run, name, str(step)) for run, name, step in tap.answers if step > 0}
     assert released <= paid
     assert len(released) > 3
 

@@ -213,7 +213,7 @@ def removed(path):
     [
         (edited, "line 3: was edited; its hash does not fit"),
         (a_line_removed, "line 3: does not follow the line before it"),
-        (its_end_cut_off, "and not those with which the run ended (7 releases)"),
+        (its_end_cut_off, "and not those with which the run ended (8 releases)"),
         (emptied, "the ledger of party 'north' is gone or empty"),
         (removed, "the ledger of party 'north' is gone or empty"),
     ],

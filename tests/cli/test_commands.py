@@ -95,7 +95,7 @@ def test_run_tells_what_it_cost_and_the_same_command_does_nothing_more(done):
     assert summary["finished_before"] is True
     assert summary["epsilon"] <= summary["epsilon_allowed"] == 1.0
     assert [p["name"] for p in summary["parties"]] == ["north", "south"]
-    assert all(p["releases"] == 7 and p["bytes_sent"] > 0 for p in summary["parties"])
+    assert all(p["releases"] == 8 and p["bytes_sent"] > 0 for p in summary["parties"])
     assert summary["files"]["report"] == "run/report.html"
     assert {"reading rows", "sampling", "report"} <= set(summary["seconds"])
     code, out, _ = done.call("run")
@@ -153,7 +153,7 @@ def test_ledger_shows_every_release_and_recomputes_epsilon(done):
     assert "south" in out
     trail = done.json("ledger", "run", "--party", "south")
     (ledger,) = trail["ledgers"]
-    assert (ledger["party"], len(ledger["entries"]), trail["delta"]) == ("south", 7, 1e-5)
+    assert (ledger["party"], len(ledger["entries"]), trail["delta"]) == ("south", 8, 1e-5)
     assert ledger["epsilon"] == done.json("run")["epsilon"]
     smaller = done.json("ledger", "run", "--delta", "1e-9")
     assert smaller["ledgers"][0]["epsilon"] > ledger["epsilon"]

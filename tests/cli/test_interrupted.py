@@ -47,9 +47,10 @@ def ledgers(folder):
 
 
 def replies(folder):
-    """What parties keep of what they sent; the steps of the small study are 0 to 6."""
+    """What parties keep of what they sent; the small study has a look at its bins, and 7 steps."""
     run = Study.load(folder.path).run_name
-    names = [blake2b(f"reply/{run}/{n}".encode(), digest_size=20).hexdigest() for n in range(7)]
+    said = [f"reply/{run}-bins/{n}" for n in range(2)] + [f"reply/{run}/{n}" for n in range(7)]
+    names = [blake2b(name.encode(), digest_size=20).hexdigest() for name in said]
     found = (folder.path / "run").glob("parties/*/store/*")
     return {path: path.read_bytes() for path in found if path.name in names}
 
@@ -73,7 +74,7 @@ def test_after_being_killed_the_same_command_goes_on(folder, when):
     for name, ledger in counted.items():  # what was counted is counted, once
         assert after[name].entries[: len(ledger.entries)] == ledger.entries
         steps = [(entry.run, entry.step) for entry in after[name].entries]
-        assert len(set(steps)) == len(steps) == 7
+        assert len(set(steps)) == len(steps) == 8
     assert len(kept) == 6 - (when == "before")
     for path, data in kept.items():  # what was sent is sent again, never drawn anew
         assert path.read_bytes() == data

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from siloweave.algorithms.agree_schema import open_facts
+from siloweave.algorithms.preparing import columns_to_cut
 from siloweave.algorithms.synthesizers import AIM, FLAIM, Synthesizer, TwoRound, workload_for
 from siloweave.algorithms.workload import check_capacity
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Encoder
+from siloweave.tables.grains import Grains
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Prediction", "predict"]
@@ -95,11 +97,13 @@ def predict(
     chosen = sum(pairs) if looks else median(pairs) * min(heard, 3.0)
     shipped = 0.0 if looks else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
     shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * heard
+    fine = columns_to_cut(encoder) if synthesizer.counts_share else None
+    looked = 4 * Grains(fine).cells if fine else 0
     tree = min(limit * 1e6 / 8, domain.size(), (20 if looks else 1) * cells)
     return Prediction(
         rounds,
         _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
-        int(joined * (4 * (one_ways + chosen) + shipped)),
+        looked + int(joined * (4 * (one_ways + chosen) + shipped)),
         _START_S
         + _PARTY_S * parties
         + _work(looks, rounds, joined * parties, len(below), cells, tree),

@@ -40,22 +40,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import UNSET
 
+from siloweave.algorithms.look import CountColumns, Part, count_columns, look, look_event
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.secure_sum import (
     Cohort,
     Counts,
     Hello,
-    Noise,
     hello,
-    masked_reply,
     meet,
     noisy_sums,
     relation_of,
@@ -64,16 +61,13 @@ from siloweave.errors import InputError, WireError
 from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
 from siloweave.privacy.orders import order_for
 from siloweave.privacy.shared_steps import CLIPS, SharedSteps, moved, plan_steps, quantised
-from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.digests import digest_of
+from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
-from siloweave.tables.grains import Grains
 from siloweave.tables.keys import fold_in
-from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
@@ -84,10 +78,6 @@ _NARROW = 3.0  # share of noise; the mass of a sum of wider ones is that of one 
 
 
 # Messages
-
-
-class CountColumns(Cohort, frozen=True):
-    """Count your rows, by every column's code and in all."""
 
 
 class Ready(Reply, frozen=True):
@@ -134,33 +124,6 @@ class Kind:
 
 
 # Party
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a party works with: its rows, the public bins that are counted, and the rows in them."""
-
-    table: Table
-    encoder: Encoder
-    codes: Codes
-
-    @property
-    def domain(self) -> Domain:
-        """Of the bins."""
-        return self.codes.domain
-
-    def digest(self) -> bytes:
-        """By which the party knows again what it brought; see `Site`."""
-        return digest_of(self.table, self.codes.digest())
-
-
-def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
-    """A row is in one cell of every column, and in the cell of all rows."""
-    codes, grains = site.rows.codes, Grains(site.rows.encoder)
-    rows = np.array([site.rows.table.num_rows], dtype=np.int64)
-    what = f"counts of {len(codes.columns)} columns in {grains.number} tables, and of rows"
-    tables = [grains.count(codes), rows]
-    return masked_reply(request, site, tables, what, contributes=grains.number + 1)
 
 
 def begin(request: Begin, site: Site[Part]) -> Ready:
@@ -274,12 +237,8 @@ class Plan:
 
     def look(self, rho: float, parties: int) -> SharedGaussian:
         """What the look at the columns is, out of a budget of `rho` zCDP."""
-        grains = Grains(self.encoder)
-        unit = sqrt(grains.number + 1) * marginal_sensitivity(self.budget.relation, norm="l2")
-        noise = Noise(unit / sqrt(2 * self.counts_share * rho), self.tolerated)
-        cells = grains.cells + 1
-        share, tolerated = noise.share(parties, cells)
-        return SharedGaussian(share, parties, tolerated, unit, cells)
+        share = self.counts_share * rho
+        return look_event(self.encoder, self.budget.relation, share, parties, self.tolerated)
 
     def order(self, rate: float, look: SharedGaussian) -> int | None:
         """The Renyi order at which the run is read, see privacy/orders.py."""
@@ -296,14 +255,6 @@ class Left(NamedTuple):
     features: Features
     noise: SharedSteps
     rate: float
-
-
-def _look(parties: Parties, keys: dict[str, bytes], plan: Plan, event: SharedGaussian) -> Look:
-    """Count all columns, and the rows, in one masked sum."""
-    request = CountColumns(keys, event.share_sigma, event.tolerated)
-    counts, rows = noisy_sums(parties, request, [(event.dimension - 1,), (1,)])
-    sigma, found = event.sigma_total, max(1, int(rows[0]))
-    return Look(plan.encoder, counts.astype(np.int64), sigma, found, plan.seed)
 
 
 def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussian) -> Left:
@@ -323,9 +274,9 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
 
     plan.progress("counting", 0.0)
     keys = meet(parties, plan.encoder.domain)
-    look = _look(parties, keys, plan, event)
-    features, rate = look.features(kind.numeric), min(1.0, plan.batch / look.rows)
-    training = kind.made(features, plan.settings, plan.target, look.shares(features))
+    seen = look(parties, keys, plan.encoder, event, plan.seed)
+    features, rate = seen.features(kind.numeric), min(1.0, plan.batch / seen.rows)
+    training = kind.made(features, plan.settings, plan.target, seen.shares(features))
     net, _ = training.task(training.empty())
     order = plan.order(rate, event)
     noise = plan_steps(
@@ -335,10 +286,10 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
     setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
     parties.ask(Begin(*setup, plan.clip, noise.levels, rate, order))
     asked = partial(Step, keys, noise.share_sigma, event.tolerated)
-    unit = plan.clip / noise.levels / (rate * look.rows)
+    unit = plan.clip / noise.levels / (rate * seen.rows)
     drawn = training.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
     state = _steps(parties, plan, training, drawn, asked, unit)
-    return Left(training.finish(state, look.rows, drawn.end), look, features, noise, rate)
+    return Left(training.finish(state, seen.rows, drawn.end), seen, features, noise, rate)
 
 
 def _steps(

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from siloweave.algorithms.diffusions import PointDiff, TabDDPM
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.look import Part
 from siloweave.algorithms.networks import merged, settings_of
-from siloweave.algorithms.private_rounds import Kind, Part, Plan, party, private_rounds
+from siloweave.algorithms.private_rounds import Kind, Plan, party, private_rounds
 from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit, held_by
 from siloweave.algorithms.running import Job, Progress, in_process, silent

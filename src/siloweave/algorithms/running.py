@@ -19,33 +19,30 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from siloweave.algorithms.agree_schema import PARTY as AGREEING
-from siloweave.algorithms.agree_schema import Holding, Learning, agree_schema, clipped
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.fitted import Cost, Fitted, Info
 from siloweave.errors import BudgetError, DataError, InputError, RosterError
 from siloweave.federation.inprocess import InProcess
-from siloweave.federation.parties import Parties
+from siloweave.federation.parties import Parties, Traffic
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
 from siloweave.federation.transcript import FolderTranscript
 from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import Budget, marginal_sensitivity
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.outline import outline
-from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.read import read
 
 __all__ = [
     "TRANSCRIPT",
     "Job",
     "Progress",
     "Result",
+    "coded_rows",
     "in_process",
-    "learn_schema",
     "named_parties",
     "require_unspent",
     "required_rows",
@@ -92,6 +89,7 @@ class Job:
         progress: Called with a text and the share that is done.
         limited: Whether ledgers enforce the budget; only a method without guarantee runs without.
         learn: Share of the budget for facts that the schema leaves open.
+        look: Share of the rest for the look by which columns are cut into bins.
     """
 
     budget: Budget
@@ -102,6 +100,7 @@ class Job:
     progress: Progress = silent
     limited: bool = True
     learn: float = 0.0
+    look: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.learn < 1:
@@ -111,15 +110,20 @@ class Job:
             )
 
     @property
-    def runs(self) -> tuple[str, str]:
-        """Names under which it releases: for its schema, and for the rest."""
-        return f"{self.run}-schema", self.run
+    def runs(self) -> tuple[str, str, str]:
+        """Names under which it releases: for its schema, for its bins, and for the rest."""
+        return f"{self.run}-schema", f"{self.run}-bins", self.run
 
     @property
     def rho(self) -> float:
         """zCDP of the whole run; with `learn`, a tenth of delta is left for naming categories."""
         delta = self.budget.delta * (0.9 if self.learn else 1.0)
         return rho_for(msgspec.structs.replace(self.budget, delta=delta))
+
+    @property
+    def rest(self) -> float:
+        """What of it is left for the run itself."""
+        return self.rho * (1 - self.learn) * (1 - self.look)
 
 
 def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
@@ -147,7 +151,8 @@ def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
     )
 
 
-def _coded(name: str, part: Any, encoder: Encoder) -> Codes:
+def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
+    """A party's rows as codes, if they are not; raises DataError, naming it, if they do not fit."""
     if isinstance(part, Codes):
         return part
     try:
@@ -249,33 +254,15 @@ def required_rows(name: str, number: int) -> None:
         raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
 
 
-def learn_schema(
-    data: Mapping[str, Any], schema: Schema, job: Job
-) -> tuple[Schema, dict[str, Table]]:
-    """Learn what the schema leaves open, in `job.folder`, before the run itself.
-
-    Args:
-        data: One table per party, by name.
-        schema: The study's facts.
-        job: The run, with a folder; a share `job.learn` of its zCDP and a tenth of its delta go
-            here.
-
-    Returns:
-        The schema that all agreed on, and the tables with numbers moved inside learned bounds.
-
-    Raises:
-        SchemaError: Facts are open and `job.learn` is 0, or too few rows hold a number.
-        RosterError: A party has no rows.
-    """
-    tables = {name: read(part) for name, part in data.items()}
-    for name, table in tables.items():
-        required_rows(name, table.num_rows)
-    unit = marginal_sensitivity(job.budget.relation, norm="l2")
-    learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, unit=unit)
-    held = {name: Holding(table, schema) for name, table in tables.items()}
-    with in_process(held, AGREEING, job, job.runs[0]) as (parties, _):
-        agreed = agree_schema(parties, schema, learning)
-    return agreed, {name: clipped(table, agreed) for name, table in tables.items()}
+def _moved(sessions: Sequence[Parties]) -> tuple[dict[str, Traffic], int]:
+    """What every party sent and received in all of them, and the questions."""
+    found = {name: Traffic() for name in sessions[0].traffic}
+    for one in sessions:
+        for name, moved in one.traffic.items():
+            found[name].messages += moved.messages
+            found[name].bytes_to_party += moved.bytes_to_party
+            found[name].bytes_from_party += moved.bytes_from_party
+    return found, sum(one.rounds for one in sessions)
 
 
 @dataclass
@@ -298,6 +285,7 @@ def run_job(
     handlers: Handlers,
     queries: Sequence[Clique],
     coordinate: Callable[[Parties], Result],
+    before: Sequence[Parties] = (),
 ) -> Fitted:
     """Code the rows, open the sites, let the coordinator run, and collect what it left.
 
@@ -310,6 +298,7 @@ def run_job(
         handlers: A party's side.
         queries: The workload.
         coordinate: The coordinator's side.
+        before: Who was asked before the run itself, and counts to its cost.
 
     Raises:
         RosterError: A party has no rows.
@@ -318,7 +307,7 @@ def run_job(
     """
     clock = _Clock()
     with clock.phase("coding rows"):
-        coded = {name: _coded(name, part, encoder) for name, part in data.items()}
+        coded = {name: coded_rows(name, part, encoder) for name, part in data.items()}
     for name, rows in coded.items():
         required_rows(name, rows.num_rows)
     with in_process(coded, handlers, job, job.run) as (parties, sites):
@@ -337,7 +326,7 @@ def run_job(
         settings,
         ledgers,
         heads,
-        Cost(parties.traffic, parties.rounds, clock.phases),
+        Cost(*_moved((*before, parties)), clock.phases),
         measured,
         tuple(queries),
         like,

@@ -256,8 +256,7 @@ def _held(parts: Mapping[str, Any], encoder: Encoder, split: str) -> dict[str, C
             continue
         mine = encoder
         if split == "columns":
-            columns = tuple(c for c in encoder.schema.columns if c.name in table.names)
-            mine = Encoder(Schema(columns), encoder.bins, encoder.bins_per_column)
+            mine = encoder.select([n for n in encoder.schema.names if n in table.names])
         held[name] = mine.encode(table)
     for name, codes in held.items():
         for column in codes.domain.names if split == "columns" else ():

@@ -24,22 +24,23 @@ from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.fitted import Fitted, Info
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
+from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema
 from siloweave.algorithms.running import (
     Job,
     Progress,
     Result,
-    learn_schema,
     named_parties,
     run_job,
     silent,
 )
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.workload import check_capacity
+from siloweave.errors import InputError
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.statistics.marginals import random_workload
-from siloweave.tables.codes import Clique, Domain, Encoder
+from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.columns import check_learnable
 from siloweave.tables.schema import Schema
 
@@ -95,15 +96,26 @@ class Synthesizer(ABC):
     Args:
         degree, queries: Random queries of so many columns, when `workload` is not given.
         workload: Sets of columns whose joint distribution shall be right.
-        bins: Equal-width bins of a numeric column.
+        bins: Of a column of numbers at most.
+        counts_share: Share of the budget for a look at columns of numbers that have more values
+            than bins, by which these are cut (look.py); 0 cuts them equally wide, and so does an
+            `Encoder` in the place of a schema.
+
+    Raises:
+        InputError: `counts_share` is out of bounds.
     """
 
     degree: int = 3
     queries: int = 64
     workload: Sequence[Sequence[str]] | None = None
-    bins: int = 32
+    bins: int = 16
+    counts_share: float = 0.1
     info: ClassVar[Info]
     handlers: ClassVar[Handlers]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.counts_share <= 0.9:
+            raise InputError(f"counts_share={self.counts_share!r} must lie in [0, 0.9]")
 
     @property
     def stated(self) -> Info:
@@ -159,32 +171,51 @@ class Synthesizer(ABC):
         limited = self.stated.guarantee == "dp"
         job = Job(budget, seed, folder, run, noise, progress, limited, learn)
         parts = self.roster(data, names)
-        if not learn:
-            encoder = schema if isinstance(schema, Encoder) else Encoder(schema, self.bins)
-            return self._run(parts, encoder, job)
+        if isinstance(schema, Encoder) and not learn:
+            return self._run(parts, schema, job)
         facts = schema.schema if isinstance(schema, Encoder) else schema
-        with TemporaryDirectory() as scratch:  # two runs on one ledger, which is a file
-            job = replace(job, folder=folder or Path(scratch))
-            agreed, tables = learn_schema(parts, facts, job)
-            return self._run(tables, Encoder(agreed, self.bins), job)
+        coded = any(isinstance(part, Codes) for part in parts.values())
+        share = 0.0 if coded else self.counts_share
+        if not learn and not (share and columns_to_cut(Encoder(facts, self.bins))):
+            return self._run(parts, Encoder(facts, self.bins), job)
+        with TemporaryDirectory() as scratch:  # several runs on one ledger, which is a file
+            job, before = replace(job, folder=folder or Path(scratch)), list[Parties]()
+            if learn:
+                facts, parts, asked = learn_schema(parts, facts, job)
+                before.append(asked)
+            encoder = Encoder(facts, self.bins)
+            if share and (fine := columns_to_cut(encoder)):
+                self._queries(encoder)  # what does not fit is refused before anything is paid
+                job = replace(job, look=share)
+                tolerated = getattr(self.algorithm(), "tolerated", 0)
+                encoder, asked = cut_bins(parts, encoder, fine, job, tolerated)
+                before.append(asked)
+            return self._run(parts, encoder, job, before)
 
-    def _run(self, parts: Mapping[str, Any], encoder: Encoder, job: Job) -> Fitted:
-        settings, relation = self.algorithm(), job.budget.relation
+    def _queries(self, encoder: Encoder) -> list[Clique]:
+        """What is asked of such codes; raises SchemaError or CapacityError if it cannot be."""
         check_learnable(encoder.schema)
         queries = workload_for(encoder.domain, self.degree, self.queries, self.workload)
-        check_capacity(encoder.domain, queries, settings.max_model_mb)
-        unit = marginal_sensitivity(relation, norm="l2")
-        rho = job.rho * (1 - job.learn)
-        task = Task(encoder.domain, queries, rho, unit, job.seed, job.progress)
+        check_capacity(encoder.domain, queries, self.algorithm().max_model_mb)
+        return queries
+
+    def _run(
+        self, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Sequence[Parties] = ()
+    ) -> Fitted:
+        settings, queries = self.algorithm(), self._queries(encoder)
+        unit = marginal_sensitivity(job.budget.relation, norm="l2")
+        task = Task(encoder.domain, queries, job.rest, unit, job.seed, job.progress)
+        shown = {"bins": self.bins, "counts_share": job.look, "queries": len(queries)}
         return run_job(
             self.stated,
-            {"bins": self.bins, "queries": len(queries), **asdict(settings)},
+            {**shown, **asdict(settings)},
             parts,
             encoder,
             job,
             self.handlers,
             queries,
             lambda parties: self.coordinate(parties, task),
+            before,
         )
 
 
@@ -193,7 +224,7 @@ class AIM(Synthesizer):
     """Central AIM: one curator holds all rows.
 
     Args:
-        degree, queries, workload, bins: See `Synthesizer`.
+        degree, queries, workload, bins, counts_share: See `Synthesizer`.
         settings: Of the algorithm itself, see aim.py.
 
     Example:
@@ -246,7 +277,7 @@ class FLAIM(Synthesizer):
     """AIM over parties that hold different rows, under masked sums.
 
     Args:
-        degree, queries, workload, bins: See `Synthesizer`.
+        degree, queries, workload, bins, counts_share: See `Synthesizer`.
         variant: "private" (AugFLAIM Private), "naive", "random", "naive_bayes", or "oracle".
         rounds: T; None anneals.
         participation: Probability with which a party joins a round.
@@ -326,7 +357,7 @@ class TwoRound(Synthesizer):
     """Everyone is heard twice: a noisy look at all pairs, then one good measurement.
 
     Args:
-        degree, queries, workload, bins: See `Synthesizer`.
+        degree, queries, workload, bins, counts_share: See `Synthesizer`.
         look_share: Share of the budget for the look at all pairs.
         tolerated: Parties that may pool what they know with the coordinator.
         max_model_mb: Bound on the junction tree, at 8 bytes a cell.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,16 +17,62 @@ from siloweave.errors import SchemaError
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
-__all__ = ["BINNED", "Edges", "as_moments", "draw", "edges_of", "last_of", "numbers_of"]
+__all__ = [
+    "BINNED",
+    "Cuts",
+    "Edges",
+    "above",
+    "as_moments",
+    "cut_edges",
+    "draw",
+    "edges_of",
+    "last_of",
+    "numbers_of",
+]
 
 BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
 Edges = NDArray[np.int64] | NDArray[np.float64]
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
+_Reals = NDArray[np.float64]
 _DAY, _SECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1
 _NO_MARKS: Mapping[int, float] = MappingProxyType({})
 _YEAR = re.compile("%(.)")
 _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
+
+
+class Cuts(msgspec.Struct, frozen=True):
+    """Where a column is cut into bins, and how rows are taken to lie inside them.
+
+    Args:
+        starts: Where bins begin but the first; ascending, whole where the column is no continuum.
+            Datetimes in steps, here and below.
+        values: Knots of a distribution function that is straight between them, ascending from the
+            lower bound to the upper one. Empty: rows lie evenly.
+        levels: The function there, ascending.
+
+    Raises:
+        SchemaError: Knots do not rise, or there are not as many of both.
+    """
+
+    starts: tuple[int | float, ...]
+    values: tuple[float, ...] = ()
+    levels: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        rising = all((np.diff(knots) > 0).all() for knots in (self.values, self.levels))
+        if len(self.values) != len(self.levels) or not rising:
+            raise SchemaError(
+                f"cuts: {len(self.values)} values and {len(self.levels)} levels are no "
+                "distribution function; give as many of both, ascending"
+            )
+
+    def between(self, low: _Reals, high: _Reals, uniform: _Reals) -> _Reals:
+        """Place rows between bounds of their own, by uniform draws."""
+        values, levels = np.array(self.values), np.array(self.levels)
+        first, last = np.interp(low, values, levels), np.interp(high, values, levels)
+        placed: _Reals = np.interp(first + (last - first) * uniform, levels, values)
+        return placed
 
 
 def edges_of(column: Column, bins: int) -> Edges:
@@ -48,6 +95,44 @@ def edges_of(column: Column, bins: int) -> Edges:
     count = last - first + 1
     used = min(bins, count)
     return np.array([first - (-i * count // used) for i in range(used + 1)], dtype=np.int64)
+
+
+def cut_edges(column: Column, cuts: Cuts) -> Edges:
+    """Return the edges of bins that are cut where they are told to be.
+
+    Args:
+        column: Integer, continuous or datetime, with both bounds.
+        cuts: Bins begin above the lower bound and at most at the upper one.
+
+    Returns:
+        As `edges_of`. The last bin of a continuum that is cut at its upper bound is that value.
+
+    Raises:
+        SchemaError: They do not, or begin where the column has no values.
+
+    Example:
+        >>> cut_edges(Column("age", "integer", low=0, high=99), Cuts((1, 18))).tolist()
+        [0, 1, 18, 100]
+    """
+    ends = edges_of(column, 1)
+    edges = np.concatenate([ends[:1], np.asarray(cuts.starts, dtype=ends.dtype), ends[1:]])
+    rising = bool((np.diff(edges[:-1]) > 0).all()) and edges[-2] <= last_of(column)
+    if not rising or edges[1:-1].tolist() != list(cuts.starts):
+        whole = "" if column.kind == "continuous" else "whole numbers that "
+        raise SchemaError(
+            f"cuts: those of column {column.name!r} must be {whole}rise from above its low, "
+            f"{column.low!r}, to its high, {column.high!r}, at most"
+        )
+    return edges
+
+
+def above(value: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Return where a bin ends that holds one number of a continuum alone.
+
+    Above 0 it is the least normal number: some libraries take smaller ones for 0.
+    """
+    nearest: NDArray[np.float64] = np.nextafter(value, np.inf)
+    return np.where(nearest == np.nextafter(0.0, np.inf), np.finfo(np.float64).tiny, nearest)
 
 
 def last_of(column: Column) -> int | float:
@@ -77,27 +162,39 @@ def draw(
     codes: NDArray[np.int64],
     random: np.random.Generator,
     marks: Mapping[int, float] = _NO_MARKS,
+    cuts: Cuts | None = None,
 ) -> Edges:
-    """Draw one value uniformly inside each bin; whole where the column is.
+    """Draw one value inside each bin: uniformly, or as its cuts say; whole where the column is.
 
     Args:
         column: Integer, continuous or datetime.
-        edges: Its `edges_of`.
+        edges: Its `edges_of` or `cut_edges`.
         codes: Bins, one per row.
         random: Source of the draws.
         marks: Bins that hold one value alone, and that value.
+        cuts: How rows lie inside bins.
 
     Returns:
         One value per row, which falls into that bin again.
     """
     drawn: Edges
+    placed = None
+    if cuts is not None and cuts.values:
+        reals = edges.astype(np.float64)
+        placed = cuts.between(reals[codes], reals[codes + 1], random.random(len(codes)))
     if column.kind != "continuous":
         whole = edges.astype(np.int64)
-        drawn = random.integers(whole[codes], whole[codes + 1])
+        if placed is None:
+            drawn = random.integers(whole[codes], whole[codes + 1])
+        else:
+            drawn = np.clip(placed.astype(np.int64), whole[codes], whole[codes + 1] - 1)
     else:
-        low, high = edges[codes], edges[codes + 1]
+        reals = edges.astype(np.float64)
+        low, high = reals[codes], reals[codes + 1]
         inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
-        drawn = np.clip(low + (high - low) * random.random(len(codes)), low, inside)
+        if placed is None:
+            placed = low + (high - low) * random.random(len(codes))
+        drawn = np.where(high <= above(low), low, np.clip(placed, low, inside))
     for place, value in marks.items():
         drawn[codes == place] = value
     return drawn

@@ -1,8 +1,9 @@
 """Tables as integer codes, and back.
 
 Every column but ids becomes one small unsigned integer per row. Text and booleans are coded by
-position in the schema; numbers and moments by equal-width bins between declared bounds; a missing
-value is the last code of a column that may have one. Nothing is learned from the rows.
+position in the schema; numbers and moments by bins between declared bounds, equally wide or cut
+where they are told to be; a missing value is the last code of a column that may have one. Nothing
+is learned from the rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, SchemaError
-from siloweave.tables.bins import BINNED, Edges, as_moments, draw, edges_of, last_of, numbers_of
+from siloweave.tables.bins import (
+    BINNED,
+    Cuts,
+    Edges,
+    as_moments,
+    cut_edges,
+    draw,
+    edges_of,
+    last_of,
+    numbers_of,
+)
 from siloweave.tables.digests import digest_of
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
@@ -233,11 +244,12 @@ class _File(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
     bins: int
     bins_per_column: dict[str, int]
+    cuts: dict[str, Cuts] = {}
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a schema's columns become codes, and back; depends on the schema alone.
+    """How a schema's columns become codes, and back; depends on what it is given here alone.
 
     A categorical or boolean column has one code per value. Integers and datetimes with no more
     values than bins have one code per value, else equal-width bins of whole values; continuous
@@ -248,9 +260,11 @@ class Encoder:
         schema: Facts about every column; numbers and datetimes need both bounds.
         bins: How many bins a column of numbers or moments has at most, at least 1.
         bins_per_column: Other numbers of bins for some columns.
+        cuts: Of some columns, in the place of equally wide bins.
 
     Raises:
-        SchemaError: When a bound is not declared, or bins are below 1 or for no such column.
+        SchemaError: When a bound is not declared, bins are below 1 or for no such column, or cuts
+            do not rise from one bound to the other.
 
     Example:
         >>> schema = Schema((Column("age", "integer", low=0, high=99),))
@@ -263,16 +277,19 @@ class Encoder:
     schema: Schema
     bins: int = 32
     bins_per_column: dict[str, int] | None = None
+    cuts: Mapping[str, Cuts] | None = None
 
     def __post_init__(self) -> None:
-        per = dict(self.bins_per_column or {})
+        per, cuts = dict(self.bins_per_column or {}), dict(self.cuts or {})
         object.__setattr__(self, "bins_per_column", per)
+        object.__setattr__(self, "cuts", cuts)
         for name, bins in (("bins", self.bins), *per.items()):
             if isinstance(bins, bool) or bins < 1:
                 raise SchemaError(f"{name}: {bins!r} bins; give a whole number of 1 or more")
-        for name in per:
-            if self.schema[name].kind not in BINNED:
-                raise SchemaError(f"bins_per_column: column {name!r} is not binned; leave it out")
+        for where, names in (("bins_per_column", per), ("cuts", cuts)):
+            for name in names:
+                if self.schema[name].kind not in BINNED:
+                    raise SchemaError(f"{where}: column {name!r} is not binned; leave it out")
         for column in self.schema.columns:
             if column.kind in BINNED and (column.low is None or column.high is None):
                 raise SchemaError(
@@ -297,12 +314,28 @@ class Encoder:
 
     @cached_property
     def _edges(self) -> dict[str, Edges]:
-        per = self.bins_per_column or {}
+        per, cuts = self.bins_per_column or {}, self.cuts or {}
         return {
-            column.name: edges_of(column, per.get(column.name, self.bins))
+            column.name: cut_edges(column, cuts[column.name])
+            if column.name in cuts
+            else edges_of(column, per.get(column.name, self.bins))
             for column in self._coded
             if column.kind in BINNED
         }
+
+    def edges(self, name: str) -> Edges:
+        """Return the edges of a column's bins, see `bins.edges_of`; the column must be binned."""
+        return self._edges[name]
+
+    def select(self, names: Sequence[str]) -> "Encoder":
+        """Return what codes some columns alone, each as here; schema order."""
+        per, cuts = self.bins_per_column or {}, self.cuts or {}
+        return Encoder(
+            self.schema.select(names),
+            self.bins,
+            {name: number for name, number in per.items() if name in names},
+            {name: where for name, where in cuts.items() if name in names},
+        )
 
     def _values(self, column: Column) -> int:
         if column.kind == "categorical":
@@ -413,6 +446,7 @@ class Encoder:
                     known,
                     generator(fold_in(key, "decode", column.name)),
                     (marks or {}).get(column.name, {}),
+                    (self.cuts or {}).get(column.name),
                 )
                 if column.kind == "datetime":
                     values = as_moments(column, values, like)
@@ -431,6 +465,7 @@ class Encoder:
             self.schema.columns,
             self.bins,
             self.bins_per_column or {},
+            dict(self.cuts or {}),
         )
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
@@ -450,7 +485,7 @@ class Encoder:
                 f"encoder file version {file.version}; this siloweave reads {_VERSION}: "
                 "write it again with this version"
             )
-        return cls(Schema(file.columns), file.bins, file.bins_per_column)
+        return cls(Schema(file.columns), file.bins, file.bins_per_column, file.cuts)
 
 
 def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

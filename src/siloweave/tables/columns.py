@@ -4,7 +4,7 @@ Whole numbers and moments are counted from the column's low bound, so that float
 apart as long as the bounds are less than 2**53 apart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from siloweave.tables.schema import Column, Schema
 
 __all__ = [
     "LARGEST",
+    "beside",
     "binned",
     "blank",
     "check_columns",
@@ -284,6 +285,17 @@ def declared_plan(column: Column, bins: int, spikes: Sequence[float], settings: 
     return msgspec.structs.replace(plan, scale=Bins(tuple(places.tolist())))
 
 
+def beside(column: Column, weights: Floats, marks: Mapping[int, float]) -> Floats:
+    """Return counts of a column's bins without its landmarks and missing values.
+
+    What such a bin holds beside the landmark is taken for as much as a neighbour does.
+    """
+    bins = weights[: len(weights) - column.missing].astype(np.float64)
+    for place in marks:
+        bins[place] = min(bins[i] for i in (place - 1, place + 1) if 0 <= i < len(bins))
+    return bins
+
+
 def counted_plan(column: Column, weights: Floats, settings: Settings) -> Numbers:
     """Return the plan of a column of numbers that was counted over its declared bins.
 
@@ -293,8 +305,6 @@ def counted_plan(column: Column, weights: Floats, settings: Settings) -> Numbers
         settings: How it is learned.
     """
     plan, marks = blank(column), landmarks(column, weights, settings.spike_share)
-    bins = weights[: len(weights) - column.missing].copy()
-    for place in marks:  # what it holds beside the spike is as much as a neighbour does
-        bins[place] = min(bins[i] for i in (place - 1, place + 1) if 0 <= i < len(bins))
+    bins = beside(column, weights, marks)
     spikes = tuple(sorted(value - plan.origin for value in marks.values()))
     return learned(msgspec.structs.replace(plan, spikes=spikes), binned(column, bins), settings)

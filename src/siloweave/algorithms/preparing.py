@@ -1,0 +1,114 @@
+"""What is learned, and paid for, before a run itself: open facts of its schema, and its bins.
+
+Both are runs of their own at the same parties, so that a ledger names what each of them cost. They
+are those of Wilson et al. 2020 and Desfontaines et al. 2022 (agree_schema.py), and of Hay et al.
+2010 (look.py).
+
+**Guarantee**: none of its own; agree_schema.py and look.py state theirs. A run's budget is shared
+out here: a share `Job.learn` to the schema, a share `Job.look` of the rest to the look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from siloweave.algorithms.agree_schema import PARTY as AGREEING
+from siloweave.algorithms.agree_schema import Holding, Learning, agree_schema, clipped
+from siloweave.algorithms.look import PARTY as LOOKING
+from siloweave.algorithms.look import Part, look_event, look_for_cuts
+from siloweave.algorithms.running import Job, coded_rows, in_process, required_rows
+from siloweave.errors import SchemaError
+from siloweave.federation.parties import Parties
+from siloweave.privacy.budget import marginal_sensitivity
+from siloweave.tables.bins import BINNED
+from siloweave.tables.codes import Encoder
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Schema
+
+__all__ = ["columns_to_cut", "cut_bins", "learn_schema"]
+
+_FINE = 4096  # bins of a column that a look counts
+
+
+def learn_schema(
+    data: Mapping[str, Any], schema: Schema, job: Job
+) -> tuple[Schema, dict[str, Table], Parties]:
+    """Learn what the schema leaves open, in `job.folder`, before the run itself.
+
+    Args:
+        data: One table per party, by name.
+        schema: The study's facts.
+        job: The run, with a folder; a share `job.learn` of its zCDP and a tenth of its delta go
+            here.
+
+    Returns:
+        The schema that all agreed on, the tables with numbers moved inside learned bounds, and
+        who was asked.
+
+    Raises:
+        SchemaError: Facts are open and `job.learn` is 0, or too few rows hold a number.
+        RosterError: A party has no rows.
+    """
+    tables = _tables(data)
+    unit = marginal_sensitivity(job.budget.relation, norm="l2")
+    learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, unit=unit)
+    held = {name: Holding(table, schema) for name, table in tables.items()}
+    with in_process(held, AGREEING, job, job.runs[0]) as (parties, _):
+        agreed = agree_schema(parties, schema, learning)
+    return agreed, {name: clipped(table, agreed) for name, table in tables.items()}, parties
+
+
+def columns_to_cut(encoder: Encoder) -> Encoder | None:
+    """Return the fine bins of the columns that have more values than bins; None if there are none.
+
+    A column whose bounds are too near for so many bins is left as it is.
+    """
+    wide = []
+    for column in encoder.schema.columns:
+        if column.kind in BINNED and len(encoder.edges(column.name)) > encoder.bins:
+            with suppress(SchemaError):
+                fine = Encoder(Schema((column,)), _FINE)
+                if len(fine.edges(column.name)) > len(encoder.edges(column.name)):
+                    wide.append(column)
+    return Encoder(Schema(tuple(wide)), _FINE) if wide else None
+
+
+def cut_bins(
+    data: Mapping[str, Any], encoder: Encoder, fine: Encoder, job: Job, tolerated: int
+) -> tuple[Encoder, Parties]:
+    """Cut columns of numbers by a look at them, in `job.folder`, before the run itself.
+
+    Args:
+        data: One table per party, by name.
+        encoder: Of equally wide bins.
+        fine: From `columns_to_cut`.
+        job: The run, with a folder; a share `job.look` of its zCDP goes here.
+        tolerated: Parties that may pool what they know with the coordinator.
+
+    Returns:
+        The encoder of the run, and who was asked.
+
+    Raises:
+        RosterError: A party has no rows.
+        DataError: A party's rows do not fit the schema; the message names the party.
+    """
+    held = {}
+    for name, table in _tables(data).items():
+        own = table.select([n for n in fine.schema.names if n in table.names])
+        held[name] = Part(own, fine, coded_rows(name, own, fine))
+    rho = job.rho * (1 - job.learn) * job.look
+    with in_process(held, LOOKING, job, job.runs[1]) as (parties, _):
+        event = look_event(fine, job.budget.relation, rho, len(held), tolerated)
+        cuts = look_for_cuts(parties, fine, encoder.bins, event, job.seed)
+    return replace(encoder, cuts=cuts), parties
+
+
+def _tables(data: Mapping[str, Any]) -> dict[str, Table]:
+    """Every party's rows; raises RosterError for one without."""
+    tables = {name: read(part) for name, part in data.items()}
+    for name, table in tables.items():
+        required_rows(name, table.num_rows)
+    return tables

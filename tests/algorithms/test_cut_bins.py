@@ -1,0 +1,103 @@
+"""AIM, FLAIM and TwoRound whose columns of numbers are cut into bins by a look."""
+
+import numpy as np
+import pytest
+
+from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+from siloweave.conditions import draw
+from siloweave.errors import CapacityError, InputError, SchemaError
+from siloweave.privacy import Budget
+from siloweave.tables import Column, Encoder, Schema, Table
+
+BUDGET = Budget(epsilon=2.0, delta=1e-5)
+SCHEMA = Schema(
+    (
+        Column("pay", "continuous", low=0.0, high=1e6),
+        Column("age", "integer", low=0, high=120),
+        Column("sex", "categorical", categories=("f", "m")),
+    )
+)
+WORKLOAD = [("pay", "sex"), ("age", "sex")]
+
+
+def rows(number=6000, seed=0):
+    rng = np.random.default_rng(seed)
+    pay = rng.lognormal(9, 1, number).clip(0, 1e6) * (rng.random(number) < 0.4)
+    sex = rng.choice(np.array(["f", "m"], dtype=object), number)
+    return Table.from_columns(
+        {"pay": (pay, None), "age": (rng.integers(20, 70, number), None), "sex": (sex, None)}
+    )
+
+
+METHODS = [
+    AIM(workload=WORKLOAD),
+    FLAIM(workload=WORKLOAD, rounds=2, participation=1.0),
+    TwoRound(workload=WORKLOAD),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.info.name)
+def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
+    real = rows()
+    data = real if isinstance(method, AIM) else [real.take(range(i, 6000, 3)) for i in range(3)]
+    fit = method.fit(data, SCHEMA, budget=BUDGET, folder=tmp_path)
+    pay, drawn = real.values("pay"), fit.sample_table(6000).values("pay")
+    assert (drawn == 0).mean() == pytest.approx((pay == 0).mean(), abs=0.03)
+    shares = np.linspace(0.05, 0.95, 19)
+    far = np.abs(np.searchsorted(np.sort(drawn), np.quantile(pay, shares)) / 6000 - shares)
+    assert far[shares > 0.62].max() < 0.1
+    for entries in fit.ledgers.values():
+        assert entries[0].run == "run-bins"
+        assert "counts of 2 columns" in entries[0].what
+        assert {entry.run for entry in entries[1:]} == {"run"}
+    assert max(fit.epsilons.values()) <= BUDGET.epsilon
+    assert fit.settings["counts_share"] == 0.1
+    assert all(moved.bytes_from_party > 4 * 4_096 for moved in fit.cost.parties.values())
+
+
+def test_a_look_is_not_paid_where_it_says_nothing():
+    plain = AIM(workload=WORKLOAD, counts_share=0.0).fit(rows(), SCHEMA, budget=BUDGET)
+    given = AIM(workload=WORKLOAD).fit(rows(), Encoder(SCHEMA, 16), budget=BUDGET)
+    narrow = AIM(workload=[("age", "sex")], bins=128)
+    few = narrow.fit(rows().select(["age", "sex"]), SCHEMA.select(["age", "sex"]), budget=BUDGET)
+    for fit in (plain, given, few):
+        (entries,) = fit.ledgers.values()
+        assert {entry.run for entry in entries} == {"run"}
+        assert fit.settings["counts_share"] == 0
+        assert not fit.encoder.cuts
+    assert np.diff(plain.encoder.edges("pay")).std() < 1e-6
+
+
+def test_what_cannot_be_fitted_is_refused_before_the_look(tmp_path):
+    wide = AIM(workload=[("pay", "age", "sex")], bins=4096)
+    object.__setattr__(wide.settings, "max_model_mb", 0.01)
+    with pytest.raises(CapacityError):
+        wide.fit(rows(), SCHEMA, budget=BUDGET, folder=tmp_path)
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+def test_a_column_too_narrow_for_fine_bins_keeps_equal_ones():
+    tight = Column("pay", "continuous", low=1e16, high=1e16 + 200.0)
+    with pytest.raises(SchemaError):
+        Encoder(Schema((tight,)), 4096)
+    table = Table.from_columns({"pay": (np.full(300, 1e16 + 8), None)})
+    fit = AIM(workload=[("pay",)]).fit(table, Schema((tight,)), budget=BUDGET)
+    assert not fit.encoder.cuts
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.91, float("nan")])
+def test_a_share_out_of_bounds_is_refused(share):
+    with pytest.raises(InputError, match="counts_share"):
+        AIM(counts_share=share)
+
+
+def test_a_fit_with_cuts_comes_back(tmp_path):
+    fit = AIM(workload=WORKLOAD).fit(rows(), SCHEMA, budget=BUDGET)
+    assert fit.encoder.cuts
+    fit.save(tmp_path / "fit")
+    again = type(fit).load(tmp_path / "fit")
+    assert again.encoder == fit.encoder
+    np.testing.assert_array_equal(
+        again.sample_table(50, seed=3).values("pay"), fit.sample_table(50, seed=3).values("pay")
+    )
+    assert (draw(again, ["pay=0"], None, 20, key=3).values("pay") == 0).all()

@@ -1,0 +1,160 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from siloweave.errors import SchemaError
+from siloweave.tables import Codes, Column, Encoder, Schema, Table
+from siloweave.tables.bins import Cuts, above, cut_edges, edges_of, last_of
+from siloweave.tables.columns import landmarks
+from siloweave.tables.cuts import cuts_of
+
+PAY = Column("pay", "continuous", low=0.0, high=99_999.0)
+COUNT = Column("count", "integer", low=-5_000, high=94_999)
+DAY = Column("day", "datetime", low="1990-01-01", high="2020-12-31")
+DEBT = Column("debt", "continuous", low=-50.0, high=50.0, missing=True)
+COLUMNS = [PAY, COUNT, DAY, DEBT]
+FINE = 4096
+
+
+def spread(column, seed):
+    """Counts of fine bins: a lump, a tail, and 0 and the bounds now and then."""
+    rng = np.random.default_rng(seed)
+    size = len(edges_of(column, FINE)) - 1
+    far = (np.arange(size) - rng.integers(size)) / rng.integers(5, 900)
+    weights = 1e4 * np.exp(-0.5 * far**2)
+    weights[rng.integers(0, size, 50)] += rng.exponential(3e3, 50)
+    zero = int(np.searchsorted(edges_of(column, FINE)[1:-1], 0, side="right"))
+    for place in (0, zero, size - 1):
+        weights[place] += rng.integers(0, 2) * weights.sum()
+    return np.append(weights, [7.0] * column.missing)
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda c: c.name)
+@pytest.mark.parametrize("seed", range(6))
+def test_bins_are_as_light_as_their_number_allows(column, seed):
+    weights = spread(column, seed)
+    marks = landmarks(column, weights)
+    fine, known = edges_of(column, FINE), weights[: len(weights) - column.missing]
+    for bins in (1, 2, 3, 8, 32, 100):
+        edges = cut_edges(column, cuts_of(column, weights, bins))
+        assert len(edges) - 1 <= bins
+        if bins < 8:
+            continue
+        for value in marks.values():
+            assert value in edges.tolist()[:-1], "a landmark begins a bin"
+        places = np.searchsorted(edges[1:-1], fine[:-1], side="right")
+        masses = np.bincount(places, weights=known, minlength=len(edges) - 1)
+        several = np.bincount(places[known > 0], minlength=len(edges) - 1) > 1
+        # Neighbours of which no two fit into one bin are at least half full on average.
+        room = bins - 1 - 3 * len(marks) - 2 * 60
+        if room > 0:
+            assert masses[several].max() <= 2 * known.sum() / room
+
+
+def test_a_value_that_many_share_has_a_bin_of_its_own():
+    hours = Column("hours", "integer", low=1, high=99)
+    weights = np.ones(99)
+    weights[39] = 500.0
+    edges = cut_edges(hours, cuts_of(hours, weights, 8)).tolist()
+    assert (40, 41) in list(pairwise(edges))
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda c: c.name)
+def test_rows_come_back_into_their_bin_and_landmarks_exactly(column):
+    weights = spread(column, 3)
+    size = len(weights) - column.missing
+    zero = int(np.searchsorted(edges_of(column, FINE)[1:-1], 0, side="right"))
+    weights[[0, zero, size - 1]] = weights.sum()
+    cuts = cuts_of(column, weights, 32)
+    encoder = Encoder(Schema((column,)), 32, cuts={column.name: cuts})
+    codes = encoder.encode(table_of(column, encoder))
+    again = encoder.encode(encoder.decode(codes, key=5))
+    np.testing.assert_array_equal(again.columns[0], codes.columns[0])
+    if column.kind != "datetime":
+        values = encoder.decode(codes, key=6).values(column.name)[~np.isnan(given(column))]
+        known = given(column)[~np.isnan(given(column))]
+        for exact in {0, column.low, column.high} & set(known.tolist()):
+            assert (values[known == exact] == exact).all()
+    back = Encoder.from_json(encoder.to_json())
+    assert back == encoder
+    assert back.select([column.name]) == encoder
+
+
+def given(column):
+    rng = np.random.default_rng(8)
+    low, high = float(edges_of(column, 1)[0]), float(last_of(column))
+    values = np.concatenate([rng.uniform(low, high, 500), [low, high, 0.0, low, high, 0.0]])
+    values = values if column.kind == "continuous" else np.floor(values)
+    if column.missing:
+        values[::9] = np.nan
+    return np.clip(values, low, high)
+
+
+def table_of(column, encoder):
+    values = given(column)
+    if column.kind == "datetime":
+        days = values.astype(np.int64).astype("datetime64[D]")
+        return Table.from_columns({column.name: (days, None)})
+    gone = np.isnan(values)
+    if column.kind == "integer":
+        return Table.from_columns({column.name: (values.astype(np.int64), None)})
+    return Table.from_columns({column.name: (values, gone)})
+
+
+def test_a_bin_of_one_number_gives_that_number():
+    for value in (0.0, -0.1, 1e9, 1e-320):
+        assert value < above(value)
+        assert above(value) - value <= max(abs(value) * 1e-15, np.finfo(float).tiny)
+    encoder = Encoder(Schema((DEBT,)), 4, cuts={"debt": Cuts((0.0, float(above(0.0)), 50.0))})
+    codes = encoder.encode(Table.from_columns({"debt": (np.array([0.0, 50.0, -1.0, 49.9]), None)}))
+    assert codes.columns[0].tolist() == [1, 3, 0, 2]
+    values = encoder.decode(codes, key=1).values("debt")
+    assert values[:2].tolist() == [0.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("cuts", "what"),
+    [((-5_000,), "rise"), ((3, 3), "rise"), ((4, 3), "rise"), ((95_000,), "rise"), ((1.5,), "who")],
+)
+def test_cuts_that_do_not_rise_from_bound_to_bound_are_refused(cuts, what):
+    with pytest.raises(SchemaError, match=what):
+        Encoder(Schema((COUNT,)), cuts={"count": Cuts(cuts)})
+
+
+def test_cuts_of_a_column_without_bins_are_refused():
+    sex = Column("sex", "categorical", categories=("f", "m"))
+    with pytest.raises(SchemaError, match="cuts: column 'sex' is not binned"):
+        Encoder(Schema((sex,)), cuts={"sex": Cuts((1,))})
+
+
+@pytest.mark.parametrize("column", [PAY, COUNT], ids=lambda c: c.name)
+def test_rows_lie_inside_bins_as_the_counts_say(column):
+    size = len(edges_of(column, FINE)) - 1
+    weights = np.exp(-np.arange(size) / 200.0)
+    cuts = cuts_of(column, weights, 4)
+    encoder = Encoder(Schema((column,)), cuts={column.name: cuts})
+    number = 40_000
+    drawn = encoder.decode(Codes(encoder.domain, (np.arange(number) % 4,)), key=2)
+    values = np.sort(drawn.values(column.name).astype(float))
+    fine = edges_of(column, FINE).astype(float)
+    inside = np.concatenate([[0.0], np.cumsum(weights)]) / weights.sum()
+    edges = cut_edges(column, cuts).astype(float)
+    known = np.interp(edges, fine, inside)
+    for i, (low, high) in enumerate(pairwise(edges)):
+        mine = values[(values >= low) & (values < high)]
+        assert len(mine) == pytest.approx(number / 4, abs=2)
+        share = (np.interp(mine, fine, inside) - known[i]) / (known[i + 1] - known[i])
+        assert abs(np.sort(share) - np.linspace(0, 1, len(mine))).max() < 0.02
+    again = encoder.encode(drawn).columns[0]
+    np.testing.assert_array_equal(again, np.arange(number) % 4)
+
+
+def test_knots_that_are_no_distribution_function_are_refused():
+    for values, levels in (
+        ((0.0, 1.0), (0.0,)),
+        ((1.0, 0.0), (0.0, 1.0)),
+        ((0.0, 1.0), (1.0, 1.0)),
+    ):
+        with pytest.raises(SchemaError, match="no distribution function"):
+            Cuts((), values, levels)
