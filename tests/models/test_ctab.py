@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -100,6 +102,16 @@ def test_a_convolutional_gan_learns_draws_and_comes_back(tmp_path):
     gan.save(tmp_path / "gan")
     again = GAN.load(tmp_path / "gan")
     np.testing.assert_array_equal(again.sample(9, key=KEY), gan.sample(9, key=KEY))
+
+
+def test_rows_are_drawn_by_the_average_of_the_weights():
+    X = table()
+    few = replace(SMALL, batch=len(X), epochs=1)
+    made = [replace(few, epochs=0), few, replace(few, average=0.5)]
+    first, last, mean = (fit_ctab(X, BLOCKS, one, key=KEY).generator.kernels for one in made)
+    for a, b, c in zip(first, last, mean, strict=True):
+        assert not np.allclose(a, b)
+        np.testing.assert_allclose(c, 0.1 * a + 0.9 * b, rtol=1e-4, atol=1e-6)  # of step 0
 
 
 def test_bad_settings_and_rows_are_refused():

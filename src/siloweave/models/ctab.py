@@ -32,7 +32,7 @@ from siloweave.models.draws import GAN, draw, normal, settle
 from siloweave.models.gan import Batch, Seen
 from siloweave.models.generator import Heads, Running
 from siloweave.models.layout import Layout
-from siloweave.models.nets import MLP, fresh
+from siloweave.models.nets import MLP, averaged, fresh
 from siloweave.models.train import Progress
 from siloweave.tables.features import Block
 
@@ -84,6 +84,8 @@ class CTABSettings:
         decay: Times a parameter, added to its gradient.
         batch: Rows in a step.
         epochs: Passes over the rows.
+        average: Share of the old weights in the moving average of the generator that rows are
+            drawn by; 0 takes the last weights.
 
     Raises:
         InputError: A value is out of bounds.
@@ -98,6 +100,7 @@ class CTABSettings:
     decay: float = 1e-5
     batch: int = 500
     epochs: int = 150
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         bounds.check(
@@ -111,6 +114,7 @@ class CTABSettings:
             decay=bounds.AMOUNT,
             batch=bounds.at_least(2),
             epochs=bounds.at_least(0),
+            average=bounds.SHARE,
         )
 
     def steps(self, rows: int) -> int:
@@ -271,6 +275,7 @@ class _State(NamedTuple):
     critic: ConvCritic
     classifier: MLP | None
     moments: tuple[optax.OptState, optax.OptState, optax.OptState]
+    average: ConvGenerator
 
 
 @dataclass(frozen=True)
@@ -299,7 +304,7 @@ class _Step:
         generator, critic, classifier = fresh(_networks, self, key=key)
         init, nothing = self._adam().init, optax.EmptyState()
         moments = (init(generator), init(critic), init(classifier) if classifier else nothing)
-        return _State(generator, critic, classifier, moments)
+        return _State(generator, critic, classifier, moments, generator)
 
     def __call__(self, state: _State, batch: Batch, key: Array) -> tuple[_State, Array]:
         a, b, c, d = jax.random.split(key, 4)
@@ -313,8 +318,10 @@ class _Step:
         slope = eqx.filter_grad(self.generator_loss)(
             state.generator, critic, state.classifier, batch, b, d
         )
+        count = optax.tree_utils.tree_get(state.moments[0], "count")
         generator, first = self._stepped(state.generator, slope, state.moments[0])
-        return _State(generator, critic, classifier, (first, second, third)), loss
+        average = averaged(state.average, generator, self.settings.average, count)
+        return _State(generator, critic, classifier, (first, second, third), average), loss
 
     def _stepped(self, net: Any, slope: Any, moments: Any) -> tuple[Any, Any]:
         change, moments = self._adam().update(slope, moments, net)
@@ -410,5 +417,5 @@ def fit_ctab(
     a, b, c = jax.random.split(key, 3)
     step = _Step(settings, seen.heads, label)
     state = seen.run(step, settings, (a, b), progress, store)
-    running = settle(settings, seen.heads, state.generator, seen.conditions, c)
-    return GAN(settings, seen.heads, seen.conditions, state.generator, running)
+    running = settle(settings, seen.heads, state.average, seen.conditions, c)
+    return GAN(settings, seen.heads, seen.conditions, state.average, running)
