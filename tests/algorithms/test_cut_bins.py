@@ -60,7 +60,8 @@ def test_a_look_is_not_paid_where_it_says_nothing():
     given = AIM(workload=WORKLOAD).fit(rows(), Encoder(SCHEMA, 16), budget=BUDGET)
     narrow = AIM(workload=[("age", "sex")], bins=128)
     few = narrow.fit(rows().select(["age", "sex"]), SCHEMA.select(["age", "sex"]), budget=BUDGET)
-    for fit in (plain, given, few):
+    unasked = AIM(workload=[("sex",)]).fit(rows(), SCHEMA, budget=BUDGET)
+    for fit in (plain, given, few, unasked):
         (entries,) = fit.ledgers.values()
         assert {entry.run for entry in entries} == {"run"}
         assert fit.settings["counts_share"] == 0

@@ -51,7 +51,7 @@ def test_open_facts_are_learned_within_the_budget(name, tmp_path):
 
 def test_a_run_without_a_folder_learns_too():
     fit = TwoRound(workload=[("sex", "town")]).fit(tables(), OPEN, budget=BUDGET, learn=0.2)
-    assert all(len(entries) == 5 for entries in fit.ledgers.values())
+    assert all(len(entries) == 4 for entries in fit.ledgers.values())
 
 
 def test_open_facts_need_a_share_of_the_budget():

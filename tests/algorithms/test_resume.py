@@ -42,7 +42,8 @@ def tables(seed=0):
 
 
 def fit(folder, *, noise="seeded", synthesizer=None, run="r", seed=0):
-    flaim = FLAIM(rounds=3, participation=0.6, bins=4, local_steps=2, workload=[("sex", "town")])
+    workload = [("sex", "town"), ("town", "age")]
+    flaim = FLAIM(rounds=3, participation=0.6, bins=4, local_steps=2, workload=workload)
     data = tables(seed)
     if isinstance(synthesizer, AIM):
         data = data[0]

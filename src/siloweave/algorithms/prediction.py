@@ -97,7 +97,7 @@ def predict(
     chosen = sum(pairs) if looks else median(pairs) * min(heard, 3.0)
     shipped = 0.0 if looks else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
     shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * heard
-    fine = columns_to_cut(encoder) if synthesizer.counts_share else None
+    fine = columns_to_cut(encoder, queries) if synthesizer.counts_share else None
     looked = 4 * Grains(fine).cells if fine else 0
     tree = min(limit * 1e6 / 8, domain.size(), (20 if looks else 1) * cells)
     return Prediction(

@@ -10,7 +10,7 @@ out here: a share `Job.learn` to the schema, a share `Job.look` of the rest to t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ from siloweave.errors import SchemaError
 from siloweave.federation.parties import Parties
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.tables.bins import BINNED
-from siloweave.tables.codes import Encoder
+from siloweave.tables.codes import Clique, Encoder
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -61,18 +61,24 @@ def learn_schema(
     return agreed, {name: clipped(table, agreed) for name, table in tables.items()}, parties
 
 
-def columns_to_cut(encoder: Encoder) -> Encoder | None:
-    """Return the fine bins of the columns that have more values than bins; None if there are none.
+def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | None:
+    """Return the fine bins of columns that have more values than bins; None if there are none.
 
-    A column whose bounds are too near for so many bins is left as it is.
+    A column that no query names is left as it is, and so is one whose bounds are too near for so
+    many bins.
+
+    Args:
+        encoder: Of equally wide bins.
+        queries: What shall be right.
     """
-    wide = []
+    named, wide = {name for query in queries for name in query}, []
     for column in encoder.schema.columns:
-        if column.kind in BINNED and len(encoder.edges(column.name)) > encoder.bins:
-            with suppress(SchemaError):
-                fine = Encoder(Schema((column,)), _FINE)
-                if len(fine.edges(column.name)) > len(encoder.edges(column.name)):
-                    wide.append(column)
+        if column.name not in named or column.kind not in BINNED:
+            continue
+        with suppress(SchemaError):
+            fine = Encoder(Schema((column,)), _FINE)
+            if len(fine.edges(column.name)) > len(encoder.edges(column.name)) > encoder.bins:
+                wide.append(column)
     return Encoder(Schema(tuple(wide)), _FINE) if wide else None
 
 

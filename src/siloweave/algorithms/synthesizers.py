@@ -97,9 +97,9 @@ class Synthesizer(ABC):
         degree, queries: Random queries of so many columns, when `workload` is not given.
         workload: Sets of columns whose joint distribution shall be right.
         bins: Of a column of numbers at most.
-        counts_share: Share of the budget for a look at columns of numbers that have more values
-            than bins, by which these are cut (look.py); 0 cuts them equally wide, and so does an
-            `Encoder` in the place of a schema.
+        counts_share: Share of the budget for a look at columns of numbers that are in a query and
+            have more values than bins, by which they are cut (look.py); 0 cuts them equally wide,
+            and so does an `Encoder` in the place of a schema.
 
     Raises:
         InputError: `counts_share` is out of bounds.
@@ -176,7 +176,7 @@ class Synthesizer(ABC):
         facts = schema.schema if isinstance(schema, Encoder) else schema
         coded = any(isinstance(part, Codes) for part in parts.values())
         share = 0.0 if coded else self.counts_share
-        if not learn and not (share and columns_to_cut(Encoder(facts, self.bins))):
+        if not learn and not self._to_cut(Encoder(facts, self.bins), share):
             return self._run(parts, Encoder(facts, self.bins), job)
         with TemporaryDirectory() as scratch:  # several runs on one ledger, which is a file
             job, before = replace(job, folder=folder or Path(scratch)), list[Parties]()
@@ -184,13 +184,16 @@ class Synthesizer(ABC):
                 facts, parts, asked = learn_schema(parts, facts, job)
                 before.append(asked)
             encoder = Encoder(facts, self.bins)
-            if share and (fine := columns_to_cut(encoder)):
-                self._queries(encoder)  # what does not fit is refused before anything is paid
+            if fine := self._to_cut(encoder, share):
                 job = replace(job, look=share)
                 tolerated = getattr(self.algorithm(), "tolerated", 0)
                 encoder, asked = cut_bins(parts, encoder, fine, job, tolerated)
                 before.append(asked)
             return self._run(parts, encoder, job, before)
+
+    def _to_cut(self, encoder: Encoder, share: float) -> Encoder | None:
+        """What a look is to count; queries that do not fit are refused before it is paid for."""
+        return columns_to_cut(encoder, self._queries(encoder)) if share else None
 
     def _queries(self, encoder: Encoder) -> list[Clique]:
         """What is asked of such codes; raises SchemaError or CapacityError if it cannot be."""
