@@ -282,7 +282,8 @@ def privacy(rows: list[Row]) -> str:
         "half of what it is, and in DP-TLDM a second stage that no finite ε covers. Settings of\n"
         "DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio\n"
         "of DP-CTGAN (on housing too, neural_privacy_tuning.jsonl) were chosen on splits of\n"
-        "Adult. Networks see single columns in 4,096 bins and fewer (decision 0026), AIM in 32.\n"
+        "Adult. All look at single columns first (decisions 0026 and 0027; AIM's share and bins\n"
+        "were chosen on splits of both tables).\n"
         "Ours are above the published rows in resemblance and utility, at an ε that is paid in\n"
         "full.\n\n"
     )

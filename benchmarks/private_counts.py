@@ -4,8 +4,8 @@
     python benchmarks/private_counts.py --part rows --method TwoRound
     python benchmarks/results_page.py
 
-`central`: mean L1 error of 64 random three-way tables (seed 123) in AIM's own 32 bins, at the
-epsilon of separation 0.1. `rows`: five parties, separation 0.2; mean total variation of all one-
+`central`: mean L1 error of 64 random three-way tables (seed 123) in 32 equal bins, at the epsilon
+of separation 0.1. `rows`: five parties, separation 0.2; mean total variation of all one-
 and two-way tables in 20 bins, and the AUC of boosted trees that learn income from synthetic rows,
 on rows held out. Rows are those of neural.py, and every method has its defaults.
 """
@@ -38,10 +38,10 @@ HEAD = """
 ### Counts under a bound
 
 Adult, one run each, defaults. At one place, separation 0.1: mean L1 error of 64 random three-way
-tables in 32 equal bins, which are AIM's own. Over five parties, separation 0.2: mean total
-variation of all one- and two-way tables in 20 bins, and the AUC of trees that learn income from
-synthetic rows; beside the rows held out it is that of the real training rows. Seconds are of the
-processor.
+tables in 32 equal bins, which are the queries that AIM is asked for, in bins of its own. Over five
+parties, separation 0.2: mean total variation of all one- and two-way tables in 20 equal bins, and
+the AUC of trees that learn income from synthetic rows; beside the rows held out it is that of the
+real training rows. Seconds are of the processor.
 
 """
 NAMES = {"three-way": "three-way L1", "one-way": "one-way", "two-way": "two-way", "auc": "AUC"}
