@@ -77,6 +77,18 @@ def test_what_cannot_be_fitted_is_refused_before_the_look(tmp_path):
     assert not list(tmp_path.rglob("ledger.jsonl"))
 
 
+@pytest.mark.parametrize("bad", ["sex", "extra"])
+def test_rows_that_do_not_fit_are_refused_before_the_look(bad, tmp_path):
+    table = rows()
+    odd = np.full(table.num_rows, "x", dtype=object)
+    columns = {n: (table.values(n), None) for n in table.names} | {bad: (odd, None)}
+    with pytest.raises(SchemaError, match=f"party 'party-2': .*{bad}"):
+        TwoRound(workload=WORKLOAD).fit(
+            [table, Table.from_columns(columns)], SCHEMA, budget=BUDGET, folder=tmp_path
+        )
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
 def test_a_column_too_narrow_for_fine_bins_keeps_equal_ones():
     tight = Column("pay", "continuous", low=1e16, high=1e16 + 200.0)
     with pytest.raises(SchemaError):

@@ -10,8 +10,9 @@ who sees the model, the table or the messages. Every selection (exponential mech
 bounded: rho = epsilon^2 / 8) and every measurement (discrete Gaussian) is charged before it is
 drawn. Departures from the paper: noise is discrete; the number of rows is estimated from the
 noisy sums and never read; the fit is models/estimate.py instead of mirror descent; under
-replace-one the scores' sensitivity is twice what it is under add/remove. Assumed public: domain,
-workload, and the types that a frame or Parquet file declares for its columns.
+replace-one the scores' sensitivity is twice what it is under add/remove. Assumed public: domain
+(where numbers are cut into bins is paid for before, look.py), workload, and the types that a frame
+or Parquet file declares for its columns.
 """
 
 from __future__ import annotations

@@ -99,10 +99,12 @@ def cut_bins(
 
     Raises:
         RosterError: A party has no rows.
-        DataError: A party's rows do not fit the schema; the message names the party.
+        DataError, SchemaError: A party's rows do not fit the schema; the message names the party.
+            Nothing was released.
     """
     held = {}
     for name, table in _tables(data).items():
+        coded_rows(name, table, encoder)
         own = table.select([n for n in fine.schema.names if n in table.names])
         held[name] = Part(own, fine, coded_rows(name, own, fine))
     rho = job.rho * (1 - job.learn) * job.look

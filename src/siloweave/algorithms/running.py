@@ -21,7 +21,7 @@ import msgspec
 
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.fitted import Cost, Fitted, Info
-from siloweave.errors import BudgetError, DataError, InputError, RosterError
+from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties, Traffic
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
@@ -152,13 +152,13 @@ def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
 
 
 def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
-    """A party's rows as codes, if they are not; raises DataError, naming it, if they do not fit."""
+    """A party's rows as codes, if they are not; raises what names it if they do not fit."""
     if isinstance(part, Codes):
         return part
     try:
         return encoder.encode(read(part))
-    except DataError as error:
-        raise DataError(f"party {name!r}: {error}") from error
+    except (DataError, SchemaError) as error:
+        raise type(error)(f"party {name!r}: {error}") from error
 
 
 def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
@@ -302,7 +302,7 @@ def run_job(
 
     Raises:
         RosterError: A party has no rows.
-        DataError: A party's rows do not fit the schema; the message names the party.
+        DataError, SchemaError: A party's rows do not fit the schema; the message names the party.
         BudgetError: A party's ledger refuses a release.
     """
     clock = _Clock()

@@ -1,7 +1,8 @@
 """The synthesizers a user meets: public settings with a `fit`.
 
 **Guarantee**: each class names its own in `info`, and the file of its algorithm states it (aim.py,
-flaim.py, two_round.py); running.py codes rows, opens ledgers and starts the parties. Sources:
+flaim.py, two_round.py); what is learned before them states its own (preparing.py), and all come out
+of one budget. running.py codes rows, opens ledgers and starts the parties. Sources:
 McKenna et al. 2022 (AIM); Maddock, Cormode & Maple 2024 (FLAIM).
 """
 
@@ -358,6 +359,8 @@ class FLAIM(Synthesizer):
 @dataclass(frozen=True)
 class TwoRound(Synthesizer):
     """Everyone is heard twice: a noisy look at all pairs, then one good measurement.
+
+    That is after a look at single columns, where there are numbers to cut.
 
     Args:
         degree, queries, workload, bins, counts_share: See `Synthesizer`.
