@@ -187,7 +187,7 @@ def draw(
         if placed is None:
             drawn = random.integers(whole[codes], whole[codes + 1])
         else:
-            drawn = np.clip(placed.astype(np.int64), whole[codes], whole[codes + 1] - 1)
+            drawn = np.clip(np.floor(placed).astype(np.int64), whole[codes], whole[codes + 1] - 1)
     else:
         reals = edges.astype(np.float64)
         low, high = reals[codes], reals[codes + 1]
