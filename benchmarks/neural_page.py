@@ -40,9 +40,9 @@ settings were chosen on another split of Adult (with one look at intrusion), so 
 in these holdouts; no other table took part. Their steps were chosen within the training rows:
 10,000 of 256 rows, 25,000 on Adult and Covertype (decision 0007); and so was how points lie and are
 diffused and how rows are drawn, on most of these tables (decisions 0015 and 0022 to 0024).
-CTAB-GAN has a quarter of its authors' channels and draws by averaged weights, so that some 12,000
-steps of 100 rows fit (3,000 on diabetes; the authors' take 500 rows), at five times their rate:
-chosen within the training rows of diabetes and Adult. TLDM
+CTAB-GAN has a quarter of its authors' channels and draws by averaged weights, so that 9,000 to
+12,000 steps of 100 rows fit (3,000 on diabetes; the authors' take 500 rows), at five times their
+rate: chosen within the training rows of diabetes and Adult. TLDM
 on Adult is wider than its preset; heads of TLDM and LatentDiff say what is likeliest there, and
 their autoencoders and diffusions take 12,000 and 60,000 steps (decision 0021); ADS-GAN's layers are
 joined to their input: chosen within the training rows too, of Adult and of California housing. Rows

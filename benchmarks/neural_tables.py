@@ -69,8 +69,8 @@ _WIDE = {
     "autoencoder": {"hidden": [512, 512], "divergence": 1e-4, **_LONGER["autoencoder"]},
     "diffusion": {"hidden": [512, 512], "focus": 0.5, **_LONGER["diffusion"]},
 }
-# A quarter of the authors' channels, so that 9,000 to 12,000 steps of 100 rows fit ten minutes: chosen
-# with --inner on diabetes and Adult, where 2,300 steps of 50 rows of theirs were worse throughout.
+# A quarter of the authors' channels, so that 9,000 to 12,000 steps of 100 rows fit ten minutes:
+# chosen with --inner on diabetes and Adult, where 2,300 steps of 50 rows of theirs were worse.
 _CTAB = {"batch": 100, "channels": 16, "rate": 1e-3, "average": 0.99}
 _CTAB_EPOCHS = {
     "adult": 31, "covertype": 30, "intrusion_nslkdd_test": 50, "heloc": 144, "churn": 150,
