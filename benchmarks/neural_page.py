@@ -48,7 +48,7 @@ their autoencoders and diffusions take 12,000 and 60,000 steps (decision 0021); 
 joined to their input: chosen within the training rows too, of Adult and of California housing. Rows
 of every generator of ours are raked to single columns (decision 0012), but not where **raked** says
 no. Rows are chosen half by half since decision 0025, and heads of autoencoders learn nothing of
-numbers that are unused since 0026; E2E on covertype is older.
+numbers that are unused since 0026.
 
 What differs from the papers: trees are scikit-learn's, probabilities and predictions are out of
 fold, and a score sees at most 6,000 rows of either table. The propensity (**discr.**) lies between
