@@ -1,5 +1,7 @@
 """AIM, FLAIM and TwoRound whose columns of numbers are cut into bins by a look."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,22 @@ def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
     assert max(fit.epsilons.values()) <= BUDGET.epsilon
     assert fit.settings["counts_share"] == 0.1
     assert all(moved.bytes_from_party > 4 * 4_096 for moved in fit.cost.parties.values())
+
+
+def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch):
+    def refuse(handle):
+        raise AssertionError("something was written to disk")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    schema = Schema((Column("pay", "continuous"), *SCHEMA.columns[1:]))
+    parts = [rows().take(range(i, 6000, 3)) for i in range(3)]
+    fit = FLAIM(workload=WORKLOAD, rounds=2, participation=1.0).fit(
+        parts, schema, budget=BUDGET, learn=0.1
+    )
+    for entries in fit.ledgers.values():
+        assert [*dict.fromkeys(entry.run for entry in entries)] == ["run-schema", "run-bins", "run"]
+        assert [entry.index for entry in entries] == list(range(len(entries)))
+    assert max(fit.epsilons.values()) <= BUDGET.epsilon
 
 
 def test_a_look_is_not_paid_where_it_says_nothing():

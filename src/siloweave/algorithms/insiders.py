@@ -59,7 +59,8 @@ def attack_run(
 
     The adversary knows every row of the study but those it attacks, and what it heard. One run is
     one draw of the noise, so a single risk scatters; none may be above what the ledger allows
-    other than by chance.
+    other than by chance. Choices, and what was learned before the run (an open schema, a look at
+    single columns), are in that bound but not in the attack.
 
     Args:
         folder: The run's folder, with its model, transcript and ledgers.

@@ -56,7 +56,8 @@ def overheard(path: Path, domain: Domain) -> list[Overheard]:
         domain: Attributes and sizes of the run.
 
     Returns:
-        Every marginal that the coordinator could compute, in the order of the run.
+        Every marginal of the run's own codes that the coordinator could compute, in its order.
+        What was learned before the run is left out: its tables are of other codes.
 
     Raises:
         InputError: There is no transcript.

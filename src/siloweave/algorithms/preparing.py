@@ -36,13 +36,12 @@ _FINE = 4096  # bins of a column that a look counts
 def learn_schema(
     data: Mapping[str, Any], schema: Schema, job: Job
 ) -> tuple[Schema, dict[str, Table], Parties]:
-    """Learn what the schema leaves open, in `job.folder`, before the run itself.
+    """Learn what the schema leaves open, before the run itself.
 
     Args:
         data: One table per party, by name.
         schema: The study's facts.
-        job: The run, with a folder; a share `job.learn` of its zCDP and a tenth of its delta go
-            here.
+        job: The run; a share `job.learn` of its zCDP and a tenth of its delta go here.
 
     Returns:
         The schema that all agreed on, the tables with numbers moved inside learned bounds, and
@@ -85,13 +84,13 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
 def cut_bins(
     data: Mapping[str, Any], encoder: Encoder, fine: Encoder, job: Job, tolerated: int
 ) -> tuple[Encoder, Parties]:
-    """Cut columns of numbers by a look at them, in `job.folder`, before the run itself.
+    """Cut columns of numbers by a look at them, before the run itself.
 
     Args:
         data: One table per party, by name.
         encoder: Of equally wide bins.
         fine: From `columns_to_cut`.
-        job: The run, with a folder; a share `job.look` of its zCDP goes here.
+        job: The run; a share `job.look` of its zCDP goes here.
         tolerated: Parties that may pool what they know with the coordinator.
 
     Returns:

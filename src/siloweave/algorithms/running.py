@@ -90,6 +90,7 @@ class Job:
         limited: Whether ledgers enforce the budget; only a method without guarantee runs without.
         learn: Share of the budget for facts that the schema leaves open.
         look: Share of the rest for the look by which columns are cut into bins.
+        homes: Without a folder, every party's ledger and store, which the job's runs share.
     """
 
     budget: Budget
@@ -101,6 +102,7 @@ class Job:
     limited: bool = True
     learn: float = 0.0
     look: float = 0.0
+    homes: dict[str, tuple[Ledger, Store]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.learn < 1:
@@ -165,14 +167,19 @@ def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
     entropy: Entropy = OSEntropy()
     if job.noise == "seeded":
         entropy = SeededEntropy(f"{job.seed}/{index}".encode())
-    store: Store = MemoryStore()
-    path = None
-    if job.folder is not None:
-        home = job.folder / "parties" / f"{index:04d}"
-        store, path = FolderStore(home / "store"), home / "ledger.jsonl"
-        _mark(home / _SEEDED, name, job)
-    ledger = Ledger(name, path=path, limit=job.budget if job.limited else None)
+    ledger, store = _home(name, job, index)
     return Site(name, rows, ledger=ledger, entropy=entropy, store=store, digest=rows.digest)
+
+
+def _home(name: str, job: Job, index: int) -> tuple[Ledger, Store]:
+    """A party's ledger and store: in the job's folder, or in memory for all runs of the job."""
+    limit = job.budget if job.limited else None
+    if job.folder is None:
+        return job.homes.setdefault(name, (Ledger(name, limit=limit), MemoryStore()))
+    home = job.folder / "parties" / f"{index:04d}"
+    store = FolderStore(home / "store")
+    _mark(home / _SEEDED, name, job)
+    return Ledger(name, path=home / "ledger.jsonl", limit=limit), store
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import comb
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import msgspec
@@ -176,25 +175,19 @@ class Synthesizer(ABC):
             return self._run(parts, schema, job)
         facts = schema.schema if isinstance(schema, Encoder) else schema
         coded = any(isinstance(part, Codes) for part in parts.values())
+        before: list[Parties] = []
+        if learn:
+            facts, parts, asked = learn_schema(parts, facts, job)
+            before.append(asked)
+        encoder = Encoder(facts, self.bins)
+        queries = self._queries(encoder)  # refused before a look is paid for if they do not fit
         share = 0.0 if coded else self.counts_share
-        if not learn and not self._to_cut(Encoder(facts, self.bins), share):
-            return self._run(parts, Encoder(facts, self.bins), job)
-        with TemporaryDirectory() as scratch:  # several runs on one ledger, which is a file
-            job, before = replace(job, folder=folder or Path(scratch)), list[Parties]()
-            if learn:
-                facts, parts, asked = learn_schema(parts, facts, job)
-                before.append(asked)
-            encoder = Encoder(facts, self.bins)
-            if fine := self._to_cut(encoder, share):
-                job = replace(job, look=share)
-                tolerated = getattr(self.algorithm(), "tolerated", 0)
-                encoder, asked = cut_bins(parts, encoder, fine, job, tolerated)
-                before.append(asked)
-            return self._run(parts, encoder, job, before)
-
-    def _to_cut(self, encoder: Encoder, share: float) -> Encoder | None:
-        """What a look is to count; queries that do not fit are refused before it is paid for."""
-        return columns_to_cut(encoder, self._queries(encoder)) if share else None
+        if share and (fine := columns_to_cut(encoder, queries)):
+            job = replace(job, look=share)
+            tolerated = getattr(self.algorithm(), "tolerated", 0)
+            encoder, asked = cut_bins(parts, encoder, fine, job, tolerated)
+            before.append(asked)
+        return self._run(parts, encoder, job, before)
 
     def _queries(self, encoder: Encoder) -> list[Clique]:
         """What is asked of such codes; raises SchemaError or CapacityError if it cannot be."""
@@ -388,7 +381,7 @@ class TwoRound(Synthesizer):
         "secure-sum",
         "dp",
         "siloweave's own, after FLAIM (KDD 2024) and AIM (VLDB 15(11))",
-        f"Protected: {_ROWS}; the coordinator sees two masked, noisy sums over all parties.",
+        f"Protected: {_ROWS}; the coordinator sees only masked, noisy sums over all parties.",
     )
     handlers: ClassVar[Handlers] = two_round_file.PARTY
 

@@ -328,7 +328,7 @@ class Encoder:
         return self._edges[name]
 
     def select(self, names: Sequence[str]) -> "Encoder":
-        """Return what codes some columns alone, each as here; schema order."""
+        """Return what codes some columns alone, each as here, in the order given."""
         per, cuts = self.bins_per_column or {}, self.cuts or {}
         return Encoder(
             self.schema.select(names),

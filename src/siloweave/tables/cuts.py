@@ -1,8 +1,8 @@
 """Where to cut a column of numbers into bins, by counts of narrow ones.
 
 Bins of equal width leave nearly all rows of a skewed column in one of them. Here bins hold rows as
-evenly as their number allows, a value that many rows share has one of its own, and rows lie inside
-a bin as the counts say.
+evenly as their number allows, and rows lie inside a bin as the counts say. What many rows share has
+a bin of its own: 0 and the bounds exactly, all else as narrowly as was counted.
 """
 
 from __future__ import annotations
