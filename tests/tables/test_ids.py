@@ -1,13 +1,14 @@
 from datetime import date, datetime
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from siloweave.errors import DataError, InputError
-from siloweave.tables.ids import IdPolicy, check_rules, normal_ids, shape_of
-from siloweave.tables.read import read
+from siloweave.tables.ids import IdPolicy, check_rules, id_texts, normal_ids, shape_of
+from siloweave.tables.read import Table, read
 
 
 def ids_of(values, *rules, **settings):
@@ -77,7 +78,27 @@ def test_an_instant_is_one_id_however_its_column_is_written(column):
     assert both[0] != both[1]
 
 
-@pytest.mark.parametrize("text", ["2020-01-31T", "2020-01-31T00:00:00Z", "A2020-01-31T00:00", "١"])
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("2020-01-31T00:00:00Z", "2020-01-31"),
+        ("2020-02-01T01:30:00.500+01:00", "2020-02-01T00:30:00.5"),
+        ("2020-01-31 23:00-02:00", "2020-02-01T01:00:00"),
+    ],
+)
+def test_a_moment_with_a_zone_is_that_moment_in_utc(text, same):
+    assert ids_of([text]) == ids_of([same])
+
+
+def test_floats_whose_last_digits_are_lost_name_nobody():
+    numbers = np.array([1.0, 2.0**53])
+    with pytest.raises(DataError, match=r"2\*\*53 and more, whose last digits are lost"):
+        normal_ids(Table.from_columns({"id": (numbers, None)}), ["id"])
+    exact = Table.from_columns({"id": (np.array([1, 2**53 + 1]), None)})
+    assert id_texts(exact, "id") == ["1", str(2**53 + 1)]
+
+
+@pytest.mark.parametrize("text", ["2020-01-31T", "2020-13-31T00:00:00Z", "A2020-01-31T00:00", "١"])
 def test_text_that_is_no_plain_moment_stays(text):
     assert ids_of([text]) == [text]
 

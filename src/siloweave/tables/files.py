@@ -26,21 +26,31 @@ def table_file(path: str | os.PathLike[str]) -> Path:
 
 
 def unreadable(file: Path, error: Exception) -> DataError:
-    """Say why a file cannot be read, in its first line."""
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return DataError(f"cannot read {str(file)!r} as a table: {first}")
+    """Say why a file cannot be read. What a reader says of CSV lines quotes them, so not that."""
+    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if file.suffix.lower() == ".csv" and not isinstance(error, OSError):
+        if isinstance(error, UnicodeDecodeError) or "utf-8" in why.lower():
+            why = "it is not UTF-8; save it as UTF-8"
+        elif "more fields" in why:
+            why = "a line has more fields than the first one; put values that hold commas in quotes"
+        else:
+            why = "a line cannot be parsed; look for a quotation mark that is not closed"
+    return DataError(f"cannot read {str(file)!r} as a table: {why}")
 
 
 def csv_header(file: Path) -> None:
     """Check a CSV file's first line.
 
     Raises:
-        DataError: When the file is empty, or a column name repeats or is missing.
+        DataError: When the file is empty, its fields are divided by something else than commas, or
+            a column name repeats or is missing.
     """
     with file.open(encoding="utf-8-sig", newline="") as lines:
         names = next(csv.reader(lines), [])
     if not names:
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
+        raise DataError(f"{str(file)!r} has one column, {names[0]!r}; divide its fields by commas")
     check_names(names, repr(str(file)))
 
 

@@ -1,10 +1,10 @@
 """Ids made comparable: what two parties write differently about the same person, by declared rules.
 
 A rule is public and part of the study; nothing is guessed from rows. Without rules an id is its
-text (in Unicode form NFC), a whole number its digits, a moment its ISO-8601 text, so the number 7
-and the text ``"7"`` are the same id, and ``"007"`` is another. Midnight is its day, and text that
-tells a moment as ISO-8601 does is that moment: ``2020-01-31``, ``2020-01-31 00:00:00`` and a day or
-moment of that value are one id, whatever else is in their columns.
+text (in Unicode form NFC), a whole number its digits, a moment its ISO-8601 text in UTC, so the
+number 7 and the text ``"7"`` are the same id, and ``"007"`` is another. Midnight is its day, and
+text that tells a moment as ISO-8601 does is that moment: ``2020-01-31``, ``2020-01-31 00:00:00``
+and a day or moment of that value are one id, whatever else is in their columns.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 from unicodedata import normalize
@@ -30,7 +30,10 @@ RULES = ("strip", "casefold", "digits", "letters-digits", "no-leading-zeros", "d
 
 Rules = Mapping[str, Sequence[str]]
 _DATE = "date:"
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII
+)
+_EXACT = 2**53  # whole numbers beyond are not all float64
 _MOST_SHOWN = 3  # positions of rows named in an error
 
 
@@ -85,7 +88,7 @@ def check_rules(on: Sequence[str], rules: Rules) -> None:
     Example:
         >>> check_rules(["id"], {"id": ["strip", "digits"]})
     """
-    if isinstance(on, str) or not on:
+    if not (_texts(on) and on):
         raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
     twice = [name for name, count in Counter(on).items() if count > 1]
     if twice:
@@ -93,8 +96,8 @@ def check_rules(on: Sequence[str], rules: Rules) -> None:
     for name, given in rules.items():
         if name not in on:
             raise InputError(f"rules are given for {name!r}, which is not in on={list(on)}")
-        if isinstance(given, str):
-            raise InputError(f"rules of {name!r} must be a list, such as ['strip', {given!r}]")
+        if not _texts(given):
+            raise InputError(f"rules of {name!r} must be a list such as ['strip'], not {given!r}")
         for rule in given:
             if rule not in RULES and not (rule.startswith(_DATE) and len(rule) > len(_DATE)):
                 raise InputError(
@@ -169,6 +172,12 @@ def normal_ids(
     return Ids(tuple(kept), rows, absent, len(whole) - absent - len(kept))
 
 
+def _texts(given: Any) -> bool:
+    """Whether it is a list of texts, and not one text."""
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    return listed and all(isinstance(one, str) for one in given)
+
+
 def _kept(whole: Sequence[bytes | None], counts: Counter[bytes], first: bool) -> dict[bytes, int]:
     kept: dict[bytes, int] = {}
     for row, one in enumerate(whole):
@@ -228,8 +237,14 @@ def id_texts(table: Table, name: str) -> list[str | None]:
 
 
 def _moment(text: str) -> str:
-    """A moment without the zeros at its end, a midnight as its day; other text as it is."""
+    """A moment in UTC, without the zeros at its end, a midnight as its day; other text as it is."""
     found = _MOMENT.fullmatch(text)
+    if found is not None and found[5]:
+        with suppress(ValueError, OverflowError):  # else there is no such moment: a text
+            at = datetime.fromisoformat(found[1] + "T" + found[2] + (found[3] or "") + found[5])
+            fraction = f".{found[4]}" if found[4] else ""
+            return _moment(f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}{fraction}")
+        return text
     if found is None:
         return text
     day, minute, second, fraction = (found[1], found[2], found[3] or ":00", found[4] or "")
@@ -240,12 +255,18 @@ def _moment(text: str) -> str:
 
 def _whole(table: Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     try:
-        return table.integers(name)
+        found, missing = table.integers(name)
     except InputError as error:
         raise DataError(
             f"the id column {name!r} holds numbers that are not whole, which no two parties write "
             "alike; give text or whole numbers"
         ) from error
+    if table.kind(name) == "numbers" and (np.abs(found[~missing]) >= _EXACT).any():
+        raise DataError(
+            f"the id column {name!r} holds floats of 2**53 and more, whose last digits are lost; "
+            "give text, or whole numbers of a type that can be missing, such as pandas' Int64"
+        )
+    return found, missing
 
 
 def _rule(name: str, rule: str) -> Callable[[str], str]:
