@@ -24,7 +24,8 @@ from pathlib import Path
 from tables import TABLES, Prepared, parties, prepare
 
 import siloweave as sw
-from siloweave.algorithms.synthesizers import Synthesizer, workload_for
+from siloweave.algorithms.synthesizers import Synthesizer
+from siloweave.algorithms.workload import workload_for
 from siloweave.evaluate import negative_log_likelihood, workload_errors
 from siloweave.tables.codes import Codes
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from siloweave.aligning import check_alignment, uncovered
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, naming_party
 from siloweave.methods import check_parties, check_schema, split_columns_of, unbounded
 from siloweave.privacy.budget import Budget
 from siloweave.runs import check_all_columns, finished, spent
@@ -181,14 +181,12 @@ def _rows_mb(study: Study) -> float:
 
 def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     """A file's column names, from its head."""
-    try:
+    with naming_party(party.name):
         file = table_file(study.path(party))
         try:
             names = _head(file)
         except UnicodeDecodeError as error:
-            raise unreadable(file, error) from error
-    except InputError as error:
-        raise type(error)(f"party {party.name!r}: {error}") from error
+            raise unreadable(file, error) from None
     absent = [name for name in party.columns if name not in names]
     if absent:
         raise DataError(

@@ -37,10 +37,6 @@ SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a s
 ReportFile = Annotated[
     Path | None, typer.Option("--report", "-o", help="Write an HTML page here as well.")
 ]
-Audience = Annotated[
-    Literal["public", "owner"],
-    typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
-]
 Seed = Annotated[int, typer.Option(min=0, help="The same one gives the same result.")]
 RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
 
@@ -158,7 +154,7 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     with _reported():
         from siloweave.checks import cautions
         from siloweave.cli_output import Progress, print_summary, warn
-        from siloweave.runs import execute
+        from siloweave.runs import execute, outdated
         from siloweave.study import Study
 
         plan = Study.load(study)
@@ -166,6 +162,8 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
             warn(caution)
         with Progress(quiet=json) as progress:
             summary, before = execute(plan, progress=progress)
+        for caution in outdated(plan, summary):
+            warn(caution)
         print_summary(summary, plan.folder, json=json, before=before)
 
 
@@ -207,7 +205,10 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="The HTML file to write; in the run's folder if absent."),
     ] = None,
-    audience: Audience = "public",
+    audience: Annotated[
+        Literal["public", "owner"],
+        typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
+    ] = "public",
     json: AsJson = False,
 ) -> None:
     """Make a finished run's report again."""
@@ -253,16 +254,16 @@ def score(
         Path | None, typer.Option(help="Kinds of the columns: a schema.json.")
     ] = None,
     report: ReportFile = None,
-    audience: Audience = "owner",
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
     """Score a synthetic table, from any tool: each measure beside its ceiling and its floor."""
     with _reported():
         from siloweave.cli_output import Progress, print_compared
-        from siloweave.comparing import read_schema, write_page
+        from siloweave.comparing import check_page, read_schema, write_page
         from siloweave.evaluate.scoring import score as measure
 
+        check_page(report, (real, synthetic, holdout, schema))
         with Progress(quiet=json) as progress:
             found = measure(
                 real,
@@ -274,7 +275,7 @@ def score(
                 progress=progress,
             )
         title = f"{synthetic.name} beside {real.name}"
-        print_compared(found, write_page(report, title, audience, scores=found), json=json)
+        print_compared(found, write_page(report, title, scores=found), json=json)
 
 
 @app.command()
@@ -298,8 +299,9 @@ def attack(
     with _reported():
         from siloweave.attacks.attack import attack as make
         from siloweave.cli_output import Progress, print_compared
-        from siloweave.comparing import read_schema, write_page
+        from siloweave.comparing import check_page, read_schema, write_page
 
+        check_page(report, (train, synthetic, control, schema))
         with Progress(quiet=json) as progress:
             found = make(
                 *(train, synthetic),
@@ -314,7 +316,7 @@ def attack(
                 progress=progress,
             )
         title = f"Attacks on {synthetic.name}"
-        print_compared(found, write_page(report, title, "owner", risks=found), json=json)
+        print_compared(found, write_page(report, title, risks=found), json=json)
 
 
 @app.command("list")

@@ -1,14 +1,15 @@
 """What `siloweave score` and `siloweave attack` share: a schema file in, a page out."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import siloweave
 from siloweave.errors import DataError, InputError
 from siloweave.files import write_text
 from siloweave.tables.schema import Schema
 
-__all__ = ["read_schema", "write_page"]
+__all__ = ["check_page", "read_schema", "write_page"]
 
 
 def read_schema(path: Path | None) -> Schema | None:
@@ -27,31 +28,35 @@ def read_schema(path: Path | None) -> Schema | None:
     return Schema.from_json(text)
 
 
-def write_page(
-    path: Path | None,
-    title: str,
-    audience: Literal["public", "owner"],
-    *,
-    scores: Any = None,
-    risks: Any = None,
-) -> Path | None:
-    """Write scores and risks as a page, whole or not at all, if a file is named.
+def check_page(path: Path | None, inputs: Sequence[Path | None] = ()) -> None:
+    """Refuse a page that could not be written, or in whose place an input is; before any work.
 
     Raises:
-        InputError: Its folder does not exist.
+        InputError: It is no file name of a page, its folder does not exist, or it is an input.
     """
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
+        raise InputError(f"cannot write {path}: a page needs the name of a file that ends in .html")
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: its folder does not exist; create it first.")
+    if path.resolve() in {one.resolve() for one in inputs if one is not None}:
+        raise InputError(f"cannot write {path}: it is an input; name another file")
+
+
+def write_page(
+    path: Path | None, title: str, *, scores: Any = None, risks: Any = None
+) -> Path | None:
+    """Write scores and risks as a page for the owner, whole or not at all, if a file is named."""
     if path is None:
         return None
     from siloweave.report.comparison import render_comparison
 
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: its folder does not exist; create it first.")
     page = render_comparison(
         scores.to_dict() if scores is not None else None,
         risks.to_dict() if risks is not None else None,
         title=title,
         version=siloweave.__version__,
-        audience=audience,
     )
-    write_text(path, page, private=audience == "owner")
+    write_text(path, page, private=True)
     return path

@@ -12,8 +12,15 @@
     ├── LedgerError         a ledger was edited, cut or belongs to someone else
     └── WireError           a message is malformed, too large or not sealed
 
-Messages name the argument, its value, the bound, and what to do next.
+Messages name the argument, its value, the bound, and what to do next. `whole` and `number` say so
+of arguments from Python, whose types nobody else has looked at.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite, nan
+from numbers import Integral, Real
+from typing import Any
 
 __all__ = [
     "BudgetError",
@@ -25,6 +32,9 @@ __all__ = [
     "SchemaError",
     "SiloweaveError",
     "WireError",
+    "naming_party",
+    "number",
+    "whole",
 ]
 
 
@@ -62,3 +72,63 @@ class LedgerError(SiloweaveError):
 
 class WireError(SiloweaveError):
     """A message is malformed, too large, or carries a field nobody paid for."""
+
+
+@contextmanager
+def naming_party(name: str) -> Iterator[None]:
+    """Let errors about what was given, or sent, name the party that it came from.
+
+    Example:
+        >>> with naming_party("clinic"):
+        ...     whole("age", -1)
+        Traceback (most recent call last):
+        siloweave.errors.InputError: party 'clinic': age=-1 must be a whole number, 0 or more
+    """
+    try:
+        yield
+    except (InputError, WireError) as error:  # a kind of its own may want more than a text
+        kinds = (k for k in type(error).__mro__ if "__init__" not in vars(k))
+        raise next(kinds)(f"party {name!r}: {error}") from error
+
+
+def whole(name: str, value: Any, least: int = 0) -> int:
+    """Return a whole number of `least` or more.
+
+    Raises:
+        InputError: It is none, or too small.
+
+    Example:
+        >>> whole("rounds", 1.5, 1)
+        Traceback (most recent call last):
+        siloweave.errors.InputError: rounds=1.5 must be a whole number, 1 or more
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InputError(f"{name}={value!r} must be a whole number, {least} or more")
+    return int(value)
+
+
+def number(name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+    """Return a number between two bounds.
+
+    Args:
+        name: What it is called.
+        value: As it was given.
+        low: Lower bound.
+        high: Upper bound.
+        ends: Brackets of the interval; a round one leaves its bound out.
+
+    Raises:
+        InputError: It is none, or beyond them.
+
+    Example:
+        >>> number("share", "half", 0, 1, "(]")
+        Traceback (most recent call last):
+        siloweave.errors.InputError: share='half' must be a number in (0, 1]
+    """
+    found = nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    above = low < found if ends[0] == "(" else low <= found
+    below = found < high if ends[1] == ")" else found <= high
+    if not (isfinite(found) and above and below):
+        bounds = f"{ends[0]}{low:g}, {high:g}{ends[1]}"
+        raise InputError(f"{name}={value!r} must be a number in {bounds}")
+    return found

@@ -98,9 +98,10 @@ def method_of(method: Mapping[str, Any]) -> Any:
     except NotImplementedError as error:
         raise InputError(f"[method] {error}") from error
     except InputError as error:
-        text = str(error)
+        text = str(error).removeprefix("[method] ")
         where = "[method.settings] " if _SETTING.match(text) else "[method] "
-        raise type(error)(where + _SETTING.sub("", text, count=1)) from error
+        called = f" (name = {name!r})" if " is unknown" in text else ""
+        raise type(error)(where + _SETTING.sub("", text, count=1) + called) from error
 
 
 def _nested(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
         budget: The study's; None where the file has none.
 
     Raises:
-        BudgetError: It is asked for a bound; or it is trained with noise, and epsilon is infinite.
+        BudgetError: It is asked for a bound; or it adds noise, and epsilon is infinite.
         InputError: It keeps one, and the file names none.
     """
     name = synth.info.title
@@ -167,27 +168,26 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
             raise BudgetError(
                 f"[budget] epsilon = {budget.epsilon}: {name} is trained without noise and keeps "
                 "no bound. Write epsilon = inf, or leave [budget] out, to run it without a "
-                f"guarantee; these keep one: {', '.join(_bounded(1))}."
+                f"guarantee; these keep one: {', '.join(_bounded(synth.info.split))}."
             )
     elif budget is None:
         raise InputError(
             f"[budget] is missing: {name} needs epsilon and delta. Only methods without a "
             "guarantee run without it."
         )
-    elif not budget.private and _trained_privately(synth):
+    elif not budget.private:
+        without = (
+            " or use the same method without DP." if _trained_privately(synth) else " or more."
+        )
         raise BudgetError(
-            f"[budget] epsilon = inf: {name} is trained with noise, and its amount follows from a "
-            "finite epsilon. Give one, for example epsilon = 1, or use the same method without DP."
+            f"[budget] epsilon = inf: {name} adds noise, and its amount follows from a finite "
+            f"epsilon. Give one, for example epsilon = 1,{without}"
         )
 
 
-def _bounded(parties: int) -> list[str]:
-    """Names of the methods with a guarantee that can serve so many parties."""
-    return [
-        name
-        for name, info in listed().items()
-        if info.guarantee == "dp" and (info.split == "central") == (parties == 1)
-    ]
+def _bounded(split: str) -> list[str]:
+    """Names of the methods with a guarantee whose parties hold such parts."""
+    return [n for n, info in listed().items() if info.guarantee == "dp" and info.split == split]
 
 
 def check_parties(name: str, synth: Any, parties: int) -> None:

@@ -129,6 +129,7 @@ def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
         marginals=_marginals(view, view.codes),
         association=_association(view.codes),
         cliques=tuple(fitted.model.tree.cliques) if isinstance(fitted, Fitted) else (),
+        kept=not getattr(fitted, "shared", True),
     )
 
 
@@ -177,9 +178,9 @@ def _apart(fitted: Outcome) -> tuple[str, ...]:
     if getattr(fitted, "shared", True):
         return ()
     text = (
-        "Synthetic columns stay with their parties: rows of different parties are shown here in "
-        "an order of their own, so nothing on this page tells how columns of two parties go "
-        "together."
+        "Synthetic columns stay with their parties: the public copy of this page shows none of "
+        "them, and the owners' copy has rows of different parties in an order of their own, so "
+        "that it does not tell how columns of two parties go together."
     )
     return (text,)
 

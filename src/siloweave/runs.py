@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from siloweave.aligning import aligned, aligned_before, check_alignment, recorded
-from siloweave.errors import DataError, InputError, RosterError, SchemaError
+from siloweave.comparing import check_page
+from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.files import put, write_text
 from siloweave.methods import check_parties, check_schema, split_columns_of
 from siloweave.privacy.ledger import Ledger
@@ -165,6 +166,16 @@ def finished(study: Study) -> Summary | None:
     return found
 
 
+def outdated(study: Study, summary: Summary) -> tuple[str, ...]:
+    """What a finished run no longer has, or has otherwise than the study now says."""
+    gone = [name for name in summary.files.values() if not (study.folder / name).exists()]
+    found = [f"{study.folder / name} is not there any more" for name in gone]
+    if summary.rows != (study.output.rows or summary.rows):
+        found.append(f"[output] rows = {study.output.rows}, and this run drew {summary.rows}")
+    advice = "`siloweave sample` and `siloweave report` make files again, at no cost"
+    return tuple(f"{one}; {advice}." for one in found)
+
+
 def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, Table]:
     """Every party's rows, checked against the schema, or against its part of it.
 
@@ -175,7 +186,7 @@ def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, 
     """
     tables: dict[str, Table] = {}
     for party in study.parties:
-        with _blaming(party.name):
+        with naming_party(party.name):
             tables[party.name] = read(study.path(party), columns=party.columns or None)
     columns = {name: table.names for name, table in tables.items()}
     check_alignment(study, synth, columns)
@@ -188,7 +199,7 @@ def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, 
                 f"party {name!r} has {count}; it needs two or more. Leave it out of "
                 "the study, or give its rows."
             )
-        with _blaming(name):
+        with naming_party(name):
             own = [n for n in table.names if n in encoder.schema.names]
             split = split_columns_of(synth)
             coder = Encoder(encoder.schema.select(own), bins=bins) if split else encoder
@@ -250,20 +261,6 @@ def check_columns(party: str, names: tuple[str, ...], schema: Schema) -> None:
             f"party {party!r} lacks the schema's columns {', '.join(map(repr, absent))}. "
             "Add them to its file, or take them out of the schema."
         )
-
-
-class _blaming:  # noqa: N801  reads as a word in a with statement
-    """Says which party an error is about."""
-
-    def __init__(self, party: str) -> None:
-        self._party = party
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, InputError):
-            raise type(error)(f"party {self._party!r}: {error}") from error
 
 
 def spent(study: Study) -> dict[str, int]:
@@ -367,7 +364,10 @@ def _for_owners(
 ) -> tuple[list[Table], dict[str, float]]:
     """Real rows for the owners' report, and what was measured on them."""
     if fitted.info.split != "columns":
-        return list(tables.values()), {}
+        from siloweave.algorithms.agree_schema import clipped
+
+        schema = fitted.encoder.schema if hasattr(fitted, "encoder") else None
+        return [clipped(one, schema) if schema else one for one in tables.values()], {}
     from siloweave.algorithms.latent_insiders import recovered
     from siloweave.algorithms.running import TRANSCRIPT
 
@@ -444,8 +444,7 @@ def make_report(folder: str | Path, out: Path | None, audience: Literal["public"
         )
     if out is None:
         out = Path(folder) / ("report.html" if audience == "public" else "report-owner.html")
-    if not out.parent.is_dir():
-        raise InputError(f"cannot write {out}: its folder does not exist; create it first.")
+    check_page(out)
     try:
         record = Record.from_json(path.read_bytes())
     except InputError as error:

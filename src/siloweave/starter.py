@@ -283,8 +283,8 @@ _FLAIM = """\
 name = "flaim"             # several parties; `siloweave list` shows the others
 rounds = 10                # more rounds: more of the table is measured, each with more noise
 participation = 1.0        # probability with which a party joins a round
-# name = "two_round"       # instead of these three lines: everyone is heard twice, and all must be
-#                          # there; usually closer to the rows at the same epsilon
+# name = "two_round"       # instead of these three lines: everyone is heard three times, must be
+#                          # there, and comes usually closer to the rows at the same epsilon
 # degree = 3               # columns in one query of the workload
 # queries = 64             # queries in the workload
 # bins = 16                # of a column of numbers at most

@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.conditions import draw
-from siloweave.errors import CapacityError, InputError, SchemaError
+from siloweave.errors import BudgetError, CapacityError, InputError, SchemaError
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Encoder, Schema, Table
 
@@ -71,6 +71,37 @@ def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch
         assert [*dict.fromkeys(entry.run for entry in entries)] == ["run-schema", "run-bins", "run"]
         assert [entry.index for entry in entries] == list(range(len(entries)))
     assert max(fit.epsilons.values()) <= BUDGET.epsilon
+
+
+def test_numbers_that_float64_cannot_tell_apart_are_not_cut():
+    low = 10**17
+    rng = np.random.default_rng(0)
+    table = Table.from_columns(
+        {"big": (low + rng.integers(0, 9001, 500), None), "two": (rng.integers(0, 2, 500), None)}
+    )
+    schema = Schema(
+        (
+            Column("big", "integer", low=low, high=low + 9000),
+            Column("two", "integer", low=0, high=1),
+        )
+    )
+    fit = AIM(workload=[("big", "two")]).fit(table, schema, budget=BUDGET)
+    assert not fit.encoder.cuts
+    assert low <= fit.sample_table(50).values("big").min()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.info.name)
+def test_an_infinite_budget_is_refused(method):
+    data = rows() if isinstance(method, AIM) else [rows()]
+    with pytest.raises(BudgetError, match="needs a finite epsilon"):
+        method.fit(data, SCHEMA, budget=Budget(float("inf"), 1e-5))
+
+
+def test_a_huge_budget_is_not_spent_in_vain():
+    three = FLAIM(workload=WORKLOAD, rounds=2, participation=1.0)
+    parts = [rows().take(range(i, 6000, 3)) for i in range(3)]
+    fit = three.fit(parts, SCHEMA, budget=Budget(1e6, 1e-5))
+    assert 0 < max(fit.epsilons.values()) < 1e6
 
 
 def test_a_look_is_not_paid_where_it_says_nothing():

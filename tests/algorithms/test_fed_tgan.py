@@ -56,6 +56,18 @@ def fitted_once():
     return fit()
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (sw.FedTGAN, GAN | {"rate": 1e38}),
+        (sw.FedTabDDPM, DIFFUSION | {"learning_rate": 1e38}),
+    ],
+)
+def test_training_that_diverges_says_where(kind, settings):
+    with pytest.raises(InputError, match=r"party 'north'.*diverged"):
+        fit(kind=kind, settings=settings)
+
+
 def weights_in(fitted):
     return packed(fitted.model.net.generator)
 

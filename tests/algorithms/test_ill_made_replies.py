@@ -134,6 +134,7 @@ ROWS = [
     ("Prepare", "sums", scaled([9, 1, 1, 1]), "it must be those of 60 rows"),
     ("Prepare", "sums", scaled([1, 9, 1, 1]), "it must be those of 60 rows"),
     ("Prepare", "sums", instead(Array.of(np.zeros((4, 3)), "<f8")), r"sums of shape \(4, 3\)"),
+    ("Prepare", "sums", cut, r"sums of shape \(4, \d+\); it must be \(4, "),
     ("Prepare", "sums", as_type("<i8"), "sums of type <i8"),
     ("Round", "networks", instead(b"nothing"), "no arrays"),
 ]

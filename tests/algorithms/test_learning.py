@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms.synthesizers import SYNTHESIZERS, TwoRound
-from siloweave.errors import InputError, RosterError, SchemaError
-from siloweave.privacy import Budget
+from siloweave.errors import CapacityError, InputError, RosterError, SchemaError
+from siloweave.privacy import Budget, Ledger, SharedGaussian
 from siloweave.tables import Column, Schema, Table
 
 OPEN = Schema(
@@ -59,6 +59,53 @@ def test_open_facts_need_a_share_of_the_budget():
         TwoRound().fit(tables(), OPEN, budget=BUDGET)
     with pytest.raises(InputError, match=r"learn=1 must lie in \[0, 1\)"):
         TwoRound().fit(tables(), OPEN, budget=BUDGET, learn=1)
+
+
+@pytest.mark.parametrize("tolerated", [0, 2])
+def test_every_sum_of_a_run_tolerates_as_many(tolerated):
+    two = TwoRound(workload=[("sex", "age")], tolerated=tolerated)
+    fit = two.fit(tables(4), OPEN, budget=BUDGET, learn=0.3)
+    for entries in fit.ledgers.values():
+        sums = [e.event.tolerated for e in entries if isinstance(e.event, SharedGaussian)]
+        assert len(sums) >= 3
+        assert set(sums) == {tolerated}
+
+
+def test_a_share_for_nothing_stays_with_the_run():
+    told = Schema((Column("sex", "categorical", categories=("f", "m")),))
+    data = [table.select(["sex"]) for table in tables()]
+    one, other = (
+        TwoRound(workload=[("sex",)]).fit(data, told, budget=BUDGET, learn=share)
+        for share in (0.0, 0.9)
+    )
+    assert one.epsilons == other.epsilons
+
+
+def odd(column, values):
+    one = tables()[1]
+    columns = {n: (one.values(n), None) for n in one.names}
+    columns[column] = (np.array(values * 1000, dtype=object), None)
+    return Table.from_columns(columns)
+
+
+@pytest.mark.parametrize(
+    ("method", "second", "error", "said"),
+    [
+        ({"workload": [("sex", "twon")]}, None, SchemaError, "workload: .*'twon'"),
+        ({"workload": [("sex", "age")], "max_model_mb": 1e-5}, None, CapacityError, "sex"),
+        ({}, odd("sex", ["f", "x"]), SchemaError, "party 'party-2': column 'sex'"),
+        ({}, odd("age", ["a", "b"]), SchemaError, "party 'party-2': column 'age'"),
+        ({}, odd("town", [1, 2]), SchemaError, "party 'party-2': column 'town'"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_learned(
+    method, second, error, said, tmp_path
+):
+    data = [tables()[0], second or tables()[1]]
+    with pytest.raises(error, match=said):
+        TwoRound(**method).fit(data, OPEN, budget=BUDGET, learn=0.2, folder=tmp_path)
+    for ledger in tmp_path.rglob("ledger.jsonl"):
+        assert not Ledger.read(ledger).entries
 
 
 def test_nobody_learns_from_an_empty_party():

@@ -271,6 +271,34 @@ def test_what_was_paid_once_covers_only_its_own_run_and_receiver(monkeypatch):
         fit("e2e_distr")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"privacy": "latents", "half": False, "target": None}, "half=False does nothing"),
+        ({"clip": 0.3}, "clip=0.3 does nothing"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(settings, said):
+    with pytest.raises(InputError, match=said):
+        sw.SiloFuse(**settings).chosen()
+
+
+@pytest.mark.parametrize("kind", [sw.SiloFuse, sw.E2EDistr, sw.VertiGAN])
+def test_rows_that_do_not_fit_are_refused_by_name_before_anything_is_paid(kind, tmp_path):
+    frame = pandas_frame()
+    frame.loc[3, "age"] = 400
+    budget = sw.Budget(5.0, 1e-5) if kind is sw.VertiGAN else None
+    with pytest.raises(InputError, match=r"party 'north': column 'age'"):
+        kind().fit(split(frame), SCHEMA, budget=budget, folder=tmp_path)
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+def test_training_that_diverges_blames_the_rate():
+    settings = {"diffusion": FAST["e2e_distr"]["diffusion"] | {"learning_rate": 1e38}}
+    with pytest.raises((InputError, WireError), match=r"lower diffusion\.learning_rate"):
+        sw.E2EDistr(settings=settings).fit(split(pandas_frame()), SCHEMA)
+
+
 def test_columns_that_stay_with_their_parties_cost_no_sharing():
     apart = made("silofuse", shared=False).fit(split(pandas_frame()), SCHEMA)
     assert apart.cost.rounds == 1

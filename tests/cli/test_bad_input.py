@@ -101,6 +101,18 @@ def not_utf8(folder):
     (folder.path / "south.csv").write_bytes(b"age,sex,job\n20,f\xe9,x\n")
 
 
+def open_quotation(folder):
+    folder.write("south.csv", 'age,sex,job\n20,f,"x\n30,Secret Name,y\n')
+
+
+def semicolons(folder):
+    folder.write("south.csv", "age;sex;job\n20;f;x\n")
+
+
+def endless(folder):
+    folder.replace("study.toml", "epsilon = 1", "epsilon = inf")
+
+
 def output_is_a_file(folder):
     folder.write("run", "")
 
@@ -136,7 +148,10 @@ CASES = [
         True,
     ),
     (more_fields, ["'south'", "more fields"], False),
-    (not_utf8, ["'south'", "'south.csv'", "utf-8"], False),
+    (not_utf8, ["'south'", "'south.csv'", "UTF-8"], False),
+    (open_quotation, ["'south'", "quotation mark"], False),
+    (semicolons, ["'south'", "one column", "divide its fields by commas"], True),
+    (endless, ["[budget] epsilon = inf", "adds noise"], True),
     (output_is_a_file, ["[output] folder = 'run' cannot be made", "Name another"], False),
     (central_method_for_two, ["'aim' takes one party", "has 2", "split rows"], True),
     (schema_is_no_json, ["schema.json: is not JSON", "siloweave init"], True),
@@ -148,6 +163,7 @@ def test_run_refuses_and_writes_nothing(folder, break_it, words, seen):
     break_it(folder)
     for command in ("run", "check") if seen else ("run",):
         message = refused(folder, command, "study.toml")
+        assert "Secret" not in message
         for word in words:
             assert word in message
 
@@ -257,6 +273,7 @@ def test_rows_that_changed_in_the_middle_of_a_run(done):
         (["sample", "run", "-o", "x.csv", "--given", "age=100"], "must lie between 0 and 99"),
         (["sample", "run", "-o", "x.csv", "--given", "sex=z"], "It has f, m"),
         (["report", "run", "-o", "no/x.html"], "its folder does not exist"),
+        (["report", "run", "-o", "run"], "a page needs the name of a file that ends in .html"),
         (["report", "nope"], "nope: holds no finished run"),
         (["ledger", "nope"], "is no run's folder and no ledger file"),
         (["ledger", "run", "--party", "nord"], "did you mean 'north'?"),

@@ -107,6 +107,14 @@ def test_columns_that_stay_are_written_per_party(study):
     }
     record = Record.from_json((study.path / "run" / "record.json").read_bytes())
     assert any("stay with their parties" in text for text in record.warnings)
+    assert record.synthetic.num_rows == 40
+    assert record.synthetic.marginals == ()
+    assert record.synthetic.association is None
+    owners = Record.from_json((study.path / "run" / "record-owner.json").read_bytes())
+    assert {one.column for one in owners.synthetic.marginals} == {"age", "sex", "job"}
+    assert owners.digest() == record.digest()
+    page = (study.path / "run" / "report.html").read_text()
+    assert "no synthetic column is shown here" in page
     code, _, error = study.call("sample", "run", "--out", "more.csv")
     assert code == 2
     assert "sample_parts" in error

@@ -362,7 +362,7 @@ def test_check_of_a_private_generator_promises_what_the_ledger_will_enforce(priv
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("epsilon = 3\ndelta = 1e-6", "epsilon = inf", "DP-TabDDPM is trained with noise"),
+        ("epsilon = 3\ndelta = 1e-6", "epsilon = inf", "DP-TabDDPM adds noise"),
         ("[budget]\nepsilon = 3\ndelta = 1e-6\n", "", "[budget] is missing: DP-TabDDPM needs"),
         ("epsilon = 3", "epsilon = 1e-4", "Not even a single step is feasible"),
         ("steps = 2", "steps = 2\nreach = -1", "[method.settings]"),

@@ -2,7 +2,6 @@
 
 import re
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -63,24 +62,9 @@ def test_the_page_loads_nothing(page):
     assert not re.search(r"https?:|@import|url\(|javascript:|\son\w+=", page)
 
 
-def test_the_public_page_shows_nothing_of_real_rows(found):
-    scores, risks = msgspec.json.decode(msgspec.json.encode(found))
-    for look in scores["columns"]:  # numbers that nothing else can contain
-        look["real"] = [0.7135791] * len(look["real"])
-        look["distance"] = 0.6135
-    width = len(scores["associations"]["names"])
-    scores["associations"]["real"] = [[0.6135] * width] * width
-    for part in (*scores["parts"], *risks["parts"]):
-        part.update({"value": 0.8642, "risk": 0.8642})
-    scores["telling"] = [["age", 0.8642]]
-    page = render_comparison(scores, risks, title="People", version="9", audience="public")
-    outline = Outline(page)
-    text = "".join(outline.text)
-    assert not re.search(r"71\.3|0\.71|0\.61|61\.|0\.86|86\.", page)
-    assert "nobody paid to publish" in text
-    assert all(part["name"] in text for part in scores["parts"])
-    assert {"columns", "pairs", "left"} <= set(outline.ids)
-    assert not {"scores", "risks", "curves", "worst", "closest", "telling"} & set(outline.ids)
+def test_there_is_only_the_owners_copy(page):
+    assert "Keep it where the rows are" in page
+    assert 'class="owner"' in page
 
 
 def test_a_strip_only_where_a_shuffled_table_does_worse(found):
@@ -110,5 +94,3 @@ def test_what_is_drawn_is_where_it_belongs():
 def test_bad_input(found):
     with pytest.raises(InputError, match="no scores and no risks"):
         render_comparison(title="t", version="1")
-    with pytest.raises(InputError, match="audience is 'all'"):
-        render_comparison(found[0], title="t", version="1", audience="all")

@@ -3,6 +3,8 @@
 import math
 from functools import cache
 
+import equinox as eqx
+import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -15,6 +17,7 @@ from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.methods import check_budget, listed, method_of, unbounded
 from siloweave.models.rounds import packed
+from siloweave.models.stepwise import DiffusionSteps
 from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
 from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
@@ -93,7 +96,7 @@ def test_what_it_says_about_itself(name):
     synth = method_of({"name": name, "clip": 0.5, "settings": FAST[name]})
     assert not unbounded(synth)
     check_budget(synth, BUDGET)
-    with pytest.raises(BudgetError, match="trained with noise"):
+    with pytest.raises(BudgetError, match="adds noise"):
         check_budget(synth, Budget(math.inf, 1e-5))
     assert not fitted_once(name).private  # noise from a seed
 
@@ -189,9 +192,11 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, change):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"clip": 0.0}, r"clip=0.0 must lie in \[1e-06, 1e\+06\]"),
-        ({"clip": 1e-7}, "clip=1e-07 must lie"),
-        ({"clip": math.nan}, "clip=nan must lie"),
+        ({"clip": 0.0}, r"clip=0.0 must be a number in \[1e-06, 1e\+06\]"),
+        ({"clip": 1e-7}, "clip=1e-07 must be"),
+        ({"clip": math.nan}, "clip=nan must be"),
+        ({"clip": True}, "clip=True must be"),
+        ({"tolerated": 1.5}, "tolerated=1.5 must be a whole number"),
         ({"counts_share": 0.95}, "counts_share=0.95"),
         ({"tolerated": -1}, "tolerated=-1"),
         ({"target": "nobody"}, "'nobody' is no column"),
@@ -203,6 +208,18 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, change):
 def test_wrong_settings_are_refused_before_anything_is_read(changes, said):
     with pytest.raises(InputError, match=said):
         made("dp_fed_tabddpm", **changes).fit("no.csv", SCHEMA, budget=BUDGET)
+
+
+def test_a_training_that_diverges_stops_there_and_blames_nobody(monkeypatch):
+    real = DiffusionSteps.moved
+
+    def broken(self, state, slope, key):
+        moved = real(self, state, slope, key)
+        return jax.tree.map(lambda x: x * math.nan if eqx.is_inexact_array(x) else x, moved)
+
+    monkeypatch.setattr(DiffusionSteps, "moved", broken)
+    with pytest.raises(InputError, match=r"^training diverged in step 1"):
+        fit("dp_fed_tabddpm")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ __all__ = [
     "Holding",
     "Learning",
     "agree_schema",
+    "check_open",
     "clipped",
     "magnitudes",
     "open_facts",
@@ -250,6 +251,19 @@ def open_facts(schema: Schema) -> dict[str, tuple[str, ...]]:
         elif c.kind in ("integer", "continuous") and c.low is None and c.high is None:
             found[c.name] = ("low", "high")
     return found
+
+
+def check_open(table: Table, schema: Schema) -> None:
+    """Refuse rows of which an open fact cannot be learned.
+
+    Raises:
+        SchemaError, DataError: An open column is not there or of another type; names the column.
+    """
+    for name, facts in open_facts(schema).items():
+        if facts == ("categories",):
+            _values(table, schema[name])
+        else:
+            _histogram(table, schema[name])
 
 
 def agree_schema(parties: Parties, schema: Schema, learning: Learning | None = None) -> Schema:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from siloweave.algorithms.secure_sum import (
     relation_of,
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
-from siloweave.errors import InputError, RosterError
+from siloweave.errors import RosterError, number, whole
 from siloweave.federation.expected import Said
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.parties import Parties
@@ -129,12 +129,9 @@ class AIMSettings:
     shrinkage: float = 0.5
 
     def __post_init__(self) -> None:
-        if not self.max_model_mb > 0:
-            raise InputError(f"max_model_mb={self.max_model_mb} must be greater than 0")
-        if not 0 < self.gaussian_share < 1:
-            raise InputError(f"gaussian_share={self.gaussian_share} must lie in (0, 1)")
-        if self.rounds_per_column < 1:
-            raise InputError(f"rounds_per_column={self.rounds_per_column} must be at least 1")
+        number("max_model_mb", self.max_model_mb, 0, inf, "()")
+        number("gaussian_share", self.gaussian_share, 0, 1, "()")
+        whole("rounds_per_column", self.rounds_per_column, 1)
 
 
 @dataclass(frozen=True)

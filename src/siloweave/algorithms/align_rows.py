@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from siloweave.algorithms.fitted import Cost, Ledgers
 from siloweave.algorithms.running import Job, Progress, in_process, named_parties, silent
-from siloweave.errors import InputError, RosterError
+from siloweave.errors import InputError, RosterError, naming_party, whole
 from siloweave.federation.alignment import CHUNK, PARTY, Alignment, Holding, align, common_rows
 from siloweave.federation.alignment_messages import MOST_POINTS
 from siloweave.privacy.budget import Budget
@@ -117,9 +117,10 @@ def align_rows(
     spelled = _rules(rules, first)
     _check(most, workers, chunk)
     policy, crew = IdPolicy(missing, duplicates), workers or os.cpu_count() or 1
-    held = {
-        name: Holding(read(part), columns[name], policy, crew, most) for name, part in given.items()
-    }
+    held = {}
+    for name, part in given.items():
+        with naming_party(name):
+            held[name] = Holding(read(part), columns[name], policy, crew, most)
     if len(held) < 2:
         raise RosterError(f"data has {len(held)} parties; an alignment needs two or more")
     job = Job(_UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
@@ -136,12 +137,11 @@ def align_rows(
 
 
 def _check(most: int | None, workers: int | None, chunk: int) -> None:
-    if most is not None and most < 1:
-        raise InputError(f"most={most} must be 1 or more, or None for no limit")
-    if workers is not None and workers < 1:
-        raise InputError(f"workers={workers} must be 1 or more, or None for one per core")
-    if not 1 <= chunk <= MOST_POINTS:
-        raise InputError(f"chunk={chunk} must be 1 or more, and {MOST_POINTS:,} at most")
+    for name, value in (("most", most), ("workers", workers)):
+        if value is not None:
+            whole(name, value, 1)
+    if whole("chunk", chunk, 1) > MOST_POINTS:
+        raise InputError(f"chunk={chunk} must be {MOST_POINTS:,} at most")
 
 
 def _columns(on: On, parties: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -168,6 +168,8 @@ def _rules(
 ) -> dict[str, tuple[str, ...]]:
     if isinstance(rules, str):
         raise InputError(f"rules={rules!r} must be a list, such as ['strip', {rules!r}]")
+    if not isinstance(rules, Sequence | Mapping):
+        raise InputError(f"rules={rules!r} must be a list, or lists by column")
     by_column = rules if isinstance(rules, Mapping) else {name: rules for name in on if rules}
     check_rules(on, by_column)
     return {name: tuple(one) for name, one in by_column.items()}

@@ -35,11 +35,12 @@ from siloweave.algorithms.running import (
     silent,
 )
 from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
-from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.errors import BudgetError, RosterError, SchemaError, naming_party
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget
 from siloweave.tables.beside import beside
+from siloweave.tables.codes import Encoder
 from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.ids import id_texts
@@ -315,8 +316,8 @@ def parts_of(
 
     Raises:
         RosterError: Parties have other numbers of rows, ids in another order, or one is empty.
-        SchemaError: A column is in no schema, at no party, or at two.
-        DataError: A table cannot be read.
+        SchemaError: A column is in no schema, at no party, or at two, or its rows do not fit.
+        DataError: A table cannot be read, or holds what no column may.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -338,14 +339,14 @@ def parts_of(
         if not own:
             raise RosterError(f"party {name!r} has no column but ids; leave it out of the roster")
         parts[name] = Part(table.select(own), schema.select(own))
+        with naming_party(name):  # before anything is paid for
+            Encoder(parts[name].schema).encode(parts[name].table)
     return tables, parts
 
 
 def _read(name: str, part: Any) -> Table:
-    try:
+    with naming_party(name):
         return read(part)
-    except InputError as error:
-        raise type(error)(f"party {name!r}: {error}") from error
 
 
 def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, str]:
@@ -397,10 +398,8 @@ def _check_rows(tables: Mapping[str, Table]) -> None:
 
 
 def _ids(party: str, table: Table, column: str) -> list[str | None]:
-    try:
+    with naming_party(party):
         return id_texts(table, column)
-    except InputError as error:
-        raise type(error)(f"party {party!r}: {error}") from error
 
 
 def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:

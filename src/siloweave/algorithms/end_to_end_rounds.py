@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["E2EDistr", "end_to_end"]
 
 _TOLD = 50  # steps between two reports
+_LOWER = "lower diffusion.learning_rate in settings, or the coder's"
 
 
 @dataclass
@@ -56,8 +57,10 @@ class _Loop:
     widths: dict[str, int]
 
     def scattered(self, Z: Any) -> dict[str, Array]:
-        """Every party's part of a matrix."""
+        """Every party's part of a matrix; raises InputError where training diverged."""
         parts, start, Z = {}, 0, np.asarray(Z)
+        if not np.isfinite(Z).all():
+            raise InputError(f"training diverged: {_LOWER}")
         for name, width in self.widths.items():
             parts[name] = Array.of(Z[:, start : start + width], "<f4")
             start += width
@@ -86,7 +89,8 @@ class _Loop:
         return np.concatenate(slopes, 1), loss
 
     def _fits(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
-        Z = Said(name).array(field, array, FLOATS, (rows, self.widths[name]))
+        wanted = f"finite (where training diverges it is not: {_LOWER})"
+        Z = Said(name).array(field, array, FLOATS, (rows, self.widths[name]), finite=wanted)
         return Z.astype(np.float32)
 
     def end(self, step: int, slope: Any) -> None:

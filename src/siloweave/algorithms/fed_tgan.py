@@ -38,7 +38,7 @@ import numpy.typing as npt
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.party_weights import Weights, weights_of
-from siloweave.errors import InputError, WireError
+from siloweave.errors import InputError, WireError, naming_party
 from siloweave.federation.expected import FLOATS, MOST_ROWS, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
@@ -235,10 +235,8 @@ def prepare(kind: Kind, request: Prepare, site: Site[Holding]) -> Ready:
 def train(kind: Kind, request: Round, site: Site[Holding]) -> Trained:
     """Train for a round; moments of the optimiser stay here."""
     entry = unpaid(site, kind.title)
-    try:
+    with naming_party(site.name):
         return Trained(site.release_under(entry, lambda: _trained(kind, request, site)))
-    except (InputError, WireError) as error:
-        raise type(error)(f"party {site.name!r}: {error}") from error
 
 
 def _trained(kind: Kind, request: Round, site: Site[Holding]) -> bytes:
@@ -371,7 +369,8 @@ def agree(parties: Parties, kind: Kind, plan: Plan) -> Agreed:
     S = alike if plan.weights == "typical" else distances(plan.schema, told)
     one_way = agreed_shares(plan.schema, told, weights_of(alike, rows, "typical").tolist())
     learner = kind.learner(features, plan.settings, plan.target)
-    facts, keys = _facts(parties, plan, features, rows), _keys(learner, plan.seed)
+    facts = _facts(parties, plan, features, rows, learner.layout.width)
+    keys = _keys(learner, plan.seed)
     return Agreed(features, learner, facts, weights_of(S, rows, plan.weights), one_way, keys)
 
 
@@ -404,8 +403,10 @@ def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
     return Left(model, agreed.features, facts.rows, agreed.weights, agreed.one_way)
 
 
-def _facts(parties: Parties, plan: Plan, features: Features, rows: Sequence[int]) -> Facts:
-    """Tell everyone the features, and add up what they make of them."""
+def _facts(
+    parties: Parties, plan: Plan, features: Features, rows: Sequence[int], width: int
+) -> Facts:
+    """Tell everyone the features, and add up the vectors, so wide, that they make of them."""
     from siloweave.models.rounds import Facts
 
     settings, told = msgspec.json.encode(plan.settings), features.to_json()
@@ -413,7 +414,7 @@ def _facts(parties: Parties, plan: Plan, features: Features, rows: Sequence[int]
     setup = Prepare(told, settings, plan.target, plan.seed, parties.roster, *counts)
     parts: list[Facts] = []
     for name, n, reply in zip(parties.roster, rows, parties.ask(setup), strict=True):
-        said, width = Said(name), parts[0].sums.shape[1] if parts else None
+        said = Said(name)
         parts.append(Facts(n, said.array("sums", reply.sums.value, FLOATS, (4, width))))
         if not parts[-1].possible:
             raise said.wrong("sums", f"those of {n:,} rows between the least and the largest")

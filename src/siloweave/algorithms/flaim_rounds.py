@@ -265,7 +265,7 @@ def _round(
             run.averages() if run.settings.variant == "private" else truth,
             budget.sigma,
             budget.epsilon,
-            run.unit / sqrt(2 * size_rho),
+            max(1.0, run.unit / sqrt(2 * size_rho)),
             run.settings.local_steps,
         )
         _choose_and_measure(run, request, cohort, rows)

@@ -20,10 +20,10 @@ Who joins when is drawn before the run, from the roster and the key alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Literal
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, number, whole
 
 __all__ = ["FLAIMSettings", "Plan"]
 
@@ -63,23 +63,19 @@ class FLAIMSettings:
 
     def __post_init__(self) -> None:
         for name in ("participation", "gaussian_share"):
-            value = getattr(self, name)
-            if not 0 < value <= 1:
-                raise InputError(f"{name}={value} must lie in (0, 1]")
-        for name in ("rounds", "local_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name}={value} must be at least 1")
+            number(name, getattr(self, name), 0, 1, "(]")
+        for name in ("rounds", "local_steps", "cap"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        whole("tolerated", self.tolerated)
         if self.cap is not None and not (self.rounds and 1 <= self.cap <= self.rounds):
             raise InputError(
                 f"cap={self.cap} must lie between 1 and a fixed number of rounds, not {self.rounds}"
             )
         if self.cap is not None and self.variant not in ("private", "naive_bayes"):
             raise InputError(f"cap={self.cap} works with 'private' and 'naive_bayes' only")
-        if not self.max_model_mb > 0:
-            raise InputError(f"max_model_mb={self.max_model_mb} must be greater than 0")
-        if not 0 < self.size_share < 1:
-            raise InputError(f"size_share={self.size_share} must lie in (0, 1)")
+        number("max_model_mb", self.max_model_mb, 0, inf, "()")
+        number("size_share", self.size_share, 0, 1, "()")
 
     @property
     def chooses(self) -> bool:

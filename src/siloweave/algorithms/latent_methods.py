@@ -24,7 +24,7 @@ from siloweave.algorithms.latent_noise import Noise, require_replacing
 from siloweave.algorithms.networks import merged, settings_of
 from siloweave.algorithms.silofuse import PARTY, Plan, silofuse
 from siloweave.algorithms.woven import Home
-from siloweave.errors import BudgetError, InputError
+from siloweave.errors import BudgetError, InputError, number
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
@@ -175,8 +175,13 @@ class SiloFuse(LatentColumns):
                 "privacy='latents' codes all columns with points and tells no class: leave coder "
                 "and target out"
             )
-        if not 0 < self.clip <= 1:
-            raise InputError(f"clip={self.clip} must lie in (0, 1]")
+        number("clip", self.clip, 0, 1, "(]")
+        idle = "half" if self.privacy == "latents" else "clip"
+        if getattr(self, idle) != getattr(type(self), idle):
+            raise InputError(
+                f"{idle}={getattr(self, idle)!r} does nothing where privacy="
+                f"{self.privacy!r}; leave it out"
+            )
         points = {"autoencoder": _POINTS} if self.coder == "points" else {}
         told = self.coder == "points" and self.privacy == "none"  # what points say by themselves
         made = self.made({**points, "diffusion": {"focus": 0.0 if told else 0.5}})

@@ -33,7 +33,7 @@ from msgspec import Struct
 
 from siloweave.algorithms.columns_split import Part, keep_home
 from siloweave.algorithms.generated import Matrix
-from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.errors import BudgetError, WireError, number
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.site import Site
 from siloweave.privacy import mechanisms
@@ -149,8 +149,7 @@ def radius(coder: RowCoder, grid: float, clip: float) -> int:
 
     A number lies in [-1, 1]; a choice's points have a norm that its table tells.
     """
-    if not 0 < clip <= 1:
-        raise InputError(f"clip={clip} must lie in (0, 1]")
+    number("clip", clip, 0, 1, "(]")
     net: Any = coder.coder.net
     squares = [float((np.asarray(table) ** 2).sum(1).max()) for table in net.tables]
     largest = sqrt(sum(squares) + len(coder.layout.numbers)) / grid
@@ -182,10 +181,10 @@ def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
     most = radius(coder, noise.grid, noise.clip)
     _check_together(noise, most, site)
     event = Gaussian(sigma=noise.sigma, sensitivity=2.0 * most)
+    Z = coder.encode(features.encode(held.table, key=0))  # declared features draw nothing
+    K = bounded(Z, noise.grid, most)  # rows that do not fit are refused before they are paid for
 
     def draw() -> Array:
-        Z = coder.encode(features.encode(held.table, key=0))  # declared features draw nothing
-        K = bounded(Z, noise.grid, most)
         noisy = mechanisms.add_gaussian(K.reshape(-1), noise.sigma, entropy=site.entropy)
         return Array.of(noisy.reshape(K.shape), "<i4")
 

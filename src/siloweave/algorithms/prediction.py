@@ -11,8 +11,8 @@ from statistics import median
 
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.preparing import columns_to_cut
-from siloweave.algorithms.synthesizers import AIM, FLAIM, Synthesizer, TwoRound, workload_for
-from siloweave.algorithms.workload import check_capacity
+from siloweave.algorithms.synthesizers import AIM, FLAIM, Synthesizer, TwoRound
+from siloweave.algorithms.workload import check_capacity, workload_for
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Encoder

@@ -15,26 +15,37 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from siloweave.algorithms.agree_schema import PARTY as AGREEING
-from siloweave.algorithms.agree_schema import Holding, Learning, agree_schema, clipped
+from siloweave.algorithms.agree_schema import (
+    Holding,
+    Learning,
+    agree_schema,
+    check_open,
+    clipped,
+    open_facts,
+)
 from siloweave.algorithms.look import PARTY as LOOKING
 from siloweave.algorithms.look import Part, look_event, look_for_cuts
 from siloweave.algorithms.running import Job, coded_rows, in_process, required_rows
-from siloweave.errors import SchemaError
+from siloweave.errors import SchemaError, naming_party
 from siloweave.federation.parties import Parties
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Clique, Encoder
+from siloweave.tables.columns import check_columns
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["columns_to_cut", "cut_bins", "learn_schema"]
+__all__ = ["columns_to_cut", "cut_bins", "learn_schema", "least"]
 
 _FINE = 4096  # bins of a column that a look counts
 
 
 def learn_schema(
-    data: Mapping[str, Any], schema: Schema, job: Job
+    data: Mapping[str, Any], schema: Schema, job: Job, tolerated: int
 ) -> tuple[Schema, dict[str, Table], Parties]:
     """Learn what the schema leaves open, before the run itself.
 
@@ -42,29 +53,50 @@ def learn_schema(
         data: One table per party, by name.
         schema: The study's facts.
         job: The run; a share `job.learn` of its zCDP and a tenth of its delta go here.
+        tolerated: Parties that may pool what they know with the coordinator.
 
     Returns:
         The schema that all agreed on, the tables with numbers moved inside learned bounds, and
         who was asked.
 
     Raises:
-        SchemaError: Facts are open and `job.learn` is 0, or too few rows hold a number.
+        SchemaError: Too few rows hold a number.
         RosterError: A party has no rows.
+        DataError, SchemaError: A party's rows do not fit what is declared; the message names the
+            party. Nothing was released.
     """
-    tables = _tables(data)
+    tables, facts = _tables(data), open_facts(schema)
+    declared = [one.name for one in schema.columns if one.name not in facts and one.kind != "id"]
+    for name, table in tables.items():
+        with naming_party(name):
+            check_columns(schema, table)
+            check_open(table, schema)
+            if declared:
+                Encoder(schema.select(declared)).encode(table.select(declared))
     unit = marginal_sensitivity(job.budget.relation, norm="l2")
-    learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, unit=unit)
+    learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, tolerated, unit)
     held = {name: Holding(table, schema) for name, table in tables.items()}
     with in_process(held, AGREEING, job, job.runs[0]) as (parties, _):
         agreed = agree_schema(parties, schema, learning)
     return agreed, {name: clipped(table, agreed) for name, table in tables.items()}, parties
 
 
+def least(schema: Schema) -> Schema:
+    """The smallest schema that may be learned: bounds of 0 and 1, and no category but `other`."""
+    facts = open_facts(schema)
+    return Schema(
+        tuple(
+            msgspec.structs.replace(c, low=0, high=1) if facts.get(c.name) == ("low", "high") else c
+            for c in schema.columns
+        )
+    )
+
+
 def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | None:
     """Return the fine bins of columns that have more values than bins; None if there are none.
 
     A column that no query names is left as it is, and so is one whose bounds are too near for so
-    many bins.
+    many bins, or whose values too large for float64 to tell such bins apart.
 
     Args:
         encoder: Of equally wide bins.
@@ -76,7 +108,9 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
             continue
         with suppress(SchemaError):
             fine = Encoder(Schema((column,)), _FINE)
-            if len(fine.edges(column.name)) > len(encoder.edges(column.name)) > encoder.bins:
+            edges = fine.edges(column.name)
+            told = (np.diff(edges.astype(np.float64)) > 0).all()
+            if told and len(edges) > len(encoder.edges(column.name)) > encoder.bins:
                 wide.append(column)
     return Encoder(Schema(tuple(wide)), _FINE) if wide else None
 

@@ -300,6 +300,7 @@ def _steps(
     import jax
 
     from siloweave.models.rounds import packed
+    from siloweave.models.stepwise import check_finite
     from siloweave.privacy.exact_sums import flat_size, unflattened
 
     state = training.start(keys.born)
@@ -310,4 +311,5 @@ def _steps(
         net, _ = training.task(message)
         (noisy,) = noisy_sums(parties, asked(number, packed(message)), [(flat_size(net),)])
         state = training.moved(state, unflattened(noisy * unit, net), key)
+        check_finite(state, number + 1)
     return state

@@ -27,7 +27,7 @@ from siloweave.algorithms.private_rounds import Kind, Plan, party, private_round
 from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit, held_by
 from siloweave.algorithms.running import Job, Progress, in_process, silent
-from siloweave.errors import InputError
+from siloweave.errors import InputError, whole
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
@@ -132,10 +132,9 @@ class PrivateRowsSplit(PrivateTraining):
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""
         own = self.shared()
-        if isinstance(self.tolerated, bool) or self.tolerated < 0:
-            raise InputError(f"tolerated={self.tolerated!r} must be at least 0")
-        whole, _ = self.network()
-        return {**own, "tolerated": self.tolerated, **whole}
+        whole("tolerated", self.tolerated)
+        made, _ = self.network()
+        return {**own, "tolerated": self.tolerated, **made}
 
     def moves(self, weights: int) -> tuple[int, int]:
         """Questions and bytes of a party that a run will take, roughly."""
@@ -179,9 +178,9 @@ class PrivateRowsSplit(PrivateTraining):
         plan = self.plan(encoder, budget, seed, progress)
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start = time.perf_counter()
+        job = Job(budget, seed, folder, run, noise, progress)
         holdings, like = held_by(data, schema, names)
         held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
-        job = Job(budget, seed, folder, run, noise, progress)
         return self._run(held, plan, job, chosen, like, start)
 
     def plan(

@@ -17,7 +17,7 @@ from typing import Any
 
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.one_owner import OneOwner
-from siloweave.errors import BudgetError, InputError
+from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import SampledGaussian, rho_once
 from siloweave.privacy.shared_steps import CLIPS
@@ -62,10 +62,9 @@ class PrivateTraining(OneOwner):
 
     def shared(self) -> dict[str, Any]:
         """Those of them that are listed here; raises InputError if one is wrong."""
-        if not CLIPS[0] <= self.clip <= CLIPS[1]:
-            raise InputError(f"clip={self.clip!r} must lie in [{CLIPS[0]:g}, {CLIPS[1]:g}]")
-        if not 0 < self.counts_share <= 0.9:
-            raise InputError(f"counts_share={self.counts_share!r} must lie in (0, 0.9]")
+        number("clip", self.clip, *CLIPS)
+        number("counts_share", self.counts_share, 0, 0.9, "(]")
+        whole("bins", self.bins, 1)
         if not isinstance(self.settings, Mapping):
             raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
         own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
@@ -78,6 +77,8 @@ class PrivateTraining(OneOwner):
             BudgetError: The budget has no bound.
             InputError: A setting is wrong, there is no such target, or no column to learn.
         """
+        if not isinstance(budget, Budget):
+            raise InputError(f"budget={budget!r} is no Budget; give Budget(epsilon, delta)")
         if not budget.private:
             raise BudgetError(
                 f"{self.info.title} needs a finite epsilon, and budget has none. Use "

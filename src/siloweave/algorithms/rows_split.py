@@ -38,7 +38,7 @@ from siloweave.algorithms.running import (
     required_rows,
     silent,
 )
-from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
@@ -78,15 +78,12 @@ def held_by(
     held: dict[str, Holding] = {}
     like: Table | None = None
     for name, part in named_parties(data, names).items():
-        try:
+        with naming_party(name):
             table = read(part)
-            required_rows(name, table.num_rows)
+        required_rows(name, table.num_rows)
+        with naming_party(name):
             check_columns(schema, table)
             Encoder(schema).encode(table)
-        except RosterError:
-            raise
-        except InputError as error:
-            raise type(error)(f"party {name!r}: {error}") from error
         like = outline(table) if like is None else like
         held[name] = Holding(table, schema)
     if like is None:
@@ -151,9 +148,7 @@ class RowsSplit(OneOwner):
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong or unknown."""
         for name in ("rounds", "epochs"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name}={value!r} must be a whole number, 1 or more")
+            whole(name, getattr(self, name), 1)
         if self.weights not in WEIGHTS:
             raise InputError(f"weights={self.weights!r} is none of {', '.join(WEIGHTS)}")
         if not isinstance(self.settings, Mapping):
@@ -214,9 +209,10 @@ class RowsSplit(OneOwner):
         allowed, settings = self._allowed(budget), self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()
-        held, like = held_by(data, schema, names)
         job = Job(allowed, seed, folder, run, progress=progress, limited=False)
-        workers = max(1, min(len(held), at_once or os.cpu_count() or 1))
+        most = whole("at_once", os.cpu_count() or 1 if at_once is None else at_once, 1)
+        held, like = held_by(data, schema, names)
+        workers = min(len(held), most)
         counts = (self.rounds, self.epochs, self.weights)
         plan = Plan(schema, settings, self.target, *counts, seed, workers, progress)
         handlers = self.handlers()

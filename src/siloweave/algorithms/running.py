@@ -21,7 +21,7 @@ import msgspec
 
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.fitted import Cost, Fitted, Info
-from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
+from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties, Traffic
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
@@ -105,6 +105,16 @@ class Job:
     homes: dict[str, tuple[Ledger, Store]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.budget, Budget):
+            raise InputError(f"budget={self.budget!r} is no Budget; give Budget(epsilon, delta)")
+        whole("seed", self.seed)
+        if self.noise not in ("os", _SEEDED):
+            raise InputError(
+                f"noise={self.noise!r} must be 'os', the operating system's entropy, or "
+                f"{_SEEDED!r}, which protects nothing"
+            )
+        if self.folder is not None:
+            object.__setattr__(self, "folder", Path(self.folder))
         if not 0 <= self.learn < 1:
             raise InputError(
                 f"learn={self.learn} must lie in [0, 1): it is the share of the budget for facts "
@@ -136,31 +146,36 @@ def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
         names: For a list; "party-1" and so on if not given.
 
     Raises:
-        RosterError: `data` is one table, or there are more or fewer names than tables.
+        RosterError: `data` is one table, there are more or fewer names than tables, or two
+            parties have one name.
     """
-    if names is not None and not isinstance(data, Mapping):
-        parts = list(data)
-        if len(parts) != len(names):
-            raise RosterError(f"names has {len(names)} entries for {len(parts)} tables")
-        return dict(zip(names, parts, strict=True))
+    if isinstance(names, str):
+        raise RosterError(f"names={names!r} is one text; give a list with a name for every table")
     if isinstance(data, Mapping):
-        return {str(name): part for name, part in data.items()}
-    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        width = len(str(len(data)))
-        return {f"party-{i + 1:0{width}d}": part for i, part in enumerate(data)}
-    raise RosterError(
-        f"data is a {type(data).__name__}; give one table per party, as a list or by name"
-    )
+        parts, called = list(data.values()), [str(name) for name in data]
+    elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        parts, width = list(data), len(str(len(data)))
+        called = [f"party-{i + 1:0{width}d}" for i in range(len(parts))]
+        if names is not None:
+            called = [str(name) for name in names]
+    else:
+        raise RosterError(
+            f"data is a {type(data).__name__}; give one table per party, as a list or by name"
+        )
+    if len(parts) != len(called):
+        raise RosterError(f"names has {len(called)} entries for {len(parts)} tables")
+    for i, name in enumerate(called):
+        if name in called[:i]:
+            raise RosterError(f"two parties are called {name!r}; give each a name of its own")
+    return dict(zip(called, parts, strict=True))
 
 
 def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
     """A party's rows as codes, if they are not; raises what names it if they do not fit."""
     if isinstance(part, Codes):
         return part
-    try:
+    with naming_party(name):
         return encoder.encode(read(part))
-    except (DataError, SchemaError) as error:
-        raise type(error)(f"party {name!r}: {error}") from error
 
 
 def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:

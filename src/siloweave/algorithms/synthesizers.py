@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import comb
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,11 +19,12 @@ import msgspec
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import two_round as two_round_file
+from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.fitted import Fitted, Info
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
-from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema
+from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema, least
 from siloweave.algorithms.running import (
     Job,
     Progress,
@@ -34,38 +34,18 @@ from siloweave.algorithms.running import (
     silent,
 )
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
-from siloweave.algorithms.workload import check_capacity
-from siloweave.errors import InputError
+from siloweave.algorithms.workload import check_capacity, workload_for
+from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
-from siloweave.statistics.marginals import random_workload
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.columns import check_learnable
 from siloweave.tables.schema import Schema
 
-__all__ = ["AIM", "FLAIM", "SYNTHESIZERS", "Synthesizer", "Task", "TwoRound", "workload_for"]
+__all__ = ["AIM", "FLAIM", "SYNTHESIZERS", "Synthesizer", "Task", "TwoRound"]
 
-_WORKLOAD_SEED = 123
 _ROWS = "every row of every party, against the coordinator, the other parties and readers"
-
-
-def workload_for(
-    domain: Domain, degree: int, queries: int, workload: Sequence[Sequence[str]] | None
-) -> list[Clique]:
-    """The queries to get right: those named, else random sets of `degree` columns.
-
-    Args:
-        domain: Attributes and sizes.
-        degree: Columns in a random query.
-        queries: How many random queries, fewer where the table has fewer.
-        workload: Named queries.
-    """
-    if workload is not None:
-        return [domain.canonical(q) for q in workload]
-    degree = min(degree, len(domain.names))
-    count = min(queries, comb(len(domain.names), degree))
-    return random_workload(domain, degree, count, seed=_WORKLOAD_SEED)
 
 
 @dataclass(frozen=True)
@@ -102,7 +82,7 @@ class Synthesizer(ABC):
             and so does an `Encoder` in the place of a schema.
 
     Raises:
-        InputError: `counts_share` is out of bounds.
+        InputError: One of these is no number, or out of bounds.
     """
 
     degree: int = 3
@@ -114,8 +94,9 @@ class Synthesizer(ABC):
     handlers: ClassVar[Handlers]
 
     def __post_init__(self) -> None:
-        if not 0 <= self.counts_share <= 0.9:
-            raise InputError(f"counts_share={self.counts_share!r} must lie in [0, 0.9]")
+        for name in ("degree", "queries", "bins"):
+            whole(name, getattr(self, name), 1)
+        number("counts_share", self.counts_share, 0, 0.9)
 
     @property
     def stated(self) -> Info:
@@ -168,23 +149,28 @@ class Synthesizer(ABC):
             CapacityError: A query does not fit into the model's memory.
             BudgetError: A party's ledger refuses a release.
         """
+        if not budget.private:
+            raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
         limited = self.stated.guarantee == "dp"
         job = Job(budget, seed, folder, run, noise, progress, limited, learn)
         parts = self.roster(data, names)
-        if isinstance(schema, Encoder) and not learn:
-            return self._run(parts, schema, job)
         facts = schema.schema if isinstance(schema, Encoder) else schema
+        if not open_facts(facts):  # nothing to learn: the run has it all
+            job = replace(job, learn=0.0)
+        if isinstance(schema, Encoder) and not job.learn:
+            return self._run(parts, schema, job)
         coded = any(isinstance(part, Codes) for part in parts.values())
         before: list[Parties] = []
-        if learn:
-            facts, parts, asked = learn_schema(parts, facts, job)
+        tolerated = getattr(self.algorithm(), "tolerated", 0)
+        if job.learn:
+            self._queries(Encoder(least(facts), self.bins))  # refused before anything is paid
+            facts, parts, asked = learn_schema(parts, facts, job, tolerated)
             before.append(asked)
         encoder = Encoder(facts, self.bins)
-        queries = self._queries(encoder)  # refused before a look is paid for if they do not fit
+        queries = self._queries(encoder)
         share = 0.0 if coded else self.counts_share
         if share and (fine := columns_to_cut(encoder, queries)):
             job = replace(job, look=share)
-            tolerated = getattr(self.algorithm(), "tolerated", 0)
             encoder, asked = cut_bins(parts, encoder, fine, job, tolerated)
             before.append(asked)
         return self._run(parts, encoder, job, before)
@@ -351,9 +337,9 @@ class FLAIM(Synthesizer):
 
 @dataclass(frozen=True)
 class TwoRound(Synthesizer):
-    """Everyone is heard twice: a noisy look at all pairs, then one good measurement.
+    """Everyone is heard in two rounds: a noisy look at all pairs, then one good measurement.
 
-    That is after a look at single columns, where there are numbers to cut.
+    Before them comes a look at single columns, where there are numbers to cut.
 
     Args:
         degree, queries, workload, bins, counts_share: See `Synthesizer`.

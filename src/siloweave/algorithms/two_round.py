@@ -1,4 +1,4 @@
-"""TwoRound: everyone is heard twice; a noisy look at all pairs plans what is then measured well.
+"""TwoRound: a noisy look at all pairs plans what is then measured well; everyone is heard in both.
 
 Ours. It takes from FLAIM (Maddock, Cormode & Maple 2024) the setting and the masked sums, from
 AIM (McKenna, Mullins, Sheldon & Miklau 2022, section 4) the weights and the score of a marginal,
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from siloweave.algorithms.aim import Round
 from siloweave.algorithms.secure_sum import PARTY as SUMS
 from siloweave.algorithms.secure_sum import Count, Noise, meet, noisy_sums
 from siloweave.algorithms.workload import check_capacity, expected_l1, weights_of
-from siloweave.errors import InputError
+from siloweave.errors import number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.models.estimate import Measurement, fit
@@ -67,12 +67,9 @@ class TwoRoundSettings:
     shrinkage: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.look_share < 1:
-            raise InputError(f"look_share={self.look_share} must lie in (0, 1)")
-        if self.tolerated < 0:
-            raise InputError(f"tolerated={self.tolerated} must be at least 0")
-        if not self.max_model_mb > 0:
-            raise InputError(f"max_model_mb={self.max_model_mb} must be greater than 0")
+        number("look_share", self.look_share, 0, 1, "()")
+        whole("tolerated", self.tolerated)
+        number("max_model_mb", self.max_model_mb, 0, inf, "()")
 
 
 # Party: it answers masked sums, and that is all

@@ -8,7 +8,7 @@ Jiang, Zhang, Karakus & Unsal 2023, see vertigan.py.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,7 @@ from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import jax_key, settings_of
 from siloweave.algorithms.vertigan import PARTY, vertigan
 from siloweave.algorithms.woven import Home
-from siloweave.errors import BudgetError, InputError
+from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
@@ -159,12 +159,12 @@ class VertiGAN(ColumnsSplit):
 
     def chosen(self) -> dict[str, Any]:
         """The settings, as plain values; raises InputError if one is wrong."""
-        if not (isfinite(self.clip) and self.clip > 0):
-            raise InputError(f"clip={self.clip!r} must be above 0")
-        if not 0 < self.counts_share <= 0.9:
-            raise InputError(f"counts_share={self.counts_share!r} must lie in (0, 0.9]")
-        if self.bins < 1:
-            raise InputError(f"bins={self.bins!r} must be 1 or more")
+        number("clip", self.clip, 0, inf, "()")
+        number("counts_share", self.counts_share, 0, 0.9, "(]")
+        whole("bins", self.bins, 1)
+        for name in ("clip", "counts_share", "bins"):
+            if not self.private and getattr(self, name) != getattr(VertiGAN, name):
+                raise InputError(f"{name} does nothing where private=False; leave it out")
         own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
         return {"private": self.private, **own, **asdict(self.network())}
 

@@ -11,16 +11,41 @@ assume public. Hence no neighbouring relation and no ledger entry.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import pi, sqrt
+from math import comb, pi, sqrt
 
 from siloweave.errors import CapacityError, InputError
 from siloweave.models.junction_tree import maximal_cliques, tree_cells
-from siloweave.statistics.marginals import closure
+from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.codes import Clique, Domain
 
-__all__ = ["check_capacity", "expected_l1", "fitting", "weights_of"]
+__all__ = ["check_capacity", "expected_l1", "fitting", "weights_of", "workload_for"]
 
 _CELL_BYTES = 8
+_WORKLOAD_SEED = 123
+
+
+def workload_for(
+    domain: Domain, degree: int, queries: int, workload: Sequence[Sequence[str]] | None
+) -> list[Clique]:
+    """The queries to get right: those named, else random sets of `degree` columns.
+
+    Args:
+        domain: Attributes and sizes.
+        degree: Columns in a random query.
+        queries: How many random queries, fewer where the table has fewer.
+        workload: Named queries.
+
+    Raises:
+        SchemaError: A named query has a column that is not there, or one twice.
+    """
+    if workload is not None:
+        try:
+            return [domain.canonical(q) for q in workload]
+        except InputError as error:
+            raise type(error)(f"workload: {error}") from error
+    degree = min(degree, len(domain.names))
+    count = min(queries, comb(len(domain.names), degree))
+    return random_workload(domain, degree, count, seed=_WORKLOAD_SEED)
 
 
 def expected_l1(sigma: float, cells: int) -> float:

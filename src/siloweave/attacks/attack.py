@@ -301,7 +301,7 @@ def _overlap(values: Ordinals, allowed: bool) -> list[str]:
     if not allowed:
         raise DataError(
             f"control overlaps train: {text}. Take a control that the generator never saw, or "
-            "pass allow_overlap=True to go on with risks that are too low"
+            "pass allow_overlap=True (--allow-overlap) to go on with risks that are too low"
         )
     return [f"control overlaps train, so risks are too low: {text}"]
 

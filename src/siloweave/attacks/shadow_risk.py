@@ -109,6 +109,19 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         """The attack and record of the highest risk; ties go to the higher AUC."""
         return max(self.risks, key=lambda one: (one.raw, one.curve.auc.value))
 
+    def __str__(self) -> str:
+        lines = [f"{'attack':<24}{'record':>7}{'risk':>8}  interval"]
+        lines += [
+            f"{one.attack:<24}{one.record:>7}{one.risk:>8.3f}  {one.low:.3f} to {one.high:.3f}"
+            for one in self.risks
+        ]
+        lines.append(
+            f"noise: with {self.test_sets} test sets a guess shows a risk of {self.noise:.3f}, the "
+            f"best of all attacks {self.noise_record:.3f} on a record and {self.noise_worst:.3f} "
+            f"on the worst; found there {self.worst_low:.3f} to {self.worst_high:.3f}"
+        )
+        return "\n".join(lines)
+
     def of(self, attack: str) -> tuple[ShadowRisk, ...]:
         """One attack's risks, record by record."""
         return tuple(one for one in self.risks if one.attack == attack)

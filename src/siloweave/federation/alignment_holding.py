@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import InputError, WireError
+from siloweave.errors import WireError, naming_party
 from siloweave.federation.alignment_messages import Greet
 from siloweave.federation.curve import POINT
 from siloweave.federation.site import Site
@@ -83,12 +83,10 @@ def own_ids(site: Site[Holding]) -> Ids:
     """
     asked, held = _asked(site), site.rows
     columns = held.columns or asked.on
-    try:
+    with naming_party(site.name):
         return normal_ids(
             held.table, asked.on, rules=asked.rules, policy=held.policy, columns=columns
         )
-    except InputError as error:
-        raise type(error)(f"party {site.name!r}: {error}") from error
 
 
 def known(site: Site[Holding]) -> Known:

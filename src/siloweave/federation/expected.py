@@ -83,6 +83,7 @@ class Said:
         *,
         least: float = -inf,
         most: float = inf,
+        finite: str = "finite",
     ) -> npt.NDArray[Any]:
         """An array's values, all finite.
 
@@ -93,6 +94,7 @@ class Said:
             shape: Its length in each dimension; None where any will do.
             least: Smallest value that it may have.
             most: Largest.
+            finite: What a number must be that is not finite, in words.
         """
         if array.dtype not in dtypes:
             raise self.wrong(f"{field} of type {array.dtype}", " or ".join(dtypes))
@@ -103,7 +105,7 @@ class Said:
         try:
             values = array.numpy()
         except WireError as error:
-            raise self.wrong(f"{field} with a number that is not finite", "finite") from error
+            raise self.wrong(f"{field} with a number that is not finite", finite) from error
         if values.size and (least, most) != (-inf, inf):
             for found in (values.min(), values.max()):
                 self.number(f"{field} with the value", found.item(), least=least, most=most)

@@ -354,7 +354,8 @@ class Site(Generic[Rows]):
             if stored[:_DIGEST] != digest:
                 raise WireError(
                     f"party {self.name!r}: step {envelope.step} of run {envelope.run} was answered "
-                    "before for another request; a step is asked once. Start a new run."
+                    "before for another request; a step is asked once. Start a new run, with a "
+                    "name of its own (run=...)."
                 )
             if len(stored) == _DIGEST:
                 raise WireError(
@@ -398,8 +399,8 @@ class Site(Generic[Rows]):
                 raise InputError(
                     f"party {self.name!r}: its rows changed since this run began, or the schema "
                     f"or settings by which they are read, and part of run {run} is paid for. Give "
-                    "what it began with, or start another run in a folder of its own; what both "
-                    "release adds up."
+                    "what it began with, or start another run, with a name of its own (run=...) "
+                    "and a folder of its own where budgets are spent; what both release adds up."
                 )
             self._store.put(name, rows)
         self._begun.add(run)

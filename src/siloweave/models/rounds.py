@@ -199,6 +199,11 @@ class Learner(ABC):
     `shared` is what is averaged, `kept` what stays with an owner, both parts of a state.
     """
 
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """The blocks of a vector."""
+
     @abstractmethod
     def keys(self, key: Array) -> Keys:
         """How a key of the whole training is divided, as a training in one piece does."""

@@ -18,11 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from siloweave.errors import InputError
 from siloweave.models.layout import Matrix
 from siloweave.models.rounds import DiffusionLearner, Facts, Keys
 from siloweave.models.train import Loss
 
-__all__ = ["DiffusionSteps", "Stepwise"]
+__all__ = ["DiffusionSteps", "Stepwise", "check_finite"]
 
 Array = jax.Array
 
@@ -74,6 +75,28 @@ class Stepwise(ABC):
 
         shapes = eqx.filter_eval_shape(made, jax.random.key(0))
         return jax.tree.map(_zeros, shapes)
+
+
+def check_finite(state: Any, step: int) -> None:
+    """Refuse a state that diverged.
+
+    Args:
+        state: After a step.
+        step: Which, counted from 1.
+
+    Raises:
+        InputError: A number in it is not finite.
+    """
+    if not bool(_finite(eqx.filter(state, eqx.is_inexact_array))):
+        raise InputError(
+            f"training diverged in step {step}: weights hold NaN or an infinity. Steps up to this "
+            "one are paid. Lower the learning rate in settings, or its kin, before the next run"
+        )
+
+
+@eqx.filter_jit
+def _finite(state: Any) -> Array:
+    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(state)]).all()
 
 
 def _zeros(x: Any) -> Any:

@@ -32,7 +32,7 @@ class Budget(msgspec.Struct, frozen=True):
     """The largest privacy loss a run may cause, and what it is measured against.
 
     Args:
-        epsilon: bound on the privacy loss, > 0; ``math.inf`` for a run without privacy.
+        epsilon: bound on the privacy loss, > 0; ``math.inf`` for a method that keeps none.
         delta: probability with which ``epsilon`` may be exceeded, in (0, 1); well below one over
             the number of rows.
         unit: what one neighbour differs in; free text that reports repeat.
@@ -55,7 +55,7 @@ class Budget(msgspec.Struct, frozen=True):
         if math.isnan(self.epsilon) or self.epsilon <= 0:
             raise BudgetError(
                 f"Budget: epsilon = {self.epsilon} must be greater than 0. "
-                "Give a positive number, or math.inf for a run without privacy."
+                "Give a positive number, or math.inf for a method that keeps no bound."
             )
         if not 0 < self.delta < 1:
             raise BudgetError(

@@ -1,15 +1,15 @@
 """Scores and attacks in, one self-contained HTML page out.
 
 Takes plain values, as `Scores.to_dict` and `Risks.to_dict` give them. All of these numbers come
-from real rows and nobody paid for them, so the page is the owner's; the public copy keeps what the
-synthetic table alone shows, and says what was left out.
+from real rows and nobody paid for them, down to where plots are cut into cells, so the page is the
+owner's, and there is no other copy.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from itertools import groupby, pairwise
-from typing import Any, Literal
+from typing import Any
 
 from siloweave.errors import InputError
 from siloweave.report import comparison_plots as plots
@@ -31,7 +31,6 @@ def render_comparison(
     *,
     title: str,
     version: str,
-    audience: Literal["owner", "public"] = "owner",
     created: datetime | None = None,
 ) -> str:
     """Make the page.
@@ -41,20 +40,16 @@ def render_comparison(
         risks: What `Risks.to_dict` gives, or None.
         title: The page's heading.
         version: Of siloweave.
-        audience: ``"owner"``, or ``"public"`` for what comes from the synthetic table alone.
         created: When; now if None.
 
     Returns:
         An HTML page that needs no network.
 
     Raises:
-        InputError: There is nothing to show, or `audience` is neither.
+        InputError: There is nothing to show.
     """
-    if audience not in ("owner", "public"):
-        raise InputError(f'audience is {audience!r}; it must be "owner" or "public"')
     if scores is None and risks is None:
         raise InputError("there are no scores and no risks to show; give at least one")
-    owner = audience == "owner"
     folder = resources.files("siloweave.report")
     when = datetime.now(UTC) if created is None else created
     page: str = template_of(folder.joinpath("comparison.html").read_text("utf-8")).render(
@@ -62,40 +57,27 @@ def render_comparison(
         version=version,
         created=when.isoformat(timespec="seconds"),
         css=folder.joinpath("style.css").read_text("utf-8"),
-        owner=owner,
-        left_out=_left_out(scores, risks) if not owner else [],
-        scores=_scores(scores, owner) if scores else None,
-        risks=_risks(risks) if risks and owner else None,
+        scores=_scores(scores) if scores else None,
+        risks=_risks(risks) if risks else None,
     )
     return page
 
 
-def _left_out(scores: Mapping[str, Any] | None, risks: Mapping[str, Any] | None) -> list[str]:
-    found = [part["name"] for part in scores["parts"]] if scores else []
-    found += [f"{p['attack']} ({p['variant']})" for p in risks["parts"]] if risks else []
-    return list(dict.fromkeys(found))
-
-
-def _scores(scores: Mapping[str, Any], owner: bool) -> dict[str, Any]:
-    looks = scores["columns"][:COLUMNS]
-    found: dict[str, Any] = {
-        "families": [],
-        "charts": [_chart(look, owner) for look in looks],
-        "more_columns": max(len(scores["columns"]) - COLUMNS, 0),
-        "pairs": _pairs(scores["associations"], owner),
-        "settings": scores["settings"],
-        "not_measured": scores["not_measured"],
-        "telling": "",
-    }
-    if owner:
-        found["families"] = [
+def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
+    telling = [(name, value) for name, value in scores["telling"][:12]]
+    title = "Columns that give synthetic rows away"
+    return {
+        "families": [
             {"name": family, "parts": [_part(part) for part in parts]}
             for family, parts in groupby(scores["parts"], key=lambda part: part["family"])
-        ]
-        telling = [(name, value) for name, value in scores["telling"][:12]]
-        if telling:
-            found["telling"] = plots.bars(telling, title="Columns that give synthetic rows away")
-    return found
+        ],
+        "charts": [_chart(look) for look in scores["columns"][:COLUMNS]],
+        "more_columns": max(len(scores["columns"]) - COLUMNS, 0),
+        "pairs": _pairs(scores["associations"]),
+        "settings": scores["settings"],
+        "not_measured": scores["not_measured"],
+        "telling": plots.bars(telling, title=title) if telling else "",
+    }
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,13 +95,13 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     return {**part, "strip": drawn, "way": way}
 
 
-def _chart(look: Mapping[str, Any], owner: bool) -> dict[str, Any]:
+def _chart(look: Mapping[str, Any]) -> dict[str, Any]:
     synthetic, real = (_marginal(look, side) for side in ("synthetic", "real"))
     return {
         "column": look["name"],
         "kind": look["kind"],
-        "distance": look["distance"] if owner else None,
-        "svg": pictures.distribution(synthetic, real if owner else None),
+        "distance": look["distance"],
+        "svg": pictures.distribution(synthetic, real),
     }
 
 
@@ -146,7 +128,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _pairs(found: Mapping[str, Any], owner: bool) -> dict[str, Any] | None:
+def _pairs(found: Mapping[str, Any]) -> dict[str, Any] | None:
     if len(found["names"]) < 2:
         return None
     ours, theirs = (
@@ -158,8 +140,8 @@ def _pairs(found: Mapping[str, Any], owner: bool) -> dict[str, Any] | None:
         for side in ("synthetic", "real")
     )
     return {
-        "svg": pictures.heat_maps(ours, theirs if owner else None),
-        "list": pictures.strongest_pairs(ours, theirs if owner else None),
+        "svg": pictures.heat_maps(ours, theirs),
+        "list": pictures.strongest_pairs(ours, theirs),
     }
 
 

@@ -209,12 +209,21 @@ class Association(_Plain, frozen=True, kw_only=True):
 
 
 class PublicView(_Plain, frozen=True, kw_only=True):
-    """What anyone may see of the result: facts of the synthetic table only."""
+    """What anyone may see of the result: facts of the synthetic table only.
+
+    Args:
+        num_rows: Of the synthetic table.
+        marginals: Of its columns.
+        association: Of its columns.
+        cliques: Of the model, if it has any.
+        kept: Whether synthetic columns stay with their parties, so that only owners see them.
+    """
 
     num_rows: int
     marginals: tuple[Marginal, ...]
     association: Association | None = None
     cliques: tuple[tuple[str, ...], ...] = ()
+    kept: bool = False
 
 
 class OwnerView(_Plain, frozen=True, kw_only=True):
@@ -301,8 +310,11 @@ class Record(_Plain, frozen=True, kw_only=True):
             raise InputError("private=False needs not_private_reason: say why in one sentence")
 
     def public(self) -> "Record":
-        """The same record without `owner`."""
-        return msgspec.structs.replace(self, owner=None)
+        """The same record without `owner`, and without synthetic columns that stay at home."""
+        shown = self.synthetic
+        if shown.kept:
+            shown = PublicView(num_rows=shown.num_rows, marginals=(), kept=True)
+        return msgspec.structs.replace(self, owner=None, synthetic=shown)
 
     def digest(self) -> str:
         """Hex SHA-256 of the public record's JSON: the same on both copies of a page."""
