@@ -56,23 +56,19 @@ HEAD = """
 Fed-TGAN (Zhao, Birke, Kunar & Chen 2021), its ablations and MD-TGAN, and diffusions trained in the
 same rounds, by `benchmarks/fed_tgan.py`. Avg-JSD (mean Jensen-Shannon distance of the categorical
 columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of the range) between
-40,000 drawn rows and the table's; lower is better. Fed-TGAN, MD-TGAN and the central fit of a table
-had the same wall time on one core of two, five minutes on Adult and three elsewhere (fed_tabddpm
-five and fed_point_diff four, both with `typical`'s weights), so ours run
-some dozens of rounds where the published ones ran 500; the ablations had that time or as many
-rounds as Fed-TGAN. Machines differed by a factor of two between runs, so look at the rounds too.
-Adult's figures are means over seeds and their spread where there are more than one; elsewhere
-brackets hold the 95 % interval of the drawn rows (jackknife), and after a stroke stands the
-published figure. Rows are raked to single columns, as parties told them, and numbers that are far
-off after that are moved (decision 0012; moved only in the newest runs: Fed-TGAN on credit but where
-rows are imbalanced, on copies of intrusion and credit with MD-TGAN beside it, and on covertype with
-a repeated row; the central fit of Adult and fed_point_diff; and `typical` but for intrusion and
-Adult's first seed with a repeated row). All methods know the same shares, so each scenario has a
-second table of rows as the networks draw them: there methods compare. None of them protects
-anybody: ε is infinite in every ledger. Where all parties have the same rows all weights are equal,
-so the ablations are Fed-TGAN itself, and so is `typical`; a method without a row was not run. Of
-credit 25,130 rows are at hand, with all frauds of the whole table among them: 2 % where the
-paper's rows have 0.17 %, so figures do not compare.
+40,000 drawn rows and the table's; lower is better. Every method of every table had the same wall
+time: three minutes on two cores, with one more run beside it, all on one machine and one day (how
+long a fit took is in its line: a time is planned by three rounds). So ours run some dozens of
+rounds where the published ones ran 500. The two diffusions have `typical`'s weights. Adult's
+figures are means over seeds and their spread where there are more than one; elsewhere brackets hold
+the 95 % interval of the drawn rows (jackknife), and after a stroke stands the published figure.
+Rows are raked to single columns, as parties told them, and numbers that are far off after that are
+moved (decision 0012). All methods know the same shares, so each scenario has a second table of rows
+as the networks draw them: there methods compare. None of them protects anybody: ε is infinite in
+every ledger. Where all parties have the same rows all weights are equal, so the ablations are
+Fed-TGAN itself, and so is `typical`; a method without a row was not run. Of credit 25,130 rows are
+at hand, with all frauds of the whole table among them: 2 % where the paper's rows have 0.17 %, so
+figures do not compare.
 """
 
 

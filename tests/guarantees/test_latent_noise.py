@@ -171,7 +171,7 @@ def test_neighbours_of_other_sizes_and_half_promises_are_refused():
         run(frame(ENDS), budget=Budget(1.0, 1e-5))
     with pytest.raises(BudgetError, match="needs a finite epsilon"):
         run(frame(ENDS), budget=None)
-    with pytest.raises(InputError, match=r"clip=0.0 must lie in \(0, 1\]"):
+    with pytest.raises(InputError, match=r"clip=0.0 must be a number in \(0, 1\]"):
         run(frame(ENDS), clip=0.0)
     with pytest.raises(InputError, match="leave coder and target out"):
         sw.SiloFuse(privacy="latents", target="sex").chosen()

@@ -181,7 +181,10 @@ def test_the_least_correlation_puts_groups_together():
     ("arguments", "kind", "words"),
     [
         ({"by": "hand"}, InputError, "by='hand' is unknown; use one of contiguous"),
-        ({"parties": 0}, InputError, "parties=0 must be 1 or more"),
+        ({"parties": 0}, InputError, "parties=0 must be a whole number, 1 or more"),
+        ({"parties": "all"}, InputError, "parties='all' must be a whole number"),
+        ({"parties": 2.5, "by": "permuted"}, InputError, "parties=2.5 must be a whole number"),
+        ({"keep": "age"}, InputError, "keep='age' must be a list of columns"),
         ({"parties": 16}, DataError, "15 columns cannot be spread over 16 parties"),
         ({"parties": 15, "keep": ["age"]}, DataError, "14 columns cannot be spread over 15"),
         ({"by": "permuted", "parties": 99}, DataError, "15 columns cannot be spread over 99"),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, InputError, whole
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 
@@ -85,11 +85,13 @@ def split_columns(
         raise InputError(f"by={by!r} is unknown; use one of {', '.join(_WAYS)}")
     if seed is None and by in ("importance", "correlation"):
         raise InputError(f"by={by!r} draws at random; give seed=, for example seed=0")
-    whole = read(table)
+    if isinstance(keep, str):
+        raise InputError(f"keep={keep!r} must be a list of columns, such as [{keep!r}]")
+    rows = read(table)
     for name in keep:
-        if name not in whole.names:
-            raise DataError(f"keep names {name!r}; the columns are {', '.join(whole.names)}")
-    spread = [name for name in whole.names if name not in keep]
+        if name not in rows.names:
+            raise DataError(f"keep names {name!r}; the columns are {', '.join(rows.names)}")
+    spread = [name for name in rows.names if name not in keep]
     number = len(spread) if parties == "each" else parties
     key = PERMUTED if seed is None else seed
     if by == "contiguous":
@@ -103,11 +105,11 @@ def split_columns(
     else:
         _check_beta(beta)
         _check(len(spread), number)
-        matrix = correlations(whole.select(spread))
+        matrix = correlations(rows.select(spread))
         parts = matched_correlation(matrix, number, beta, key=key)
-    kept = [name for name in whole.names if name in keep]
+    kept = [name for name in rows.names if name in keep]
     names = [[*kept, *(spread[i] for i in np.sort(part))] for part in parts]
-    pieces: list[Any] = [whole.select(some) for some in names]
+    pieces: list[Any] = [rows.select(some) for some in names]
     if isinstance(table, Table | str) or hasattr(table, "__fspath__"):
         return pieces
     return [piece.to_native() for piece in pieces]
@@ -303,8 +305,7 @@ def _exchanged(
 
 
 def _check(columns: int, parties: int) -> None:
-    if parties < 1:
-        raise InputError(f"parties={parties} must be 1 or more")
+    whole("parties", parties, 1)
     if columns < parties:
         raise DataError(
             f"{columns} columns cannot be spread over {parties} parties, one column each at least; "
