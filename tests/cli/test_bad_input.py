@@ -309,3 +309,15 @@ def test_a_run_with_a_broken_file(done, file, words, change):
     else:
         path.write_bytes(path.read_bytes()[:-20])
     assert str(path.parent.relative_to(done.path)) in refused(done, *words)
+
+
+def test_a_finished_run_says_what_it_no_longer_has(done):
+    (done.path / "run/synthetic.csv").unlink()
+    with (done.path / "study.toml").open("a") as file:
+        file.write("\n[output]\nrows = 77\n")
+    code, _, err = done.call("run")
+    assert code == 0
+    told = " ".join(err.split())
+    assert "synthetic.csv is not there any more" in told
+    assert "[output] rows = 77, and this run drew" in told
+    assert "`siloweave sample`" in told
