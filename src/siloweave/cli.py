@@ -263,7 +263,7 @@ def score(
         from siloweave.comparing import check_page, read_schema, write_page
         from siloweave.evaluate.scoring import score as measure
 
-        check_page(report, (real, synthetic, holdout, schema))
+        check_page(report)
         with Progress(quiet=json) as progress:
             found = measure(
                 real,
@@ -301,7 +301,7 @@ def attack(
         from siloweave.cli_output import Progress, print_compared
         from siloweave.comparing import check_page, read_schema, write_page
 
-        check_page(report, (train, synthetic, control, schema))
+        check_page(report)
         with Progress(quiet=json) as progress:
             found = make(
                 *(train, synthetic),

@@ -1,6 +1,5 @@
 """What `siloweave score` and `siloweave attack` share: a schema file in, a page out."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,11 @@ def read_schema(path: Path | None) -> Schema | None:
     return Schema.from_json(text)
 
 
-def check_page(path: Path | None, inputs: Sequence[Path | None] = ()) -> None:
-    """Refuse a page that could not be written, or in whose place an input is; before any work.
+def check_page(path: Path | None) -> None:
+    """Refuse a page that could not be written, or would take a table's place; before any work.
 
     Raises:
-        InputError: It is no file name of a page, its folder does not exist, or it is an input.
+        InputError: It is no file name of a page, or its folder does not exist.
     """
     if path is None:
         return
@@ -40,8 +39,6 @@ def check_page(path: Path | None, inputs: Sequence[Path | None] = ()) -> None:
         raise InputError(f"cannot write {path}: a page needs the name of a file that ends in .html")
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: its folder does not exist; create it first.")
-    if path.resolve() in {one.resolve() for one in inputs if one is not None}:
-        raise InputError(f"cannot write {path}: it is an input; name another file")
 
 
 def write_page(

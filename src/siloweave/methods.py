@@ -176,12 +176,10 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
             "guarantee run without it."
         )
     elif not budget.private:
-        without = (
-            " or use the same method without DP." if _trained_privately(synth) else " or more."
-        )
+        without = ", or use the same method without DP" if _trained_privately(synth) else ""
         raise BudgetError(
             f"[budget] epsilon = inf: {name} adds noise, and its amount follows from a finite "
-            f"epsilon. Give one, for example epsilon = 1,{without}"
+            f"epsilon. Give one, for example epsilon = 1{without}."
         )
 
 

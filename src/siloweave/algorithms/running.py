@@ -11,6 +11,7 @@ parties and the coordinator are those of McKenna, Sheldon & Miklau's select-meas
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -164,9 +165,9 @@ def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
         )
     if len(parts) != len(called):
         raise RosterError(f"names has {len(called)} entries for {len(parts)} tables")
-    for i, name in enumerate(called):
-        if name in called[:i]:
-            raise RosterError(f"two parties are called {name!r}; give each a name of its own")
+    twice = [name for name, count in Counter(called).items() if count > 1]
+    if twice:
+        raise RosterError(f"two parties are called {twice[0]!r}; give each a name of its own")
     return dict(zip(called, parts, strict=True))
 
 
