@@ -21,7 +21,7 @@ from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import jax_key, settings_of
 from siloweave.algorithms.vertigan import PARTY, vertigan
 from siloweave.algorithms.woven import Home
-from siloweave.errors import BudgetError, InputError, number, whole
+from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
@@ -162,9 +162,6 @@ class VertiGAN(ColumnsSplit):
         number("clip", self.clip, 0, inf, "()")
         number("counts_share", self.counts_share, 0, 0.9, "(]")
         whole("bins", self.bins, 1)
-        for name in ("clip", "counts_share", "bins"):
-            if not self.private and getattr(self, name) != getattr(VertiGAN, name):
-                raise InputError(f"{name} does nothing where private=False; leave it out")
         own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
         return {"private": self.private, **own, **asdict(self.network())}
 

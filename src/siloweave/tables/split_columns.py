@@ -85,12 +85,8 @@ def split_columns(
         raise InputError(f"by={by!r} is unknown; use one of {', '.join(_WAYS)}")
     if seed is None and by in ("importance", "correlation"):
         raise InputError(f"by={by!r} draws at random; give seed=, for example seed=0")
-    if isinstance(keep, str):
-        raise InputError(f"keep={keep!r} must be a list of columns, such as [{keep!r}]")
     rows = read(table)
-    for name in keep:
-        if name not in rows.names:
-            raise DataError(f"keep names {name!r}; the columns are {', '.join(rows.names)}")
+    _check_kept(keep, rows)
     spread = [name for name in rows.names if name not in keep]
     number = len(spread) if parties == "each" else parties
     key = PERMUTED if seed is None else seed
@@ -311,6 +307,14 @@ def _check(columns: int, parties: int) -> None:
             f"{columns} columns cannot be spread over {parties} parties, one column each at least; "
             "use fewer parties"
         )
+
+
+def _check_kept(keep: Sequence[str], rows: Table) -> None:
+    if isinstance(keep, str):
+        raise InputError(f"keep={keep!r} must be a list of columns, such as [{keep!r}]")
+    for name in keep:
+        if name not in rows.names:
+            raise DataError(f"keep names {name!r}; the columns are {', '.join(rows.names)}")
 
 
 def _check_beta(beta: float) -> None:
