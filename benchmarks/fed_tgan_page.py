@@ -70,7 +70,8 @@ Where all parties have the same rows all weights are equal, so the ablations are
 and so is `typical`; a method without a row was not run. Of credit 25,130 rows are at hand, with all
 frauds of the whole table among them: 2 % where the paper's rows have 0.17 %, so figures do not
 compare. Raked, Fed-TGAN is at or below its published figure in all 24 cells, to the three digits of
-both. As networks draw rows it is ahead of MD-TGAN in 15 cells, level in one and behind in eight,
+both (on credit with a repeated row it was not in three minutes: .017 after 58 rounds, MD-TGAN
+.013). As networks draw rows it is ahead of MD-TGAN in 15 cells, level in one and behind in eight,
 six of them where a row is repeated: the paper's weights give that party .25 among five, equal ones
 .2; with `typical`'s weights, which give it next to nothing, it is behind there in three of eight.
 """
