@@ -45,9 +45,7 @@ to singling out, linkability and attribute inference, 100 (1 - risk), variants o
 (attacks of `sw.attack`, a fifth of the rows as control; the paper's has none, so it counts what
 is learned about everybody as a risk, and lies lower for a good generator). It judges the table,
 not what the coordinator sees: for that see the owners' reports and `latent_insiders.py`. Seconds
-are wall time of the fit, parties one after the other, on two cores that other work shared. The row
-of **e2e_distr** on Covertype is older than decisions 0025 and 0026, which brought it seven to
-twelve points elsewhere.
+are wall time of the fit, parties one after the other, on two cores that other work shared.
 """
 
 
