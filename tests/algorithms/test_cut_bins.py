@@ -95,6 +95,8 @@ def test_an_infinite_budget_is_refused(method):
     data = rows() if isinstance(method, AIM) else [rows()]
     with pytest.raises(BudgetError, match="needs a finite epsilon"):
         method.fit(data, SCHEMA, budget=Budget(float("inf"), 1e-5))
+    with pytest.raises(InputError, match=r"budget=1.0 is no Budget"):
+        method.fit(data, SCHEMA, budget=1.0)
 
 
 def test_a_huge_budget_is_not_spent_in_vain():

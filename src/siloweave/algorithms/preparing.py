@@ -96,7 +96,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
     """Return the fine bins of columns that have more values than bins; None if there are none.
 
     A column that no query names is left as it is, and so is one whose bounds are too near for so
-    many bins, or whose values too large for float64 to tell such bins apart.
+    many bins, or whose values are too large for float64 to tell such bins apart.
 
     Args:
         encoder: Of equally wide bins.

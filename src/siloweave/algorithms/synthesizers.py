@@ -149,10 +149,10 @@ class Synthesizer(ABC):
             CapacityError: A query does not fit into the model's memory.
             BudgetError: A party's ledger refuses a release.
         """
-        if not budget.private:
-            raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
         limited = self.stated.guarantee == "dp"
         job = Job(budget, seed, folder, run, noise, progress, limited, learn)
+        if not budget.private:
+            raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
         parts = self.roster(data, names)
         facts = schema.schema if isinstance(schema, Encoder) else schema
         if not open_facts(facts):  # nothing to learn: the run has it all
