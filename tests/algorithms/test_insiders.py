@@ -9,7 +9,7 @@ from siloweave.algorithms.running import TRANSCRIPT
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.errors import InputError, RosterError
 from siloweave.privacy import Budget
-from siloweave.tables import Column, Encoder, Schema, Table
+from siloweave.tables import Column, Schema, Table
 
 COLUMNS = 6
 SCHEMA = Schema(tuple(Column(f"c{i}", "integer", low=0, high=9) for i in range(COLUMNS)))
@@ -65,8 +65,7 @@ def test_a_run_with_little_noise_gives_rows_away(tmp_path):
 def test_who_is_behind_a_sum(tmp_path):
     """Taking out the rows of all that are said to be behind a sum leaves nothing but noise."""
     data = {f"p{k}": people(60 + k, k) for k in range(5)}
-    run(FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0)
-    encoder = Encoder(SCHEMA, 10)
+    encoder = run(FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0).encoder
     coded = {name: encoder.encode(part) for name, part in data.items()}
     heard = overheard(tmp_path / TRANSCRIPT, encoder.domain)
     some = [one for one in heard if len(one.behind) < len(one.cohort)]

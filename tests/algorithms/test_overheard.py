@@ -11,14 +11,7 @@ from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.errors import InputError, WireError
 from siloweave.federation.transcript import FolderTranscript, Heard, read_transcript
 from siloweave.statistics.marginals import marginal
-from siloweave.tables import Encoder
 from siloweave.tables.codes import Domain
-
-
-def pooled(parts):
-    encoder = Encoder(SCHEMA, bins=8)
-    coded = [encoder.encode(part) for part in parts]
-    return encoder.domain, coded
 
 
 @pytest.mark.parametrize(
@@ -27,8 +20,8 @@ def pooled(parts):
 def test_every_noisy_marginal_of_a_run_is_heard(method, tmp_path):
     parts = tables()
     fitted = method.fit(parts, SCHEMA, budget=BUDGET, seed=1, folder=tmp_path)
-    domain, coded = pooled(parts)
-    found = overheard(tmp_path / TRANSCRIPT, domain)
+    coded = [fitted.encoder.encode(part) for part in parts]
+    found = overheard(tmp_path / TRANSCRIPT, fitted.encoder.domain)
     told = [(clique, taken.sigma) for taken in fitted.measured for clique in taken.cliques]
     assert sorted(o.measurement.clique for o in found) == sorted(clique for clique, _ in told)
     sigmas = sorted(o.measurement.sigma for o in found)
@@ -50,8 +43,8 @@ def test_a_run_that_was_cut_short_is_heard_once(tmp_path, monkeypatch):
         with pytest.raises(KilledError):
             FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
     before = list(read_transcript(cut / TRANSCRIPT))
-    FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
-    domain, _ = pooled(parts)
+    fitted = FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
+    domain = fitted.encoder.domain
     again = overheard(cut / TRANSCRIPT, domain)
     first = overheard(whole / TRANSCRIPT, domain)
     assert len(before) == 29
@@ -63,8 +56,7 @@ def test_a_run_that_was_cut_short_is_heard_once(tmp_path, monkeypatch):
 def test_a_central_run_is_heard_too(tmp_path):
     part = tables()[0]
     fitted = AIM(bins=8).fit(part, SCHEMA, budget=BUDGET, folder=tmp_path)
-    domain, _ = pooled([part])
-    found = overheard(tmp_path / TRANSCRIPT, domain)
+    found = overheard(tmp_path / TRANSCRIPT, fitted.encoder.domain)
     assert [o.measurement.clique for o in found] == [c for r in fitted.measured for c in r.cliques]
 
 
