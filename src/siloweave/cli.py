@@ -179,6 +179,7 @@ def sample(
     balanced: Annotated[
         str | None, typer.Option(help="A column whose classes shall be equally frequent.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a file that is there already.")] = False,
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
@@ -186,8 +187,11 @@ def sample(
     with _reported():
         from siloweave.cli_output import print_result
         from siloweave.conditions import draw, open_model
+        from siloweave.errors import InputError
         from siloweave.tables.read import write
 
+        if out.exists() and not overwrite:
+            raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
         fitted = open_model(run)
         table = draw(fitted, given or [], balanced, rows, key=seed)
         write(table, out)

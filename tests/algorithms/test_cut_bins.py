@@ -55,6 +55,7 @@ def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
     assert max(fit.epsilons.values()) <= BUDGET.epsilon
     assert fit.settings["counts_share"] == 0.1
     assert all(moved.bytes_from_party > 4 * 4_096 for moved in fit.cost.parties.values())
+    assert next(iter(fit.cost.phases)) == "looking at columns"
 
 
 def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch):
@@ -70,6 +71,8 @@ def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch
     for entries in fit.ledgers.values():
         assert [*dict.fromkeys(entry.run for entry in entries)] == ["run-schema", "run-bins", "run"]
         assert [entry.index for entry in entries] == list(range(len(entries)))
+    stages = ["learning the schema", "looking at columns", "coding rows", "rounds with the parties"]
+    assert list(fit.cost.phases) == stages
     assert max(fit.epsilons.values()) <= BUDGET.epsilon
 
 

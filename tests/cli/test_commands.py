@@ -133,6 +133,16 @@ def test_sample_draws_rows_that_can_be_fixed_and_repeated(done):
     assert (done.path / "e.parquet").read_bytes()[:4] == b"PAR1"
 
 
+def test_sample_replaces_no_file_unasked(done):
+    real = (done.path / "north.csv").read_bytes()
+    words = ["sample", "run", "-o", "north.csv", "-n", 3]
+    code, _, err = done.call(*words)
+    assert (code, (done.path / "north.csv").read_bytes()) == (2, real)
+    assert "north.csv is there already" in err
+    assert done.call(*words, "--overwrite")[0] == 0
+    assert len(rows_of(done.path / "north.csv")) == 3
+
+
 @pytest.mark.parametrize("audience", ["public", "owner"])
 def test_report_makes_the_same_page_again(done, audience):
     made = done.path / "run" / ("report.html" if audience == "public" else "report-owner.html")

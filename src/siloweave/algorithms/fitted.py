@@ -67,6 +67,15 @@ class Cost:
     rounds: int
     phases: Mapping[str, float]
 
+    def __add__(self, other: Cost) -> Cost:
+        """Of both, one after the other."""
+        parties, phases = dict(self.parties), dict(self.phases)
+        for name, moved in other.parties.items():
+            parties[name] = parties.get(name, Traffic()) + moved
+        for name, seconds in other.phases.items():
+            phases[name] = phases.get(name, 0.0) + seconds
+        return Cost(parties, self.rounds + other.rounds, phases)
+
     def __str__(self) -> str:
         lines = [f"{self.rounds} questions, {sum(self.phases.values()):.1f} s"]
         lines += [

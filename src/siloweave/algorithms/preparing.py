@@ -10,6 +10,7 @@ out here: a share `Job.learn` to the schema, a share `Job.look` of the rest to t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +28,7 @@ from siloweave.algorithms.agree_schema import (
     clipped,
     open_facts,
 )
+from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.look import PARTY as LOOKING
 from siloweave.algorithms.look import Part, look_event, look_for_cuts
 from siloweave.algorithms.running import Job, coded_rows, in_process, required_rows
@@ -46,7 +48,7 @@ _FINE = 4096  # bins of a column that a look counts
 
 def learn_schema(
     data: Mapping[str, Any], schema: Schema, job: Job, tolerated: int
-) -> tuple[Schema, dict[str, Table], Parties]:
+) -> tuple[Schema, dict[str, Table], Cost]:
     """Learn what the schema leaves open, before the run itself.
 
     Args:
@@ -57,7 +59,7 @@ def learn_schema(
 
     Returns:
         The schema that all agreed on, the tables with numbers moved inside learned bounds, and
-        who was asked.
+        what it cost.
 
     Raises:
         SchemaError: Too few rows hold a number.
@@ -65,6 +67,7 @@ def learn_schema(
         DataError, SchemaError: A party's rows do not fit what is declared; the message names the
             party. Nothing was released.
     """
+    start = time.perf_counter()
     tables, facts = _tables(data), open_facts(schema)
     declared = [one.name for one in schema.columns if one.name not in facts and one.kind != "id"]
     for name, table in tables.items():
@@ -78,7 +81,8 @@ def learn_schema(
     held = {name: Holding(table, schema) for name, table in tables.items()}
     with in_process(held, AGREEING, job, job.runs[0]) as (parties, _):
         agreed = agree_schema(parties, schema, learning)
-    return agreed, {name: clipped(table, agreed) for name, table in tables.items()}, parties
+    inside = {name: clipped(table, agreed) for name, table in tables.items()}
+    return agreed, inside, _cost(parties, "learning the schema", start)
 
 
 def least(schema: Schema) -> Schema:
@@ -117,7 +121,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
 
 def cut_bins(
     data: Mapping[str, Any], encoder: Encoder, fine: Encoder, job: Job, tolerated: int
-) -> tuple[Encoder, Parties]:
+) -> tuple[Encoder, Cost]:
     """Cut columns of numbers by a look at them, before the run itself.
 
     Args:
@@ -128,13 +132,14 @@ def cut_bins(
         tolerated: Parties that may pool what they know with the coordinator.
 
     Returns:
-        The encoder of the run, and who was asked.
+        The encoder of the run, and what it cost.
 
     Raises:
         RosterError: A party has no rows.
         DataError, SchemaError: A party's rows do not fit the schema; the message names the party.
             Nothing was released.
     """
+    start = time.perf_counter()
     held = {}
     for name, table in _tables(data).items():
         coded_rows(name, table, encoder)
@@ -144,7 +149,11 @@ def cut_bins(
     with in_process(held, LOOKING, job, job.runs[1]) as (parties, _):
         event = look_event(fine, job.budget.relation, rho, len(held), tolerated)
         cuts = look_for_cuts(parties, fine, encoder.bins, event, job.seed)
-    return replace(encoder, cuts=cuts), parties
+    return replace(encoder, cuts=cuts), _cost(parties, "looking at columns", start)
+
+
+def _cost(parties: Parties, phase: str, start: float) -> Cost:
+    return Cost(parties.traffic, parties.rounds, {phase: time.perf_counter() - start})
 
 
 def _tables(data: Mapping[str, Any]) -> dict[str, Table]:

@@ -24,7 +24,7 @@ from siloweave.algorithms.aim import Round
 from siloweave.algorithms.fitted import Cost, Fitted, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.inprocess import InProcess
-from siloweave.federation.parties import Parties, Traffic
+from siloweave.federation.parties import Parties
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
 from siloweave.federation.transcript import FolderTranscript
 from siloweave.models.mrf import MRF
@@ -277,17 +277,6 @@ def required_rows(name: str, number: int) -> None:
         raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
 
 
-def _moved(sessions: Sequence[Parties]) -> tuple[dict[str, Traffic], int]:
-    """What every party sent and received in all of them, and the questions."""
-    found = {name: Traffic() for name in sessions[0].traffic}
-    for one in sessions:
-        for name, moved in one.traffic.items():
-            found[name].messages += moved.messages
-            found[name].bytes_to_party += moved.bytes_to_party
-            found[name].bytes_from_party += moved.bytes_from_party
-    return found, sum(one.rounds for one in sessions)
-
-
 @dataclass
 class _Clock:
     phases: dict[str, float] = field(default_factory=dict)
@@ -308,7 +297,7 @@ def run_job(
     handlers: Handlers,
     queries: Sequence[Clique],
     coordinate: Callable[[Parties], Result],
-    before: Sequence[Parties] = (),
+    before: Cost,
 ) -> Fitted:
     """Code the rows, open the sites, let the coordinator run, and collect what it left.
 
@@ -321,7 +310,7 @@ def run_job(
         handlers: A party's side.
         queries: The workload.
         coordinate: The coordinator's side.
-        before: Who was asked before the run itself, and counts to its cost.
+        before: What was done before the run itself, and counts to its cost.
 
     Raises:
         RosterError: A party has no rows.
@@ -349,7 +338,7 @@ def run_job(
         settings,
         ledgers,
         heads,
-        Cost(*_moved((*before, parties)), clock.phases),
+        before + Cost(parties.traffic, parties.rounds, clock.phases),
         measured,
         tuple(queries),
         like,

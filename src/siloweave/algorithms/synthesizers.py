@@ -21,7 +21,7 @@ from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import two_round as two_round_file
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
-from siloweave.algorithms.fitted import Fitted, Info
+from siloweave.algorithms.fitted import Cost, Fitted, Info
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
 from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema, least
@@ -157,22 +157,22 @@ class Synthesizer(ABC):
         facts = schema.schema if isinstance(schema, Encoder) else schema
         if not open_facts(facts):  # nothing to learn: the run has it all
             job = replace(job, learn=0.0)
+        before = Cost({}, 0, {})
         if isinstance(schema, Encoder) and not job.learn:
-            return self._run(parts, schema, job)
+            return self._run(parts, schema, job, before)
         coded = any(isinstance(part, Codes) for part in parts.values())
-        before: list[Parties] = []
         tolerated = getattr(self.algorithm(), "tolerated", 0)
         if job.learn:
             self._queries(Encoder(least(facts), self.bins))  # refused before anything is paid
-            facts, parts, asked = learn_schema(parts, facts, job, tolerated)
-            before.append(asked)
+            facts, parts, learned = learn_schema(parts, facts, job, tolerated)
+            before += learned
         encoder = Encoder(facts, self.bins)
         queries = self._queries(encoder)
         share = 0.0 if coded else self.counts_share
         if share and (fine := columns_to_cut(encoder, queries)):
             job = replace(job, look=share)
-            encoder, asked = cut_bins(parts, encoder, fine, job, tolerated)
-            before.append(asked)
+            encoder, looked = cut_bins(parts, encoder, fine, job, tolerated)
+            before += looked
         return self._run(parts, encoder, job, before)
 
     def _queries(self, encoder: Encoder) -> list[Clique]:
@@ -182,9 +182,7 @@ class Synthesizer(ABC):
         check_capacity(encoder.domain, queries, self.algorithm().max_model_mb)
         return queries
 
-    def _run(
-        self, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Sequence[Parties] = ()
-    ) -> Fitted:
+    def _run(self, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Cost) -> Fitted:
         settings, queries = self.algorithm(), self._queries(encoder)
         unit = marginal_sensitivity(job.budget.relation, norm="l2")
         task = Task(encoder.domain, queries, job.rest, unit, job.seed, job.progress)

@@ -37,6 +37,13 @@ class Traffic:
     bytes_to_party: int = 0
     bytes_from_party: int = 0
 
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.messages + other.messages,
+            self.bytes_to_party + other.bytes_to_party,
+            self.bytes_from_party + other.bytes_from_party,
+        )
+
 
 class Parties:
     """The parties of a run.
