@@ -113,4 +113,6 @@ def test_wrong_settings():
         PointSettings(per_bit=0.5)
     with pytest.raises(InputError, match="points learn nothing"):
         LatentSettings(PointSettings(), DiffusionSettings(prediction="clean"), joint=True)
+    with pytest.raises(InputError, match="points have numbers as they are"):
+        LatentSettings(PointSettings(), DiffusionSettings(prediction="clean"), numbers="draw")
     assert isinstance(LatentSettings().autoencoder, AutoencoderSettings)

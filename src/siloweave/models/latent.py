@@ -74,8 +74,11 @@ class LatentSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
         bounds.check(self, numbers=bounds.one_of("mean", "draw"))
-        if self.joint and isinstance(self.autoencoder, PointSettings):
+        points = isinstance(self.autoencoder, PointSettings)
+        if self.joint and points:
             raise InputError("joint=True needs an autoencoder to train: points learn nothing")
+        if self.numbers == "draw" and points:
+            raise InputError("numbers='draw' needs an autoencoder: points have numbers as they are")
         if self.joint and self.diffusion.prediction != "clean":
             raise InputError(
                 "joint=True needs diffusion.prediction='clean': the decoder is given the denoised "
