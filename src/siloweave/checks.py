@@ -220,10 +220,13 @@ def cautions(study: Study) -> tuple[str, ...]:
             "epsilon does not cover them: review them, and delete their from_data"
         )
     if study.schema.learn and hasattr(synth, "bins"):
-        open_ones = ", ".join(open_facts(schema)) or "nothing"
+        facts = ", ".join(open_facts(schema))
         found.append(
             f"{study.schema.learn:.0%} of the budget goes to facts that the schema leaves open "
-            f"({open_ones}); the forecast takes each such column to have {synth.bins} codes"
+            f"({facts}); the forecast takes each such column to have {synth.bins} codes"
+            if facts
+            else f"[schema] learn = {study.schema.learn} is not used: the schema leaves nothing "
+            "open, and the whole budget goes to the run"
         )
     if study.alignment is not None:
         found.append(uncovered(study))

@@ -58,3 +58,9 @@ def test_a_share_that_is_none_is_refused(open_study):
     assert code == 2
     assert "learn = 1.5 must lie in [0, 1)" in err
     assert not (open_study.path / "run").exists()
+
+
+def test_a_share_for_which_there_is_no_use_is_said(folder):
+    folder.replace("study.toml", 'file = "schema.json"', 'file = "schema.json"\nlearn = 0.3')
+    found = folder.json("check")
+    assert "[schema] learn = 0.3 is not used" in " ".join(found["warnings"])
