@@ -126,7 +126,7 @@ def _terms(fitted: Outcome) -> BudgetTerms:
 def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
     return PublicView(
         num_rows=view.rows,
-        marginals=_marginals(view, view.codes),
+        marginals=_marginals(view, view.singles),
         association=_association(view.codes),
         cliques=tuple(fitted.model.tree.cliques) if isinstance(fitted, Fitted) else (),
         kept=not getattr(fitted, "shared", True),
@@ -352,7 +352,7 @@ def _fact(column: Column) -> SchemaFact:
 def _marginals(view: Shown, codes: Codes) -> tuple[Marginal, ...]:
     made = []
     for name in codes.domain.names:
-        column = view.encoder.schema[name]
+        column = view.bars.schema[name]
         counts = marginal(codes, (name,)).astype(float)
         made.append(
             Marginal(
@@ -389,7 +389,7 @@ def _owner(
         scores["held-out NLL, nats a row"] = negative_log_likelihood(fitted.model, held_out)
     ways = [w for w in (1, 2, 3) if w <= len(real.domain.names)]
     return OwnerView(
-        marginals=_marginals(view, real),
+        marginals=_marginals(view, Codes.concat([view.single(t) for t in tables])),
         association=_association(real),
         workload_errors=errors,
         tvd={f"{w}-way": tvd(real, view.many, w, max_cliques=60, key=0) for w in ways},

@@ -7,7 +7,7 @@ so nothing of real rows enters the labels (post-processing, Dwork & Roth 2014, p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -35,7 +35,10 @@ class Shown:
 
     Attributes:
         encoder: Table to codes.
-        codes: Synthetic rows for pictures.
+        bars: The same for single columns: a model's bins may hold rows evenly, and bars of such
+            bins would all be of one height, so here bins are equally wide.
+        codes: Synthetic rows, for what columns have to do with each other.
+        singles: The same rows by `bars`.
         many: Synthetic rows for errors; empty if they were not asked for.
         rows: How many rows the synthetic table has; where none was given, as many as the model
             stands for.
@@ -43,7 +46,9 @@ class Shown:
     """
 
     encoder: Encoder
+    bars: Encoder
     codes: Codes
+    singles: Codes
     many: Codes
     rows: int
     kept: Mapping[str, NDArray[np.intp]] = field(default_factory=dict)
@@ -52,9 +57,13 @@ class Shown:
         """Real rows in the codes of the synthetic ones."""
         return _gathered(self.encoder.encode(table), self.kept)
 
+    def single(self, table: Table) -> Codes:
+        """Real rows in the codes of `singles`."""
+        return _gathered(self.bars.encode(table), self.kept)
+
     def labels(self, name: str) -> tuple[str, ...]:
-        """One label per code of a column."""
-        labels = labels_of(self.encoder, name)
+        """One label per code of a column of `singles`."""
+        labels = labels_of(self.bars, name)
         if name not in self.kept:
             return labels
         return (*(labels[code] for code in self.kept[name]), "all others")
@@ -72,7 +81,10 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
         total = round(fitted.model.total)
         codes = fitted.sample_codes(min(total, _ROWS))
         rows = total if synthetic is None else synthetic.num_rows
-        return Shown(fitted.encoder, codes, fitted.sample_codes(_MANY if errors else 1), rows)
+        bars = replace(fitted.encoder, cuts={})
+        singles = bars.encode(fitted.encoder.decode(codes, key=0))
+        many = fitted.sample_codes(_MANY if errors else 1)
+        return Shown(fitted.encoder, bars, codes, singles, many, rows)
     assert isinstance(fitted, Generated)
     encoder = Encoder(fitted.features.schema, _BINS)
     table = fitted.sample_table() if synthetic is None else synthetic
@@ -84,7 +96,7 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
     kept = {name: _frequent(codes.column(name), size) for name, size in sizes if size > _WIDE}
     many = _gathered(codes, kept)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
-    return Shown(encoder, few, many, rows, kept)
+    return Shown(encoder, encoder, few, few, many, rows, kept)
 
 
 def _frequent(column: NDArray[np.unsignedinteger], size: int) -> NDArray[np.intp]:

@@ -206,3 +206,18 @@ def test_settings_within_settings_are_told_by_name(copula):
     settings = record_of(nested, "a").settings
     assert settings == {"a.b": [1, 2], "a.c.d": None, "e": "{1, 2}"}
     assert "1, 2" in render(record_of(nested, "a"))
+
+
+def test_bars_are_equally_wide_where_the_model_cut_bins_by_rows():
+    rng = np.random.default_rng(2)
+    schema = Schema((Column("x", "continuous", low=0.0, high=1.0), Column("ill", "boolean")))
+    ill = rng.random(2000) < 0.5
+    real = Table.from_columns({"x": (rng.beta(1, 4, 2000), None), "ill": (ill, None)})
+    fitted = AIM(workload=[("x", "ill")], bins=8).fit(real, schema, budget=Budget(20.0, 1e-6))
+    assert fitted.encoder.cuts
+    record = record_of(fitted, "t", owner=[real])
+    expected = np.histogram(real.values("x"), 8, (0.0, 1.0))[0] / 2000
+    drawn, owner = (view.marginals[0] for view in (record.synthetic, record.owner))
+    assert drawn.labels == owner.labels == labels_of(Encoder(schema, 8), "x")
+    assert owner.proportions == pytest.approx(expected, abs=1e-3)
+    assert drawn.proportions == pytest.approx(expected, abs=0.05)
