@@ -1,6 +1,7 @@
 """Organisations that hold parts of one table weave one synthetic table together.
 
-Everything that a user needs is here; what lies behind a name is loaded when it is first used.
+Nearly everything that a user needs is here; what lies behind a name is loaded when it is first
+used.
 
 Example:
     >>> import siloweave as sw

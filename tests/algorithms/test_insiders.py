@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.insiders import attack_run
 from siloweave.algorithms.overheard import overheard
 from siloweave.algorithms.running import TRANSCRIPT
@@ -92,3 +93,10 @@ def test_bad_input(tmp_path):
     (tmp_path / TRANSCRIPT).unlink()
     with pytest.raises(InputError, match="no transcript"):
         attack_run(tmp_path, PARTS, people(40, 3))
+
+
+def test_a_run_of_another_method_is_refused_by_name(tmp_path):
+    fitted = GaussianCopula().fit(people(40, 1), SCHEMA)
+    fitted.save(tmp_path / "model")
+    with pytest.raises(InputError, match="a run of GaussianCopula"):
+        attack_run(tmp_path, people(40, 1), people(40, 2))

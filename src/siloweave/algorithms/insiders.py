@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from siloweave.algorithms.fitted import load
+from siloweave.algorithms.fitted import Fitted
+from siloweave.algorithms.generators import load
 from siloweave.algorithms.overheard import Overheard, overheard
 from siloweave.algorithms.running import TRANSCRIPT, named_parties
 from siloweave.attacks.insider import InsiderRisk, Knowledge, transcript_attack
@@ -55,7 +56,7 @@ class Exposure:
 def attack_run(
     folder: Path | str, data: Any, control: Any, *, targets: int = 1000, key: Key = 0
 ) -> tuple[Exposure, ...]:
-    """Attack a finished run from where its coordinator stands.
+    """Attack a finished run of AIM, FLAIM or TwoRound from where its coordinator stands.
 
     The adversary knows every row of the study but those it attacks, and what it heard. One run is
     one draw of the noise, so a single risk scatters; none may be above what the ledger allows
@@ -73,13 +74,19 @@ def attack_run(
         One exposure per party, in the order of `data`.
 
     Raises:
-        InputError: There is no transcript, or `targets` is too small.
+        InputError: There is no transcript, it is a run of another method, or `targets` is too
+            small.
         RosterError: `data` names other parties than the run.
     """
     if targets < 2 * FEWEST:
         raise InputError(f"targets={targets} must be at least {2 * FEWEST}")
     folder = Path(folder)
     fitted = load(folder / "model")
+    if not isinstance(fitted, Fitted):
+        raise InputError(
+            f"{folder} is a run of {fitted.info.title}: marginals are attacked, as AIM, FLAIM and "
+            "TwoRound tell them. For latents, as SiloFuse sends them, there is invert_run"
+        )
     ledgers = _ledgers(folder)
     encoder = fitted.encoder
     parts = {name: _coded(part, encoder) for name, part in _named(data, ledgers).items()}

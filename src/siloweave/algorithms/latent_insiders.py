@@ -64,7 +64,8 @@ def heard_latents(path: Path) -> dict[str, Matrix]:
     """
     if not path.is_file():
         raise InputError(
-            f"{path}: there is no transcript; only a run that was given a folder keeps one"
+            f"{path}: there is no transcript; only a run that was given a folder keeps one, and "
+            "networks trained over many rounds (E2EDistr too) keep none"
         )
     found: dict[str, Matrix] = {}
     for question, answers in groupby(read_transcript(path), key=lambda h: h.question):

@@ -65,7 +65,8 @@ def overheard(path: Path, domain: Domain) -> list[Overheard]:
     """
     if not path.is_file():
         raise InputError(
-            f"{path}: there is no transcript; only a run that was given a folder keeps one"
+            f"{path}: there is no transcript; only a run that was given a folder keeps one, and "
+            "networks trained over many rounds (E2EDistr too) keep none"
         )
     found: list[Overheard] = []
     chosen: Choices = {}

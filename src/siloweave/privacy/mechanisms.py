@@ -1,8 +1,9 @@
 """The only places where noise is drawn: exact integers, from the party's own entropy.
 
-Algorithms call :func:`add_gaussian`, :func:`add_laplace` and :func:`exponential` *through this
-module* (``mechanisms.add_gaussian(...)``), so that a test can record what went in and replay what
-came out. Paying for the release in the ledger comes first and is the caller's duty.
+Algorithms call :func:`add_gaussian` and :func:`exponential` *through this module*
+(``mechanisms.add_gaussian(...)``), so that a test can record what went in and replay what came
+out; none of them calls :func:`add_laplace` today. Paying for the release in the ledger comes first
+and is the caller's duty.
 
 Not defended against: an observer who can time single draws on the party's own machine.
 """
