@@ -46,7 +46,7 @@ from unicodedata import normalize
 import msgspec
 
 from siloweave.errors import InputError, RosterError, SchemaError
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 
 if TYPE_CHECKING:
     from siloweave.tables.schema import Schema
@@ -73,7 +73,6 @@ _TYPES = {
     "object": "a table",
     "bool": "true or false",
 }
-_ANY_DELTA = 1e-6  # of a budget that bounds nothing
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
@@ -248,7 +247,7 @@ class Study(_Section, frozen=True):
                     "[budget] delta is missing. Add it, far below 1 / number of rows, for example "
                     "delta = 1e-6; `siloweave init` writes a file with every field."
                 )
-            delta = _ANY_DELTA
+            delta = UNBOUNDED.delta
         return Budget(budget.epsilon, delta, budget.unit, budget.relation)
 
     def read_schema(self) -> "Schema":

@@ -14,7 +14,7 @@ import time
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ from siloweave.algorithms.running import Job, Progress, in_process, required_row
 from siloweave.errors import BudgetError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.budget import Budget
+from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
@@ -41,7 +41,6 @@ from siloweave.tables.schema import Schema
 
 __all__ = ["CentralGenerator", "Holding", "Train", "Trained", "Training", "party", "train"]
 
-_ANY_DELTA = 1e-6  # of a budget that bounds nothing
 _ENCODED = 0.05  # share of the progress bar before training
 
 
@@ -254,4 +253,4 @@ class CentralGenerator(OneOwner):
                 f"{self.info.title} has no private training, and budget asks for epsilon = "
                 f"{budget.epsilon}. Give budget=None to go without a guarantee, or use AIM."
             )
-        return budget or Budget(inf, _ANY_DELTA)
+        return budget or UNBOUNDED

@@ -16,7 +16,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, ClassVar
@@ -38,7 +38,7 @@ from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
 from siloweave.errors import BudgetError, RosterError, SchemaError, naming_party
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.budget import Budget
+from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
 from siloweave.tables.digests import digest_of
@@ -51,7 +51,6 @@ from siloweave.tables.schema import Schema
 
 __all__ = ["ColumnsSplit", "Part", "Task", "keep_home", "kept_features", "owners_of", "parts_of"]
 
-_ANY_DELTA = 1e-6  # of a budget that bounds nothing
 _FEATURES, _CODER = "home/features", "home/coder"  # what a party remembers of its columns
 
 
@@ -262,7 +261,7 @@ class ColumnsSplit(OneOwner):
                 f"{self.info.title} releases without noise at these settings, and budget asks for "
                 f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee."
             )
-        return budget or Budget(inf, _ANY_DELTA)
+        return budget or UNBOUNDED
 
     def _task(self, held: Mapping[str, Part], schema: Schema, job: Job, store: Path | None) -> Task:
         def told(text: str, done: float) -> None:

@@ -15,7 +15,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,7 +41,7 @@ from siloweave.algorithms.running import (
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
-from siloweave.privacy.budget import Budget
+from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from siloweave.models.rounds import Learner
 
 __all__ = ["FedPointDiff", "FedTGAN", "FedTabDDPM", "RowsSplit", "held_by", "without_noise"]
-
-_ANY_DELTA = 1e-6  # of a budget that bounds nothing
 
 
 def without_noise(name: str, title: str, family: str, paper: str) -> Info:
@@ -237,7 +235,7 @@ class RowsSplit(OneOwner):
                 "DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "
                 "same parties."
             )
-        return budget or Budget(inf, _ANY_DELTA)
+        return budget or UNBOUNDED
 
 
 def _timeless(settings: dict[str, Any]) -> dict[str, Any]:

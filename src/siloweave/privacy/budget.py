@@ -9,6 +9,7 @@ import msgspec
 from siloweave.errors import BudgetError, InputError
 
 __all__ = [
+    "UNBOUNDED",
     "Budget",
     "Relation",
     "l1_score_sensitivity",
@@ -76,6 +77,10 @@ class Budget(msgspec.Struct, frozen=True):
     def private(self) -> bool:
         """Whether the budget bounds anything at all (epsilon is finite)."""
         return math.isfinite(self.epsilon)
+
+
+UNBOUNDED = Budget(math.inf, 1e-6)
+"""What a fit without a guarantee runs under: epsilon is infinite, and any delta is as good."""
 
 
 def marginal_sensitivity(relation: Relation, *, norm: Literal["l1", "l2"]) -> float:
