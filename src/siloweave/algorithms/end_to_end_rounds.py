@@ -33,7 +33,7 @@ from siloweave.algorithms.latent_methods import PAPER, LatentColumns
 from siloweave.algorithms.sent_latents import WIDEST, Sent, classes_of, law_of, side_by_side
 from siloweave.algorithms.silofuse import Share
 from siloweave.errors import InputError
-from siloweave.federation.expected import FLOATS, MOST_ROWS, Said
+from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
@@ -90,8 +90,7 @@ class _Loop:
 
     def _fits(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
         wanted = f"finite (where training diverges it is not: {_LOWER})"
-        Z = Said(name).array(field, array, FLOATS, (rows, self.widths[name]), finite=wanted)
-        return Z.astype(np.float32)
+        return Said(name).reals(field, array, (rows, self.widths[name]), finite=wanted)
 
     def end(self, step: int, slope: Any) -> None:
         """Take the last step, and have every coder kept."""
@@ -139,7 +138,7 @@ def _sent(
             raise said.wrong(f"rows = {told:,}", f"{rows:,}, as many as {first!r} has")
         width = said.number("latent", reply.latent.value, least=0, most=WIDEST)
         latents.append(np.zeros((0, width), np.float32))
-        laws += law_of(name, reply, task.columns[name], shared)
+        laws += law_of(name, reply, task.schema.select(task.columns[name]), shared)
     if not any(Z.shape[1] for Z in latents):
         raise InputError("there is no column but the target; leave target out")
     classes, found = None, np.zeros((rows, 0), np.float32)

@@ -39,7 +39,7 @@ from siloweave.algorithms.central import Holding
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.party_weights import Weights, weights_of
 from siloweave.errors import InputError, WireError, naming_party
-from siloweave.federation.expected import FLOATS, MOST_ROWS, Said
+from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -57,6 +57,7 @@ from siloweave.tables.pooled import (
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
+    from siloweave.models.layout import Layout
     from siloweave.models.rounds import Facts, Learner
 
 __all__ = [
@@ -369,7 +370,7 @@ def agree(parties: Parties, kind: Kind, plan: Plan) -> Agreed:
     S = alike if plan.weights == "typical" else distances(plan.schema, told)
     one_way = agreed_shares(plan.schema, told, weights_of(alike, rows, "typical").tolist())
     learner = kind.learner(features, plan.settings, plan.target)
-    facts = _facts(parties, plan, features, rows, learner.layout.width)
+    facts = _facts(parties, plan, features, rows, learner.layout)
     keys = _keys(learner, plan.seed)
     return Agreed(features, learner, facts, weights_of(S, rows, plan.weights), one_way, keys)
 
@@ -404,9 +405,9 @@ def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
 
 
 def _facts(
-    parties: Parties, plan: Plan, features: Features, rows: Sequence[int], width: int
+    parties: Parties, plan: Plan, features: Features, rows: Sequence[int], layout: Layout
 ) -> Facts:
-    """Tell everyone the features, and add up the vectors, so wide, that they make of them."""
+    """Tell everyone the features, and add up the vectors, so laid out, that they make of them."""
     from siloweave.models.rounds import Facts
 
     settings, told = msgspec.json.encode(plan.settings), features.to_json()
@@ -415,17 +416,25 @@ def _facts(
     parts: list[Facts] = []
     for name, n, reply in zip(parties.roster, rows, parties.ask(setup), strict=True):
         said = Said(name)
-        parts.append(Facts(n, said.array("sums", reply.sums.value, FLOATS, (4, width))))
-        if not parts[-1].possible:
+        parts.append(Facts(n, said.array("sums", reply.sums.value, FLOATS, (4, layout.width))))
+        if not parts[-1].possible(layout, LARGEST):
             raise said.wrong("sums", f"those of {n:,} rows between the least and the largest")
     return Facts.together(parts)
 
 
 def networks(name: str, data: bytes, like: Any, number: int) -> Any:
     """What a party sent in a round, like these networks; raises WireError, naming it, otherwise."""
+    import jax
+
     from siloweave.models.rounds import unpacked
 
     try:
-        return unpacked(data, like)
+        found = unpacked(data, like)
     except InputError as error:
         raise WireError(f"party {name!r}, round {number}: {error}") from error
+    if any(np.abs(one).max(initial=0) > LARGEST for one in jax.tree.leaves(found)):
+        raise WireError(
+            f"party {name!r}, round {number}: its networks have weights beyond {LARGEST:,.0f}, "
+            "which no training leaves; lower settings.rate, or find out what runs at this party"
+        )
+    return found

@@ -179,6 +179,7 @@ def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
     features = Features.declared(held.schema)
     coder = declared_coder(held.schema, request.per_bit)
     most = radius(coder, noise.grid, noise.clip)
+    site.require_first()
     _check_together(noise, most, site)
     event = Gaussian(sigma=noise.sigma, sensitivity=2.0 * most)
     Z = coder.encode(features.encode(held.table, key=0))  # declared features draw nothing

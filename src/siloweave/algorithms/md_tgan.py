@@ -30,8 +30,8 @@ from siloweave.algorithms.fed_tgan import Kind, Left, Plan, agree, networks, par
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
-from siloweave.errors import InputError, WireError
-from siloweave.federation.expected import FLOATS, Said
+from siloweave.errors import InputError, WireError, naming_party
+from siloweave.federation.expected import Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -106,7 +106,9 @@ def _recalled(site: Site[Holding], kind: Kind, number: int) -> Critics:
         return Critics(*work.started)
     kept = site.recall(f"critic/{number % 2}") or b""
     if kept[:8] != number.to_bytes(8, "big"):
-        raise WireError(f"step {number} does not follow the last one; start a new run")
+        raise WireError(
+            f"party {site.name!r}: step {number} does not follow the last one; start a new run"
+        )
     return Critics(*unpacked(kept[8:], work.started))
 
 
@@ -161,7 +163,9 @@ def take(kind: Kind, request: Take, site: Site[Holding]) -> Took:
     from siloweave.models.rounds import unpacked
 
     own = _recalled(site, kind, request.number)
-    _keep(site, request.number, Critics(unpacked(request.critic, own.net), own.moments))
+    with naming_party(site.name):
+        critic = unpacked(request.critic, own.net)
+    _keep(site, request.number, Critics(critic, own.moments))
     return Took(Public(True, "says that a message came"))
 
 
@@ -239,7 +243,7 @@ class _Server:
         mean = np.zeros(np.shape(made.again))
         for name, reply, weight in zip(parties.roster, replies, weights, strict=True):
             told = reply.feedback.value
-            mean += weight * Said(name).array("feedback", told, FLOATS, mean.shape)
+            mean += weight * Said(name).reals("feedback", told, mean.shape)
         self.state, finite = followed(step, self.state, asked, jnp.float32(mean), key)
         if not finite:
             raise InputError(f"training diverged in step {number + 1}; lower settings.rate")

@@ -57,7 +57,7 @@ from siloweave.algorithms.secure_sum import (
     noisy_sums,
     relation_of,
 )
-from siloweave.errors import InputError, WireError
+from siloweave.errors import InputError, SiloweaveError, WireError
 from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -131,6 +131,8 @@ def begin(request: Begin, site: Site[Part]) -> Ready:
     if not (CLIPS[0] <= request.clip <= CLIPS[1] and request.levels >= 1 and 0 < request.rate <= 1):
         what = f"clip={request.clip}, levels={request.levels} and rate={request.rate}"
         raise WireError(f"party {site.name!r}: {what} are none that can be paid for")
+    if not Features.from_json(request.features).cover(site.rows.encoder.schema):
+        raise WireError(f"party {site.name!r} is told to encode by other facts than its own")
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))
     return Ready(Public(True, "says nothing"))
@@ -154,7 +156,10 @@ def _desk(kind: Kind, site: Site[Part]) -> _Desk:
         setup = msgspec.msgpack.decode(asked, type=Begin)
         features = Features.from_json(setup.features)
         training = kind.made(features, msgspec.json.decode(setup.settings), setup.target, None)
-        X = features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
+        try:
+            X = features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
+        except SiloweaveError:  # what it says of the rows, nobody has paid for
+            raise WireError(f"party {site.name!r} cannot encode its rows so") from None
         site.memo[asked] = _Desk(setup, training, training.rows(X), training.empty())
     desk: _Desk = site.memo[asked]
     return desk

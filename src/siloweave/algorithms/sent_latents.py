@@ -7,7 +7,7 @@ Shankar, Brouwer, Hai & Chen 2024, "SiloFuse" (ICDE), Algorithm 1, line 6: laten
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,7 @@ from siloweave.federation.messages import Array, Released
 from siloweave.tables.bins import BINNED
 from siloweave.tables.columns import options_of
 from siloweave.tables.one_way import OneWay
-from siloweave.tables.schema import Column
+from siloweave.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
     from siloweave.models.layout import Spots
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "WIDEST",
     "Sent",
+    "check_all_told",
+    "check_same_rows",
     "checked_spots",
     "classes_of",
     "law_of",
@@ -112,17 +114,48 @@ def classes_of(name: str, reply: Telling, target: Column | None, rows: int) -> M
     return one_hot(name, reply.classes[0].value, options, rows)
 
 
-def law_of(name: str, reply: Telling, columns: Sequence[str], shared: bool) -> tuple[str, ...]:
+def law_of(name: str, reply: Telling, schema: Schema, shared: bool) -> tuple[str, ...]:
     """How single columns of a party are distributed, as JSON; nothing where columns stay apart.
 
+    Args:
+        name: The party.
+        reply: What it told.
+        schema: Of its columns.
+        shared: Whether columns are put together.
+
     Raises:
-        WireError: It tells of other columns, or of some where nothing is shared; names the party.
+        WireError: It tells of other columns, of shares that they cannot have, or of some where
+            nothing is shared; names the party.
     """
     said = Said(name)
     for law in said.items("laws of columns", reply.one_way, count=1 if shared else 0):
-        cells = said.json("one_way", law.value, OneWay.from_json).cells
-        said.items("one_way", [one.column.name for one in cells], count=len(columns), among=columns)
+        said.json("one_way", law.value, lambda data: OneWay.from_json(data).check(schema))
     return tuple(law.value for law in reply.one_way)
+
+
+def check_same_rows(counts: Mapping[str, int]) -> None:
+    """Refuse parties that do not have the same rows, naming two of them; one of them is wrong."""
+    first = next(iter(counts), "")
+    for name in counts:
+        if counts[name] != counts[first]:
+            raise WireError(
+                f"parties {first!r} and {name!r} sent {counts[first]:,} and {counts[name]:,} rows, "
+                "and must hold the same people. Nothing was made of it: find out what runs at "
+                "these parties, and start a new run"
+            )
+
+
+def check_all_told(name: str, columns: tuple[str, ...], own: Sequence[str]) -> None:
+    """Refuse latents that leave a party's columns out; names the party.
+
+    Args:
+        name: The party.
+        columns: Which column each latent stands for; "" where they stand for all.
+        own: Columns that it codes.
+    """
+    missing = [one for one in own if one not in columns] if "" not in columns else []
+    if missing:
+        raise Said(name).wrong(f"no latents of {missing[0]!r}", "all of its columns")
 
 
 def spots_of(sent: Sent, places: Sequence[int]) -> Spots:

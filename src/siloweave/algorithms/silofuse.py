@@ -38,6 +38,8 @@ from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.sent_latents import (
     WIDEST,
     Sent,
+    check_all_told,
+    check_same_rows,
     checked_spots,
     classes_of,
     law_of,
@@ -45,7 +47,7 @@ from siloweave.algorithms.sent_latents import (
     spots_of,
     told_classes,
 )
-from siloweave.federation.expected import FLOATS, WHOLE, Said
+from siloweave.federation.expected import WHOLE, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -293,14 +295,14 @@ def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
     latents: list[Matrix] = []
     columns, spots, classes, laws = [], [], None, list[str]()
     for name, reply in replies.items():
-        said, Z = Said(name), reply.latents.value
-        rows = len(latents[0]) if latents else None
-        latents.append(said.array("latents", Z, FLOATS, (rows, None)).astype(np.float32))
-        known = ("", *task.columns[name])
+        said, own = Said(name), task.columns[name]
+        latents.append(said.reals("latents", reply.latents.value, (None, None)))
         count = said.number("latents in a row", latents[-1].shape[1], most=WIDEST)
-        columns.append(said.items("columns", reply.columns.value, count=count, among=known))
+        columns.append(said.items("columns", reply.columns.value, count=count, among=("", *own)))
+        check_all_told(name, columns[-1], [c for c in own if c != plan.target])
         spots.append(checked_spots(name, reply.spots.value, reply.columns.value))
-        laws += law_of(name, reply, task.columns[name], plan.shared)
+        laws += law_of(name, reply, task.schema.select(own), plan.shared)
+    check_same_rows({name: len(Z) for name, Z in zip(replies, latents, strict=True)})
     for i, (name, reply) in enumerate(replies.items()):  # now all agree on the number of rows
         mine = task.schema[plan.target] if plan.target in task.columns[name] else None
         told = classes_of(name, reply, mine, len(latents[0]))
@@ -316,8 +318,8 @@ def _noised(parties: Parties, task: Task, plan: Plan) -> Sent:
     columns = []
     for name, reply in zip(parties.roster, replies, strict=True):
         coder = declared_coder(task.schema.select(task.columns[name]), per_bit)
-        shape = len(latents[0]) if latents else None, coder.latent
-        K = Said(name).array("latents", reply.latents.value, WHOLE, shape)
+        K = Said(name).array("latents", reply.latents.value, WHOLE, (None, coder.latent))
         latents.append((K * plan.noise.grid).astype(np.float32))
         columns.append(coder.columns)
+    check_same_rows({name: len(Z) for name, Z in zip(parties.roster, latents, strict=True)})
     return Sent(latents, columns)

@@ -56,8 +56,9 @@ from siloweave.algorithms.private_central import (
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.private_fit import Plan
 from siloweave.algorithms.secure_sum import relation_of
+from siloweave.algorithms.sent_latents import check_same_rows
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.federation.expected import FLOATS, MOST_ROWS, Said
+from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -139,9 +140,9 @@ class Round(Request[Moved], frozen=True):
 
 def look(request: CountColumns, site: Site[Part]) -> Counted:
     """Pay for the counts of the party's columns, and of the number of rows where it is asked."""
-    part, relation = site.rows, relation_of(site)
-    encoder = Encoder(part.schema, request.bins)
-    held = Owned(part.table, encoder, encoder.encode(part.table), relation)
+    site.require_first()
+    part, encoder = site.rows, Encoder(site.rows.schema, request.bins)
+    held = Owned(part.table, encoder, encoder.encode(part.table), relation_of(site))
     reply = counted(request, site, held)
     site.remember(_COUNTS, reply.counts.value.data)
     return reply
@@ -310,8 +311,7 @@ def _played(desk: _Desk, site: Site[Part], number: int, own: Own, hidden: Matrix
 
 def _told(name: str, field: str, array: Array, settings: VertiGANSettings) -> Matrix:
     """Hidden rows or slopes, if they have the shape that the settings say."""
-    shape = settings.made, settings.trunk[-1]
-    return Said(name).array(field, array, FLOATS, shape).astype(np.float32)
+    return Said(name).reals(field, array, (settings.made, settings.trunk[-1]))
 
 
 PARTY: Handlers = {CountColumns: look, Begin: begin, Round: round_}
@@ -352,11 +352,11 @@ def vertigan(
     if task.budget.private:
         first = msgspec.structs.replace(first, clip=clip, bins=bins)
         first = _planned(parties, task, settings, first, counts_share)
-    known = []
+    known: dict[str, int] = {}
     for name, reply in zip(parties.roster, parties.ask(first), strict=True):
-        said = Said(name)
-        for one in said.items("numbers of rows", reply.rows, count=0 if first.clip else 1):
-            known.append(said.number("rows", one.value, least=1, most=MOST_ROWS))
+        for one in Said(name).items("numbers of rows", reply.rows, count=0 if first.clip else 1):
+            known[name] = Said(name).number("rows", one.value, least=1, most=MOST_ROWS)
+    check_same_rows(known)
     shared = shared_start(settings, jax_key(fold_in(task.seed, "trunk")))
     for number in range(settings.rounds):
         key = jax_key(fold_in(task.seed, "round", number))
@@ -367,7 +367,7 @@ def vertigan(
         shared = follow(settings, shared, np.sum(slopes, axis=0), key)
         task.progress(f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds)
     trunk = Trunk(settings, shared.average, len(parties.roster))
-    return trunk, max(known[0] if known else first.rows, 1)
+    return trunk, max(next(iter(known.values()), first.rows), 1)
 
 
 def _planned(

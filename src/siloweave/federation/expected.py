@@ -13,13 +13,14 @@ from math import inf
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import SiloweaveError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import Array
 
-__all__ = ["FLOATS", "MOST_ROWS", "WHOLE", "WORDS", "Said"]
+__all__ = ["FLOATS", "LARGEST", "MOST_ROWS", "WHOLE", "WORDS", "Said"]
 
 FLOATS = ("<f2", "<f4", "<f8")
 """Types of arrays of numbers."""
@@ -32,6 +33,10 @@ WORDS = ("<u4",)
 
 MOST_ROWS = 2**31 - 1
 """Rows that a party may say it has: no masked sum holds a larger count."""
+
+LARGEST = 1e9
+"""Size of the largest number that a network is given: far beyond any that trains, and its products
+are floats still."""
 
 _SHOWN = 60  # characters of a value in a message
 
@@ -110,6 +115,13 @@ class Said:
             for found in (values.min(), values.max()):
                 self.number(f"{field} with the value", found.item(), least=least, most=most)
         return values
+
+    def reals(
+        self, field: str, array: Array, shape: Sequence[int | None], *, finite: str = "finite"
+    ) -> npt.NDArray[np.float32]:
+        """Numbers for a network: no larger than its floats can be reckoned with; see `array`."""
+        found = self.array(field, array, FLOATS, shape, least=-LARGEST, most=LARGEST, finite=finite)
+        return found.astype(np.float32)
 
     def items(
         self, field: str, values: S, *, count: int | None = None, among: Collection[Any] = ()

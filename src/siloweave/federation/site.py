@@ -188,6 +188,22 @@ class Site(Generic[Rows]):
         """Run and step that are being answered."""
         return f"{self._at.run}/{self._at.step}"
 
+    def require_first(self) -> None:
+        """Refuse a release that follows another one in its run, before it is paid for.
+
+        Where a limit holds for what all parties release together, each may release once. A
+        question that is asked again is answered from the store, and does not come here.
+
+        Raises:
+            WireError: This run has released something in another step.
+        """
+        paid = [one.step for one in self.ledger.entries if one.run == self._at.run]
+        if any(step.partition(".")[0] != str(self._at.step) for step in paid):
+            raise WireError(
+                f"party {self.name!r}: this run has released something before, and what is asked "
+                "for may only come first. Nothing was released; start a new run"
+            )
+
     def pay(self, event: Event, what: str) -> str:
         """Charge the ledger for something that steers a later release but stays here.
 

@@ -117,10 +117,21 @@ class Facts(NamedTuple):
         ends = [stacked[:, 2].min(0), stacked[:, 3].max(0)]
         return cls(sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends]))
 
-    @property
-    def possible(self) -> bool:
-        """Whether any rows add up to this, but for rounding."""
+    def possible(self, layout: Layout, size: float) -> bool:
+        """Whether any rows of this layout add up to this, but for rounding.
+
+        Args:
+            layout: Of the vectors; of a choice each row has one option.
+            size: Of the largest number that may be among them.
+        """
         total, squares, least, most = self.sums
+        if np.abs(self.sums[2:]).max(initial=0.0) > size:
+            return False
+        for block in layout.choices:
+            part = slice(block.start, block.start + block.size)
+            one = (least[part] >= 0).all() and (most[part] <= 1).all()
+            if not (one and abs(total[part].sum() - self.rows) <= 1e-6 * self.rows):
+                return False
         largest = self.rows * np.maximum(np.abs(least), np.abs(most))
         slack = 1e-6 * largest + 1e-6
         inside = (self.rows * least - slack <= total) & (total <= self.rows * most + slack)

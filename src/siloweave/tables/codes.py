@@ -39,6 +39,7 @@ Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
 _VERSION = 1
+_MOST_BINS = 2**22  # of a column: tables of them are made
 
 
 @dataclass(frozen=True)
@@ -286,6 +287,8 @@ class Encoder:
         for name, bins in (("bins", self.bins), *per.items()):
             if isinstance(bins, bool) or bins < 1:
                 raise SchemaError(f"{name}: {bins!r} bins; give a whole number of 1 or more")
+            if bins > _MOST_BINS:
+                raise SchemaError(f"{name}: {bins:,} bins; give {_MOST_BINS:,} or less")
         for where, names in (("bins_per_column", per), ("cuts", cuts)):
             for name in names:
                 if self.schema[name].kind not in BINNED:

@@ -8,6 +8,7 @@ continuum. What is learned is plain data that goes to JSON and back unchanged.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -246,6 +247,16 @@ class Features:
                 plans.append(counted_plan(column, weights, settings))
         return cls(encoder.schema, tuple(plans))
 
+    def cover(self, schema: Schema) -> bool:
+        """Whether rows of a schema can be encoded whatever they hold.
+
+        A party asks this before it encodes by features that it was told: whether its rows fit
+        would tell of them.
+        """
+        if self.schema != schema:
+            return False
+        return all(_covers(plan, schema[plan.column]) for plan in self.plans)
+
     def encode(self, table: Table, *, key: Key) -> NDArray[np.float32]:
         """Turn rows into vectors.
 
@@ -351,6 +362,19 @@ class Features:
 
 def _coded(schema: Schema) -> list[Column]:
     return [column for column in schema.columns if column.kind != "id"]
+
+
+def _covers(plan: Plan, column: Column) -> bool:
+    if isinstance(plan, Categories):
+        if column.kind in BINNED or plan.options != options_of(column):
+            return False
+        every = list(range(plan.options))
+        sized = min(plan.sizes) >= 1 and prod(plan.sizes) >= plan.options
+        return sized and (not plan.order or sorted(plan.order) == every)
+    if column.kind not in BINNED:
+        return False
+    own = blank(column)
+    return all(getattr(plan, n) == getattr(own, n) for n in ("low", "high", "origin", "missing"))
 
 
 def _settings(numeric: Numeric, spike_share: float, few_values: int, wide: int) -> Settings:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
-from siloweave.tables.bins import BINNED, numbers_of
+from siloweave.tables.bins import BINNED, edges_of, last_of, numbers_of
 from siloweave.tables.columns import codes_of, grain_of, options_of
 from siloweave.tables.quantile_map import far_off, quantile_mapped
 from siloweave.tables.read import Table
@@ -90,6 +90,20 @@ class Cells(msgspec.Struct, frozen=True):
         own = np.diff(np.append(0.0, below[places])) * total / (total + gone)
         ends = tuple(np.asarray(values, dtype=np.float64)[places].tolist())
         return cls(column, (), ends, (*own.tolist(), 0.0, gone / (total + gone)))
+
+    def check(self, column: Column) -> None:
+        """Raise DataError unless this may be told of a column."""
+        ends, wrong = np.asarray(self.ends), self.column != column or sum(self.shares) < 1e-9
+        if column.kind in BINNED:
+            low, high = edges_of(column, 1)[0], last_of(column)
+            inside = not self.ends or (low <= ends[0] and ends[-1] <= high)
+            wrong = wrong or bool(self.labels) or not inside or bool((np.diff(ends) <= 0).any())
+        else:
+            options = (False, True) if column.kind == "boolean" else column.categories
+            places = [options.index(one) for one in self.labels if one in options]
+            wrong = wrong or bool(self.ends) or len(set(places)) < len(self.labels)
+        if wrong or abs(sum(self.shares) - 1.0) > 1e-6:
+            raise DataError(f"these are no shares of column {column.name!r}, as the study has it")
 
     def codes(self, table: Table) -> Ints:
         """The cell of every row of a table."""
@@ -179,6 +193,16 @@ class OneWay:
         """Count the rows of a table; exact, and so a release of them."""
         held = [c for c in schema.columns if c.kind != "id" and c.name in table.names]
         return cls(tuple(_counted(column, table) for column in held))
+
+    def check(self, schema: Schema) -> OneWay:
+        """Return it; raises DataError unless it may be told of the schema's columns, ids apart."""
+        names = [one.column.name for one in self.cells]
+        wanted = [column.name for column in schema.columns if column.kind != "id"]
+        if sorted(names) != sorted(wanted):
+            raise DataError(f"these are shares of {', '.join(names)}, not of {', '.join(wanted)}")
+        for one in self.cells:
+            one.check(schema[one.column.name])
+        return self
 
     @property
     def shares(self) -> list[Floats]:
