@@ -5,6 +5,7 @@ from functools import partial
 import msgspec
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 from tests.algorithms import test_agree_schema, test_fed_tgan, test_score, test_vertigan
 from tests.algorithms.lies import lie
 from tests.synthesizers import test_columns
@@ -60,6 +61,23 @@ def mixture(means, weights):
     return edited(values=[], times=[], rest=60, mixture=modes)
 
 
+def law_with(change):
+    """The last column's facts of what a party tells of its columns, changed."""
+
+    def changed(text):
+        told = msgspec.json.decode(text)
+        change(told["cells"][-1])
+        return msgspec.json.encode(told).decode()
+
+    return changed
+
+
+def exploded(data):
+    """Weights that are finite, and that nothing can be reckoned with."""
+    arrays = {k: v if v.dtype.kind != "f" else np.full_like(v, 3e38) for k, v in load(data).items()}
+    return save(arrays)
+
+
 def law_of_others(_):
     held = read(pandas_frame())
     return OneWay.of(held, SCHEMA).to_json()
@@ -87,8 +105,12 @@ CODED = [
     ("latents", instead(Array("<f2", (HUGE, 0), b"")), "latents of shape"),
     ("columns", lambda names: ("visits",) * len(names), "columns with 'visits'"),
     ("spots", instead(((0, 50, 60),)), "a choice among 60"),
+    ("latents", filled(1e30, "<f8"), "it must be from -1,000,000,000"),
     ("one_way", instead("{}"), "one_way that are none"),
-    ("one_way", law_of_others, "one_way; it must be|one_way with"),
+    ("one_way", law_of_others, "these are shares of"),
+    ("one_way", law_with(lambda c: c.update(shares=[0.0] * len(c["shares"]))), "no shares of"),
+    ("one_way", law_with(lambda c: c.update(ends=c["ends"][::-1])), "no shares of"),
+    ("one_way", law_with(lambda c: c["column"].update(high=1e6)), "no shares of"),
 ]
 BEGUN = [
     *LATENTS,
@@ -97,11 +119,12 @@ BEGUN = [
     ("rows", instead(0), "rows = 0"),
     ("latent", instead(HUGE), "latent = 1,000,000,000,000,000; it must be from 0 to 65,536"),
     ("latent", instead(-1), "latent = -1"),
-    ("one_way", law_of_others, "one_way; it must be|one_way with"),
+    ("one_way", law_of_others, "these are shares of"),
 ]
 STEPS = [
     ("Forward", "latents", filled(np.nan), "latents .* not finite"),
     ("Forward", "latents", cut, "latents of shape"),
+    ("Forward", "latents", filled(1e30, "<f8"), "it must be from -1,000,000,000"),
     ("Backward", "slope", as_type("<u1"), "slope of type <u1"),
     ("Backward", "slope", cut, "slope of shape"),
     ("Backward", "loss", instead(np.nan), "loss = nan; it must be a finite number"),
@@ -136,12 +159,16 @@ ROWS = [
     ("Prepare", "sums", instead(Array.of(np.zeros((4, 3)), "<f8")), r"sums of shape \(4, 3\)"),
     ("Prepare", "sums", cut, r"sums of shape \(4, \d+\); it must be \(4, "),
     ("Prepare", "sums", as_type("<i8"), "sums of type <i8"),
+    ("Prepare", "sums", scaled([1, 1, 1, 2]), "it must be those of 60 rows"),
     ("Round", "networks", instead(b"nothing"), "no arrays"),
+    ("Round", "networks", exploded, "weights beyond"),
 ]
 JUDGED = [
     ("Judge", "feedback", filled(np.nan), "feedback .* not finite"),
+    ("Judge", "feedback", filled(3e38), "it must be from -1,000,000,000"),
     ("Judge", "feedback", cut, "feedback of shape"),
     ("Hand", "critic", instead(b"nothing"), "no arrays"),
+    ("Hand", "critic", exploded, "weights beyond"),
 ]
 
 
@@ -216,6 +243,7 @@ def test_a_lone_curator(monkeypatch):
     [
         (test_vertigan.BUDGET, "CountColumns", "paid_rows", instead(HUGE), "rows = 1,000"),
         (test_vertigan.BUDGET, "Round", "slope", filled(np.nan), "slope .* not finite"),
+        (test_vertigan.BUDGET, "Round", "slope", filled(1e300, "<f8"), "must be from -1,000,000"),
         (None, "Begin", "rows", instead(0), "rows = 0; it must be from 1"),
     ],
 )

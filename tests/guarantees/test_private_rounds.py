@@ -37,6 +37,7 @@ from siloweave.privacy.events import order_of
 from siloweave.privacy.gradients import clipped_sum, rounding
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
+from siloweave.tables.features import Features
 from tests.guarantees.replay import DivergenceError, Tape, record
 from tests.guarantees.whole import (
     claimed_sigma,
@@ -424,13 +425,34 @@ def test_a_beginning_that_cannot_be_paid_for_is_refused():
     roster = neighbours()[0]
     run = run_of(roster, party(Study().made.kind), budget=BUDGET)
     parties = Parties(tuple(roster), run.wire, run="r")
-    asked = Begin("", b"", None, 1.0, 100, 0.1, None)
+    asked = Begin(Features.declared(ENCODER.schema).to_json(), b"", None, 1.0, 100, 0.1, None)
     for wrong in ({"clip": 0.0}, {"clip": 1e-7}, {"clip": 1e7}, {"clip": np.nan}, {"levels": 0},
                   {"rate": 0.0}, {"rate": -0.1}, {"rate": 1.5}, {"rate": np.nan}):  # fmt: skip
         ((name, value),) = wrong.items()
         with pytest.raises(WireError, match=rf"party 'p0'.*{name}={value}"):
             parties.ask(msgspec.structs.replace(asked, **wrong))
     assert all(reply.ready.value for reply in parties.ask(asked))
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"), [("low", 1.0), ("high", 1e3), ("missing", True), ("origin", 1)]
+)
+def test_a_party_encodes_by_its_own_facts_alone(name, fact):
+    """Whether its rows fit others, or how many do, would tell of them, and nobody pays."""
+    roster = neighbours()[0]
+    run = run_of(roster, party(Study().made.kind), budget=BUDGET)
+    parties = Parties(tuple(roster), run.wire, run="r")
+    own = Features.declared(ENCODER.schema)
+    plans = [
+        msgspec.structs.replace(plan, **{name: fact}) if hasattr(plan, name) else plan
+        for plan in own.plans
+    ]
+    assert plans != list(own.plans)
+    others = replace(own, plans=tuple(plans)).to_json()
+    for told in (others, Features.declared(Schema(ENCODER.schema.columns[:1])).to_json()):
+        with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
+            parties.ask(Begin(told, b"", None, 1.0, 100, 0.1, None))
+    assert not any(len(site.ledger.entries) for site in run.sites.values())
 
 
 @pytest.mark.parametrize("relation", Relation)

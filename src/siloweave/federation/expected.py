@@ -103,7 +103,7 @@ class Said:
         """
         if array.dtype not in dtypes:
             raise self.wrong(f"{field} of type {array.dtype}", " or ".join(dtypes))
-        fits = len(shape) == len(array.shape)
+        fits = len(shape) == len(array.shape) and max(array.shape, default=0) <= MOST_ROWS
         if not fits or any(n not in (k, None) for n, k in zip(shape, array.shape, strict=True)):
             wanted = ", ".join("any" if n is None else f"{n:,}" for n in shape)
             raise self.wrong(f"{field} of shape {array.shape}", f"({wanted})")

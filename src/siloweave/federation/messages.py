@@ -40,7 +40,7 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
     def __post_init__(self) -> None:
-        if len(self.shape) > 32 or any(not 0 <= n < 2**31 for n in self.shape):
+        if len(self.shape) > 32 or any(n < 0 for n in self.shape):
             raise WireError(f"an array announces the shape {self.shape}")
         wanted = prod(self.shape) * int(self.dtype[2:])
         if wanted != len(self.data):
