@@ -101,7 +101,7 @@ def test_ids_that_do_not_go_together_say_what_to_check(bank, words):
         ({"on": "id"}, InputError, "must be a list of one or more id columns"),
         ({"on": []}, InputError, "must be a list of one or more id columns"),
         ({"on": ["id", "id"]}, InputError, "names 'id' twice"),
-        ({"on": ["nr"]}, DataError, "party 'bank': there is no id column 'nr'; the columns are"),
+        ({"on": ["nr"]}, DataError, "party 'bank': there is no id column 'nr'; name one"),
         ({"on": {"bank": ["id"]}}, InputError, "'shop' is only in one"),
         ({"on": {"bank": ["id"], "shop": ["id", "spent"]}}, InputError, "names 1 or 2 id columns"),
         ({"rules": ["upper"]}, InputError, "rule 'upper' of 'id' is unknown; use strip"),

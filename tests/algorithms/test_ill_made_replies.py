@@ -207,6 +207,11 @@ def aligned():
     sw.align_rows(tables, ["id"], workers=1)
 
 
+def apart():
+    tables = [Table.from_columns({"id": (np.arange(n, n + 3), None)}) for n in (1, 20)]
+    sw.align_rows(tables, ["id"], workers=1)
+
+
 SUMS = [
     ("Hello", "key", instead(b"short"), "5 bytes of key; it must be 32"),
     ("Hello", "key", instead(bytes(32)), "not usable"),
@@ -225,6 +230,8 @@ ASKED = [
     (aligned, "Greet", "counts", instead((0, 0, 0)), "ids = 0; it must be from 1"),
     (aligned, "Greet", "counts", instead((HUGE, 0, 0)), "ids = 1,000,000,000,000,000"),
     (aligned, "Greet", "counts", instead((3, -1, 0)), "rows without id = -1"),
+    (apart, "Describe", "shape", instead("\x1b[31m"), "a description of its ids"),
+    (apart, "Describe", "shape", instead("A" * 10**6), "a description of its ids"),
     (score, "Judge", "noisy_rows", instead(HUGE), "rows = 1,000,000,000,000,000"),
 ]
 

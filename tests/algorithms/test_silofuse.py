@@ -196,6 +196,16 @@ def test_so_is_one_that_does_in_a_step(change, message, monkeypatch):
         fit("e2e_distr")
 
 
+@pytest.mark.parametrize(
+    "asked", [Forward(0, None), Backward(0, Array.of(np.zeros((1, 1)), "<f4"))]
+)
+def test_a_step_before_the_beginning_is_refused(asked):
+    site = held_by_west()
+    site.begin(Envelope("r", 1, "coordinator", "west", b""))
+    with pytest.raises(WireError, match=r"party 'west': a step was asked for before"):
+        end_to_end.PARTY[type(asked)](asked, site)
+
+
 def test_a_stale_step_is_refused(monkeypatch):
     real = end_to_end.PARTY[Forward]
 
@@ -218,11 +228,15 @@ def test_two_runs_in_one_process_share_no_state():
     assert not np.array_equal(alone[0]["a"][1], alone[1]["b"][1])
 
 
-def walked(runs):
-    """Latents of three steps of each run, at one party that is asked in turn."""
+def held_by_west():
     schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"]))
     part = Part(sw.read(pandas_frame()[list(schema.names)]), schema)
-    site = Site("west", part, ledger=Ledger("west"), entropy=OSEntropy(), store=MemoryStore())
+    return Site("west", part, ledger=Ledger("west"), entropy=OSEntropy(), store=MemoryStore())
+
+
+def walked(runs):
+    """Latents of three steps of each run, at one party that is asked in turn."""
+    site = held_by_west()
     settings = msgspec.json.encode(made("e2e_distr").chosen())
     found = {run: [] for run in runs}
 

@@ -11,7 +11,7 @@ from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 from siloweave.algorithms import vertigan
-from siloweave.algorithms.columns_split import Part
+from siloweave.algorithms.columns_split import Part, parts_of
 from siloweave.algorithms.vertigan import PARTY, Begin, CountColumns, Round
 from siloweave.algorithms.vertigan_method import VertiGAN
 from siloweave.algorithms.woven import read_woven
@@ -23,6 +23,7 @@ from siloweave.privacy import (
     Gaussian,
     Ledger,
     NonPrivate,
+    OSEntropy,
     Relation,
     SampledGaussian,
     SeededEntropy,
@@ -298,3 +299,19 @@ def test_a_constant_column_and_one_row():
     one = {name: part[:1] for name, part in halves().items()}
     sample = fit(one, budget=None).sample(20)
     assert len(sample) == 20
+
+
+def test_counts_are_told_once_a_run():
+    """What all parties tell together is held to a limit for one telling of each."""
+    _, parts = parts_of(halves(), SAME)
+    sites = {
+        name: Site(name, part, ledger=Ledger(name, limit=BUDGET), entropy=OSEntropy(),
+                   store=MemoryStore())
+        for name, part in parts.items()
+    }  # fmt: skip
+    parties = Parties(tuple(sites), InProcess(sites, PARTY), run="r")
+    parties.ask(CountColumns(None, 50.0, 8))
+    before = {name: len(site.ledger.entries) for name, site in sites.items()}
+    with pytest.raises(WireError, match=r"party 'north'.*may only come first"):
+        parties.ask(CountColumns(None, 50.0, 8))
+    assert {name: len(site.ledger.entries) for name, site in sites.items()} == before

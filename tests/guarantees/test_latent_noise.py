@@ -9,9 +9,11 @@ import pytest
 
 import siloweave as sw
 from siloweave.algorithms import latent_noise, silofuse
-from siloweave.algorithms.latent_noise import Noise, bounded
+from siloweave.algorithms.columns_split import parts_of
+from siloweave.algorithms.latent_noise import CodeNoised, Noise, bounded
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.privacy import Budget, Gaussian, Relation
+from siloweave.federation import InProcess, MemoryStore, Parties, Site
+from siloweave.privacy import Budget, Gaussian, Ledger, OSEntropy, Relation
 from siloweave.privacy.calibrate import rho_for
 from siloweave.tables import Column, Schema
 from tests.guarantees.replay import record, replay
@@ -177,3 +179,20 @@ def test_neighbours_of_other_sizes_and_half_promises_are_refused():
         sw.SiloFuse(privacy="latents", target="sex").chosen()
     with pytest.raises(NotImplementedError, match="multi-party computation"):
         sw.SiloFuse(privacy="training").chosen()
+
+
+def test_latents_are_sent_once_a_run():
+    """All parties together are held to a limit for one sending of each."""
+    _, parts = parts_of([frame(ENDS)[list(names)] for names in SPLIT], SCHEMA)
+    parts = {f"p{i}": part for i, part in enumerate(parts.values())}
+    noise = Noise.for_budget(BUDGET, {n: part.schema for n, part in parts.items()}, 1.0, 1.0)
+    sites = {
+        name: Site(name, part, ledger=Ledger(name, limit=BUDGET), entropy=OSEntropy(),
+                   store=MemoryStore())
+        for name, part in parts.items()
+    }  # fmt: skip
+    parties = Parties(tuple(sites), InProcess(sites, silofuse.PARTY), run="r")
+    assert len(parties.ask(CodeNoised(1.0, noise))) == len(SPLIT)
+    with pytest.raises(WireError, match=r"party 'p0'.*may only come first"):
+        parties.ask(CodeNoised(1.0, noise))
+    assert all(len(site.ledger.entries) == 1 for site in sites.values())

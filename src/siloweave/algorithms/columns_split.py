@@ -35,7 +35,7 @@ from siloweave.algorithms.running import (
     silent,
 )
 from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
-from siloweave.errors import BudgetError, RosterError, SchemaError, naming_party
+from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, naming_party
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
@@ -112,7 +112,8 @@ def keep_home(site: Site[Any], features: Features, coder: bytes | None = None) -
 def kept_features(site: Site[Any]) -> Features:
     """The features that `keep_home` remembered in this run."""
     features = site.recall(_FEATURES)
-    assert features is not None  # a message came before the one that makes them
+    if features is None:
+        raise WireError(f"party {site.name!r}: a step was asked for before the beginning")
     return Features.from_json(features)
 
 

@@ -8,7 +8,8 @@ end_to_end_rounds.py.
 
 **Guarantee** (none): the coordinator sees latents of every row over and over, and gradients too.
 A party pays once, without bound, for all it sends at all steps (`Site.release_under`), and once
-more where synthetic columns are put together. Assumed public: schema, settings, order of rows.
+more each for the shares of its columns and its synthetic columns where these are put together.
+Assumed public: schema, settings, order of rows.
 """
 
 from __future__ import annotations
@@ -212,7 +213,8 @@ def _work(site: Site[Part]) -> _Work:
     from siloweave.models.layout import Layout
 
     kept = site.recall("begin")
-    assert kept is not None
+    if kept is None:
+        raise WireError(f"party {site.name!r}: a step was asked for before the beginning")
     request, held, features = msgspec.json.decode(kept, type=Begin), site.rows, kept_features(site)
     key = fold_in(fold_in(request.seed, "train"), "encode")
     V = features.encode(held.table, key=key)

@@ -152,7 +152,8 @@ def _desk(kind: Kind, site: Site[Part]) -> _Desk:
     asked, secret = site.recall("begin"), site.recall("secret of encoding")
     if asked is None or secret is None:
         raise WireError(f"party {site.name!r} is asked to train, and was never told what")
-    if asked not in site.memo:
+    name = ("private rounds", site.context.rpartition("/")[0], asked)
+    if name not in site.memo:
         setup = msgspec.msgpack.decode(asked, type=Begin)
         features = Features.from_json(setup.features)
         training = kind.made(features, msgspec.json.decode(setup.settings), setup.target, None)
@@ -160,8 +161,8 @@ def _desk(kind: Kind, site: Site[Part]) -> _Desk:
             X = features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
         except SiloweaveError:  # what it says of the rows, nobody has paid for
             raise WireError(f"party {site.name!r} cannot encode its rows so") from None
-        site.memo[asked] = _Desk(setup, training, training.rows(X), training.empty())
-    desk: _Desk = site.memo[asked]
+        site.memo[name] = _Desk(setup, training, training.rows(X), training.empty())
+    desk: _Desk = site.memo[name]
     return desk
 
 

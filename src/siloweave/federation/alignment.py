@@ -82,6 +82,7 @@ __all__ = [
 
 Progress = Callable[[str, float], None]
 _COUNTED = ("ids", "rows without id", "rows with a shared id")
+_LONGEST = 200  # characters in which a party describes its ids
 _FEW = 0.1  # share of the smallest party's ids below which formats may differ
 
 
@@ -269,6 +270,9 @@ def _nothing(parties: Parties, on: Sequence[str]) -> DataError:
     """What to check when no id is common to all."""
     described = parties.ask(Describe())
     shapes = {n: d.shape.value for n, d in zip(parties.roster, described, strict=True)}
+    for name, shape in shapes.items():
+        if len(shape) > _LONGEST or not shape.isprintable():
+            raise Said(name).wrong("a description of its ids", f"{_LONGEST} characters of text")
     seen = "; ".join(f"{name!r} has {shape}" for name, shape in shapes.items())
     hint = (
         "They are not written alike: give rules, such as strip, casefold, digits, "

@@ -199,7 +199,7 @@ def _joined(parts: Sequence[str | None]) -> bytes:
 def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
     """One column's texts; None where there is none."""
     if name not in table.names:
-        raise DataError(f"there is no id column {name!r}; the columns are {_listed(table.names)}")
+        raise DataError(f"there is no id column {name!r}; name one that every party has")
     texts = id_texts(table, name)
     for rule in rules:
         change = _rule(name, rule)
