@@ -120,7 +120,9 @@ class Said:
         self, field: str, array: Array, shape: Sequence[int | None], *, finite: str = "finite"
     ) -> npt.NDArray[np.float32]:
         """Numbers for a network: no larger than its floats can be reckoned with; see `array`."""
-        found = self.array(field, array, FLOATS, shape, least=-LARGEST, most=LARGEST, finite=finite)
+        found = self.array(field, array, FLOATS, shape, finite=finite)
+        if found.size and (size := float(np.abs(found).max())) > LARGEST:
+            raise self.wrong(f"{field} of size {size:g}", f"{finite}, and {LARGEST:g} at most")
         return found.astype(np.float32)
 
     def items(
