@@ -379,7 +379,9 @@ def _owner(
     test: Table | None,
     measured: Mapping[str, float],
 ) -> OwnerView:
-    real = Codes.concat([view.encode(t) for t in tables])
+    real = single = Codes.concat([view.encode(t) for t in tables])
+    if view.bars is not view.encoder:
+        single = Codes.concat([view.single(t) for t in tables])
     errors, scores = {}, dict(measured)
     if isinstance(fitted, Fitted) and fitted.workload:
         found = workload_errors(real, view.many, fitted.workload)
@@ -389,7 +391,7 @@ def _owner(
         scores["held-out NLL, nats a row"] = negative_log_likelihood(fitted.model, held_out)
     ways = [w for w in (1, 2, 3) if w <= len(real.domain.names)]
     return OwnerView(
-        marginals=_marginals(view, Codes.concat([view.single(t) for t in tables])),
+        marginals=_marginals(view, single),
         association=_association(real),
         workload_errors=errors,
         tvd={f"{w}-way": tvd(real, view.many, w, max_cliques=60, key=0) for w in ways},

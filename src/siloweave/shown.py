@@ -17,6 +17,7 @@ from siloweave.algorithms.fitted import Fitted, Outcome
 from siloweave.algorithms.generated import Generated
 from siloweave.tables.bins import BINNED, above, as_moments
 from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.keys import fold_in
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
@@ -81,8 +82,11 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
         total = round(fitted.model.total)
         codes = fitted.sample_codes(min(total, _ROWS))
         rows = total if synthetic is None else synthetic.num_rows
-        bars = replace(fitted.encoder, cuts={})
-        singles = bars.encode(fitted.encoder.decode(codes, key=0))
+        bars, singles = fitted.encoder, codes
+        if bars.cuts:
+            drawn = bars.decode(codes, key=fold_in(0, "bars"))
+            bars = replace(bars, cuts={})
+            singles = bars.encode(drawn)
         many = fitted.sample_codes(_MANY if errors else 1)
         return Shown(fitted.encoder, bars, codes, singles, many, rows)
     assert isinstance(fitted, Generated)

@@ -62,11 +62,6 @@ def heard_latents(path: Path) -> dict[str, Matrix]:
     Raises:
         InputError: There is none, or it holds no latents of all rows.
     """
-    if not path.is_file():
-        raise InputError(
-            f"{path}: there is no transcript; only a run that was given a folder keeps one, and "
-            "networks trained over many rounds (E2EDistr too) keep none"
-        )
     found: dict[str, Matrix] = {}
     for question, answers in groupby(read_transcript(path), key=lambda h: h.question):
         tag = msgspec.msgpack.decode(question)["type"]

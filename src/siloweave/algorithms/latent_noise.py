@@ -10,12 +10,12 @@ holds itself it knows; what the others hold is protected from it by their noise,
 know.) The coder is `points` of declared features, so it reads no row. A latent row is rounded to a
 grid of integers and shrunk into a ball whose radius follows from the schema, so replacing a row
 moves the integers by at most the diameter, and each integer gets discrete Gaussian noise from the
-party's own entropy. A person's row lies at all parties, whose costs add up; `Noise.for_budget`
-shares the budget out so that the sum meets it. A party's ledger holds its own share; before it
-pays, it adds up what all parties would release, and refuses if that is beyond its limit. It knows
-its own radius; those of the others, which follow from their columns, it is told. Assumed public:
-schema, which party holds which columns and the types that a frame or Parquet file declares for
-them, number and order of rows.
+party's own entropy, once a run. A person's row lies at all parties, whose costs add up;
+`Noise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its own
+share; before it pays, it adds up what all parties would release, and refuses if that is beyond its
+limit. It knows its own radius; those of the others, which follow from their columns, it is told.
+Assumed public: schema, which party holds which columns and the types that a frame or Parquet file
+declares for them, number and order of rows.
 
 Ours, not the paper's. Noise of one row's size on every row leaves little to learn at a small
 epsilon; that is the price of a coordinator that sees rows one by one.

@@ -19,7 +19,7 @@ import msgspec
 
 from siloweave.algorithms.flaim import Chosen, Measure, Select, chosen_by
 from siloweave.algorithms.secure_sum import Count, Counts, summed
-from siloweave.errors import InputError, WireError
+from siloweave.errors import WireError
 from siloweave.federation import wire
 from siloweave.federation.transcript import Heard, read_transcript
 from siloweave.models.estimate import Measurement
@@ -63,11 +63,6 @@ def overheard(path: Path, domain: Domain) -> list[Overheard]:
         InputError: There is no transcript.
         WireError: It is damaged, or of another domain.
     """
-    if not path.is_file():
-        raise InputError(
-            f"{path}: there is no transcript; only a run that was given a folder keeps one, and "
-            "networks trained over many rounds (E2EDistr too) keep none"
-        )
     found: list[Overheard] = []
     chosen: Choices = {}
     for (_, step), answers in groupby(read_transcript(path), key=lambda h: (h.run, h.step)):

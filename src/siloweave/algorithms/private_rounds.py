@@ -20,19 +20,20 @@ generator moves at the coordinator, by the critic and the paid counts, which is 
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
-model. A row pays for one look and for every step, each entered in its party's ledger before noise
-is drawn; all are read at one Renyi order, which the noisy number of rows may choose only as far as
-its price contains it (privacy/orders.py). The party computes the sensitivity itself
-(privacy/shared_steps.py) from how it clips and rounds. Who is drawn, what a row's loss draws, where
-in its bin a value is encoded, and the noise come from the party's own entropy and stay there, so
-that sampling amplifies towards all others; it does not towards someone who reads the party's
-memory. Assumed public: schema, the types that a frame or Parquet file declares for its columns,
-bins, settings, roster, and how long a party takes. The coordinator is taken to follow the protocol;
-whatever it asks, weights and generated rows of any kind, a row's gradient is clipped and a party's
-ledger pays for what it does. Per-step noise holds with `tolerated` shares missing; a party that
-does not answer stops the run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its law, as
-everywhere. That a row's gradient is the same at any place of a batch but for its last bits is taken
-from the compiler (seen on CPUs); `shared_steps.moved` leaves a 1024th of the clip for them.
+model. A party encodes its rows by its own declared facts, or not at all. A row pays for one look
+and for every step, each entered in its party's ledger before noise is drawn; all are read at one
+Renyi order, which the noisy number of rows may choose only as far as its price contains it
+(privacy/orders.py). The party computes the sensitivity itself (privacy/shared_steps.py) from how it
+clips and rounds. Who is drawn, what a row's loss draws, where in its bin a value is encoded, and
+the noise come from the party's own entropy and stay there, so that sampling amplifies towards all
+others; it does not towards someone who reads the party's memory. Assumed public: schema, the types
+that a frame or Parquet file declares for its columns, bins, settings, roster, and how long a party
+takes. The coordinator is taken to follow the protocol; whatever it asks, weights and generated rows
+of any kind, a row's gradient is clipped and a party's ledger pays for what it does. Per-step noise
+holds with `tolerated` shares missing; a party that does not answer stops the run. Noise is drawn
+within `mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is the same at any
+place of a batch but for its last bits is taken from the compiler (seen on CPUs);
+`shared_steps.moved` leaves a 1024th of the clip for them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from siloweave.algorithms.secure_sum import (
     noisy_sums,
     relation_of,
 )
-from siloweave.errors import InputError, SiloweaveError, WireError
+from siloweave.errors import InputError, SiloweaveError, WireError, naming_party
 from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -131,7 +132,9 @@ def begin(request: Begin, site: Site[Part]) -> Ready:
     if not (CLIPS[0] <= request.clip <= CLIPS[1] and request.levels >= 1 and 0 < request.rate <= 1):
         what = f"clip={request.clip}, levels={request.levels} and rate={request.rate}"
         raise WireError(f"party {site.name!r}: {what} are none that can be paid for")
-    if not Features.from_json(request.features).cover(site.rows.encoder.schema):
+    with naming_party(site.name):
+        told = Features.from_json(request.features)
+    if not told.cover(site.rows.encoder.schema):
         raise WireError(f"party {site.name!r} is told to encode by other facts than its own")
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))

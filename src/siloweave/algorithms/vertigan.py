@@ -14,15 +14,15 @@ the same people, so that for it no row can come or go, only change: read so, an 
 integers with exact discrete noise; gradients, their sums and their noise are 32-bit floats, with
 the limits that privacy/gradients.py tells. One person's row lies at every party, so what all
 parties release about it composes: the number of rows, which is common to all and asked of the first
-party alone (public under replace-one); every party's column counts; and all critic steps of all
-parties, with one noise multiplier, the least for which all ledgers read together keep to the
-budget. A party's share is what its own ledger holds; before it trains it reads what all are going
-to pay together, and refuses if that is beyond its limit. Head, slopes and synthetic columns are
-computed from the private critic (post-processing). Noise, batches and what a row's loss draws come
-from the party's own entropy, fresh in every round. Assumed public: schema, bounds and bins, the
-types that a frame or Parquet file declares for its columns, settings, roster, and that rows are
-aligned. The server sees every slope, each of them paid for.
-With ``private=False`` or without a bound: none, and every ledger says so.
+party alone (public under replace-one); every party's column counts, told once a run; and all critic
+steps of all parties, with one noise multiplier, the least for which all ledgers read together keep
+to the budget. A party's share is what its own ledger holds; before it trains it reads what all are
+going to pay together, and refuses if that is beyond its limit. Head, slopes and synthetic columns
+are computed from the private critic (post-processing). Noise, batches and what a row's loss draws
+come from the party's own entropy, fresh in every round. Assumed public: schema, bounds and bins,
+the types that a frame or Parquet file declares for its columns, settings, roster, and that rows are
+aligned. The server sees every slope, each of them paid for. With ``private=False`` or without a
+bound: none, and every ledger says so.
 
 * The gradient penalty is of one real row and one generated row. The published replica adds the
   penalty's mean over the batch to each row's loss, so that one row moves every clipped gradient and

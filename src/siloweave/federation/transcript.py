@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from siloweave.errors import WireError
+from siloweave.errors import InputError, WireError
 from siloweave.federation import wire
 
 __all__ = ["FolderTranscript", "Heard", "Transcript", "read_transcript"]
@@ -94,9 +94,14 @@ def read_transcript(path: Path) -> Iterator[Heard]:
         Every answer, with its question.
 
     Raises:
+        InputError: There is none.
         WireError: The file is damaged.
-        FileNotFoundError: There is none.
     """
+    if not path.is_file():
+        raise InputError(
+            f"{path}: there is no transcript; only a run that was given a folder keeps one, and "
+            "networks trained over many rounds (E2EDistr too) keep none"
+        )
     question = b""
     with path.open("rb") as file:
         for data in _records(file):

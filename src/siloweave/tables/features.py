@@ -369,7 +369,7 @@ def _covers(plan: Plan, column: Column) -> bool:
         if column.kind in BINNED or plan.options != options_of(column):
             return False
         every = list(range(plan.options))
-        sized = min(plan.sizes) >= 1 and prod(plan.sizes) >= plan.options
+        sized = min(plan.sizes, default=0) >= 1 and prod(plan.sizes) >= plan.options
         return sized and (not plan.order or sorted(plan.order) == every)
     if column.kind not in BINNED:
         return False

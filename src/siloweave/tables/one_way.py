@@ -93,16 +93,15 @@ class Cells(msgspec.Struct, frozen=True):
 
     def check(self, column: Column) -> None:
         """Raise DataError unless this may be told of a column."""
-        ends, wrong = np.asarray(self.ends), self.column != column or sum(self.shares) < 1e-9
-        if column.kind in BINNED:
-            low, high = edges_of(column, 1)[0], last_of(column)
-            inside = not self.ends or (low <= ends[0] and ends[-1] <= high)
-            wrong = wrong or bool(self.labels) or not inside or bool((np.diff(ends) <= 0).any())
+        fits = self.column == column and abs(sum(self.shares) - 1.0) <= 1e-6
+        if column.kind in BINNED:  # as floats: ends were rounded as the bounds are here
+            bounds = float(edges_of(column, 1)[0]), *self.ends, float(last_of(column))
+            fits = fits and not self.labels and bool((np.diff(bounds) >= 0).all())
         else:
             options = (False, True) if column.kind == "boolean" else column.categories
-            places = [options.index(one) for one in self.labels if one in options]
-            wrong = wrong or bool(self.ends) or len(set(places)) < len(self.labels)
-        if wrong or abs(sum(self.shares) - 1.0) > 1e-6:
+            places = {options.index(one) for one in self.labels if one in options}
+            fits = fits and not self.ends and len(places) == len(self.labels)
+        if not fits:
             raise DataError(f"these are no shares of column {column.name!r}, as the study has it")
 
     def codes(self, table: Table) -> Ints:
