@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
+from tests.federation.rosters import roster_of
 
 from siloweave.algorithms.running import Job
 from siloweave.algorithms.score import pooled, score_parties
 from siloweave.algorithms.secure_sum import PARTY
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.evaluate import workload_error
-from siloweave.federation import InProcess, MemoryStore, Parties, Site
-from siloweave.privacy import Budget, Ledger, OSEntropy, Relation
+from siloweave.federation import InProcess, Parties
+from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Encoder, Schema, Table
 
 SCHEMA = Schema(
@@ -73,11 +74,7 @@ def test_parties_with_different_columns_answer_what_they_hold():
 
 
 def roster(parts, budget=BUDGET):
-    sites = {
-        name: Site(name, ENCODER.encode(part), ledger=Ledger(name, limit=budget),
-                   entropy=OSEntropy(), store=MemoryStore())
-        for name, part in parts.items()
-    }  # fmt: skip
+    sites = roster_of({name: ENCODER.encode(part) for name, part in parts.items()}, limit=budget)
     return Parties(tuple(sites), InProcess(sites, PARTY), run="score")
 
 

@@ -67,7 +67,7 @@ class FLAIMSettings:
         for name in ("rounds", "local_steps", "cap"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
-        whole("tolerated", self.tolerated)
+        whole("tolerated", self.tolerated, 1)
         if self.cap is not None and not (self.rounds and 1 <= self.cap <= self.rounds):
             raise InputError(
                 f"cap={self.cap} must lie between 1 and a fixed number of rounds, not {self.rounds}"

@@ -132,7 +132,7 @@ class PrivateRowsSplit(PrivateTraining):
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""
         own = self.shared()
-        whole("tolerated", self.tolerated)
+        whole("tolerated", self.tolerated, 1)
         made, _ = self.network()
         return {**own, "tolerated": self.tolerated, **made}
 
@@ -178,7 +178,7 @@ class PrivateRowsSplit(PrivateTraining):
         plan = self.plan(encoder, budget, seed, progress)
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start = time.perf_counter()
-        job = Job(budget, seed, folder, run, noise, progress)
+        job = Job(budget, seed, folder, run, noise, progress, tolerated=self.tolerated)
         holdings, like = held_by(data, schema, names)
         held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
         return self._run(held, plan, job, chosen, like, start)

@@ -150,7 +150,8 @@ class Synthesizer(ABC):
             BudgetError: A party's ledger refuses a release.
         """
         limited = self.stated.guarantee == "dp"
-        job = Job(budget, seed, folder, run, noise, progress, limited, learn)
+        tolerated = getattr(self.algorithm(), "tolerated", 1)
+        job = Job(budget, seed, folder, run, noise, progress, limited, learn, tolerated=tolerated)
         if not budget.private:
             raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
         parts = self.roster(data, names)
@@ -161,17 +162,16 @@ class Synthesizer(ABC):
         if isinstance(schema, Encoder) and not job.learn:
             return self._run(parts, schema, job, before)
         coded = any(isinstance(part, Codes) for part in parts.values())
-        tolerated = getattr(self.algorithm(), "tolerated", 0)
         if job.learn:
             self._queries(Encoder(least(facts), self.bins))  # refused before anything is paid
-            facts, parts, learned = learn_schema(parts, facts, job, tolerated)
+            facts, parts, learned = learn_schema(parts, facts, job)
             before += learned
         encoder = Encoder(facts, self.bins)
         queries = self._queries(encoder)
         share = 0.0 if coded else self.counts_share
         if share and (fine := columns_to_cut(encoder, queries)):
             job = replace(job, look=share)
-            encoder, looked = cut_bins(parts, encoder, fine, job, tolerated)
+            encoder, looked = cut_bins(parts, encoder, fine, job)
             before += looked
         return self._run(parts, encoder, job, before)
 
@@ -184,6 +184,7 @@ class Synthesizer(ABC):
 
     def _run(self, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Cost) -> Fitted:
         settings, queries = self.algorithm(), self._queries(encoder)
+        job = replace(job, facts={**asdict(settings), "workload": tuple(queries)})
         unit = marginal_sensitivity(job.budget.relation, norm="l2")
         task = Task(encoder.domain, queries, job.rest, unit, job.seed, job.progress)
         shown = {"bins": self.bins, "counts_share": job.look, "queries": len(queries)}

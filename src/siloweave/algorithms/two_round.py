@@ -68,7 +68,7 @@ class TwoRoundSettings:
 
     def __post_init__(self) -> None:
         number("look_share", self.look_share, 0, 1, "()")
-        whole("tolerated", self.tolerated)
+        whole("tolerated", self.tolerated, 1)
         number("max_model_mb", self.max_model_mb, 0, inf, "()")
 
 

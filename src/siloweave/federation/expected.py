@@ -154,10 +154,16 @@ class Said:
             raise WireError(f"party {self.party!r} sent {field} that are none: {error}") from error
 
     def key(self, field: str, key: bytes) -> bytes:
-        """A public key for masks, that gives a secret with another one."""
+        """A public key that gives a secret with another one."""
         self.items(f"bytes of {field}", key, count=masking.KEY)
         masking.agree_with(masking.new_secret(), {self.party: key})
         return key
+
+    def mask_key(self, field: str, signed: bytes) -> bytes:
+        """A public key for masks and a signature, which the other parties check."""
+        self.items(f"bytes of {field}", signed, count=masking.SIGNED)
+        self.key(field, signed[: masking.KEY])
+        return signed
 
 
 def _between(least: float, most: float) -> str:
