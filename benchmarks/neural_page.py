@@ -29,7 +29,7 @@ DP_TLDM_SCORES = [(RESEMBLANCE, "resemblance", 0), (PROPENSITY, "discr.", 1),
 COMPARES = {
     "resemblance": "compares our raked rows: partly raking's work",
     "discr.": "does not compare: two definitions",
-    "utility": "compares our raked rows: in one fit scored both ways raking cost 0.2 (decision 0012)",
+    "utility": "compares our raked rows; raking cost 0.2 in a fit scored both ways (decision 0012)",
 }
 SILOFUSE_SCORES = [(SILOFUSE_RESEMBLANCE, "resemblance", 0), (UTILITY, "utility", 1)]
 
