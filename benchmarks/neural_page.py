@@ -296,28 +296,34 @@ def risk(run: Row, attack: str) -> float | None:
     return max(found) if found else None
 
 
+PRIVATE = """### Private generators at the same ε
+
+ε at δ = 1e-5 of a Gaussian mechanism whose trade-off curve has the separation named
+(`budget_of_separation`). Risks are of 100: of singling out and membership the highest
+of all variants, so even a table that says nothing shows a few; of linkability that to
+the nearest row, of inference that over all secrets. Settings of DP-TabDDPM (decision
+0019), the learning rate of DP-TLDM, and steps, rates and ratio of DP-CTGAN (on housing
+too, neural_privacy_tuning.jsonl) were chosen on splits of Adult. All look at single
+columns first (decisions 0026 and 0027; AIM's share and bins were chosen on splits of
+both tables), and rows of the networks are raked to these noisy counts.
+
+Published figures stand in a table of their own under each of ours, since they are of
+something else:
+
+- *Budget*: separation 0.1 as that paper counts it, which is a weaker bound than ours of
+  that name: clipped batches whose sensitivity it takes for half of what it is, and in
+  DP-TLDM a second stage that no finite ε covers.
+- *Rows*: not raked.
+- *Membership*: TAPAS's attacks with shadow models, twice the accuracy less one, the
+  highest of five. Ours are attacks on the one table, without shadow models.
+- *Discriminability*: down to 9; by the definition here it lies between 50 and 100.
+
+"""
+
+
 def privacy(rows: list[Row]) -> str:
     """Private generators at the epsilon of three separations."""
-    text = (
-        "### Private generators at the same ε\n\n"
-        "ε at δ = 1e-5 of a Gaussian mechanism whose trade-off curve has the separation named\n"
-        "(`budget_of_separation`). Risks are of 100: of singling out and membership the highest\n"
-        "of all variants, so even a table that says nothing shows a few; of linkability that to\n"
-        "the nearest row, of inference that over all secrets. Settings of DP-TabDDPM (decision\n"
-        "0019), the learning rate of DP-TLDM, and steps, rates and ratio of DP-CTGAN (on housing\n"
-        "too, neural_privacy_tuning.jsonl) were chosen on splits of Adult. All look at single\n"
-        "columns first (decisions 0026 and 0027; AIM's share and bins were chosen on splits of\n"
-        "both tables), and rows of the networks are raked to these noisy counts.\n\n"
-        "Published figures stand in a table of their own under each of ours, since they are of\n"
-        "something else:\n\n"
-        "- *Budget*: separation 0.1 as that paper counts it, which is a weaker bound than ours of\n"
-        "  that name: clipped batches whose sensitivity it takes for half of what it is, and in\n"
-        "  DP-TLDM a second stage that no finite ε covers.\n"
-        "- *Rows*: not raked.\n"
-        "- *Membership*: TAPAS's attacks with shadow models, twice the accuracy less one, the\n"
-        "  highest of five. Ours are attacks on the one table, without shadow models.\n"
-        "- *Discriminability*: down to 9; by the definition here it lies between 50 and 100.\n\n"
-    )
+    text = PRIVATE
     for name, published in DP_TLDM_PRIVATE.items():
         runs: dict[tuple[float, str], list[Row]] = defaultdict(list)
         for row in rows:

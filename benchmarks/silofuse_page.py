@@ -35,6 +35,10 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float | None]]] = {
         "e2e_distr": (37.0, 24.2, None),
     },
 }
+COLUMNS = ["method", "runs", "resemblance: published", "ours", "ceiling", "utility: published",
+        "ours", "ceiling", "privacy without control: published",
+        "privacy with control: ours", "MB of all parties", "questions",
+        "fit s"]  # fmt: skip
 CENTRAL = ("point_diff", "latent_diff", "e2e", "tabddpm")
 
 HEAD = """## Columns split
@@ -84,10 +88,6 @@ def section(name: str, rows: list[Row], central: list[Row]) -> str:
     runs: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         runs[setting(row)].append(row)
-    head = ["method", "runs", "resemblance: published", "ours", "ceiling", "utility: published",
-            "ours", "ceiling", "privacy without control: published",
-            "privacy with control: ours", "MB of all parties", "questions",
-            "fit s"]  # fmt: skip
     body = []
     for method in dict.fromkeys([*PUBLISHED[name], *runs]):
         found = runs.get(method, [])
@@ -120,7 +120,7 @@ def section(name: str, rows: list[Row], central: list[Row]) -> str:
             )  # fmt: skip
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     source = f"\nSource: commit {commits}.\n" if commits else ""
-    return f"### {name}\n\n{table(head, body)}{source}"
+    return f"### {name}\n\n{table(COLUMNS, body)}{source}"
 
 
 def sent(rows: list[Row], name: str) -> tuple[list[Row], float | None]:
