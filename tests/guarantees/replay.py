@@ -133,7 +133,8 @@ def _patched(
         return answer("exponential", settings, exact, real)
 
     def charged(self: Ledger, event: Event, **named: str) -> Any:
-        settings = {"owner": self.owner, "event": event, "to": named["to"], "step": named["step"]}
+        settings = {"owner": self.owner, "event": event, **named}
+        settings.pop("what")
         entry = charge(self, event, **named)
         answer("charge", settings, None, lambda: entry)
         return entry

@@ -35,6 +35,7 @@ from siloweave.privacy import (
     SampledSharedGaussian,
     SeededEntropy,
     SharedGaussian,
+    ThresholdGaussian,
     marginal_sensitivity,
 )
 from siloweave.privacy.calibrate import rho_for
@@ -211,7 +212,7 @@ class Paid:
 def paid_calls(tape: Tape) -> list[Paid]:
     """Every mechanism with its own charge; fails if one has none, or another's noise."""
     found, charge = [], None
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     for call in tape.calls:
         if call.name == "charge":
             charge = call
@@ -220,8 +221,9 @@ def paid_calls(tape: Tape) -> list[Paid]:
         event = charge.settings["event"]
         _same_noise(event, call)
         owner, step = charge.settings["owner"], charge.settings["step"]
-        assert (owner, step) not in seen, f"{owner} drew twice for what it paid in step {step}"
-        seen.add((owner, step))
+        once = (owner, charge.settings["run"], step)
+        assert once not in seen, f"{owner} drew twice for what it paid in step {step}"
+        seen.add(once)
         found.append(Paid(owner, event, step, call))
         charge = None
     return found
@@ -232,9 +234,13 @@ def _same_noise(event: Any, call: Call) -> None:
         assert isinstance(event, Exponential), f"a choice was charged as {event}"
         drawn, charged = call.settings["epsilon"], event.epsilon
     else:
-        assert isinstance(event, Gaussian | MaskedSum), f"noise was charged as {event}"
+        assert isinstance(event, Gaussian | ThresholdGaussian | MaskedSum), (
+            f"noise was charged as {event}"
+        )
         drawn = call.settings["sigma"]
-        charged = event.sigma if isinstance(event, Gaussian) else event.share_sigma
+        charged = (
+            event.sigma if isinstance(event, Gaussian | ThresholdGaussian) else event.share_sigma
+        )
     assert drawn == charged, f"{call.name} ran at {drawn}, and {charged} was charged"
 
 

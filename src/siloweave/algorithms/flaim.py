@@ -193,7 +193,7 @@ def _check_baseline(request: Select, site: Site[Codes]) -> None:
 
 
 def _is_share(table: Array) -> bool:
-    values = table.numpy()
+    values = np.asarray(table.numpy(), dtype=np.float64)
     return bool((values >= 0).all() and (values <= 1).all())
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "coded_rows",
     "in_process",
     "named_parties",
+    "plain",
     "require_unspent",
     "required_rows",
     "run_job",
@@ -73,6 +74,12 @@ Progress = Callable[[str, float], None]
 
 Result = tuple[MRF, list[Round]]
 """A model, and what each round measured."""
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a message carries them: lists for tuples, and mappings for dataclasses."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    return found
 
 
 def silent(text: str, done: float) -> None:

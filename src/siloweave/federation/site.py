@@ -35,10 +35,17 @@ from siloweave.federation.messages import (
 )
 from siloweave.federation.terms import Terms
 from siloweave.privacy import mechanisms
-from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.events import (
+    Event,
+    Gaussian,
+    NonPrivate,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+)
 from siloweave.privacy.identity import Identity, verify
 from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.mechanisms import Entropy
+from siloweave.privacy.mechanisms import Entropy, check_width
 
 __all__ = ["FolderStore", "Handlers", "MemoryStore", "Site", "Store"]
 
@@ -223,13 +230,24 @@ class Site(Generic[Rows]):
 
         Returns:
             Hash of the ledger entry; the noise may be drawn only after this returns.
+
+        Raises:
+            InputError: Its noise cannot be drawn; nothing is charged.
+            BudgetError: The ledger's limit does not allow it; nothing is charged.
         """
+        self._check_drawable(event)
         self._count += 1
         step = f"{self._at.step}.{self._count}"
         entry = self.ledger.charge(
             event, run=self._at.run, step=step, what=what, to=self._at.sender
         )
         return entry.hash
+
+    def _check_drawable(self, event: Event) -> None:
+        if isinstance(event, Gaussian | ThresholdGaussian):
+            check_width(event.sigma, self._source)
+        elif isinstance(event, SharedGaussian | SampledSharedGaussian):
+            check_width(event.share_sigma, self._source)
 
     def _sealed(self, entry: str, value: Any) -> bytes:
         body = entry.encode() + b"\0" + msgspec.msgpack.encode(value)
@@ -280,6 +298,7 @@ class Site(Generic[Rows]):
         name = f"kept/{self._at.run}/{what}"
         kept = self._store.get(name)
         if kept is None:
+            self._check_drawable(event)
             self.ledger.charge(
                 event, run=self._at.run, step=f"kept {what}", what=what, to="stays at the party"
             )
