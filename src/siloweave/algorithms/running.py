@@ -92,6 +92,8 @@ class Job:
         learn: Share of the budget for facts that the schema leaves open.
         look: Share of the rest for the look by which columns are cut into bins.
         homes: Without a folder, every party's ledger and store, which the job's runs share.
+        total: Most that all runs in a party's ledger may cost together; None for a run that needs
+            the ledger for itself.
     """
 
     budget: Budget
@@ -104,6 +106,7 @@ class Job:
     learn: float = 0.0
     look: float = 0.0
     homes: dict[str, tuple[Ledger, Store]] = field(default_factory=dict, repr=False, compare=False)
+    total: Budget | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, Budget):
@@ -189,7 +192,7 @@ def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
 
 def _home(name: str, job: Job, index: int) -> tuple[Ledger, Store]:
     """A party's ledger and store: in the job's folder, or in memory for all runs of the job."""
-    limit = job.budget if job.limited else None
+    limit = (job.total or job.budget) if job.limited else None
     if job.folder is None:
         return job.homes.setdefault(name, (Ledger(name, limit=limit), MemoryStore()))
     home = job.folder / "parties" / f"{index:04d}"
@@ -218,6 +221,9 @@ def require_unspent(
 ) -> None:
     """Refuse to start where other runs have spent what this one is planned with.
 
+    A run that has begun may go on after a score was charged to the same ledger: what it has yet to
+    release is held to the ledger's limit.
+
     Args:
         party: Whose ledger it is.
         entries: What is in it.
@@ -225,9 +231,10 @@ def require_unspent(
         budget: What this run asks for.
 
     Raises:
-        BudgetError: Another run is in the ledger.
+        BudgetError: Another run was in the ledger first.
     """
-    others = [entry for entry in entries if entry.run not in runs]
+    begun = next((i for i, entry in enumerate(entries) if entry.run in runs), len(entries))
+    others = entries[:begun]
     if others:
         before = epsilon([entry.event for entry in others], budget.delta)
         named = ", ".join(sorted({entry.run for entry in others}))
@@ -261,7 +268,7 @@ def in_process(
     try:
         for i, (name, rows) in enumerate(held.items()):
             sites[name] = _site(name, rows, job, i)
-            if job.limited:
+            if job.limited and job.total is None:
                 require_unspent(name, sites[name].ledger.entries, job.runs, job.budget)
         kept = transcribed and job.folder is not None
         heard = FolderTranscript(job.folder / TRANSCRIPT) if kept and job.folder else None
