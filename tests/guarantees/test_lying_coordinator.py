@@ -36,7 +36,7 @@ PAIRS = (("sex", "age"), ("age", "pay"), ("sex", "member"))
 
 def people(number, seed):
     rng = np.random.default_rng(seed)
-    gone = rng.random(number) < 0.3
+    gone = np.arange(number) == number - 1  # the last one is the first of its kind
     return Table.from_columns(
         {
             "sex": (rng.choice(["f", "m"], number), gone),
@@ -84,7 +84,9 @@ STUDIES = {
     "flaim": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, local_steps=2)),
     "flaim, naive": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, variant="naive")),
     "two rounds": fit_of(small(sw.TwoRound)),
-    "learning a schema": fit_of(small(sw.TwoRound, counts_share=0.0), OPEN, learn=0.8, epsilon=60.0),
+    "learning a schema": fit_of(
+        small(sw.TwoRound, counts_share=0.0), OPEN, learn=0.8, epsilon=60.0
+    ),
     "noised latents": fit_of(
         sw.SiloFuse(privacy="latents", settings=_DIFFUSION),
         relation=Relation.REPLACE_ONE, arranged=by_columns,
@@ -105,20 +107,22 @@ def check(name, among=lambda lie: True):
     one, other = neighbours(relation)
     found = [lie for lie in lies(study(one)) if among(lie)]
     assert found
-    refused = 0
-    for lie in found:
-        outcomes = []
-        tape = record(lambda lie=lie: outcomes.append(told(study(one), lie)))
-        try:
-            twin = replay(tape, lambda lie=lie: outcomes.append(told(study(other), lie)))
-        except DivergenceError as error:
-            raise AssertionError(f"{lie}: the course depends on rows: {error}") from error
-        assert outcomes[0] == outcomes[1], f"{lie}: the answer depends on rows, unpaid"
-        refused += isinstance(outcomes[0], str)
-        for paid, (_, moved) in zip(paid_calls(tape), twin.moved, strict=True):
-            cost, price = real_cost(paid, moved), rho_once(paid.event)
-            assert cost <= price * (1 + 1e-6), f"{lie}: {cost} zCDP for {paid.event}"
-    return refused / len(found)
+    return sum(refused(study(one), study(other), lie) for lie in found) / len(found)
+
+
+def refused(one, other, lie):
+    """Whether a lie is refused, by both of two neighbours; fails if they tell it apart, unpaid."""
+    outcomes = []
+    tape = record(lambda: outcomes.append(told(one, lie)))
+    try:
+        twin = replay(tape, lambda: outcomes.append(told(other, lie)))
+    except DivergenceError as error:
+        raise AssertionError(f"{lie}: the course depends on rows: {error}") from error
+    assert outcomes[0] == outcomes[1], f"{lie}: the answer depends on rows, unpaid"
+    for paid, (_, moved) in zip(paid_calls(tape), twin.moved, strict=True):
+        cost, price = real_cost(paid, moved), rho_once(paid.event)
+        assert cost <= price * (1 + 1e-6), f"{lie}: {cost} zCDP for {paid.event}"
+    return isinstance(outcomes[0], str)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -147,5 +151,5 @@ def uncounted(patch):
 )
 def test_a_party_that_believes_a_message_is_caught(believe, path, monkeypatch):
     believe(monkeypatch)
-    with pytest.raises(AssertionError, match="zCDP for|depends on rows"):
+    with pytest.raises(AssertionError, match=r"zCDP for|depends on rows"):
         check("flaim", lambda lie: lie.path[:1] == path)

@@ -208,7 +208,7 @@ class RowsSplit(OneOwner):
         allowed, settings = self._allowed(budget), self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()
-        facts = {"settings": plain(settings), "target": self.target}
+        facts: dict[str, Any] = {"settings": plain(settings), "target": self.target}
         facts |= {"rounds": self.rounds, "epochs": self.epochs}
         job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=facts)
         most = whole("at_once", os.cpu_count() or 1 if at_once is None else at_once, 1)

@@ -42,6 +42,7 @@ from siloweave.tables.read import read
 __all__ = [
     "TRANSCRIPT",
     "Job",
+    "PartyStores",
     "Progress",
     "Result",
     "coded_rows",
@@ -86,8 +87,8 @@ def silent(text: str, done: float) -> None:
     """Report no progress."""
 
 
-class _Home(NamedTuple):
-    """What a party has beside its rows."""
+class PartyStores(NamedTuple):
+    """What a party keeps beside its rows: its ledger, its replies, and its key."""
 
     ledger: Ledger
     store: Store
@@ -111,6 +112,8 @@ class Job:
         tolerated: Parties that may pool what they know with the coordinator.
         facts: What else every party is given of the study, see `Terms`.
         homes: Without a folder, what every party has, which the job's runs share.
+        total: Most that all runs in a party's ledger may cost together; None for a run that needs
+            the ledger for itself.
     """
 
     budget: Budget
@@ -124,7 +127,8 @@ class Job:
     look: float = 0.0
     tolerated: int = 1
     facts: Mapping[str, Any] = field(default_factory=dict)
-    homes: dict[str, _Home] = field(default_factory=dict, repr=False, compare=False)
+    homes: dict[str, PartyStores] = field(default_factory=dict, repr=False, compare=False)
+    total: Budget | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, Budget):
@@ -200,7 +204,9 @@ def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
         return encoder.encode(read(part))
 
 
-def _site(name: str, rows: Rows, job: Job, index: int, home: _Home, terms: Terms) -> Site[Rows]:
+def _site(
+    name: str, rows: Rows, job: Job, index: int, home: PartyStores, terms: Terms
+) -> Site[Rows]:
     entropy: Entropy = OSEntropy()
     if job.noise == "seeded":
         entropy = SeededEntropy(f"{job.seed}/{index}".encode())
@@ -216,17 +222,17 @@ def _site(name: str, rows: Rows, job: Job, index: int, home: _Home, terms: Terms
     )
 
 
-def _home(name: str, job: Job, index: int) -> _Home:
+def _home(name: str, job: Job, index: int) -> PartyStores:
     """What a party has: in the job's folder, or in memory for all runs of the job."""
-    limit = job.budget if job.limited else None
+    limit = (job.total or job.budget) if job.limited else None
     if job.folder is None:
-        fresh = _Home(Ledger(name, limit=limit), MemoryStore(), Identity.create())
+        fresh = PartyStores(Ledger(name, limit=limit), MemoryStore(), Identity.create())
         return job.homes.setdefault(name, fresh)
     home = job.folder / "parties" / f"{index:04d}"
     store = FolderStore(home / "store")
     _mark(home / _SEEDED, name, job)
     identity = Identity.load_or_create(home / KEY_FILE)
-    return _Home(Ledger(name, path=home / "ledger.jsonl", limit=limit), store, identity)
+    return PartyStores(Ledger(name, path=home / "ledger.jsonl", limit=limit), store, identity)
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
@@ -249,6 +255,9 @@ def require_unspent(
 ) -> None:
     """Refuse to start where other runs have spent what this one is planned with.
 
+    A run that has begun may go on after a score was charged to the same ledger: what it has yet to
+    release is held to the ledger's limit.
+
     Args:
         party: Whose ledger it is.
         entries: What is in it.
@@ -256,9 +265,10 @@ def require_unspent(
         budget: What this run asks for.
 
     Raises:
-        BudgetError: Another run is in the ledger.
+        BudgetError: Another run was in the ledger first.
     """
-    others = [entry for entry in entries if entry.run not in runs]
+    begun = next((i for i, entry in enumerate(entries) if entry.run in runs), len(entries))
+    others = entries[:begun]
     if others:
         before = epsilon([entry.event for entry in others], budget.delta)
         named = ", ".join(sorted({entry.run for entry in others}))
@@ -288,11 +298,11 @@ def in_process(
         BudgetError: Another run has spent a party's budget.
         InputError: A party is asked to go on with a run that began with other rows; once asked.
     """
-    homes: dict[str, _Home] = {}
+    homes: dict[str, PartyStores] = {}
     try:
         for i, name in enumerate(held):
             homes[name] = _home(name, job, i)
-            if job.limited:
+            if job.limited and job.total is None:
                 require_unspent(name, homes[name].ledger.entries, job.runs, job.budget)
         roster = {name: home.identity.public for name, home in homes.items()}
         terms = Terms(roster, job.tolerated, job.facts)
