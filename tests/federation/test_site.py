@@ -381,6 +381,6 @@ def test_a_run_that_resumes_reads_the_ledger_once(party, monkeypatch):
     replies = [party.site.answer(question, HANDLERS) for question in questions]
     party.restart()
     read, reads = Ledger.read, []
-    monkeypatch.setattr(Ledger, "read", lambda path: reads.append(path) or read(path))
+    monkeypatch.setattr(Ledger, "read", lambda path, key: reads.append(path) or read(path, key=key))
     assert [party.site.answer(question, HANDLERS) for question in questions] == replies
     assert len(reads) == 1
