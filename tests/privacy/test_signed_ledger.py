@@ -6,6 +6,7 @@ from siloweave.errors import InputError, LedgerError
 from siloweave.privacy import Gaussian, Ledger
 from siloweave.privacy import ledger as module
 from siloweave.privacy.identity import KEY_FILE, Identity, verify
+from tests.privacy.rewritten import resealed
 
 DELTA = 1e-6
 
@@ -23,27 +24,6 @@ def path(tmp_path):
 def charge(ledger, number, sigma=2.0):
     event = Gaussian(sigma=sigma, sensitivity=1.0)
     return ledger.charge(event, run="r1", step=str(number), what="a marginal", to="coordinator")
-
-
-def resealed(path, *, first=1, key=None):
-    """Write a ledger anew with a thousand times the noise, and seal all lines; sign with `key`."""
-    header, *entries = path.read_bytes().splitlines()
-    if key is not None:
-        bare = module._headers.decode(header)
-        header = module._sign(module.msgspec.structs.replace(bare, key=key.public), key)[1]
-    written = [header]
-    for number, line in enumerate(entries, start=1):
-        if number < first:
-            written.append(line)
-            continue
-        entry = module.msgspec.structs.replace(
-            module._entries.decode(line),
-            event=Gaussian(sigma=2000.0, sensitivity=1.0),
-            previous=module._digest(written[-1]),
-        )
-        entry = module._seal(entry)
-        written.append(module._sign(entry, key)[1] if key else module._encoder.encode(entry))
-    path.write_bytes(b"\n".join(written) + b"\n")
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])

@@ -25,6 +25,7 @@ from siloweave.algorithms.fitted import Cost, Fitted, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties
+from siloweave.federation.receipts import RECEIPTS, Receipts
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
 from siloweave.federation.transcript import FolderTranscript
 from siloweave.models.mrf import MRF
@@ -255,6 +256,7 @@ def in_process(
 
     Raises:
         BudgetError: Another run has spent a party's budget.
+        LedgerError: A ledger was changed, or the coordinator knows a party by another key.
         InputError: A party is asked to go on with a run that began with other rows; once asked.
     """
     sites: dict[str, Site[Rows]] = {}
@@ -263,9 +265,13 @@ def in_process(
             sites[name] = _site(name, rows, job, i)
             if job.limited:
                 require_unspent(name, sites[name].ledger.entries, job.runs, job.budget)
-        kept = transcribed and job.folder is not None
-        heard = FolderTranscript(job.folder / TRANSCRIPT) if kept and job.folder else None
-        yield Parties(tuple(sites), InProcess(sites, handlers), run=run, transcript=heard), sites
+        heard = receipts = None
+        if job.folder is not None:
+            heard = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
+            keys = {name: site.ledger.key for name, site in sites.items()}
+            receipts = Receipts(job.folder / RECEIPTS, keys)
+        line = InProcess(sites, handlers)
+        yield Parties(tuple(sites), line, run=run, transcript=heard, receipts=receipts), sites
     finally:
         for site in sites.values():
             site.ledger.close()
