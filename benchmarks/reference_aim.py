@@ -107,7 +107,6 @@ def ours(folder: Path) -> None:
     from siloweave.federation.terms import Terms
     from siloweave.privacy.budget import Budget
     from siloweave.privacy.calibrate import rho_for
-    from siloweave.privacy.identity import Identity
     from siloweave.privacy.ledger import Ledger
     from siloweave.privacy.mechanisms import OSEntropy
     from siloweave.statistics import marginal
@@ -116,12 +115,11 @@ def ours(folder: Path) -> None:
     real, workload = table_of(folder / "adult.csv", domain), workload_of(domain)
     budget = Budget(EPSILON, DELTA)
     ledger = Ledger("curator", limit=budget)
-    identity, settings = Identity.create(), AIMSettings(max_model_mb=MODEL_MB)
+    settings = AIMSettings(max_model_mb=MODEL_MB)
     facts = {"max_model_mb": MODEL_MB, "workload": tuple(workload)}
-    terms = Terms({"curator": identity.public}, facts=facts)
+    terms = Terms({"curator": ledger.key}, facts=facts)
     site = Site(
         "curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore(), terms=terms,
-        identity=identity,
     )  # fmt: skip
     parties = Parties(["curator"], InProcess({"curator": site}, PARTY), run="benchmark")
     ready = time.perf_counter()

@@ -16,7 +16,13 @@ from siloweave.errors import DataError, InputError, RosterError
 from siloweave.files import write_text
 from siloweave.methods import split_columns_of
 from siloweave.privacy.ledger import Ledger
-from siloweave.summaries import ALIGNED, AlignmentSummary, ledger_files, party_summaries
+from siloweave.summaries import (
+    ALIGNED,
+    AlignmentSummary,
+    check_receipts,
+    ledger_files,
+    party_summaries,
+)
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
@@ -133,6 +139,7 @@ def _note(study: "Study", found: "AlignedRows") -> None:
 def aligned_before(study: "Study") -> dict[str, int]:
     """How many releases of this run's alignment each party's ledger holds."""
     files: dict[str, Path] = ledger_files(study.folder / ALIGNED)
+    check_receipts(study.folder / ALIGNED, files)
     return {
         name: sum(entry.run == study.run_name for entry in Ledger.read(path).entries)
         for name, path in files.items()

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from siloweave.errors import InputError
+from siloweave.federation.receipts import RECEIPTS
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.events import Event
 from siloweave.privacy.ledger import Ledger
@@ -14,6 +15,7 @@ from siloweave.summaries import (
     ALIGNED,
     PartySummary,
     Summary,
+    check_receipts,
     find_run,
     ledger_files,
     row_epsilon,
@@ -23,6 +25,7 @@ from siloweave.summaries import (
 __all__ = ["Line", "Reading", "Stage", "Trail", "read_ledgers"]
 
 _DELTA = 1e-6
+_SUMMARY = "run.json (key, last line)"
 
 Stage = Literal["method", "alignment"]
 """Which part of a run a ledger is of."""
@@ -44,7 +47,9 @@ class Line(msgspec.Struct, frozen=True):
 class Reading(msgspec.Struct, frozen=True):
     """One ledger: verified, and its epsilon recomputed from its events.
 
-    `stage` tells whether it is the method's, or of the alignment before it.
+    `stage` says whether it is the method's, or of the alignment before it; `compared` names what
+    the ledger was compared with beside itself. Without any, whoever replaced the file could have
+    replaced its `key` too.
     """
 
     party: str
@@ -55,6 +60,8 @@ class Reading(msgspec.Struct, frozen=True):
     head: str
     entries: tuple[Line, ...]
     stage: Stage = "method"
+    key: bytes = b""
+    compared: tuple[str, ...] = ()
 
 
 class Trail(msgspec.Struct, frozen=True):
@@ -82,7 +89,7 @@ def read_ledgers(
 
     Raises:
         InputError: Nothing is there, there is no such party, or delta is out of range.
-        LedgerError: A ledger was edited, or entries that a run relied on are gone.
+        LedgerError: A ledger was edited or written anew, or entries that a run relied on are gone.
     """
     path = Path(source)
     if delta is not None and not 0 < delta < 1:
@@ -101,14 +108,14 @@ def read_ledgers(
         )
     summary = find_run(folder)
     at = delta or (summary.delta if summary else _DELTA)
-    if summary is not None:
-        _verify(summary, stages, {party} if party else set(names) if path.is_file() else None)
+    only = {party} if party else set(names) if path.is_file() else None
+    compared = _verify(summary, folder, stages, only)
     found = {
         stage: {n: Ledger.read(file) for n, file in files.items() if party in (None, n)}
         for stage, files in stages.items()
     }
     shown = tuple(
-        _reading(stage, one, stages[stage][name], at)
+        _reading(stage, one, stages[stage][name], at, compared.get((stage, name), ()))
         for stage, ledgers in found.items()
         for name, one in ledgers.items()
     )
@@ -131,18 +138,37 @@ def _stages(path: Path) -> tuple[Path, dict[Stage, dict[str, Path]]]:
     return home, {"method": files, "alignment": ledger_files(home / ALIGNED)}
 
 
-def _verify(summary: Summary, stages: dict[Stage, dict[str, Path]], names: set[str] | None) -> None:
-    """Compare ledgers with how the run ended."""
-    aligned = summary.alignment.parties if summary.alignment else ()
-    ended: dict[Stage, tuple[PartySummary, ...]] = {
-        "method": summary.parties,
-        "alignment": aligned,
-    }
+def _verify(
+    summary: Summary | None,
+    folder: Path,
+    stages: dict[Stage, dict[str, Path]],
+    names: set[str] | None,
+) -> dict[tuple[Stage, str], tuple[str, ...]]:
+    """Compare ledgers with how the run ended, and with what its coordinator saw.
+
+    Returns:
+        What each ledger was compared with.
+    """
+    ended: dict[Stage, tuple[PartySummary, ...]] = {"method": (), "alignment": ()}
+    if summary is not None:
+        aligned = summary.alignment.parties if summary.alignment else ()
+        ended = {"method": summary.parties, "alignment": aligned}
+    compared: dict[tuple[Stage, str], tuple[str, ...]] = {}
     for stage, files in stages.items():
         verify_ledgers(ended[stage], files, names)
+        home = folder / ALIGNED if stage == "alignment" else folder
+        seen = check_receipts(home, files, names)
+        for name in files:
+            in_summary = [_SUMMARY] if any(one.name == name for one in ended[stage]) else []
+            place = (home / RECEIPTS).relative_to(folder).as_posix()
+            at_coordinator = [f"{place} (key, payments seen)"] if name in seen else []
+            compared[stage, name] = (*in_summary, *at_coordinator)
+    return compared
 
 
-def _reading(stage: Stage, ledger: Ledger, file: Path, delta: float) -> Reading:
+def _reading(
+    stage: Stage, ledger: Ledger, file: Path, delta: float, compared: tuple[str, ...]
+) -> Reading:
     lines = tuple(
         Line(
             e.index + 1,
@@ -157,9 +183,8 @@ def _reading(stage: Stage, ledger: Ledger, file: Path, delta: float) -> Reading:
         for e in ledger.entries
     )
     spent = epsilon(ledger.events, delta)
-    return Reading(
-        ledger.owner, str(file), spent, True, ledger.recovered, ledger.head, lines, stage
-    )
+    end = (ledger.recovered, ledger.head, lines, stage, ledger.key, compared)
+    return Reading(ledger.owner, str(file), spent, True, *end)
 
 
 def _finite(event: Event) -> float | None:

@@ -17,6 +17,7 @@ from rich.table import Table as Grid
 
 from siloweave.audit_trail import Reading, Trail
 from siloweave.checks import Forecast
+from siloweave.privacy.identity import spelled_key
 from siloweave.report import words
 from siloweave.starter import Proposal
 from siloweave.summaries import Summary, spelled
@@ -288,7 +289,22 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
             _print_entries(console, ledger)
     else:
         console.print("--party NAME shows every entry.")
-    console.print("Every line's hash was checked, and ε recomputed from the events.")
+    console.print("Every ledger's signature was checked, and ε recomputed from the events.")
+    _print_compared(console, trail.ledgers)
+
+
+def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
+    """What ledgers were compared with; a file alone cannot show that it was written anew."""
+    for compared in dict.fromkeys(ledger.compared for ledger in ledgers):
+        named = [_owner(one) for one in ledgers if one.compared == compared]
+        those = "" if len(named) == len(ledgers) else f" ({', '.join(named)})"
+        if compared:
+            console.print(f"Compared with {escape(' and '.join(compared))}{those}.")
+        else:
+            console.print(
+                f"[yellow]Compared with nothing{those}:[/] no key and no hash of it was kept here. "
+                "Ask the owner for the public key, and compare it with the one in line 1."
+            )
 
 
 def _print_entries(console: Console, ledger: Reading) -> None:
@@ -305,6 +321,7 @@ def _print_entries(console: Console, ledger: Reading) -> None:
         )
     console.print(grid)
     console.print(f"last line of {_owner(ledger)}: {ledger.head}")
+    console.print(f"signed with the key {spelled_key(ledger.key)}")
 
 
 def _owner(ledger: Reading) -> str:

@@ -9,7 +9,7 @@
       report.html         for everyone      record.json        what it was made from
       report-owner.html   for the owners    record-owner.json  (real statistics: keep it there)
       parties/            every party's ledger and memory; outlive every run
-      coordinator/        what the coordinator heard
+      coordinator/        the replies it received, and receipts of the payments in them
       alignment/          the same of an alignment, if there was one
 
 Outputs appear together when a run has finished. Only the parties' folders grow while it runs, so a
@@ -39,6 +39,7 @@ from siloweave.summaries import (
     ALIGNED,
     AlignmentSummary,
     Summary,
+    check_receipts,
     find_run,
     ledger_files,
     open_run,
@@ -271,13 +272,14 @@ def spent(study: Study) -> dict[str, int]:
 
     Raises:
         BudgetError: Other runs have spent what this one needs.
-        LedgerError: A ledger was edited.
+        LedgerError: A ledger was edited, or lacks what the coordinator saw of it.
     """
     from siloweave.algorithms.running import Job, require_unspent
 
     budget, files = study.terms(), ledger_files(study.folder)
     job = Job(budget, run=study.run_name)
     found = dict.fromkeys(study.names, 0)
+    check_receipts(study.folder, files)
     for name in (name for name in study.names if name in files):
         path = files[name]
         entries = Ledger.read(path).entries

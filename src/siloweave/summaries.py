@@ -1,7 +1,9 @@
 """run.json: what a finished run was, what it cost, and how its ledgers ended.
 
-**Guarantee**: holds nothing of real rows. It names the head of every ledger, so a ledger whose end
-was cut off, or that was put back from an old copy, is noticed as long as run.json is there.
+**Guarantee**: holds nothing of real rows. It names the head of every ledger and its owner's public
+key, so a ledger whose end was cut off, that was put back from an old copy, or that was written anew
+with whatever key, is noticed as long as run.json is there. The coordinator's receipts do the same
+for every payment that it saw, also where the run did not finish.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from siloweave.errors import InputError, LedgerError
+from siloweave.federation.receipts import RECEIPTS, Receipt, read_receipts
 from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.identity import spelled_key
 from siloweave.privacy.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -22,6 +26,7 @@ __all__ = [
     "AlignmentSummary",
     "PartySummary",
     "Summary",
+    "check_receipts",
     "find_run",
     "ledger_files",
     "open_run",
@@ -36,7 +41,7 @@ ALIGNED = "alignment"
 
 
 class PartySummary(msgspec.Struct, frozen=True):
-    """What one party spent and moved, and the hash of its ledger's last line."""
+    """What one party spent and moved, its public key, and the hash of its ledger's last line."""
 
     name: str
     epsilon: float
@@ -45,6 +50,7 @@ class PartySummary(msgspec.Struct, frozen=True):
     bytes_sent: int
     bytes_received: int
     ledger_head: str
+    public_key: bytes = b""
 
 
 class AlignmentSummary(msgspec.Struct, frozen=True):
@@ -172,7 +178,7 @@ def party_summaries(
         ledger, moved = Ledger.read(files[name]), traffic[name]
         spent, releases = ledger.epsilon(delta), len(ledger.entries)
         counts = (moved.messages, moved.bytes_from_party, moved.bytes_to_party)
-        found.append(PartySummary(name, spent, releases, *counts, ledger.head))
+        found.append(PartySummary(name, spent, releases, *counts, ledger.head, ledger.key))
     return tuple(found)
 
 
@@ -189,7 +195,7 @@ def verify_ledgers(
         names: Only these parties.
 
     Raises:
-        LedgerError: A ledger is gone, was cut, or is an old copy.
+        LedgerError: A ledger is gone, was cut or written anew, or is an old copy.
     """
     wanted = None if names is None else set(names)
     for party in parties:
@@ -200,10 +206,68 @@ def verify_ledgers(
                 f"the ledger of party {party.name!r} is gone or empty; the run ended with "
                 f"{party.releases} releases in it. Put back the file from the last backup."
             )
-        ledger = Ledger.read(files[party.name])
+        ledger = _read(party.name, files[party.name], party.public_key, "run.json")
         if party.ledger_head not in {ledger.head, *(e.previous for e in ledger.entries)}:
             raise LedgerError(
                 f"{files[party.name]}: has {len(ledger.entries)} entries, and not those with "
                 f"which the run ended ({party.releases} releases). Its end was cut off, or another "
                 "copy was put in its place. Put back the file from the last backup."
             )
+
+
+def check_receipts(
+    folder: Path, files: Mapping[str, Path], names: Iterable[str] | None = None
+) -> dict[str, int]:
+    """Check that ledgers still hold every payment that a run's coordinator saw.
+
+    Args:
+        folder: Of a run, or of its alignment; finished or not.
+        files: From `ledger_files`.
+        names: Only these parties.
+
+    Returns:
+        How many payments the coordinator saw, by party; a party is there if its key was compared.
+
+    Raises:
+        LedgerError: A ledger is gone, was cut or written anew, is an old copy, or is signed with
+            another key; or the receipts are damaged.
+    """
+    wanted, by_party = None if names is None else set(names), dict[str, list[Receipt]]()
+    for one in read_receipts(folder / RECEIPTS):
+        if wanted is None or one.party in wanted:
+            by_party.setdefault(one.party, []).append(one)
+    for name, receipts in by_party.items():
+        paid = [one for one in receipts if one.entry]
+        if name not in files:
+            if not paid:
+                continue  # nothing was released
+            raise LedgerError(
+                f"the ledger of party {name!r} is gone or empty; the coordinator saw "
+                f"{len(paid)} payments from it. Put back the file from the last backup."
+            )
+        ledger = _read(name, files[name], receipts[0].key, str(RECEIPTS))
+        here = {entry.hash for entry in ledger.entries}
+        for one in paid:
+            if one.entry not in here:
+                raise LedgerError(
+                    f"{files[name]}: lacks entry {one.entry[:16]}, which paid for the reply to "
+                    f"step {one.step} of run {one.run} ({RECEIPTS}). Its end was cut off, or "
+                    "another copy was put in its place. Put back the file from the last backup."
+                )
+    return {name: sum(bool(one.entry) for one in all_) for name, all_ in by_party.items()}
+
+
+def _read(name: str, file: Path, key: bytes, source: str) -> Ledger:
+    """A ledger, compared with the key that a receiver knows.
+
+    Raises:
+        LedgerError: It was changed, or is signed with another key.
+    """
+    ledger = Ledger.read(file)
+    if ledger.key != key:
+        raise LedgerError(
+            f"{file}: is signed with the key {spelled_key(ledger.key)}, and {source} names "
+            f"{spelled_key(key)} for party {name!r}. It was written anew with another key. Put "
+            "back the file from the last backup."
+        )
+    return ledger

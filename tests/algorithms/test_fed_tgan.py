@@ -15,6 +15,7 @@ from siloweave.algorithms.party_weights import weights_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
+from siloweave.federation.receipts import RECEIPTS, read_receipts
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.privacy import Budget, Ledger, NonPrivate
 from siloweave.tables import Column, Schema, Table
@@ -202,7 +203,10 @@ def test_the_ledger_says_so_before_anything_leaves(tmp_path, monkeypatch):
     assert all(isinstance(e.event, NonPrivate) for es in fitted.ledgers.values() for e in es)
     assert fitted.epsilon == math.inf
     assert not fitted.private
-    assert not (tmp_path / "coordinator").exists()  # thousands of networks would fill a disk
+    receipts = tmp_path / RECEIPTS  # and no transcript: thousands of networks would fill a disk
+    assert list(receipts.parent.iterdir()) == [receipts]
+    paid = [one.entry for one in read_receipts(receipts) if one.entry]
+    assert paid == [es[0].hash for es in fitted.ledgers.values()]
 
 
 # A run that is killed

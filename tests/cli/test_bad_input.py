@@ -229,7 +229,7 @@ def removed(path):
     [
         (edited, "line 3: was edited; its hash does not fit"),
         (a_line_removed, "line 3: does not follow the line before it"),
-        (its_end_cut_off, "and not those with which the run ended (8 releases)"),
+        (its_end_cut_off, "Its end was cut off, or another copy was put in its place"),
         (emptied, "the ledger of party 'north' is gone or empty"),
         (removed, "the ledger of party 'north' is gone or empty"),
     ],

@@ -23,11 +23,11 @@ def site_with(name, rows, terms, *, limit=None, ledger=None, entropy=None, store
     return Site(
         name,
         rows,
-        ledger=ledger or Ledger(name, limit=limit),
+        ledger=ledger or Ledger(name, limit=limit, identity=identity_of(name)),
         entropy=entropy or mechanisms.OSEntropy(),
         store=store or MemoryStore(),
         terms=terms,
-        **{"identity": identity_of(name)} | named,
+        **named,
     )
 
 

@@ -16,7 +16,7 @@ from siloweave.federation import (
 )
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Budget, Gaussian, Ledger, SharedGaussian, mechanisms
-from tests.federation.rosters import site_with, terms_of
+from tests.federation.rosters import identity_of, site_with, terms_of
 
 LIMIT = Budget(epsilon=5.0, delta=1e-6)
 WHY = "the same for any rows"
@@ -82,7 +82,7 @@ KNOWN = ("clinic", "a", "b", "c")  # roster of these tests
 
 
 def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, **named):
-    ledger = ledger or Ledger(name, limit=LIMIT)
+    ledger = ledger or Ledger(name, limit=LIMIT, identity=identity_of(name))
     return site_with(name, rows, terms_of({*KNOWN, name}), ledger=ledger, **named)
 
 

@@ -384,7 +384,7 @@ def test_a_run_that_resumes_reads_the_ledger_once(party, monkeypatch):
     replies = [party.site.answer(question, HANDLERS) for question in questions]
     party.restart()
     read, reads = Ledger.read, []
-    monkeypatch.setattr(Ledger, "read", lambda path: reads.append(path) or read(path))
+    monkeypatch.setattr(Ledger, "read", lambda path, key: reads.append(path) or read(path, key=key))
     assert [party.site.answer(question, HANDLERS) for question in questions] == replies
     assert len(reads) == 1
 
@@ -484,7 +484,7 @@ def test_a_key_that_another_party_did_not_sign_is_refused():
     clinic, other = site_of("clinic"), site_of("a")
     keys = keys_of(clinic, other)
     own = masking.public_key(masking.new_secret())
-    stranger = site_of("a", identity=Identity.create())
+    stranger = site_of("a", ledger=Ledger("a", limit=LIMIT, identity=Identity.create()))
     forged = [
         own + keys["a"][masking.KEY :],  # another key under the signature
         keys_of(stranger)["a"],  # signed by somebody else

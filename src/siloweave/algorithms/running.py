@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from siloweave.algorithms.fitted import Cost, Fitted, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties
+from siloweave.federation.receipts import RECEIPTS, Receipts
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
 from siloweave.federation.terms import Terms
 from siloweave.federation.transcript import FolderTranscript
@@ -32,7 +33,6 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.identity import KEY_FILE, Identity
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.tables.codes import Clique, Codes, Encoder
@@ -87,12 +87,8 @@ def silent(text: str, done: float) -> None:
     """Report no progress."""
 
 
-class PartyStores(NamedTuple):
-    """What a party keeps beside its rows: its ledger, its replies, and its key."""
-
-    ledger: Ledger
-    store: Store
-    identity: Identity
+PartyStores = tuple[Ledger, Store]
+"""What a party keeps beside its rows: its ledger, and its replies."""
 
 
 @dataclass(frozen=True)
@@ -213,12 +209,11 @@ def _site(
     return Site(
         name,
         rows,
-        ledger=home.ledger,
+        ledger=home[0],
         entropy=entropy,
-        store=home.store,
+        store=home[1],
         digest=rows.digest,
         terms=terms,
-        identity=home.identity,
     )
 
 
@@ -226,13 +221,11 @@ def _home(name: str, job: Job, index: int) -> PartyStores:
     """What a party has: in the job's folder, or in memory for all runs of the job."""
     limit = (job.total or job.budget) if job.limited else None
     if job.folder is None:
-        fresh = PartyStores(Ledger(name, limit=limit), MemoryStore(), Identity.create())
-        return job.homes.setdefault(name, fresh)
+        return job.homes.setdefault(name, (Ledger(name, limit=limit), MemoryStore()))
     home = job.folder / "parties" / f"{index:04d}"
     store = FolderStore(home / "store")
     _mark(home / _SEEDED, name, job)
-    identity = Identity.load_or_create(home / KEY_FILE)
-    return PartyStores(Ledger(name, path=home / "ledger.jsonl", limit=limit), store, identity)
+    return Ledger(name, path=home / "ledger.jsonl", limit=limit), store
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
@@ -296,6 +289,7 @@ def in_process(
 
     Raises:
         BudgetError: Another run has spent a party's budget.
+        LedgerError: A ledger was changed, or the coordinator knows a party by another key.
         InputError: A party is asked to go on with a run that began with other rows; once asked.
     """
     homes: dict[str, PartyStores] = {}
@@ -303,19 +297,22 @@ def in_process(
         for i, name in enumerate(held):
             homes[name] = _home(name, job, i)
             if job.limited and job.total is None:
-                require_unspent(name, homes[name].ledger.entries, job.runs, job.budget)
-        roster = {name: home.identity.public for name, home in homes.items()}
-        terms = Terms(roster, job.tolerated, job.facts)
+                require_unspent(name, homes[name][0].entries, job.runs, job.budget)
+        keys = {name: ledger.key for name, (ledger, _) in homes.items()}
+        terms = Terms(keys, job.tolerated, job.facts)
         sites = {
             name: _site(name, rows, job, i, homes[name], terms)
             for i, (name, rows) in enumerate(held.items())
         }
-        kept = transcribed and job.folder is not None
-        heard = FolderTranscript(job.folder / TRANSCRIPT) if kept and job.folder else None
-        yield Parties(tuple(sites), InProcess(sites, handlers), run=run, transcript=heard), sites
+        heard = receipts = None
+        if job.folder is not None:
+            heard = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
+            receipts = Receipts(job.folder / RECEIPTS, keys)
+        line = InProcess(sites, handlers)
+        yield Parties(tuple(sites), line, run=run, transcript=heard, receipts=receipts), sites
     finally:
-        for home in homes.values():
-            home.ledger.close()
+        for ledger, _ in homes.values():
+            ledger.close()
 
 
 def required_rows(name: str, number: int) -> None:

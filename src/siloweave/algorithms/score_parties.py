@@ -33,7 +33,6 @@ from siloweave.evaluate.workload import require_rows
 from siloweave.federation.site import MemoryStore, Site
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
-from siloweave.privacy.identity import Identity
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.read import Frame, Table, read
@@ -193,7 +192,7 @@ def _home_after(name: str, entries: Sequence[Entry], limit: Budget) -> PartyStor
     for e in entries:
         ledger.charge(e.event, run=e.run, step=e.step, what=e.what, to=e.to)
     ledger.limit = limit
-    return PartyStores(ledger, MemoryStore(), Identity.create())
+    return ledger, MemoryStore()
 
 
 def _after(before: Sequence[Entry], entries: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import wire
 from siloweave.federation.messages import Envelope, Reply, Request, reply_type
+from siloweave.federation.receipts import Receipts
 from siloweave.federation.transcript import Heard, Transcript
 
 __all__ = ["Parties", "Traffic", "Transport"]
@@ -54,6 +55,7 @@ class Parties:
         run: Name of the run; a run that is started again under its name resumes.
         sender: Name of the coordinator.
         transcript: Where every answer is written down; nowhere if None.
+        receipts: Where the payments in answers are kept; nowhere if None.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -67,6 +69,7 @@ class Parties:
         run: str,
         sender: str = "coordinator",
         transcript: Transcript | None = None,
+        receipts: Receipts | None = None,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -82,6 +85,7 @@ class Parties:
         self.rounds = 0
         self._transport = transport
         self._transcript = transcript
+        self._receipts = receipts
 
     def ask(
         self, request: Request[R], to: Sequence[str] | None = None, *, at_once: int = 1
@@ -155,6 +159,9 @@ class Parties:
             body = wire.answer_to(asked, answer)
             if self._transcript is not None:
                 self._transcript.record(Heard(asked.run, step, name, asked.body, body))
-            return wire.decode(body, kind)
+            reply = wire.decode(body, kind)
+            if self._receipts is not None:
+                self._receipts.record(asked.run, step, name, reply)
+            return reply
         except WireError as error:
             raise WireError(f"party {name!r}, step {step}: {error}") from error

@@ -43,7 +43,7 @@ from siloweave.privacy.events import (
     SharedGaussian,
     ThresholdGaussian,
 )
-from siloweave.privacy.identity import Identity, verify
+from siloweave.privacy.identity import verify
 from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.mechanisms import Entropy, check_width
 
@@ -167,7 +167,6 @@ class Site(Generic[Rows]):
         digest: Of the rows and of how they are read. The store keeps it per run, and it goes
             nowhere else: a run that goes on must meet what it began with.
         terms: What the party knows of the study; with none it takes part in no sum with others.
-        identity: The key by which others know it; a fresh one if None.
     """
 
     def __init__(
@@ -180,13 +179,11 @@ class Site(Generic[Rows]):
         store: Store,
         digest: Callable[[], bytes] = bytes,
         terms: Terms | None = None,
-        identity: Identity | None = None,
     ) -> None:
         self.name = name
         self.rows = rows
         self.ledger = ledger
-        self.identity = identity or Identity.create()
-        self.terms = terms or Terms({name: self.identity.public})
+        self.terms = terms or Terms({name: ledger.key})
         self.entropy = self._source = entropy
         self._store, self._digest = store, digest
         self._seal_key = os.urandom(32)
@@ -359,7 +356,8 @@ class Site(Generic[Rows]):
     def mask_key(self) -> Public[bytes]:
         """This party's public key for masks in the present run, and its signature of it."""
         key = masking.public_key(self._secret())
-        signature = self.identity.sign(masking.PURPOSE, self._mask_message(self.name, key))
+        assert self.ledger.identity is not None  # a ledger that is only read pays for nothing
+        signature = self.ledger.identity.sign(masking.PURPOSE, self._mask_message(self.name, key))
         return Public(key + signature, "a key, drawn without looking at rows")
 
     def _mask_message(self, name: str, key: bytes) -> bytes:

@@ -11,6 +11,8 @@ signature says nothing about the time when it was made, nor about what else was 
 
 import os
 import stat
+from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -24,8 +26,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from siloweave.errors import InputError
+from siloweave.privacy.journal import sync_folder
 
-__all__ = ["KEY_FILE", "PUBLIC_KEY", "SIGNATURE", "Identity", "verify"]
+__all__ = ["KEY_FILE", "PUBLIC_KEY", "SIGNATURE", "Identity", "spelled_key", "verify"]
 
 KEY_FILE = "party.key"
 """What the file with a party's private key is called."""
@@ -58,7 +61,7 @@ class Identity:
         """The public key, 32 bytes."""
 
     def __repr__(self) -> str:
-        return f"Identity(public={self.public.hex()})"
+        return f"Identity(public={spelled_key(self.public)})"
 
     @classmethod
     def create(cls) -> Self:
@@ -123,16 +126,17 @@ class Identity:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(temporary, path)
-        except FileExistsError:
-            pass  # another process was first; its key is the one
+            with suppress(FileExistsError):  # another process was first, and its key is the one
+                os.link(temporary, path)
+            sync_folder(path.parent)
         except OSError as error:
             raise InputError(
                 f"{path}: the party's key cannot be written ({error.strerror}). Make the folder "
                 "writable, or use another."
             ) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
 
     def sign(self, purpose: bytes, message: bytes) -> bytes:
         """Sign a message for one purpose.
@@ -171,6 +175,16 @@ def verify(public: bytes, purpose: bytes, message: bytes, signature: bytes) -> b
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def spelled_key(public: bytes) -> str:
+    """A public key as people compare it, and as JSON holds it: base64.
+
+    Example:
+        >>> spelled_key(bytes(32))
+        'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='
+    """
+    return b64encode(public).decode()
 
 
 def _bound(purpose: bytes, message: bytes) -> bytes:

@@ -15,7 +15,7 @@ try:
 except ImportError:  # not on Windows; a lock file stands in
     fcntl = None
 
-__all__ = ["Follows", "Journal", "Lines", "read_lines"]
+__all__ = ["Follows", "Journal", "Lines", "read_lines", "sync_folder"]
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Journal:
             new = not path.exists()
             self._descriptor = self._open()
             if new:
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
         except OSError as error:
             self.close()
             raise LedgerError(f"{path}: cannot be opened for writing ({error}).") from error
@@ -164,7 +164,7 @@ class Journal:
             self._lock = None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a new name in a folder durable, where the system can."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)

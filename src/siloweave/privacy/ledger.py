@@ -1,12 +1,26 @@
-"""The ledger: an append-only, hash-chained record of everything a party released.
+"""The ledger: an append-only, signed and hash-chained record of everything a party released.
 
-One JSON object per line. The first line names the owner; every later line is one
-:class:`Entry`, which contains the hash of the line before it. What the chain shows and what not:
+One JSON object per line. The first line names the owner and its public key; every later line is one
+:class:`Entry`, which contains the hash of the line before it. Every line is signed with the owner's
+key (:mod:`siloweave.privacy.identity`), which lies in a file of its own, and every signature covers
+all lines before it as well.
 
-* A line that was edited, inserted, removed from the middle, moved, or taken from another ledger
-  breaks the chain, and :class:`LedgerError` names the line.
-* Whole lines removed from the *end* (an old backup put back) leave a valid chain. Whoever received
-  an :class:`Entry` can show it: :meth:`Ledger.verify` takes the hashes that must be there.
+What is detected, and from what:
+
+* From the file alone: a line that was edited, inserted, removed from the middle, moved, or taken
+  from another ledger, also where every hash after it was computed anew. :class:`LedgerError` names
+  the line.
+* From the file and the owner's public key (:meth:`Ledger.read` takes it): also a file that was
+  written anew and signed with another key. Opening with :class:`Ledger` makes this check.
+* From the file and a hash that a receiver kept, of an entry or of the last line: also an end that
+  was cut off, an old copy that was put back, and a file that the owner wrote anew with its own key.
+  :meth:`Ledger.verify` takes hashes of entries. A hash covers what stands up to it, and nothing
+  after it.
+
+What is not detected: whoever has the private key can rewrite everything of which no receiver kept a
+hash, and whole lines can be removed from the end back to the last hash that was kept. Whoever knows
+neither key nor hash cannot tell a file from another one that was written and signed anew. A file
+that is gone is missed only by those who know that it was there.
 
 Order of a release: :meth:`Ledger.charge` (checks the budget, appends, forces to disk), then draw
 noise, then persist the reply, then send. A retry charges the same ``(run, step)`` again and gets
@@ -17,11 +31,11 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeGuard
+from typing import Self, TypeGuard, TypeVar
 
 import msgspec
 
@@ -37,18 +51,33 @@ from siloweave.privacy.events import (
     SampledGaussian,
     SampledSharedGaussian,
 )
+from siloweave.privacy.identity import KEY_FILE, Identity, spelled_key, verify
 
 __all__ = ["Entry", "Ledger"]
 
-VERSION = 1
+VERSION = 2
+_UNSIGNED = 1  # the version before, whose lines carried no signatures
+_PURPOSE = b"siloweave ledger line"
+_FORGED = (
+    "its signature is not of the key in line 1. It was edited by someone who does not have the "
+    "owner's key. Put back the file from the last backup."
+)
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What the first line of every version begins with."""
+
+    siloweave_ledger: int
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """First line of a ledger."""
+    """First line of a ledger; `key` is the owner's public key, and signs this line too."""
 
     siloweave_ledger: int
     owner: str
     created: str
+    key: bytes
+    signature: bytes = b""
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +93,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         event: what it costs.
         previous: hash of the line before.
         hash: hash of this line (of all fields above).
+        signature: the owner's, of the hash.
     """
 
     index: int
@@ -75,8 +105,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     event: Event
     previous: str
     hash: str = ""
+    signature: bytes = b""
 
 
+_Signed = TypeVar("_Signed", Header, Entry)
 _Steps = SampledGaussian | SampledSharedGaussian
 
 _encoder = msgspec.json.Encoder()
@@ -89,9 +121,26 @@ def _digest(line: bytes) -> str:
 
 
 def _seal(entry: Entry) -> Entry:
-    return msgspec.structs.replace(
-        entry, hash=_digest(_encoder.encode(msgspec.structs.replace(entry, hash="")))
-    )
+    bare = msgspec.structs.replace(entry, hash="", signature=b"")
+    return msgspec.structs.replace(entry, hash=_digest(_encoder.encode(bare)))
+
+
+def _signed(line: Header | Entry) -> bytes:
+    """What the signature in a line is of: the hash of what else stands there."""
+    if isinstance(line, Entry):
+        return line.hash.encode()
+    return _digest(_encoder.encode(msgspec.structs.replace(line, signature=b""))).encode()
+
+
+def _sign(line: _Signed, identity: Identity) -> tuple[_Signed, bytes]:
+    """A line with its owner's signature, and its bytes."""
+    signature = identity.sign(_PURPOSE, _signed(line))
+    line = msgspec.structs.replace(line, signature=signature)
+    return line, _encoder.encode(line)
+
+
+def _is_signed(line: Header | Entry, key: bytes) -> bool:
+    return verify(key, _PURPOSE, _signed(line), line.signature)
 
 
 class Ledger:
@@ -101,9 +150,14 @@ class Ledger:
         owner: whose rows were released; a ledger of somebody else is refused.
         path: file to append to, created with mode 0600; in memory only when None.
         limit: budget that :meth:`charge` enforces; no limit when None.
+        identity: the owner's key, by which every line is signed. When None: that of the file
+            ``party.key`` beside `path`, which is made together with the ledger; in memory a
+            fresh one.
 
     Raises:
-        LedgerError: the file was changed, belongs to someone else, or is open in another process.
+        LedgerError: the file was changed, belongs to someone else, is signed with another key, or
+            is open in another process.
+        InputError: the key of a ledger is gone, damaged, or can be read by other users.
 
     Example:
         >>> from siloweave.privacy.events import Gaussian
@@ -116,7 +170,12 @@ class Ledger:
     """
 
     def __init__(
-        self, owner: str, *, path: str | os.PathLike[str] | None = None, limit: Budget | None = None
+        self,
+        owner: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        limit: Budget | None = None,
+        identity: Identity | None = None,
     ) -> None:
         if not owner:
             raise InputError("Ledger: owner = '' must name whose rows the ledger is about.")
@@ -125,42 +184,68 @@ class Ledger:
         self._file: journal.Journal | None = None
         self._start(None if path is None else Path(path))
         if self.path is None:
-            self._head = _digest(self._new_header())
+            self._head = _digest(self._new_header(identity or Identity.create()))
             return
         file = journal.Journal(self.path)
         try:
-            self._load(file)
+            self._load(file, identity)
         except BaseException:
             file.close()
             raise
         self._file = file
 
     def _start(self, path: Path | None) -> None:
-        self._path, self._recovered, self._head = path, "", ""
+        self._path, self._recovered, self._head, self._key = path, "", "", b""
+        self.identity: Identity | None = None  # None for a ledger that is only read
         self._guard = threading.Lock()
         self._list: list[Entry] = []
         self._keys: dict[tuple[str, str], Entry] = {}
         self._tally = Tally()
         self._fitting, self._refused = 0, 0  # steps like the last entry's: known to fit, and not to
 
-    def _new_header(self) -> bytes:
-        return _encoder.encode(Header(VERSION, self.owner, _now()))
+    def _new_header(self, identity: Identity) -> bytes:
+        self.identity, self._key = identity, identity.public
+        return _sign(Header(VERSION, self.owner, _now(), self._key), identity)[1]
 
-    def _load(self, file: journal.Journal) -> None:
-        lines, _, self._recovered = file.recover(follows=_follows)
+    def _load(self, file: journal.Journal, identity: Identity | None) -> None:
+        lines, _, self._recovered = file.recover(follows=self._follows)
+        if identity is None:
+            place = file.path.with_name(KEY_FILE)
+            identity = Identity.load(place) if lines else Identity.load_or_create(place)
         if not lines:
-            lines = [self._new_header()]
+            lines = [self._new_header(identity)]
             file.append(lines[0])
-        self._replay(lines, file.path)
+        self._replay(lines, file.path, identity.public)
+        self.identity = identity
 
-    def _replay(self, lines: list[bytes], path: Path) -> None:
+    def _follows(self, lines: list[bytes], line: bytes) -> bool:
+        """Whether a line is whole, unedited, and follows the lines before it."""
+        assert self._path is not None
+        key = _read_header(lines[0], self._path).key if lines else b""
+        try:
+            if not lines:
+                header = _headers.decode(line)
+                return _is_signed(header, header.key)
+            entry = _entries.decode(line)
+        except UNREADABLE:
+            return False
+        fits = entry.previous == _digest(lines[-1]) and _encoder.encode(_seal(entry)) == line
+        return fits and _is_signed(entry, key)
+
+    def _replay(self, lines: list[bytes], path: Path, key: bytes | None) -> None:
         header = _read_header(lines[0], path)
         if self.owner and header.owner != self.owner:
             raise LedgerError(
                 f"{path}, line 1: this ledger belongs to {header.owner!r}, not to {self.owner!r}. "
                 "Give the path of the owner's own ledger."
             )
-        self.owner = header.owner
+        if key is not None and header.key != key:
+            raise LedgerError(
+                f"{path}, line 1: is signed with the key {spelled_key(header.key)}, and the key of "
+                f"{header.owner!r} is {spelled_key(key)}. Someone else wrote the ledger anew, or "
+                "the key was replaced. Put back both files from the last backup."
+            )
+        self.owner, self._key = header.owner, header.key
         self._head = _digest(lines[0])
         for number, line in enumerate(lines[1:], start=2):
             entry = _read_entry(line, number, path)
@@ -174,6 +259,17 @@ class Ledger:
                     f"{path}, line {number}: run {entry.run!r}, step {entry.step!r} is there twice."
                 )
             self._keep(entry, line)
+        self._check_signatures([header, *self._list], path)
+
+    def _check_signatures(self, lines: Sequence[Header | Entry], path: Path) -> None:
+        """Refuse a chain that the key in its first line did not sign.
+
+        The last signature covers every line before it, so one is enough; the others are there for
+        when the file ends earlier. Where it does not fit, the first one that does not is named.
+        """
+        if not _is_signed(lines[-1], self._key):
+            bad = next(n for n, one in enumerate(lines, 1) if not _is_signed(one, self._key))
+            raise LedgerError(f"{path}, line {bad}: {_FORGED}")
 
     def _keep(self, entry: Entry, line: bytes) -> None:
         self._head = _digest(line)
@@ -184,19 +280,24 @@ class Ledger:
         self._tally.add(entry.event)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Self:
+    def read(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Self:
         """A ledger file, checked, to look at; it cannot be charged.
 
+        Args:
+            path: the file.
+            key: the owner's public key, 32 bytes. Without it a file that was written anew and
+                signed with another key passes; compare :attr:`key` with one that you know.
+
         Raises:
-            LedgerError: the file is missing or was changed.
+            LedgerError: the file is missing, was changed, or is signed with another key.
         """
         ledger = cls.__new__(cls)
         ledger.owner, ledger.limit, ledger._file = "", None, None
         ledger._start(Path(path))
-        lines, _, ledger._recovered = journal.read_lines(Path(path), follows=_follows)
+        lines, _, ledger._recovered = journal.read_lines(Path(path), follows=ledger._follows)
         if not lines:
             raise LedgerError(f"{path}: is empty. Give the path of a ledger file.")
-        ledger._replay(lines, Path(path))
+        ledger._replay(lines, Path(path), key)
         return ledger
 
     def charge(self, event: Event, *, run: str, step: str, what: str, to: str) -> Entry:
@@ -224,13 +325,14 @@ class Ledger:
             known = self._keys.get((run, step))
             if known is not None:
                 return _same(known, event, to)
-            if self.path is not None and (self._file is None or not self._file.is_open):
+            closed = self.path is not None and (self._file is None or not self._file.is_open)
+            if closed or self.identity is None:
                 raise LedgerError(
                     f"{self.path}: the ledger is closed or read-only. Open it with Ledger()."
                 )
             self._afford(event)
             entry = _seal(Entry(len(self._list), _now(), run, step, what, to, event, self._head))
-            line = _encoder.encode(entry)
+            entry, line = _sign(entry, self.identity)
             if self._file is not None:
                 self._file.append(line)
             self._keep(entry, line)
@@ -280,6 +382,11 @@ class Ledger:
     def path(self) -> Path | None:
         """The file, or None for a ledger in memory."""
         return self._path
+
+    @property
+    def key(self) -> bytes:
+        """The owner's public key, 32 bytes; its private key signed every line."""
+        return self._key
 
     @property
     def recovered(self) -> str:
@@ -358,7 +465,7 @@ class Ledger:
         here = {entry.hash for entry in self._list}
         if self.path is not None:
             with self._guard:
-                fresh = Ledger.read(self.path)
+                fresh = Ledger.read(self.path, key=self.key)
             mine = [entry.hash for entry in self._list]
             if [entry.hash for entry in fresh.entries][: len(mine)] != mine:
                 raise LedgerError(
@@ -409,27 +516,26 @@ def _same(known: Entry, event: Event, to: str) -> Entry:
     )
 
 
-def _follows(lines: list[bytes], line: bytes) -> bool:
-    """Whether a line is whole, unedited, and follows the lines before it."""
-    try:
-        if not lines:
-            return bool(_headers.decode(line))
-        entry = _entries.decode(line)
-    except UNREADABLE:
-        return False
-    return entry.previous == _digest(lines[-1]) and _encoder.encode(_seal(entry)) == line
-
-
 def _read_header(line: bytes, path: Path) -> Header:
     try:
-        header = _headers.decode(line)
+        version = msgspec.json.decode(line, type=_Format).siloweave_ledger
+        header = _headers.decode(line) if version == VERSION else None
     except UNREADABLE as error:
         raise LedgerError(f"{path}, line 1: is not the start of a ledger ({error}).") from error
-    if header.siloweave_ledger != VERSION:
+    if version == _UNSIGNED:
         raise LedgerError(
-            f"{path}, line 1: version {header.siloweave_ledger} of the format is not known; this "
+            f"{path}, line 1: version {version} of the format, written by siloweave 0.1.0 before "
+            "ledgers were signed. Anyone could have edited it, so this version does not go on with "
+            "it. What it lists was released and still counts: read it with the version that wrote "
+            "it, and start a new run in a folder of its own with what is left of the budget."
+        )
+    if header is None:
+        raise LedgerError(
+            f"{path}, line 1: version {version} of the format is not known; this "
             f"version of siloweave reads {VERSION}."
         )
+    if _encoder.encode(header) != line or not _is_signed(header, header.key):
+        raise LedgerError(f"{path}, line 1: {_FORGED}")
     return header
 
 
