@@ -1,15 +1,12 @@
-"""How large things may grow, and what must be written beside them."""
+"""What must be written beside things, and what must not be in any file."""
 
 import ast
 import re
 from collections.abc import Iterator
 
-from tests.architecture.rule import Rule, algorithm_file, all_code, any_text, package_code
+from tests.architecture.rule import Rule, algorithm_file, any_text, package_code
 from tests.architecture.source import Source, is_docstring
 
-FUNCTION_LINES = 40
-FILE_LINES = 350
-ALGORITHM_LINES = 250
 CITATION = re.compile(r"[A-Z][\w'-]+.*\b(19|20)\d\d\b", re.DOTALL)
 # Written in pieces, so that this file does not break its own rule.
 MACHINE = re.compile(
@@ -22,39 +19,6 @@ INDEX = re.compile(
     r"npmjs|-"
     r"-(extra-)?index-url"
 )
-
-
-def long_functions(source: Source) -> list[str]:
-    """A function fits on a screen."""
-    problems = []
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            count = len(source.code_lines.intersection(span))
-            if count > FUNCTION_LINES:
-                problems.append(
-                    f"{source.path}:{node.lineno}: {node.name}() has {count} code lines, "
-                    f"at most {FUNCTION_LINES} are allowed: split it"
-                )
-    return problems
-
-
-def too_long(source: Source, most: int) -> list[str]:
-    """Report a file that has more than `most` code lines."""
-    count = len(source.code_lines)
-    if count <= most:
-        return []
-    return [f"{source.path}:1: {count} code lines, at most {most} are allowed: split the file"]
-
-
-def long_file(source: Source) -> list[str]:
-    """A file is read in one sitting."""
-    return too_long(source, FILE_LINES)
-
-
-def long_algorithm(source: Source) -> list[str]:
-    """An algorithm is read on its paper's side; one with more deserves a second file."""
-    return too_long(source, ALGORITHM_LINES)
 
 
 def algorithm_text(source: Source) -> list[str]:
@@ -131,45 +95,7 @@ def addresses(source: Source) -> list[str]:
     ]
 
 
-def lines_of(count: int) -> str:
-    """Write a function of `count` code lines."""
-    return "def f():\n" + "    x = 1\n" * (count - 1)
-
-
-NOT_CODE = '"""A docstring."""\n\n# a comment\n' * 400
-
 SHAPE_RULES = (
-    Rule(
-        "a function has at most 40 code lines",
-        long_functions,
-        all_code,
-        bad=(
-            ("src/siloweave/x.py", lines_of(FUNCTION_LINES + 1)),
-            ("tests/x.py", "class A:\n    async " + lines_of(41).replace("\n    ", "\n        ")),
-        ),
-        good=(
-            ("src/siloweave/x.py", lines_of(FUNCTION_LINES)),
-            ("src/siloweave/x.py", lines_of(30) + '    """\n' + "    text\n" * 20 + '    """\n'),
-            ("src/siloweave/x.py", lines_of(30) + "    # why\n\n" * 20 + "    y = 2\n"),
-        ),
-    ),
-    Rule(
-        "a file has at most 350 code lines",
-        long_file,
-        all_code,
-        bad=(("src/siloweave/x.py", "x = 1\n" * (FILE_LINES + 1)),),
-        good=(("src/siloweave/x.py", NOT_CODE + "x = 1\n" * FILE_LINES),),
-    ),
-    Rule(
-        "an algorithm has at most 250 code lines",
-        long_algorithm,
-        algorithm_file,
-        bad=(("src/siloweave/algorithms/x.py", "x = 1\n" * (ALGORITHM_LINES + 1)),),
-        good=(
-            ("src/siloweave/algorithms/x.py", "x = 1\n" * ALGORITHM_LINES),
-            ("src/siloweave/models/x.py", "x = 1\n" * (ALGORITHM_LINES + 1)),
-        ),
-    ),
     Rule(
         "an algorithm states its guarantee and its source",
         algorithm_text,

@@ -8,10 +8,8 @@ import pytest
 from siloweave.errors import LedgerError, WireError
 from siloweave.federation import InProcess, Parties
 from siloweave.federation.receipts import Receipt, Receipts, read_receipts
-from siloweave.privacy import Ledger
 from tests.federation.small import (
     HANDLERS,
-    LIMIT,
     Ask,
     Hello,
     Size,
@@ -29,7 +27,7 @@ def path(tmp_path):
 
 
 def sites_of(*names):
-    return [site_of(name, ledger=Ledger(name, limit=LIMIT)) for name in names]
+    return [site_of(name) for name in names]
 
 
 def kept(path, sites):
@@ -64,7 +62,7 @@ def test_a_party_whose_key_is_another_is_refused(path):
     kept(path, sites)
     before = path.read_bytes()
     with pytest.raises(LedgerError, match=r"party 'b' has the key .*; before, it had .* replaced"):
-        kept(path, [sites[0], *sites_of("b")])
+        kept(path, [sites[0], site_of("b", ledger=Ledger("b"))])
     assert path.read_bytes() == before
 
 

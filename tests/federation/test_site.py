@@ -431,7 +431,7 @@ def test_a_failure_without_protection_says_why(party):
 def test_a_release_beyond_the_budget_is_refused_as_such_when_asked_again(party):
     def twice(request, site):
         site.release(Gaussian(sigma=50.0, sensitivity=1.0), "x", lambda: 3)
-        return Size(site.release(Gaussian(sigma=0.01, sensitivity=1.0), "y", lambda: 4), None)
+        return Size(site.release(Gaussian(sigma=0.15, sensitivity=1.0), "y", lambda: 4), None)
 
     for _ in range(2):
         with pytest.raises(BudgetError, match="would have spent"):
