@@ -234,7 +234,7 @@ def _by_renyi(
 ) -> Callable[[float], float] | None:
     """The reading that is mostly the least one beside others, without the slower ones."""
     tally = Tally(others)
-    sampled_too = any(isinstance(event, SampledGaussian) for event in others)
+    sampled_too = any(event.step is not None for event in others)
     replaced = budget.relation is Relation.REPLACE_ONE
     if replaced or sampled_too or tally.delta or not 0 < tally.rho < math.inf:
         return None

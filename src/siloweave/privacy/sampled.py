@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
     "CHOICE",
     "FINE",
     "Kinds",
+    "Step",
     "Whole",
     "at_order",
     "from_rdp",
@@ -36,6 +37,27 @@ __all__ = [
     "separation_of",
     "step_rdp",
 ]
+
+
+class Step(NamedTuple):
+    """What the price of a noisy sum over a Poisson sample of the rows depends on.
+
+    Args:
+        multiplier: noise over the largest L2 distance that adding or removing a row makes, > 0.
+        excess: bound on the logarithm of the ratio of the noise's mass to one Gaussian's, for all
+            numbers together; 0 for one Gaussian, continuous or discrete.
+        rate: probability of each row to be in a step, in (0, 1].
+        replaced: whether neighbours replace a row.
+        continuous: whether the noise is a continuous Gaussian, which has a privacy loss
+            distribution; noise of integers is read at whole Renyi orders only.
+    """
+
+    multiplier: float
+    excess: float
+    rate: float
+    replaced: bool
+    continuous: bool
+
 
 #: (noise multiplier, sampling rate) and the number of such steps, sorted.
 Kinds = tuple[tuple[tuple[float, float], int], ...]
