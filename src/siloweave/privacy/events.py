@@ -380,10 +380,9 @@ class SampledGaussian(BaseEvent, frozen=True, tag="sampled_gaussian"):
             Priced as a removal and an addition.
         count: how many such steps, >= 1.
         order: for noise and rate that follow from a noisy number of rows: the whole Renyi order,
-            2 to 2048, that was chosen by :mod:`siloweave.privacy.orders`, at which alone a list
-            with this event is read. Left out, noise and rate were fixed beforehand. Not for
-            replaced rows: neighbours have the same number of rows there, so nothing was chosen by
-            what tells them apart.
+            2 to 2048, at which alone a list with this event is read (orders.py). Left out, noise
+            and rate were fixed beforehand. Not for replaced rows: neighbours have the same number
+            of rows there, so no noise follows from what distinguishes them.
     """
 
     mechanism = "Gaussian on Poisson samples"
