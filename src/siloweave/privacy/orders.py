@@ -77,4 +77,5 @@ def _best(epsilon: float, delta: float, steps: int, rho: float) -> int:
 
     least = falls_to(lambda multiplier: min(readings(multiplier)), epsilon)
     found = readings(least or _DROWNED)
-    return WHOLE_ORDERS[found.index(min(found))]
+    best: int = WHOLE_ORDERS[found.index(min(found))]
+    return best
