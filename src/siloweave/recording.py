@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from siloweave import __version__
@@ -48,15 +49,6 @@ from siloweave.tables.schema import Column
 __all__ = ["record_of"]
 
 _SCALARS = (str, int, float, bool, type(None))
-_MECHANISMS = {
-    "gaussian": "discrete Gaussian",
-    "shared_gaussian": "shares of discrete Gaussian",
-    "threshold_gaussian": "discrete Gaussian over a threshold",
-    "exponential": "exponential mechanism",
-    "laplace": "discrete Laplace",
-    "sampled_gaussian": "Gaussian on Poisson samples",
-    "non_private": "no noise",
-}
 
 
 def record_of(
@@ -230,7 +222,7 @@ def _ledger_rows(fitted: Outcome, name: str, entries: Sequence[Entry]) -> list[L
                 step=f"{entry.run}: {entry.step}",
                 what=entry.what,
                 to=entry.to,
-                mechanism=_mechanism(entry.event),
+                mechanism=entry.event.mechanism,
                 parameters=_parameters(entry.event),
                 cumulative_epsilon=tally.epsilon(fitted.budget.delta),
                 rho=rho_once(entry.event) * times(entry.event),
@@ -239,16 +231,11 @@ def _ledger_rows(fitted: Outcome, name: str, entries: Sequence[Entry]) -> list[L
     return rows
 
 
-def _mechanism(event: Event) -> str:
-    tag = str(event.__struct_config__.tag)
-    return _MECHANISMS.get(tag, tag.replace("_", " "))
-
-
 def _parameters(event: Event) -> str:
     if isinstance(event, NonPrivate):
         return event.reason
     parts = ((n.replace("_", " "), getattr(event, n)) for n in event.__struct_fields__)
-    return ", ".join(f"{n} {_told(v)}" for n, v in parts)
+    return ", ".join(f"{n} {_told(v)}" for n, v in parts if v is not msgspec.UNSET)
 
 
 def _told(value: object) -> str:

@@ -12,13 +12,16 @@ from siloweave.attacks import rates
 from siloweave.errors import InputError
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(0, 7), (3, 7), (7, 7), (499, 1000)])
+@pytest.mark.parametrize(
+    ("successes", "trials"),
+    [(0, 1), (1, 1), (0, 7), (3, 7), (7, 7), (499, 1000), (1, 100_000), (100_000, 100_000)],
+)
 def test_wilson_and_clopper_pearson_are_those_of_scipy(successes, trials):
     for name, ours in (("wilson", rates.wilson), ("exact", rates.clopper_pearson)):
-        for confidence in (0.9, 0.95, 0.99):
+        for confidence in (0.5, 0.9, 0.95, 0.99, 1 - 1e-6):
             theirs = stats.binomtest(successes, trials).proportion_ci(confidence, method=name)
             found = ours(successes, trials, confidence)
-            assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+            assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
             assert found.low <= found.value <= found.high
             assert (found.successes, found.trials) == (successes, trials)
 

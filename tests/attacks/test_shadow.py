@@ -1,4 +1,9 @@
+import os
+import signal
+import subprocess
+import sys
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -157,6 +162,40 @@ def fails_on_odd(shared, job):
 def test_a_fit_that_fails_is_named_and_nothing_more_starts(workers):
     with pytest.raises(InputError, match="fit 3: ValueError: no luck"):
         side_by_side(fails_on_odd, 3, range(6), workers=workers, name=lambda job: f"fit {job}")
+
+
+STOPPED = """
+import os, signal, sys, time
+from siloweave.attacks.side_by_side import side_by_side
+
+def slow(shared, job):
+    print("begun", flush=True)
+    time.sleep(3600)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    side_by_side(slow, None, range(6), workers=2)
+"""
+
+
+def test_ctrl_c_ends_the_workers_too(tmp_path):
+    """What a terminal does: the signal goes to every process of the group."""
+    script = tmp_path / "script.py"
+    script.write_text(STOPPED)
+    running = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert [running.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+    os.killpg(running.pid, signal.SIGINT)
+    try:
+        _, errors = running.communicate(timeout=120)  # no job is waited for
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode != 0
+    assert errors.count("Traceback") == 1
+    assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_a_failing_generator_names_its_set():

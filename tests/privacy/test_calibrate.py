@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import erfcx
 
 from siloweave.errors import InputError
 from siloweave.privacy import Budget, Exponential, Gaussian, SharedGaussian
@@ -89,3 +90,15 @@ def test_a_budget_of_a_separation_is_that_of_a_gaussian_mechanism(separation):
     assert budget.epsilon <= ac.epsilon([one], 1e-5) * (1 + 1e-9)
     with pytest.raises(InputError, match="separation"):
         cal.budget_of_separation(0.8, 1e-5)
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-9, 1e-5, 0.3])
+@pytest.mark.parametrize("mu", [0.05, 0.36, 1.0847669474, 1.2918730992, 1.8322582134, 5.0, 29.0])
+def test_epsilon_of_gaussian_privacy_holds_where_tails_are_tiny(mu, delta):
+    """By scaled complementary error functions, which lose no digit in the tails."""
+    epsilon = cal.gdp_epsilon(mu, delta)
+    near, far = (epsilon / mu + mu / 2 * side for side in (-1, 1))
+    near, far = near / math.sqrt(2), far / math.sqrt(2)
+    found = math.exp(-(near**2)) * (erfcx(near) - erfcx(far)) / 2
+    assert found <= delta * (1 + 1e-9)
+    assert found >= 0.9999 * delta or epsilon == 0

@@ -91,7 +91,8 @@ def test_an_order_chosen_after_the_count_gives_less_than_the_truth():
         assert 0.5 * delta < true <= delta * (1 + 1e-9)  # the toy is as bad as one order allows
 
 
-def test_an_order_that_may_move_as_far_as_is_allowed_keeps_to_the_factor():
+def test_older_ledgers_whose_order_moved_as_far_as_was_allowed_keep_to_the_factor():
+    """Why a reading at one order still divides delta: it reads those ledgers too."""
     sigma, epsilon, delta = 40.0, 3.0, 1e-4
     apart = math.floor((sampled.CHOICE - 1) * sigma * math.sqrt(2 * math.pi))
     worst = 0.0
@@ -114,42 +115,47 @@ def plan(epsilon, rho_share=0.01, delta=DELTA):
     return budget, [Gaussian(sigma, 1.0), Gaussian(math.sqrt(5 / rho_for(budget)), 1.0)], sigma
 
 
-@pytest.mark.parametrize(("epsilon", "rho_share"), [(0.5, 0.01), (3.0, 0.01), (8.0, 0.05)])
-def test_the_order_raises_delta_by_no_more_than_the_factor(epsilon, rho_share):
-    """F of the proof, summed over all noisy numbers of rows, for both neighbours."""
-    budget, looks, sigma = plan(epsilon, rho_share)
-    batch, largest = 200, 0.0
-    for n in (300, 9_000, 30_000):
-        reach = int(9 * sigma)
-        rows = np.maximum(np.arange(n - reach, n + reach + 1), 1)
-        orders = np.array([
-            order_for(budget, rate=min(1.0, batch / y), steps=500, looks=looks, rows_sigma=sigma)
-            for y in rows
-        ])  # fmt: skip
-        assert (np.diff(orders) <= 0).all()  # monotone: it never falls with the rate
-        mass = float_masses(sigma, reach + 4096)
-        for v in (1, -1):
-            at = np.arange(-reach, reach + 1) - (orders - 1) * v
-            largest = max(largest, mass[at + reach + 4096].sum())
-    assert 1 - 1e-6 < largest <= sampled.CHOICE
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 8.0])
+def test_the_order_does_not_follow_from_anything_noisy(epsilon):
+    """One order for every noisy number of rows: nothing that was released chose it."""
+    budget, looks, sigma = plan(epsilon)
+    batch, found = 200, set()
+    for rows in (*range(1, 40), *range(100, 300_000, 997)):
+        rate = min(1.0, batch / rows)
+        found.add(order_for(budget, rate=rate, steps=500, looks=looks, rows_sigma=sigma))
+    assert len(found) == 1
 
 
-def test_the_order_is_that_of_the_least_noise_or_near_it():
+def test_the_order_follows_from_budget_and_steps():
     budget, looks, sigma = plan(1.0)
-    for rate in (0.004, 0.02, 0.3):
-        facts = {"rate": rate, "steps": 500, "others": looks}
-        order = order_for(budget, rate=rate, steps=500, looks=looks, rows_sigma=sigma)
-        least = min(sampled_multiplier(budget, order=a, **facts) for a in range(12, 26))
-        assert sampled_multiplier(budget, order=order, **facts) <= least * 1.02
+    facts = {"rate": 0.02, "steps": 500, "looks": looks, "rows_sigma": sigma}
+    orders = [
+        order_for(budget, **facts),
+        order_for(Budget(8.0, DELTA), **facts),
+        order_for(budget, **(facts | {"steps": 2})),
+        order_for(Budget(1.0, 1e-9), **facts),
+    ]
+    assert len(set(orders)) == 4
 
 
-def test_noise_that_tells_the_number_of_rows_too_well_leaves_one_order():
-    budget, looks, _ = plan(0.5)
-    narrow = {order_for(budget, rate=q, steps=500, looks=looks, rows_sigma=2.0)
-              for q in (0.0005, 0.01, 1.0)}  # fmt: skip
-    wide = {order_for(budget, rate=q, steps=500, looks=looks, rows_sigma=80.0)
-            for q in (0.0005, 0.01, 1.0)}  # fmt: skip
-    assert len(narrow) == 1 < len(wide)
+def free_step(order):
+    """A step that shows nothing, so that only the reading's order counts."""
+    return SampledGaussian(1e6, 0.01, order=order)
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [(0.5, 1.01), (1.0, 1.01), (3.0, 1.05)])
+@pytest.mark.parametrize("steps", [400, 1000])
+def test_the_order_is_that_of_the_least_noise_or_near_it(epsilon, most, steps):
+    """For a batch of 1024 of up to 60,000 rows; tables of very many rows pay more."""
+    budget, looks, sigma = plan(epsilon)
+    for rate in (0.0171, 0.0314, 0.3, 1.0):
+        facts = {"rate": rate, "steps": steps, "others": looks}
+        order = order_for(budget, rate=rate, steps=steps, looks=looks, rows_sigma=sigma)
+        fitting = [a for a in range(2, 48) if ac.epsilon([*looks, free_step(a)], DELTA) < epsilon]
+        around = [a for a in fitting if abs(a - order) in (0, 1, 2, 3, 6)]
+        assert len(around) > 2
+        least = min(sampled_multiplier(budget, order=a, **facts) for a in around)
+        assert sampled_multiplier(budget, order=order, **facts) <= least * (most + 0.001)
 
 
 def test_replaced_rows_need_no_order_and_looks_that_cost_all_leave_one():
@@ -288,9 +294,10 @@ def test_every_noisy_number_of_rows_gives_a_plan_within_the_budget(epsilon):
         step = SampledSharedGaussian(
             found.share_sigma, 5, 1, moved(found.levels, 900), 900, rate, False, 100, order
         )
-        assert 0.99 * epsilon < ac.epsilon([look, step], DELTA) <= epsilon
+        most, near = (1.08, 0.99) if rate >= 0.02 else (1.35, 0.95)  # many rows: decision 0014
+        assert near * epsilon < ac.epsilon([look, step], DELTA) <= epsilon
         free = plan_steps(budget, rate=rate, steps=100, **facts)
-        assert free.multiplier * 0.999 <= found.multiplier <= free.multiplier * 1.03
+        assert free.multiplier * 0.999 <= found.multiplier <= free.multiplier * most
         noise = sampled_multiplier(budget, rate=rate, steps=100, others=[look], order=order)
         paid = SampledGaussian(noise, rate, count=100, order=order)
-        assert 0.99 * epsilon < ac.epsilon([look, paid], DELTA) <= epsilon
+        assert near * epsilon < ac.epsilon([look, paid], DELTA) <= epsilon

@@ -53,7 +53,7 @@ def test_divergences_of_exact_laws_are_never_above_the_price(rate, sigma, shares
     p = law(sigma, shares)
     mixed = (1 - rate) * p + rate * shifted(p, far)
     paid = event(sigma, shares, 0, float(far), rate)
-    prices = dict(zip(sampled._WHOLE, sampled.step_rdp(paid.multiplier, paid.excess, rate),
+    prices = dict(zip(sampled.WHOLE_ORDERS, sampled.step_rdp(paid.multiplier, paid.excess, rate),
                       strict=True))  # fmt: skip
     inner = slice(far + int(6 * sigma), -int(6 * sigma))
     for order in (2, 3, 5, 8):

@@ -4,7 +4,7 @@ Every attack reports through these functions, so that an interval means the same
 know nothing of tables: counts and scores in, values with intervals out.
 """
 
-from math import nextafter, sqrt
+from math import hypot, nextafter, sqrt
 
 import msgspec
 import numpy as np
@@ -189,6 +189,9 @@ class AboveAll(msgspec.Struct, frozen=True):
 def wilson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
     """Estimate a rate by its Wilson score interval; the value is the interval's centre.
 
+    Written out because `scipy.stats` takes whole numbers of successes only; for those it is the
+    same interval.
+
     Wilson, E.B. (1927), "Probable inference, the law of succession, and statistical inference",
     Journal of the American Statistical Association 22(158).
 
@@ -239,12 +242,12 @@ def clopper_pearson(successes: float, trials: float, confidence: float = 0.95) -
         >>> rate.value, rate.low, round(rate.high, 3)
         (0.0, 0.0, 0.308)
     """
-    from scipy.special import betaincinv
+    from scipy.stats import beta
 
     _check_counts(successes, trials, confidence)
     tail, failures = (1 - confidence) / 2, trials - successes
-    low = 0.0 if successes == 0 else float(betaincinv(successes, failures + 1, tail))
-    high = 1.0 if failures == 0 else float(betaincinv(successes + 1, failures, 1 - tail))
+    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, failures + 1))
+    high = 1.0 if failures == 0 else float(beta.ppf(1 - tail, successes + 1, failures))
     return Rate(successes / trials, low, high, successes, trials)
 
 
@@ -276,9 +279,9 @@ def privacy_risk(
     hit, missed = wilson(*train, confidence), wilson(*control, confidence)
     room = 1 - missed.value
     excess = (hit.value - missed.value) / room
-    error = sqrt(
-        (_half(train, confidence) / room) ** 2
-        + (_half(control, confidence) * (1 - hit.value) / room**2) ** 2
+    error = hypot(
+        (hit.high - hit.low) / 2 / room,
+        (missed.high - missed.low) / 2 * (1 - hit.value) / room**2,
     )
     return Risk(
         _cut(excess), _cut(excess - error), _cut(excess + error), excess, train=hit, control=missed
@@ -533,18 +536,10 @@ def _check_counts(successes: float, trials: float, confidence: float) -> None:
         raise InputError(f"confidence={confidence!r} must be between 0 and 1, such as 0.95")
 
 
-def _half(counts: tuple[float, float], confidence: float) -> float:
-    """Half the width of Wilson's interval, before it is cut."""
-    successes, trials = counts
-    z = _probit(confidence)
-    spread = successes * max(0.0, trials - successes) / trials
-    return z / (trials + z * z) * sqrt(spread + z * z / 4)
-
-
 def _probit(confidence: float) -> float:
-    from statistics import NormalDist
+    from scipy.special import ndtri
 
-    return NormalDist().inv_cdf((1 + confidence) / 2)
+    return float(ndtri((1 + confidence) / 2))
 
 
 def _cut(value: float) -> float:

@@ -1,20 +1,17 @@
 """Many independent jobs side by side, with the same results however many workers there are."""
 
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from multiprocessing import get_context
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from siloweave.errors import InputError
 
@@ -71,72 +68,57 @@ def side_by_side(
     """
     if workers < 1:
         raise InputError(f"workers={workers} must be at least 1: how many run side by side")
-    lane = _Lane(work, shared, name, progress, len(jobs))
-    if workers == 1 or len(jobs) < 2:
-        with _one_thread():
-            return [lane.take(job, lambda job=job: work(shared, job)) for job in jobs]  # type: ignore[misc]
-    reason = _stays_here(work, shared)
-    if reason:
-        warnings.warn(
-            f"{reason}, so the {len(jobs)} fits run in threads of this process, which is slower; "
-            "define the function in a module file to run them in processes",
-            stacklevel=3,
-        )
-        with _one_thread(), ThreadPoolExecutor(workers) as threads:
-            return lane.through(threads, lambda job: threads.submit(work, shared, job), jobs)
-    with ProcessPoolExecutor(
-        min(workers, len(jobs)), get_context("spawn"), initializer=_start, initargs=(work, shared)
-    ) as processes:
-        return lane.through(processes, lambda job: processes.submit(_one, job), jobs)
+    number = count(1)
 
-
-class _Lane(Generic[S, J, R]):
-    """Counts what is done, and names what failed."""
-
-    def __init__(
-        self,
-        work: Callable[[S, J], R],
-        shared: S,
-        name: Callable[[J], str],
-        progress: Progress,
-        jobs: int,
-    ) -> None:
-        self.work, self.shared, self.name, self.progress = work, shared, name, progress
-        self.jobs, self.done = jobs, 0
-
-    def take(self, job: J, result: Callable[[], R]) -> R:
-        try:
-            found = result()
-        except BrokenProcessPool as error:
-            raise InputError(
-                f"a worker process died before {self.name(job)} was done. If the call stands in a "
-                "script, put it under `if __name__ == '__main__':`; if memory ran out, use fewer "
-                "workers; workers=1 runs everything in this process"
-            ) from error
-        except Exception as error:
-            raise InputError(f"{self.name(job)}: {type(error).__name__}: {error}") from error
-        if isinstance(found, _Failed):
-            raise InputError(f"{self.name(job)}: {found.words}")
-        self.done += 1
-        self.progress(self.name(job), self.done / self.jobs)
+    def take(job: J, result: Callable[[], R | _Failed]) -> R:
+        found = _named(name(job), result)
+        progress(name(job), next(number) / len(jobs))
         return found
 
-    def through(
-        self, pool: Executor, submit: Callable[[J], "Future[R]"], jobs: Sequence[J]
-    ) -> list[R]:
-        futures = {submit(job): place for place, job in enumerate(jobs)}
-        results: dict[int, R] = {}
-        left = set(futures)
+    if workers == 1 or len(jobs) < 2:
+        with _one_thread():
+            return [take(job, partial(work, shared, job)) for job in jobs]
+    reason = _stays_here(work, shared)
+    most = min(workers, len(jobs))
+    call: Callable[[J], R | _Failed] = partial(work, shared) if reason else _one
+    with _one_thread() if reason else nullcontext(), _pool(reason, most, work, shared) as pool:
+        futures = {pool.submit(call, job): place for place, job in enumerate(jobs)}
         try:
-            while left:
-                finished, left = wait(left, return_when=FIRST_COMPLETED)
-                for future in sorted(finished, key=lambda one: futures[one]):
-                    place = futures[future]
-                    results[place] = self.take(jobs[place], future.result)
+            taken = {futures[f]: take(jobs[futures[f]], f.result) for f in as_completed(futures)}
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
-        return [results[place] for place in range(len(jobs))]
+    return [taken[place] for place in range(len(jobs))]
+
+
+def _pool(reason: str, workers: int, work: object, shared: object) -> Executor:
+    """Processes, or threads where there is a reason against them."""
+    if not reason:
+        spawn = get_context("spawn")
+        return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(work, shared))
+    warnings.warn(
+        f"{reason}, so the fits run in threads of this process, which is slower; define the "
+        "function in a module file to run them in processes",
+        stacklevel=4,
+    )
+    return ThreadPoolExecutor(workers)
+
+
+def _named(name: str, result: "Callable[[], R | _Failed]") -> R:
+    """A job's result; what went wrong is raised with the job's name."""
+    try:
+        found = result()
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"a worker process died before {name} was done. If the call stands in a "
+            "script, put it under `if __name__ == '__main__':`; if memory ran out, use fewer "
+            "workers; workers=1 runs everything in this process"
+        ) from error
+    except Exception as error:
+        raise InputError(f"{name}: {type(error).__name__}: {error}") from error
+    if isinstance(found, _Failed):
+        raise InputError(f"{name}: {found.words}")
+    return found
 
 
 def _stays_here(work: object, shared: object) -> str:
@@ -154,7 +136,8 @@ def _stays_here(work: object, shared: object) -> str:
 
 
 def _start(work: object, shared: object) -> None:
-    """Begin a worker process."""
+    """Begin a worker process. Ctrl-C ends it at once and silently: the first process reports it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from threadpoolctl import threadpool_limits
 
     _held[:] = [work, shared, threadpool_limits(limits=1)]

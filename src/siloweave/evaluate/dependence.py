@@ -74,9 +74,9 @@ def entropy(counts: NDArray[np.int64] | Floats) -> float:
         >>> round(entropy(np.array([5, 5, 0])), 4)
         0.6931
     """
-    seen = counts[counts > 0]
-    shares = seen / seen.sum()
-    return abs(float((shares * np.log(shares)).sum()))
+    from scipy.special import entr
+
+    return abs(float(entr(counts / counts.sum()).sum()))
 
 
 def pair_counts(first: AlignedColumn, second: AlignedColumn, table: str) -> NDArray[np.int64]:

@@ -3,7 +3,8 @@
 Three readings hold for every list, and the smallest of those that apply is the answer:
 
 * the sum of pure epsilons, when every event has one;
-* privacy loss distributions (PLD), when every event is discrete Laplace noise;
+* privacy loss distributions (PLD), when every event has a pure epsilon and such a distribution in
+  ``dp_accounting`` (discrete Laplace noise);
 * Renyi divergences of the total zCDP, always (``dp_accounting``, with a grid of orders so fine
   that the loss against the exact conversion stays below 0.1 percent, or 0.00002 where that is
   more).
@@ -34,22 +35,14 @@ digit, in any order.
 
 import math
 from collections.abc import Iterable
+from copy import copy
 from functools import lru_cache
+
+import msgspec
 
 from siloweave.errors import InputError
 from siloweave.privacy import sampled
-from siloweave.privacy.events import (
-    Event,
-    Laplace,
-    NonPrivate,
-    SampledGaussian,
-    SampledSharedGaussian,
-    delta_once,
-    order_of,
-    pure_once,
-    rho_once,
-    times,
-)
+from siloweave.privacy.events import BaseEvent, Event, encode, known, order_of
 
 __all__ = ["DIGITS", "Tally", "epsilon", "epsilon_of_rho", "rho", "round_up"]
 
@@ -101,9 +94,8 @@ class Tally:
         self._rho = 0
         self._escapes = 0  # total probability of escaping the zCDP
         self._pure: int | None = 0  # None: at least one event has no pure epsilon
-        self._laplace: dict[tuple[float, float], int] | None = {}  # None: not only Laplace
-        self._sampled: dict[tuple[float, float, bool], int] = {}
-        self._shared: dict[tuple[float, float, float, bool], int] = {}
+        self._kinds: dict[BaseEvent, int] = {}  # how often, while every event has a pure epsilon
+        self._steps: dict[sampled.Step, int] = {}
         self._unsampled = 0  # zCDP of everything else
         self._replaced = 0  # zCDP of steps for replaced rows, as if nothing was sampled
         self._orders: frozenset[int] = frozenset()  # the only ones to read at, if there are any
@@ -113,13 +105,8 @@ class Tally:
 
     def copy(self) -> "Tally":
         """An independent tally of the same events."""
-        twin = Tally()
-        twin._rho, twin._pure, twin._private = self._rho, self._pure, self._private
-        twin._escapes = self._escapes
-        twin._sampled, twin._unsampled = dict(self._sampled), self._unsampled
-        twin._shared, twin._replaced = dict(self._shared), self._replaced
-        twin._orders = self._orders
-        twin._laplace = None if self._laplace is None else dict(self._laplace)
+        twin = copy(self)
+        twin._steps, twin._kinds = dict(self._steps), dict(self._kinds)
         return twin
 
     def add(self, event: Event) -> None:
@@ -128,40 +115,30 @@ class Tally:
         Raises:
             LedgerError: the event is unknown; nothing is counted then.
         """
-        cost, pure, escape = rho_once(event), pure_once(event), delta_once(event)
-        if isinstance(event, NonPrivate) or not math.isfinite(cost):
+        cost, pure, count, step = known(event).rho, event.pure, event.count, event.step
+        if not math.isfinite(cost):
             self._private = False
             return
-        count = times(event)
-        self._rho += _units(cost) * count
-        self._escapes += _units(escape) * count
+        total = _units(cost) * count
+        self._rho += total
+        self._escapes += _units(event.delta) * count
         if (order := order_of(event)) is not None:
             self._orders |= {order}
-        if isinstance(event, SampledGaussian):
-            step = (event.noise_multiplier, event.sampling_rate, event.replace_one)
-            self._sampled[step] = self._sampled.get(step, 0) + count
-        elif isinstance(event, SampledSharedGaussian):
-            masked = _masked_step(event)
-            self._shared[masked] = self._shared.get(masked, 0) + count
+        if step is None:
+            self._unsampled += total
         else:
-            self._unsampled += _units(cost) * count
-        if isinstance(event, SampledGaussian | SampledSharedGaussian) and event.replace_one:
-            self._replaced += _units(cost) * count
-        if self._pure is not None:
-            self._pure = None if math.isinf(pure) else self._pure + _units(pure) * count
-        if isinstance(event, Laplace) and event.sensitivity.is_integer():
-            if self._laplace is not None:
-                kind = (event.scale, event.sensitivity)
-                self._laplace[kind] = self._laplace.get(kind, 0) + count
-        else:
-            self._laplace = None
+            self._steps[step] = self._steps.get(step, 0) + count
+            self._replaced += total if step.replaced else 0
+        if math.isinf(pure):
+            self._pure, self._kinds = None, {}
+        elif self._pure is not None:
+            self._pure += _units(pure) * count
+            one = event if count == 1 else msgspec.structs.replace(event, count=1)
+            self._kinds[one] = self._kinds.get(one, 0) + count
 
-    def steps(self, event: SampledGaussian | SampledSharedGaussian) -> int:
+    def steps(self, event: Event) -> int:
         """How many steps on samples were counted that are like those of an event."""
-        if isinstance(event, SampledSharedGaussian):
-            return self._shared.get(_masked_step(event), 0)
-        kind = (event.noise_multiplier, event.sampling_rate, event.replace_one)
-        return self._sampled.get(kind, 0)
+        return 0 if event.step is None else self._steps.get(event.step, 0)
 
     @property
     def orders(self) -> frozenset[int]:
@@ -197,20 +174,20 @@ class Tally:
         readings = [_from_rho(self._rho / _UNIT, left)]
         if self._pure is not None:
             readings.append(self._pure / _UNIT)
-        if self._laplace is not None and len(self._laplace) <= _PLD_MOST:
-            readings.append(_from_pld(tuple(sorted(self._laplace.items())), delta))
-        if self._shared:
-            steps = _whole_steps(self._sampled, self._shared)
+            if len(self._kinds) <= _PLD_MOST:
+                kinds = sorted(self._kinds.items(), key=lambda kind: encode(kind[0]))
+                readings.append(_from_pld(tuple(kinds), delta))
+        if any(not step.continuous for step in self._steps):
+            steps = _whole(self._steps, False), _whole(self._steps, True)
             readings.append(sampled.from_whole_orders(self._unsampled / _UNIT, *steps, left))
-        elif self._sampled:
-            readings += _from_sampled(self._sampled, self._unsampled / _UNIT, left)
+        elif self._steps:
+            readings += _from_sampled(self._steps, self._unsampled / _UNIT, left)
         return round_up(min(readings))
 
     def _at(self, order: int, delta: float) -> float:
         """The reading at one order; steps for replaced rows count as if nothing was sampled."""
-        added, _ = _whole_steps(self._sampled, self._shared)
         rest = (self._unsampled + self._replaced) / _UNIT
-        return sampled.at_order(order, rest, added, delta)
+        return sampled.at_order(order, rest, _whole(self._steps, False), delta)
 
 
 def epsilon(events: Iterable[Event], delta: float) -> float:
@@ -284,45 +261,34 @@ def _from_rho(total: float, delta: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _from_pld(kinds: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
-    total = math.fsum(count * sensitivity / scale for (scale, sensitivity), count in kinds)
-    if total > _PLD_LARGEST:
+def _from_pld(kinds: tuple[tuple[BaseEvent, int], ...], delta: float) -> float:
+    if math.fsum(event.pure * count for event, count in kinds) > _PLD_LARGEST:
         return math.inf
     import dp_accounting as dpa
-    from dp_accounting import dp_event
 
     accountant = dpa.pld.PLDAccountant()
-    for (scale, sensitivity), count in kinds:
-        accountant.compose(dp_event.DiscreteLaplaceDpEvent(1 / scale, int(sensitivity)), count)
+    for event, count in kinds:
+        one = event.dp_event()
+        if not accountant.supports(one):
+            return math.inf
+        accountant.compose(one, count)
     return float(accountant.get_epsilon(delta))
 
 
-def _masked_step(event: SampledSharedGaussian) -> tuple[float, float, float, bool]:
-    return (event.multiplier, event.excess, event.sampling_rate, event.replace_one)
+def _whole(steps: dict[sampled.Step, int], replaced: bool) -> sampled.Whole:
+    """Steps for added or for replaced rows, as they are read at whole orders."""
+    total: dict[tuple[float, float, float], int] = {}
+    for step, count in steps.items():
+        if step.replaced is replaced:
+            kind = (step.multiplier, step.excess, step.rate)
+            total[kind] = total.get(kind, 0) + count
+    return tuple(sorted(total.items()))
 
 
-def _whole_steps(
-    sampled_too: dict[tuple[float, float, bool], int],
-    masked: dict[tuple[float, float, float, bool], int],
-) -> tuple[sampled.Whole, sampled.Whole]:
-    """All steps on samples, as they are read at whole orders: for added and for replaced rows."""
-    steps = {((m, e, q), how): count for (m, e, q, how), count in masked.items()}
-    for (m, q, how), count in sampled_too.items():
-        steps[(m, 0.0, q), how] = steps.get(((m, 0.0, q), how), 0) + count
+def _from_sampled(steps: dict[sampled.Step, int], others: float, delta: float) -> list[float]:
+    """The readings of continuous steps on samples together with ``others`` zCDP."""
     added, replaced = (
-        tuple(sorted((kind, count) for (kind, how), count in steps.items() if how is wanted))
-        for wanted in (False, True)
-    )
-    return added, replaced
-
-
-def _from_sampled(
-    steps: dict[tuple[float, float, bool], int], others: float, delta: float
-) -> list[float]:
-    """The readings of steps on samples together with ``others`` zCDP."""
-    added, replaced = (
-        tuple(sorted(((m, q), count) for (m, q, how), count in steps.items() if how is kind))
-        for kind in (False, True)
+        tuple(((m, q), count) for (m, _, q), count in _whole(steps, how)) for how in (False, True)
     )
 
     def steps_at(delta: float) -> float:

@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _CLOSE = 1e-3  # relative; how much more noise than needed a calibrated step may have
+_CLOSEST = 1e-11  # relative; more than what a search for a root may be below it
 _WIDEST = 1e6  # noise multiplier; nothing is learned from less signal
 _MOST_STEPS = 2**31
 _SPARE = 1e-9  # relative part of rho kept back, so that adding up shares of it cannot overshoot
@@ -234,7 +235,7 @@ def _by_renyi(
 ) -> Callable[[float], float] | None:
     """The reading that is mostly the least one beside others, without the slower ones."""
     tally = Tally(others)
-    sampled_too = any(isinstance(event, SampledGaussian) for event in others)
+    sampled_too = any(event.step is not None for event in others)
     replaced = budget.relation is Relation.REPLACE_ONE
     if replaced or sampled_too or tally.delta or not 0 < tally.rho < math.inf:
         return None
@@ -383,19 +384,9 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         >>> round(gdp_epsilon(mu_of_separation(0.1), 1e-5), 3)
         1.368
     """
-    normal = NormalDist()
+    from dp_accounting import get_epsilon_gaussian
 
-    def fits(epsilon: float) -> bool:
-        first = normal.cdf(-epsilon / mu + mu / 2)
-        return first - math.exp(epsilon) * normal.cdf(-epsilon / mu - mu / 2) <= delta
-
-    low, high = 0.0, 1.0
-    while not fits(high):
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return round_up(high)
+    return round_up(get_epsilon_gaussian(1 / mu, delta) * (1 + _CLOSEST))
 
 
 def separated_multiplier(separation: float, *, rate: float, steps: int) -> float:

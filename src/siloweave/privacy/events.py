@@ -6,6 +6,8 @@ The constitution of this file:
   read the same. A new mechanism, or a new fact about an old one, gets a new event.
 * An event says completely what was done, so that any accountant can price it without seeing the
   code that ran.
+* An event carries its own costs (:class:`BaseEvent`), so a new one is one class in this file and a
+  line in :data:`Event`.
 * An accountant refuses an event that it does not know. Nothing is ever priced by guessing.
 * Running without privacy is an event too, and costs infinity, so no report can leave it out.
 * ``sensitivity`` is the distance between two neighbours under the relation of the budget; whoever
@@ -15,17 +17,19 @@ The constitution of this file:
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from siloweave.errors import InputError, LedgerError
+from siloweave.privacy.sampled import Step
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = [
     "UNREADABLE",
+    "BaseEvent",
     "Event",
     "Exponential",
     "Gaussian",
@@ -39,6 +43,7 @@ __all__ = [
     "decode",
     "delta_once",
     "encode",
+    "known",
     "order_of",
     "pure_once",
     "rho_once",
@@ -84,7 +89,66 @@ def _counting(event: str, **values: int) -> None:
             raise InputError(f"{event}: {name} = {value} must be at least 1.")
 
 
-class Gaussian(msgspec.Struct, frozen=True, tag="gaussian", forbid_unknown_fields=True):
+class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What every event states about its cost; all but the name has a default that claims nothing.
+
+    All costs are those of a single release, for neighbours under the relation of the budget; the
+    accountants multiply by ``count`` and add up. A subclass is a frozen struct with a tag of its
+    own, whose fields say what was run.
+
+    **Guarantee**: a subclass that overrides nothing costs infinity. Each override is a claim that
+    its docstring has to prove.
+    """
+
+    #: Name for readers of a report.
+    mechanism: ClassVar[str]
+
+    @property
+    def count(self) -> int:
+        """How many such releases the event stands for."""
+        return 1
+
+    @property
+    def pure(self) -> float:
+        """Pure differential privacy (delta = 0); infinite where none is known."""
+        return math.inf
+
+    @property
+    def rho(self) -> float:
+        """Concentrated privacy (zCDP); infinite without privacy.
+
+        By default what follows from :attr:`pure`: epsilon^2 / 2 (Bun and Steinke 2016, Proposition
+        1.4).
+        """
+        return self.pure**2 / 2
+
+    @property
+    def delta(self) -> float:
+        """Probability with which a release may escape the bound on its zCDP; mostly 0."""
+        return 0.0
+
+    @property
+    def order(self) -> _Order:
+        """The Renyi order at which alone a list with this event may be read; mostly unset."""
+        return msgspec.UNSET
+
+    @property
+    def step(self) -> Step | None:
+        """What a release on a Poisson sample of the rows costs more exactly than by its zCDP."""
+        return None
+
+    def dp_event(self) -> "DpEvent":
+        """One release in the vocabulary of ``dp_accounting``; its zCDP by default.
+
+        Where it is another event, which has a privacy loss distribution there, lists of events with
+        a finite :attr:`pure` are also read by that distribution.
+        """
+        from dp_accounting import ZCDpEvent
+
+        return ZCDpEvent(self.rho)
+
+
+class Gaussian(BaseEvent, frozen=True, tag="gaussian"):
     """``count`` releases of integers plus discrete Gaussian noise, by someone trusted to add it.
 
     The noise has mass proportional to exp(-x^2 / (2 sigma^2)) on the integers, independent for
@@ -99,6 +163,8 @@ class Gaussian(msgspec.Struct, frozen=True, tag="gaussian", forbid_unknown_field
         count: how many such releases, >= 1.
     """
 
+    mechanism = "discrete Gaussian"
+
     sigma: float
     sensitivity: float
     count: int = 1
@@ -107,10 +173,13 @@ class Gaussian(msgspec.Struct, frozen=True, tag="gaussian", forbid_unknown_field
         _positive("Gaussian", sigma=self.sigma, sensitivity=self.sensitivity)
         _counting("Gaussian", count=self.count)
 
+    @property
+    def rho(self) -> float:
+        """sensitivity^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, Theorem 4)."""
+        return (self.sensitivity / self.sigma) ** 2 / 2
 
-class SharedGaussian(
-    msgspec.Struct, frozen=True, tag="shared_gaussian", forbid_unknown_fields=True
-):
+
+class SharedGaussian(BaseEvent, frozen=True, tag="shared_gaussian"):
     """``count`` releases of a masked sum to which every party added its share of the noise.
 
     Each of ``shares`` parties adds discrete Gaussian noise of parameter ``share_sigma`` to every
@@ -126,6 +195,8 @@ class SharedGaussian(
         dimension: number of integers released at once, >= 1.
         count: how many such releases, >= 1.
     """
+
+    mechanism = "shares of discrete Gaussian"
 
     share_sigma: float
     shares: int
@@ -151,12 +222,18 @@ class SharedGaussian(
             )
 
     @property
+    def rho(self) -> float:
+        """That of the shares that remain, :func:`shared_rho`."""
+        left = self.shares - self.tolerated
+        return shared_rho(self.share_sigma, left, self.sensitivity, self.dimension)
+
+    @property
     def sigma_total(self) -> float:
         """Standard deviation of the noise in the sum when ``tolerated`` shares are gone."""
         return self.share_sigma * math.sqrt(self.shares - self.tolerated)
 
 
-class Exponential(msgspec.Struct, frozen=True, tag="exponential", forbid_unknown_fields=True):
+class Exponential(BaseEvent, frozen=True, tag="exponential"):
     """``count`` selections by the exponential mechanism, P proportional to exp(eps u / (2 Delta)).
 
     Its privacy loss has range ``epsilon`` (Cesar and Rogers, "Bounding, Concentrating, and
@@ -168,6 +245,8 @@ class Exponential(msgspec.Struct, frozen=True, tag="exponential", forbid_unknown
         count: how many selections, >= 1.
     """
 
+    mechanism = "exponential mechanism"
+
     epsilon: float
     count: int = 1
 
@@ -175,8 +254,18 @@ class Exponential(msgspec.Struct, frozen=True, tag="exponential", forbid_unknown
         _positive("Exponential", epsilon=self.epsilon)
         _counting("Exponential", count=self.count)
 
+    @property
+    def pure(self) -> float:
+        """The parameter itself (McSherry and Talwar 2007)."""
+        return self.epsilon
 
-class Laplace(msgspec.Struct, frozen=True, tag="laplace", forbid_unknown_fields=True):
+    @property
+    def rho(self) -> float:
+        """epsilon^2 / 8, from the range of its loss (Cesar and Rogers 2021)."""
+        return self.epsilon**2 / 8
+
+
+class Laplace(BaseEvent, frozen=True, tag="laplace"):
     """``count`` releases of integers plus discrete Laplace noise.
 
     The noise has mass proportional to exp(-abs(x) / scale) on the integers, independent for every
@@ -190,6 +279,8 @@ class Laplace(msgspec.Struct, frozen=True, tag="laplace", forbid_unknown_fields=
         count: how many such releases, >= 1.
     """
 
+    mechanism = "discrete Laplace"
+
     scale: float
     sensitivity: float
     count: int = 1
@@ -199,14 +290,25 @@ class Laplace(msgspec.Struct, frozen=True, tag="laplace", forbid_unknown_fields=
         _counting("Laplace", count=self.count)
 
     @property
+    def pure(self) -> float:
+        """sensitivity / scale."""
+        return self.epsilon
+
+    def dp_event(self) -> "DpEvent":
+        """Discrete Laplace noise, where the sensitivity is whole."""
+        if not self.sensitivity.is_integer():
+            return super().dp_event()
+        from dp_accounting import dp_event
+
+        return dp_event.DiscreteLaplaceDpEvent(1 / self.scale, int(self.sensitivity))
+
+    @property
     def epsilon(self) -> float:
         """Pure privacy loss of one release."""
         return self.sensitivity / self.scale
 
 
-class ThresholdGaussian(
-    msgspec.Struct, frozen=True, tag="threshold_gaussian", forbid_unknown_fields=True
-):
+class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
     """``count`` lists of those values that enough rows hold, out of values nobody knew before.
 
     Every unit holds at most one value of a list. The rows of every value that occurs at all are
@@ -215,7 +317,7 @@ class ThresholdGaussian(
     with the noise of Desfontaines, Voss, Gipson and Mandayam, "Differentially Private Partition
     Selection", 2022, section 3). A value that neighbours both hold costs what a Gaussian does. A
     value that only one of them holds has the count 1 there and is named with probability at most
-    :func:`delta_once`; as long as it is not, the two lists have the same distribution. So a list
+    :attr:`delta`; as long as it is not, the two lists have the same distribution. So a list
     is delta-approximately rho-zCDP (Bun and Steinke 2016, Definition 8.1), under replace-one with
     the same delta, since each of the two neighbours holds at most one value that the other lacks.
 
@@ -225,6 +327,8 @@ class ThresholdGaussian(
         threshold: least noisy count that is named, >= 2.
         count: how many such lists, >= 1.
     """
+
+    mechanism = "discrete Gaussian over a threshold"
 
     sigma: float
     sensitivity: float
@@ -240,10 +344,25 @@ class ThresholdGaussian(
                 "names a value that a single row holds more often than not."
             )
 
+    @property
+    def rho(self) -> float:
+        """That of the noisy counts of values which neighbours both hold."""
+        return (self.sensitivity / self.sigma) ** 2 / 2
 
-class SampledGaussian(
-    msgspec.Struct, frozen=True, tag="sampled_gaussian", forbid_unknown_fields=True
-):
+    @property
+    def delta(self) -> float:
+        """Probability that a value which one of two neighbours holds once is named.
+
+        **Guarantee**: P(1 + Z >= threshold) with discrete Gaussian Z is at most P(N(0, sigma^2) >=
+        threshold - 2), which is returned: the mass of k >= 1 is at most that of the continuous
+        density over (k - 1, k), and the discrete normaliser is at least sigma sqrt(2 pi) (Canonne,
+        Kamath and Steinke 2020, Proposition 25).
+        """
+        tail = math.erfc((self.threshold - 2) / (self.sigma * math.sqrt(2))) / 2
+        return max(tail * (1 + 1e-12), 5e-324)
+
+
+class SampledGaussian(BaseEvent, frozen=True, tag="sampled_gaussian"):
     """``count`` noisy sums, each over a fresh Poisson sample of the rows: the steps of DP-SGD.
 
     In every step each row is drawn independently with probability ``sampling_rate``, unknown to
@@ -261,11 +380,12 @@ class SampledGaussian(
             Priced as a removal and an addition.
         count: how many such steps, >= 1.
         order: for noise and rate that follow from a noisy number of rows: the whole Renyi order,
-            2 to 2048, that was chosen by :mod:`siloweave.privacy.orders`, at which alone a list
-            with this event is read. Left out, noise and rate were fixed beforehand. Not for
-            replaced rows: neighbours have the same number of rows there, so nothing was chosen by
-            what tells them apart.
+            2 to 2048, at which alone a list with this event is read (orders.py). Left out, noise
+            and rate were fixed beforehand. Not for replaced rows: neighbours have the same number
+            of rows there, so no noise follows from what distinguishes them.
     """
+
+    mechanism = "Gaussian on Poisson samples"
 
     noise_multiplier: float
     sampling_rate: float
@@ -287,10 +407,31 @@ class SampledGaussian(
             )
         _ordered("SampledGaussian", self.order, self.replace_one)
 
+    @property
+    def rho(self) -> float:
+        """As if all rows were in it: a mixture is no further apart than its parts.
 
-class SampledSharedGaussian(
-    msgspec.Struct, frozen=True, tag="sampled_shared_gaussian", forbid_unknown_fields=True
-):
+        (Joint quasi-convexity.) Far too much, and only what a list of zCDP needs; epsilon is read
+        from :attr:`step`.
+        """
+        return (2.0 if self.replace_one else 0.5) / self.noise_multiplier**2
+
+    @property
+    def step(self) -> Step:
+        """Continuous noise: read by its privacy loss distribution too."""
+        return Step(self.noise_multiplier, 0.0, self.sampling_rate, self.replace_one, True)
+
+    def dp_event(self) -> "DpEvent":
+        """Poisson sampling; a replaced row counts its zCDP, which is far too much."""
+        if self.replace_one:
+            return super().dp_event()
+        import dp_accounting as dpa
+
+        noise = dpa.GaussianDpEvent(self.noise_multiplier)
+        return dpa.PoissonSampledDpEvent(self.sampling_rate, noise)
+
+
+class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian"):
     """``count`` masked sums over fresh Poisson samples, to which every party added its noise share.
 
     In every step each row of a party is drawn independently with probability ``sampling_rate``,
@@ -315,6 +456,8 @@ class SampledSharedGaussian(
         order: as in :class:`SampledGaussian`.
     """
 
+    mechanism = "shares of discrete Gaussian on Poisson samples"
+
     share_sigma: float
     shares: int
     tolerated: int
@@ -336,6 +479,18 @@ class SampledSharedGaussian(
         _ = self.whole  # checks all else
 
     @property
+    def rho(self) -> float:
+        """As in :class:`SampledGaussian`."""
+        left = self.shares - self.tolerated
+        moved = self.sensitivity * (2.0 if self.replace_one else 1.0)
+        return shared_rho(self.share_sigma, left, moved, self.dimension)
+
+    @property
+    def step(self) -> Step:
+        """Noise of integers: read at whole Renyi orders."""
+        return Step(self.multiplier, self.excess, self.sampling_rate, self.replace_one, False)
+
+    @property
     def whole(self) -> SharedGaussian:
         """One step if every row were in it, for neighbours by adding or removing a row."""
         return SharedGaussian(
@@ -354,18 +509,26 @@ class SampledSharedGaussian(
         return shared_excess(self.share_sigma, self.shares - self.tolerated) * self.dimension
 
 
-class NonPrivate(msgspec.Struct, frozen=True, tag="non_private", forbid_unknown_fields=True):
+class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
     """Something computed from rows was released without protection; costs infinity.
 
     Args:
         reason: why, in words that the report repeats.
     """
 
+    mechanism = "no noise"
+
     reason: str
 
     def __post_init__(self) -> None:
         if not self.reason:
             raise InputError("NonPrivate: reason = '' must say why there is no protection.")
+
+    def dp_event(self) -> "DpEvent":
+        """The event that costs infinity there too."""
+        from dp_accounting import NonPrivateDpEvent
+
+        return NonPrivateDpEvent()
 
 
 #: Everything that can be charged; more kinds may be added, none ever changes.
@@ -387,7 +550,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputErr
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
-def encode(event: Event) -> bytes:
+def encode(event: BaseEvent) -> bytes:
     """One event as JSON, the same bytes for equal events."""
     return msgspec.json.encode(event)
 
@@ -462,37 +625,27 @@ def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: i
     return min(ratio**2 / 2 + tau * dimension, (ratio + tau * math.sqrt(dimension)) ** 2 / 2)
 
 
+def known(event: Event) -> Event:
+    """The event, if it is one.
+
+    Raises:
+        LedgerError: it is something else, which is never priced.
+    """
+    if isinstance(event, BaseEvent):
+        return event
+    raise LedgerError(
+        f"event of type {type(event).__name__} is unknown and therefore not priced. "
+        "Record one of the events of siloweave.privacy.events."
+    )
+
+
 def rho_once(event: Event) -> float:
     """Concentrated privacy (zCDP) of a single release of the event; infinite without privacy.
-
-    A pure epsilon counts epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4), a selection by the
-    exponential mechanism epsilon^2 / 8. A step on a sample counts as if all rows were in it, since
-    a mixture is no further apart than its parts (joint quasi-convexity): far too much, and only
-    what a list of zCDP needs; epsilon is read from the sampling itself. With what probability the
-    bound may fail is in :func:`delta_once`.
 
     Raises:
         LedgerError: the event is unknown.
     """
-    match event:
-        case NonPrivate():
-            return math.inf
-        case Gaussian() | ThresholdGaussian():
-            return (event.sensitivity / event.sigma) ** 2 / 2
-        case SharedGaussian():
-            left = event.shares - event.tolerated
-            return shared_rho(event.share_sigma, left, event.sensitivity, event.dimension)
-        case Exponential():
-            return event.epsilon**2 / 8
-        case Laplace():
-            return event.epsilon**2 / 2
-        case SampledGaussian():
-            return (2.0 if event.replace_one else 0.5) / event.noise_multiplier**2
-        case SampledSharedGaussian():
-            left = event.shares - event.tolerated
-            moved = event.sensitivity * (2.0 if event.replace_one else 1.0)
-            return shared_rho(event.share_sigma, left, moved, event.dimension)
-    raise _unknown(event)
+    return known(event).rho
 
 
 def pure_once(event: Event) -> float:
@@ -501,23 +654,11 @@ def pure_once(event: Event) -> float:
     Raises:
         LedgerError: the event is unknown.
     """
-    match event:
-        case Exponential() | Laplace():
-            return event.epsilon
-        case Gaussian() | SharedGaussian() | ThresholdGaussian() | NonPrivate():
-            return math.inf
-        case SampledGaussian() | SampledSharedGaussian():
-            return math.inf
-    raise _unknown(event)
+    return known(event).pure
 
 
 def delta_once(event: Event) -> float:
     """Probability with which a single release may escape the bound on its zCDP; mostly 0.
-
-    **Guarantee**: for a threshold, P(1 + Z >= threshold) with discrete Gaussian Z is at most
-    P(N(0, sigma^2) >= threshold - 2), which is returned: the mass of k >= 1 is at most that of the
-    continuous density over (k - 1, k), and the discrete normaliser is at least sigma sqrt(2 pi)
-    (Canonne, Kamath and Steinke 2020, Proposition 25).
 
     Raises:
         LedgerError: the event is unknown.
@@ -528,35 +669,33 @@ def delta_once(event: Event) -> float:
         >>> delta_once(ThresholdGaussian(sigma=3.0, sensitivity=1.0, threshold=20)) < 1e-8
         True
     """
-    match event:
-        case ThresholdGaussian():
-            tail = math.erfc((event.threshold - 2) / (event.sigma * math.sqrt(2))) / 2
-            return max(tail * (1 + 1e-12), 5e-324)
-        case Gaussian() | SharedGaussian() | Exponential() | Laplace():
-            return 0.0
-        case SampledGaussian() | SampledSharedGaussian() | NonPrivate():
-            return 0.0
-    raise _unknown(event)
+    return known(event).delta
 
 
 def order_of(event: Event) -> int | None:
-    """The Renyi order at which alone a list with this event may be read; mostly None."""
-    order = getattr(event, "order", None)
+    """The Renyi order at which alone a list with this event may be read; mostly None.
+
+    Raises:
+        LedgerError: the event is unknown.
+    """
+    order = known(event).order
     return order if isinstance(order, int) else None
 
 
 def times(event: Event) -> int:
-    """How many releases the event stands for."""
-    return 1 if isinstance(event, NonPrivate) else event.count
+    """How many releases the event stands for.
+
+    Raises:
+        LedgerError: the event is unknown.
+    """
+    return known(event).count
 
 
 def to_dp_event(event: Event) -> "DpEvent":
     """The event in the vocabulary of ``dp_accounting``: only what is proven about it.
 
-    Discrete Laplace noise and Poisson sampling have events of their own there; everything else
-    becomes its zCDP (a replaced row on a sample as well, which costs far too much). There
-    is no word for zCDP that is escaped with some probability, nor for a list that may be read at
-    one order alone, so a threshold and a step with an order become events that every accountant
+    There is no word for zCDP that is escaped with some probability, nor for a list that may be read
+    at one order alone, so a threshold and a step with an order become events that every accountant
     there refuses; :mod:`siloweave.privacy.accountants` prices them.
 
     Raises:
@@ -565,20 +704,9 @@ def to_dp_event(event: Event) -> "DpEvent":
     import dp_accounting as dpa
     from dp_accounting import dp_event
 
-    single: dpa.DpEvent
-    if order_of(event) is not None:
+    if order_of(event) is not None or event.delta > 0:
         return dp_event.UnsupportedDpEvent()
-    if isinstance(event, NonPrivate):
-        return dpa.NonPrivateDpEvent()
-    if isinstance(event, Laplace) and event.sensitivity.is_integer():
-        single = dp_event.DiscreteLaplaceDpEvent(1 / event.scale, int(event.sensitivity))
-    elif isinstance(event, SampledGaussian) and not event.replace_one:
-        gaussian = dpa.GaussianDpEvent(event.noise_multiplier)
-        single = dpa.PoissonSampledDpEvent(event.sampling_rate, gaussian)
-    elif delta_once(event) > 0:
-        return dp_event.UnsupportedDpEvent()
-    else:
-        single = dpa.ZCDpEvent(rho_once(event))
+    single = event.dp_event()
     return single if event.count == 1 else dpa.SelfComposedDpEvent(single, event.count)
 
 
@@ -587,10 +715,3 @@ def compose(events: Sequence[Event]) -> "DpEvent":
     import dp_accounting as dpa
 
     return dpa.ComposedDpEvent([to_dp_event(event) for event in events])
-
-
-def _unknown(event: object) -> LedgerError:
-    return LedgerError(
-        f"event of type {type(event).__name__} is unknown and therefore not priced. "
-        "Record one of the events of siloweave.privacy.events."
-    )

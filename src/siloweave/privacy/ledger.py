@@ -35,7 +35,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeGuard, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -44,13 +44,7 @@ from siloweave.privacy import journal
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import (
-    UNREADABLE,
-    Event,
-    Gaussian,
-    SampledGaussian,
-    SampledSharedGaussian,
-)
+from siloweave.privacy.events import UNREADABLE, Event, Gaussian
 from siloweave.privacy.identity import KEY_FILE, Identity, spelled_key, verify
 
 __all__ = ["Entry", "Ledger"]
@@ -109,7 +103,6 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _Signed = TypeVar("_Signed", Header, Entry)
-_Steps = SampledGaussian | SampledSharedGaussian
 
 _encoder = msgspec.json.Encoder()
 _entries: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -357,7 +350,7 @@ class Ledger:
             "owner raise the limit."
         )
 
-    def _steps_fit(self, event: _Steps) -> bool:
+    def _steps_fit(self, event: Event) -> bool:
         """Whether more steps like the last ones are known to fit, or many more of them do.
 
         A reading takes a tenth of a second, and a training in rounds pays at every message. What
@@ -437,7 +430,7 @@ class Ledger:
         left = self.limit.delta - self._tally.delta
         if left <= 0:
             return 0.0
-        if any(isinstance(event, _Steps) for event in self.events):
+        if any(event.step is not None for event in self.events):
             return self._beside_samples(self.limit)
         return max(0.0, rho_for(msgspec.structs.replace(self.limit, delta=left)) - self._tally.rho)
 
@@ -500,9 +493,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _same_steps(one: Event, other: Event) -> TypeGuard[_Steps]:
+def _same_steps(one: Event, other: Event) -> bool:
     """Whether both are steps on samples that differ in their number at most."""
-    if not (isinstance(one, _Steps) and isinstance(other, _Steps)):
+    if one.step is None:
         return False
     return msgspec.structs.replace(one, count=other.count) == other
 

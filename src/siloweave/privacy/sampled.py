@@ -20,12 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
     "CHOICE",
     "FINE",
+    "WHOLE_ORDERS",
     "Kinds",
+    "Step",
     "Whole",
     "at_order",
     "from_rdp",
@@ -37,15 +39,38 @@ __all__ = [
     "step_rdp",
 ]
 
+
+class Step(NamedTuple):
+    """What the price of a noisy sum over a Poisson sample of the rows depends on.
+
+    Args:
+        multiplier: noise over the largest L2 distance that adding or removing a row makes, > 0.
+        excess: bound on the logarithm of the ratio of the noise's mass to one Gaussian's, for all
+            numbers together; 0 for one Gaussian, continuous or discrete.
+        rate: probability of each row to be in a step, in (0, 1].
+        replaced: whether neighbours replace a row.
+        continuous: whether the noise is a continuous Gaussian, which has a privacy loss
+            distribution; noise of integers is read at whole Renyi orders only.
+    """
+
+    multiplier: float
+    excess: float
+    rate: float
+    replaced: bool
+    continuous: bool
+
+
 #: (noise multiplier, sampling rate) and the number of such steps, sorted.
 Kinds = tuple[tuple[tuple[float, float], int], ...]
 #: (noise multiplier, excess of its law, sampling rate) and the number of such steps, sorted.
 Whole = tuple[tuple[tuple[float, float, float], int], ...]
 #: Points that the losses of one step are rounded up to; the answer is within some 0.1 percent.
 FINE = 8_000
-#: How much larger delta may be because an order was chosen by a noisy number of rows.
+#: By what delta is divided where a list is read at one order: in ledgers that were written before
+#: the order was fixed beforehand it was chosen by a noisy number of rows (decision 0014).
 CHOICE = 9 / 8
-_WHOLE = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 2048)
+#: Renyi orders at which noise of integers is read.
+WHOLE_ORDERS = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 2048)
 _SLACK = 1e-11  # of the logarithm of a moment; what its sum of floats may lose, and far more
 _ORDERS = (*(1 + i / 8 for i in range(1, 80)), *range(11, 64), 80, 96, 128, 192, 256, 512)
 
@@ -166,7 +191,7 @@ def step_rdp(multiplier: float, excess: float, rate: float) -> tuple[float, ...]
     **Guarantee**: an upper bound for adding or removing a row, whatever other rows are drawn (joint
     quasi-convexity); rounded upwards.
     """
-    return tuple(rdp_at(multiplier, excess, rate, order) for order in _WHOLE)
+    return tuple(rdp_at(multiplier, excess, rate, order) for order in WHOLE_ORDERS)
 
 
 @lru_cache(maxsize=16384)
@@ -231,10 +256,10 @@ def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
     At an order fixed beforehand the divergences, each given what came before it, add up, whatever
     followed from what (the bound on the moment exp((a - 1) loss) of every event holds for all that
     came before). That is not so for the least epsilon over several orders: which order that is
-    depends on the outputs too. Here one order is read; and where it was chosen by a noisy number
-    of rows as in :mod:`siloweave.privacy.orders`, delta grows by at most :data:`CHOICE`, by which
-    it is divided. Delta from the moment: Canonne, Kamath and Steinke, "The Discrete Gaussian for
-    Differential Privacy" (2020), Proposition 12, which holds outcome by outcome.
+    depends on the outputs too. Here one order is read, which :mod:`siloweave.privacy.orders` fixes
+    beforehand; and delta is divided by :data:`CHOICE`, which covers older ledgers. Delta from the
+    moment: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
+    Proposition 12.
 
     Example:
         >>> steps = (((2.0, 0.0, 0.02), 500),)
@@ -250,7 +275,7 @@ def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
 
 def _summed(rho: float, steps: Whole) -> list[float]:
     """Divergences of ``rho`` zCDP and of all steps, at the whole orders."""
-    total = [rho * order for order in _WHOLE]
+    total = [rho * order for order in WHOLE_ORDERS]
     for kind, count in steps:
         total = [a + count * b for a, b in zip(total, step_rdp(*kind), strict=True)]
     return total
@@ -259,4 +284,4 @@ def _summed(rho: float, steps: Whole) -> list[float]:
 def _converted(total: list[float], delta: float) -> float:
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
-    return float(compute_epsilon(_WHOLE, total, delta)[0]) if delta > 0 else math.inf
+    return float(compute_epsilon(WHOLE_ORDERS, total, delta)[0]) if delta > 0 else math.inf

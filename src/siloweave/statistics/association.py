@@ -81,13 +81,10 @@ def _v(counts: Counts) -> float:
 
 
 def _nmi(counts: Counts) -> float:
+    from scipy.special import entr
+
     joint = counts / counts.sum()
-    rows, columns = joint.sum(axis=1), joint.sum(axis=0)
-    information = _entropy(rows) + _entropy(columns) - _entropy(joint.ravel())
-    scale = float(np.sqrt(_entropy(rows) * _entropy(columns)))
+    rows, columns = (float(entr(joint.sum(axis=axis)).sum()) for axis in (1, 0))
+    information = rows + columns - float(entr(joint).sum())
+    scale = float(np.sqrt(rows * columns))
     return min(1.0, max(0.0, information / scale)) if scale > 0 else 0.0
-
-
-def _entropy(shares: NDArray[np.float64]) -> float:
-    seen = shares[shares > 0]
-    return float(-(seen * np.log(seen)).sum())

@@ -1,0 +1,199 @@
+"""Events carry their own costs: one class is all that a new one needs."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import dp_accounting
+import msgspec
+import numpy as np
+import pytest
+
+from siloweave.algorithms.copulas import GaussianCopula
+from siloweave.errors import BudgetError, LedgerError
+from siloweave.privacy import (
+    Budget,
+    Exponential,
+    Gaussian,
+    Laplace,
+    Ledger,
+    NonPrivate,
+    SampledGaussian,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+    sampled,
+)
+from siloweave.privacy import accountants as ac
+from siloweave.privacy import events as ev
+from siloweave.recording import record_of
+from siloweave.report import render
+from siloweave.tables import Column, Schema
+from siloweave.tables.read import Table
+
+DELTA = 1e-5
+GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+
+MASKED = (300.0, 5, 1, 400.0, 10, 0.05)
+#: Event, rho, pure epsilon and escape of one release, epsilon of all at DELTA: never to change.
+PRICES = [
+    (Gaussian(3.0, 1.4142, 12), 0.11110898, math.inf, 0.0, 8.395981),
+    (SharedGaussian(1.0, 5, 2, 3.0, 400, 7), 1.5186425859769341, math.inf, 0.0, 31.38721),
+    (SharedGaussian(4.0, 1, 0, 1.0, 1), 0.03125, math.inf, 0.0, 1.012559),
+    (Exponential(0.3, 9), 0.01125, 0.3, 0.0, 1.927436),
+    (Laplace(9.1, 2.0, 6), 0.024151672503320853, 0.21978021978021978, 0.0, 1.318336),
+    (Laplace(9.1, 1.5, 6), 0.01358531578311798, 0.16483516483516483, 0.0, 0.989011),
+    (ThresholdGaussian(6.0, 1.0, 60, 3), 1 / 72, math.inf, 2.088818198231129e-22, 1.184211),
+    (SampledGaussian(0.7, 0.01, False, 80), 1.0204081632653064, math.inf, 0.0, 2.26131),
+    (SampledGaussian(2.0, 0.4, True, 80), 0.5, math.inf, 0.0, 31.74902),
+    (SampledGaussian(2.0, 0.01, False, 80, 14), 0.125, math.inf, 0.0, 0.6340812),
+    (SampledSharedGaussian(*MASKED, False, 40), 2 / 9, math.inf, 0.0, 1.286121),
+    (SampledSharedGaussian(*MASKED, True, 40), 8 / 9, math.inf, 0.0, 2.921591),
+    (SampledSharedGaussian(*MASKED, False, 40, 14), 2 / 9, math.inf, 0.0, 2.654985),
+    (NonPrivate("x"), math.inf, math.inf, 0.0, math.inf),
+]
+
+
+@pytest.mark.parametrize(("event", "rho", "pure", "escape", "epsilon"), PRICES)
+def test_what_an_event_costs_never_changes(event, rho, pure, escape, epsilon):
+    one = ev.rho_once(event), ev.pure_once(event), ev.delta_once(event)
+    assert one == pytest.approx((rho, pure, escape), rel=1e-14)
+    assert ac.epsilon([event], DELTA) == epsilon
+
+
+def test_every_event_is_priced_here_and_has_a_name_and_a_tag_of_its_own():
+    kinds = ev.Event.__args__
+    assert {type(event) for event, *_ in PRICES} == set(kinds)
+    assert all(issubclass(kind, ev.BaseEvent) for kind in kinds)
+    assert len({kind.mechanism for kind in kinds}) == len(kinds)
+    assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds)
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """The event of the guide, defined nowhere else."""
+    (text,) = re.findall(r"```python\n(class PermuteAndFlip.*?)```", GUIDE.read_text(), re.DOTALL)
+    names = {"BaseEvent": ev.BaseEvent}
+    exec(text, names)
+    return names["PermuteAndFlip"]
+
+
+def test_a_new_event_is_priced_and_composed(toy):
+    event = toy(epsilon=0.4, count=6)
+    assert (ev.pure_once(event), ev.delta_once(event), ev.times(event)) == (0.4, 0.0, 6)
+    assert ev.rho_once(event) == pytest.approx(0.08)
+    assert ac.epsilon([event], DELTA) == ac.epsilon([toy(epsilon=0.4)] * 6, DELTA) == 2.4
+    assert ac.rho([event, Gaussian(5.0, 1.0)]) == pytest.approx(6 * 0.08 + 1 / 50)
+    accountant = dp_accounting.rdp.RdpAccountant()
+    accountant.compose(ev.compose([event]))
+    assert 2.4 < accountant.get_epsilon(DELTA) < 6
+
+
+class Uneven(ev.BaseEvent, frozen=True, tag="uneven"):
+    """Continuous Laplace noise, which no party adds: an event with a loss distribution."""
+
+    mechanism = "continuous Laplace"
+
+    scale: float
+    count: int = 1
+
+    @property
+    def pure(self):
+        return 1 / self.scale
+
+    def dp_event(self):
+        return dp_accounting.LaplaceDpEvent(self.scale)
+
+
+def test_an_event_with_a_loss_distribution_is_read_by_it():
+    event = Uneven(scale=5.0, count=20)
+    accountant = dp_accounting.pld.PLDAccountant()
+    accountant.compose(ev.to_dp_event(event))
+    read = ac.epsilon([event], DELTA)
+    assert read == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-6)
+    assert read < 0.95 * ac.epsilon([Laplace(5.0, 1.0, 20), Gaussian(1e6, 1.0)], DELTA)
+
+
+class Halved(ev.BaseEvent, frozen=True, tag="halved"):
+    """A noisy sum over every second row on average: an event that is a step."""
+
+    mechanism = "half of the rows"
+
+    sigma: float
+    count: int = 1
+
+    @property
+    def rho(self):
+        return 1 / (2 * self.sigma**2)
+
+    @property
+    def step(self):
+        return sampled.Step(self.sigma, 0.0, 0.5, False, True)
+
+
+def test_a_step_of_a_new_kind_is_read_as_one():
+    known = SampledGaussian(3.0, 0.5, count=30)
+    assert ac.epsilon([Halved(3.0, 30)], DELTA) == ac.epsilon([known], DELTA)
+    assert ac.epsilon([Halved(3.0, 10), SampledGaussian(3.0, 0.5, count=20)], DELTA) == ac.epsilon(
+        [known], DELTA
+    )
+
+
+def test_a_new_event_is_charged_and_listed(toy):
+    event = toy(epsilon=0.4, count=6)
+    ledger = Ledger("north", limit=Budget(7.0, DELTA))
+    entry = ledger.charge(event, run="r", step="0", what="a column", to="c")
+    assert ledger.events == (event,)
+    line = msgspec.json.encode(entry)
+    assert b'"event":{"type":"permute_and_flip","epsilon":0.4,"count":6}' in line
+    assert ledger.epsilon() == 2.4
+    assert 0 < ledger.remaining() < ac.rho([toy(epsilon=4.0)])
+    with pytest.raises(BudgetError, match="Nothing was released"):
+        ledger.charge(toy(epsilon=4.7), run="r", step="1", what="a column", to="c")
+
+
+def test_a_new_event_is_shown_in_the_report(toy):
+    schema = Schema((Column("ill", "boolean"),))
+    rows = Table.from_columns({"ill": (np.arange(40) % 3 == 0, None)})
+    fitted = GaussianCopula().fit(rows, schema)
+    ledger = Ledger("north")
+    ledger.charge(toy(epsilon=0.4, count=6), run="r", step="0", what="a column", to="c")
+    (row,) = record_of(replace(fitted, ledgers={"curator": ledger.entries}), "a").ledgers
+    assert (row.mechanism, row.parameters) == ("permute-and-flip", "epsilon 0.4, count 6")
+    assert row.rho == pytest.approx(6 * 0.08)
+    page = render(record_of(replace(fitted, ledgers={"curator": ledger.entries}), "a"))
+    assert "permute-and-flip" in page
+
+
+def test_a_fact_that_an_event_does_not_have_is_not_shown():
+    schema = Schema((Column("ill", "boolean"),))
+    rows = Table.from_columns({"ill": (np.arange(40) % 3 == 0, None)})
+    fitted = GaussianCopula().fit(rows, schema)
+    ledger = Ledger("north")
+    ledger.charge(SampledGaussian(2.0, 0.01), run="r", step="0", what="steps", to="c")
+    (row,) = record_of(replace(fitted, ledgers={"curator": ledger.entries}), "a").ledgers
+    assert row.parameters == "noise multiplier 2, sampling rate 0.01, replace one no, count 1"
+
+
+def test_an_event_that_states_no_cost_costs_infinity():
+    class Silent(ev.BaseEvent, frozen=True, tag="silent"):
+        mechanism = "unknown"
+
+    assert ac.epsilon([Silent()], DELTA) == ac.rho([Silent()]) == math.inf
+
+
+def test_what_is_no_event_is_refused_by_name():
+    class Invented(msgspec.Struct, frozen=True):
+        rho: float = 0.0
+        count: int = 1
+
+    for price in (ev.rho_once, ev.pure_once, ev.delta_once, ev.times, ev.order_of, ev.to_dp_event):
+        with pytest.raises(LedgerError, match="event of type Invented is unknown"):
+            price(Invented())
+    ledger = Ledger("north", limit=Budget(7.0, DELTA))
+    with pytest.raises(LedgerError, match="event of type Invented is unknown"):
+        ledger.charge(Invented(), run="r", step="0", what="w", to="c")
+    assert ledger.entries == ()
+    with pytest.raises(LedgerError, match="permute_and_flip"):
+        ev.decode(b'{"type":"permute_and_flip","epsilon":0.4,"count":6}')
