@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from siloweave.algorithms.running import Job, in_process, named_parties, required_rows
+from siloweave.algorithms.running import Job, in_process, named_parties
 from siloweave.algorithms.secure_sum import (
     PARTY as SUMS,
 )
@@ -250,7 +250,6 @@ def _held(parts: Mapping[str, Any], encoder: Encoder, split: str) -> dict[str, C
     held, owner = {}, dict[str, str]()
     for name, part in parts.items():
         table = part if isinstance(part, Codes) else read(part)
-        required_rows(name, table.num_rows)
         if isinstance(table, Codes):
             held[name] = table
             continue
