@@ -102,12 +102,19 @@ def test_a_score_is_charged_and_stays_within_the_budget(tmp_path):
         score_parties(parts, people(100, 4), ENCODER, budget=BUDGET, job=other)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_party_answers_whether_it_has_a_row_or_none(number):
+    data = {"many": people(50), "few": people(9).take(range(number))}
+    found = score_parties(data, people(50), ENCODER, budget=BUDGET)
+    assert [one.party for one in found.parties] == ["many", "few"]
+    assert found.epsilon <= BUDGET.epsilon
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
         ({"queries": []}, InputError, "queries is empty"),
         ({"split": "diagonal"}, InputError, "'diagonal' must be"),
-        ({"data": [people(9).take([])]}, RosterError, "has no rows"),
         ({"data": people(9)}, RosterError, "one table per party"),
         ({"synthetic": people(9).take([])}, Exception, "no rows"),
         ({"data": [people(9).select(["sex"])] * 2, "split": "columns"}, SchemaError, "held by"),

@@ -33,10 +33,21 @@ from siloweave.tables.outline import outline
 from siloweave.tables.read import Frame, Table, read, write
 from siloweave.tables.schema import Schema
 
-__all__ = ["Cost", "Fitted", "Info", "Kept", "Ledgers", "Outcome", "load", "rows_asked"]
+__all__ = [
+    "GUARANTEED",
+    "Cost",
+    "Fitted",
+    "Info",
+    "Kept",
+    "Ledgers",
+    "Outcome",
+    "load",
+    "rows_asked",
+]
 
 
-_GUARANTEED = ("dp", "partial")
+GUARANTEED = ("dp", "partial")
+"""Guarantees under which nothing of the rows may decide types, or whether a run starts."""
 _FILES = {
     *("model.safetensors", "like.parquet", "encoder.json", "fit.json", "features.json"),
     *("generated.json", "one_way.json", "woven.json", "homes"),
@@ -207,7 +218,7 @@ class Outcome(ABC):
 
     def __post_init__(self) -> None:
         """Under a guarantee, take the types of drawn columns from the schema alone."""
-        if self.like is not None and self.info.guarantee in _GUARANTEED:
+        if self.like is not None and self.info.guarantee in GUARANTEED:
             object.__setattr__(self, "like", outline(self.like, self.schema))
 
     @property

@@ -390,8 +390,8 @@ class DiffusionLearner(Learner):
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """Numbers, codes and labels."""
         shift, scale = self.frame(facts)
-        data = diffusion.rows_of(self.layout.check((V - shift) / scale, least=0), self.layout, self.told)
-        return data, "shuffled"
+        rows = self.layout.check((V - shift) / scale, least=0)
+        return diffusion.rows_of(rows, self.layout, self.told), "shuffled"
 
     def batch(self, rows: int) -> int:
         """At most all rows."""

@@ -268,7 +268,8 @@ class Features:
                 distribution a frequent value lies.
 
         Returns:
-            (rows, width), also for a table without rows; a number that was never fitted counts as the nearest that was.
+            (rows, width), also where there are no rows; a number that was never fitted counts as
+            the nearest that was.
 
         Raises:
             CapacityError: When the vectors would take more than 16 GiB.

@@ -26,7 +26,10 @@ _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, 
 _MOMENT = pl.Datetime("us")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _TARGETS: dict[type, Any] = {
-    **{bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String},
+    bool: pl.Boolean,
+    int: pl.Int64,
+    float: pl.Float64,
+    str: pl.String,
     datetime: _MOMENT,
 }
 _NAMES = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
@@ -172,8 +175,7 @@ class Table:
             )
         arrow, compute = frame.to_arrow(), import_module("pyarrow.compute")
         columns = [
-            arrow_column(compute, arrow.column(name), dtypes.get(name))
-            for name in frame.columns
+            arrow_column(compute, arrow.column(name), dtypes.get(name)) for name in frame.columns
         ]
         return import_module("pyarrow").table(columns, names=frame.columns)
 
@@ -301,9 +303,20 @@ class Table:
             )
         return series.cast(_MOMENT).cast(pl.Int64).fill_null(0).to_numpy(), mask
 
-    def counts(self, name: str) -> tuple[list[Any], list[int]]:
-        """Return one column's distinct values, most frequent first (ties by value), and counts."""
-        series = self._series(name).drop_nulls().rename("value")
+    def counts(self, name: str, kind: type | None = None) -> tuple[list[Any], list[int]]:
+        """Return one column's distinct values, most frequent first (ties by value), and counts.
+
+        Args:
+            name: The column.
+            kind: Read values as this type, as `lookup` reads those of categories; those that it
+                cannot hold are left out.
+
+        Raises:
+            SchemaError: When the column's type cannot hold such values.
+        """
+        series = self._series(name)
+        series = (series if kind is None else self._aligned(series, kind)).drop_nulls()
+        series = series.rename("value")
         table = series.value_counts(name="count").sort("count", "value", descending=[True, False])
         return table["value"].to_list(), table["count"].to_list()
 
