@@ -49,8 +49,9 @@ from siloweave.summaries import (
 )
 from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
+from siloweave.tables.files import write
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.read import Table, read, write
+from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def test_a_party_answers_whether_it_has_a_row_or_none(number):
         ({"queries": []}, InputError, "queries is empty"),
         ({"split": "diagonal"}, InputError, "'diagonal' must be"),
         ({"data": people(9)}, RosterError, "one table per party"),
-        ({"synthetic": people(9).take([])}, Exception, "no rows"),
+        ({"synthetic": people(9).take([])}, InputError, "synthetic has 0 rows"),
         ({"data": [people(9).select(["sex"])] * 2, "split": "columns"}, SchemaError, "held by"),
         ({"data": [people(9).select(["sex"])]}, SchemaError, "lacks columns"),
         (

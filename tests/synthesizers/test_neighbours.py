@@ -145,11 +145,11 @@ def types(drawn):
 
 
 def test_without_a_guarantee_the_frames_types_come_back():
-    table = frame(visits=np.arange(40, dtype=np.int16) % 10)
+    table = frame(age=np.arange(40, dtype=np.int16) % 10)
     fitted = sw.FLAIM(variant="oracle", rounds=1, participation=1.0, queries=2).fit(
         [table], SCHEMA, budget=BUDGET
     )
-    assert fitted.sample(5)["visits"].dtype == "int16"
+    assert fitted.sample(5)["age"].dtype == "int16"
 
 
 def test_an_outline_by_a_schema_says_nothing_of_rows():

@@ -28,9 +28,10 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.files import write
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.outline import outline
-from siloweave.tables.read import Frame, Table, read, write
+from siloweave.tables.read import Frame, Table, read
 from siloweave.tables.schema import Schema
 
 __all__ = [

@@ -20,7 +20,7 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables.files import check_names, csv_header, table_file, unreadable
 from siloweave.tables.native import arrow_column, declared, from_pandas, named, to_pandas
 
-__all__ = ["Frame", "Table", "read", "read_batches", "write"]
+__all__ = ["Frame", "Table", "read", "read_batches"]
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _MOMENT = pl.Datetime("us")
@@ -314,9 +314,8 @@ class Table:
         Raises:
             SchemaError: When the column's type cannot hold such values.
         """
-        series = self._series(name)
-        series = (series if kind is None else self._aligned(series, kind)).drop_nulls()
-        series = series.rename("value")
+        series = self._series(name) if kind is None else self._aligned(self._series(name), kind)
+        series = series.drop_nulls().rename("value")
         table = series.value_counts(name="count").sort("count", "value", descending=[True, False])
         return table["value"].to_list(), table["count"].to_list()
 
@@ -424,33 +423,6 @@ def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iter
             yield Table(_normal(_blank(frame) if origin.text else frame.get_columns()), origin)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-
-
-def write(table: Table, path: str | os.PathLike[str]) -> None:
-    """Write a table as CSV or Parquet: whole or not at all.
-
-    Args:
-        table: What to write.
-        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
-
-    Raises:
-        DataError: When the folder is missing or the name ends otherwise.
-    """
-    target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
-    if not target.parent.is_dir():
-        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        if suffix == ".csv":
-            table._frame.write_csv(temporary)
-        else:
-            table._frame.write_parquet(temporary, compression="zstd")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _read_any(source: Any) -> Table:
