@@ -18,7 +18,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.runs import check_all_columns, finished, spent
 from siloweave.study import PartyTable, Study
 from siloweave.tables.files import csv_header, table_file, unreadable
-from siloweave.tables.read import read_batches
+from siloweave.tables.read import read, read_batches
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -202,9 +202,7 @@ def _head(file: Path) -> tuple[str, ...]:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             return tuple(next(csv.reader(lines), []))
     first = next(islice(read_batches(file, 1), 1), None)
-    if first is None:
-        raise DataError(f"{str(file)!r} has no rows; a party needs at least two")
-    return first.names
+    return (read(file) if first is None else first).names
 
 
 def cautions(study: Study) -> tuple[str, ...]:

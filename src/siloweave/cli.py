@@ -188,7 +188,7 @@ def sample(
         from siloweave.cli_output import print_result
         from siloweave.conditions import draw, open_model
         from siloweave.errors import InputError
-        from siloweave.tables.read import write
+        from siloweave.tables.files import write
 
         if out.exists() and not overwrite:
             raise InputError(f"{out} is there already; give --out another name, or add --overwrite")

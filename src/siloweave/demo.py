@@ -63,7 +63,7 @@ def prepare(
         InputError: The folder holds something else, or another split.
     """
     from siloweave.datasets import adult, adult_schema
-    from siloweave.tables.read import write
+    from siloweave.tables.files import write
     from siloweave.tables.split import split_rows
 
     target = Path(folder)

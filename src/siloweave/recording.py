@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from siloweave import __version__
-from siloweave.algorithms.fitted import Fitted, Outcome
+from siloweave.algorithms.fitted import GUARANTEED, Fitted, Outcome
 from siloweave.algorithms.generated import Generated
 from siloweave.evaluate.likelihood import negative_log_likelihood
 from siloweave.evaluate.workload import tvd, workload_errors
@@ -128,6 +128,8 @@ def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
 def _assumed(fitted: Outcome) -> tuple[str, ...]:
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
     types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
+    if fitted.info.guarantee in GUARANTEED:
+        types = "the kind of frame or file that was given; types of drawn columns are the schema's"
     if not isinstance(fitted, Fitted):
         return facts, types, "every setting"
     return (
@@ -370,13 +372,13 @@ def _owner(
     if view.bars is not view.encoder:
         single = Codes.concat([view.single(t) for t in tables])
     errors, scores = {}, dict(measured)
-    if isinstance(fitted, Fitted) and fitted.workload:
+    if isinstance(fitted, Fitted) and fitted.workload and real.num_rows:
         found = workload_errors(real, view.many, fitted.workload)
         errors = {"over the queries": found.queries, "over their closure": found.closure}
     if isinstance(fitted, Fitted) and test is not None:
         held_out = view.encode(test)
         scores["held-out NLL, nats a row"] = negative_log_likelihood(fitted.model, held_out)
-    ways = [w for w in (1, 2, 3) if w <= len(real.domain.names)]
+    ways = [w for w in (1, 2, 3) if w <= len(real.domain.names) and real.num_rows]
     return OwnerView(
         marginals=_marginals(view, single),
         association=_association(real),

@@ -50,8 +50,9 @@ from siloweave.summaries import (
 )
 from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
+from siloweave.tables.files import write
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.read import Table, read, write
+from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -181,9 +182,11 @@ def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, 
     """Every party's rows, checked against the schema, or against its part of it.
 
     Raises:
-        RosterError: Parties hold different columns, or one has no rows.
+        RosterError: Parties hold different columns; or, without a guarantee, one has fewer than two
+            rows.
         SchemaError: Rows do not fit the schema; names the party.
-        DataError: A file is missing or unreadable, or a column has no value at any party.
+        DataError: A file is missing or unreadable; or, without a guarantee, a column has no value
+            at any party.
     """
     tables: dict[str, Table] = {}
     for party in study.parties:
@@ -193,8 +196,9 @@ def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, 
     check_alignment(study, synth, columns)
     check_all_columns(synth, columns, schema)
     encoder = Encoder(_declared(schema, study.schema.learn), bins=bins)
+    guaranteed = synth.stated.guarantee == "dp"  # then no number of rows may stop a run
     for name, table in tables.items():
-        if table.num_rows < 2:
+        if table.num_rows < 2 and not guaranteed:
             count = "no rows" if table.num_rows == 0 else "one row"
             raise RosterError(
                 f"party {name!r} has {count}; it needs two or more. Leave it out of "
@@ -205,7 +209,7 @@ def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, 
             split = split_columns_of(synth)
             coder = Encoder(encoder.schema.select(own), bins=bins) if split else encoder
             coder.encode(table.select(own))
-    for column in encoder.domain.names:
+    for column in encoder.domain.names if not guaranteed else ():
         held = [table for table in tables.values() if column in table.names]
         if all(table.missing(column).all() for table in held):
             raise DataError(

@@ -1,10 +1,11 @@
 """A run that learns what its schema leaves open, on the ledger that the run itself goes on with."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from siloweave.algorithms.synthesizers import SYNTHESIZERS, TwoRound
-from siloweave.errors import CapacityError, InputError, RosterError, SchemaError
+from siloweave.errors import CapacityError, InputError, SchemaError
 from siloweave.privacy import Budget, Ledger, SharedGaussian
 from siloweave.tables import Column, Schema, Table
 
@@ -108,6 +109,21 @@ def test_what_cannot_run_is_refused_before_anything_is_learned(
         assert not Ledger.read(ledger).entries
 
 
-def test_nobody_learns_from_an_empty_party():
-    with pytest.raises(RosterError, match="'party-2' has no rows"):
-        TwoRound().fit([tables()[0], tables()[0].take([])], OPEN, budget=BUDGET, learn=0.2)
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_schema_is_learned_beside_a_party_with_few_rows_or_none(number):
+    parties = [tables()[0], tables()[0].take(range(number))]
+    fit = TwoRound(workload=[("sex", "town")]).fit(parties, OPEN, budget=BUDGET, learn=0.2)
+    assert set(fit.encoder.schema["town"].categories) == {"?", "Ulm", "Bonn"}
+    assert fit.epsilon <= BUDGET.epsilon
+
+
+@pytest.mark.parametrize("gap", [0, None], ids=["a value", "a gap"])
+def test_categories_are_learned_as_the_declared_type_whatever_a_frames_column_is(gap):
+    """In pandas one missing value makes floats of whole numbers."""
+    town = Column("town", "categorical", categories=(0,), other=0, missing=True)
+    frame = pd.DataFrame({"town": pd.Series([gap, *[1, 2] * 1000])})
+    assert frame["town"].dtype == ("int64" if gap == 0 else "float64")
+    method = TwoRound(workload=[("town",)])
+    fit = method.fit([frame, frame], Schema((town,)), budget=BUDGET, learn=0.2)
+    assert fit.encoder.schema["town"].categories == (1, 2, 0)
+    assert fit.sample(5)["town"].dtype == "Int64"

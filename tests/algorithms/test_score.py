@@ -246,6 +246,14 @@ def test_progress_is_told():
     assert seen == [0.0, 0.5, 1.0]
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_party_answers_whether_it_has_a_row_or_none(number):
+    data = {"many": people(50), "few": people(9).take(range(number))}
+    found = score_parties(data, people(50), ENCODER, budget=BUDGET)
+    assert [one.party for one in found.parties] == ["many", "few"]
+    assert found.epsilon <= BUDGET.epsilon
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -261,9 +269,8 @@ def test_progress_is_told():
         ),
         ({"after": "fit"}, InputError, "after is a str"),
         ({"split": "diagonal"}, InputError, "'diagonal' must be"),
-        ({"data": [people(9).take([])]}, RosterError, "has no rows"),
         ({"data": people(9)}, RosterError, "one table per party"),
-        ({"synthetic": people(9).take([])}, Exception, "no rows"),
+        ({"synthetic": people(9).take([])}, InputError, "synthetic has 0 rows"),
         ({"data": [people(9).select(["sex"])] * 2, "split": "columns"}, SchemaError, "held by"),
         ({"data": [people(9).select(["sex"])]}, SchemaError, "lacks columns"),
         (

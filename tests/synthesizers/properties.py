@@ -26,6 +26,12 @@ _FAULTS = {
 NAMED = {"drop": "age", "add": "extra", "bound": "'age'", "missing": "'age'", "unseen": "'sex'",
          "empty": "no rows"}  # fmt: skip
 every_fault = pytest.mark.parametrize("fault", _FAULTS)
+# Types of the usual schema's columns in pandas, as drawn under a guarantee, whatever the frame was.
+BY_SCHEMA = pd.DataFrame({
+    "sex": pd.Series(["f"]), "town": pd.Series(["Ulm"]), "age": [18],
+    "visits": pd.array([0], dtype="Int64"), "pay": [0.0], "member": [True],
+    "seen": np.array(["2020-01-01"], dtype="datetime64[us]"),
+}).dtypes  # fmt: skip
 
 
 def spoilt(fault):
@@ -33,12 +39,12 @@ def spoilt(fault):
     return _FAULTS[fault](pandas_frame())
 
 
-def check_like_the_frame(sample, rows, frame=None, schema=SCHEMA):
-    """Columns, types, categories, bounds, and values where none may be missing."""
+def check_like_the_frame(sample, rows, frame=None, schema=SCHEMA, dtypes=None):
+    """Columns, types (the frame's if not given), categories, bounds, and gaps where declared."""
     frame = pandas_frame() if frame is None else frame
     assert len(sample) == rows
     assert list(sample.columns) == list(schema.names)
-    pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
+    pd.testing.assert_series_equal(sample.dtypes, frame.dtypes if dtypes is None else dtypes)
     for column in schema.columns:
         values = sample[column.name].dropna()
         assert column.missing or len(values) == rows, column.name

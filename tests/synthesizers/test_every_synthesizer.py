@@ -24,7 +24,13 @@ from tests.synthesizers.cases import (
     polars_frame,
     seeded,
 )
-from tests.synthesizers.properties import NAMED, check_like_the_frame, every_fault, spoilt
+from tests.synthesizers.properties import (
+    BY_SCHEMA,
+    NAMED,
+    check_like_the_frame,
+    every_fault,
+    spoilt,
+)
 
 pytestmark = pytest.mark.parametrize("name", SYNTHESIZERS)
 
@@ -36,19 +42,20 @@ def simple(*columns, **values):
 # Rows out are like rows in
 
 
-def test_pandas_gives_pandas_of_the_same_schema_and_types(name):
+def test_pandas_gives_pandas_of_the_schemas_types(name):
     sample = seeded(name).sample(300)
     assert isinstance(sample, pd.DataFrame)
-    check_like_the_frame(sample, 300)
+    check_like_the_frame(sample, 300, dtypes=BY_SCHEMA)
     for column in SCHEMA.columns:
         assert bool(sample[column.name].isna().any()) is column.missing, column.name
 
 
-def test_polars_gives_polars_of_the_same_types(name):
-    frame = polars_frame()
+def test_polars_gives_polars_of_the_schemas_types(name):
+    frame = polars_frame()  # whose visits are Int16
     sample = seeded(name, parties_of(name, frame)).sample(300)
     assert isinstance(sample, pl.DataFrame)
-    assert sample.schema == frame.schema
+    types = {**frame.schema, "visits": pl.Int64, "seen": pl.Datetime("us")}
+    assert sample.schema == types
     for column in SCHEMA.columns:
         assert bool(sample[column.name].null_count()) is column.missing, column.name
 
@@ -174,14 +181,6 @@ def test_a_column_that_is_all_missing(name):
 # Errors: what was given, and nothing was released
 
 
-def test_an_empty_party_is_named(name):
-    frame = pandas_frame()
-    data = frame[:0] if info_of(name).split == "central" else [frame[:30], frame[:0]]
-    who = "curator" if info_of(name).split == "central" else "party-2"
-    with pytest.raises((RosterError, DataError), match=f"{who}.*no rows"):
-        fit(name, data)
-
-
 def test_an_unseen_category_names_the_column(name):
     frame = pandas_frame()
     frame.loc[3, "sex"] = "unheard of"
@@ -192,6 +191,8 @@ def test_an_unseen_category_names_the_column(name):
 
 @every_fault
 def test_rows_that_do_not_fit_the_schema_are_refused(name, fault):
+    if fault == "empty":
+        pytest.skip("no number of rows is refused under a guarantee, see test_neighbours.py")
     frame = spoilt(fault)
     with pytest.raises(InputError, match=NAMED[fault]):
         fit(name, frame if info_of(name).split == "central" else [pandas_frame(), frame])

@@ -15,6 +15,7 @@ from siloweave.privacy import Budget, NonPrivate, SampledGaussian
 from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 from tests.synthesizers.properties import (
+    BY_SCHEMA,
     check_crowded,
     check_kept,
     check_like_the_frame,
@@ -60,7 +61,7 @@ def fitted_once(name):
 
 @every
 def test_samples_keep_the_schema_and_the_types(name):
-    check_like_the_frame(fitted_once(name).sample(200), 200)
+    check_like_the_frame(fitted_once(name).sample(200), 200, dtypes=BY_SCHEMA)
 
 
 @every

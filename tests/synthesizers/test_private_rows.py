@@ -21,6 +21,7 @@ from siloweave.models.stepwise import DiffusionSteps
 from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
 from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+from tests.synthesizers.properties import BY_SCHEMA
 
 BUDGET = Budget(5.0, 1e-5)
 _DIFFUSION = {"hidden": [6], "embed": 6, "timesteps": 5, "steps": 3, "batch": 30}
@@ -115,7 +116,7 @@ def test_noise_of_the_operating_system_is_never_the_same(name):
 def test_samples_keep_the_schema_the_types_and_gaps(name):
     sample = fitted_once(name).sample(60)
     assert list(sample.columns) == list(SCHEMA.names)
-    pd.testing.assert_series_equal(sample.dtypes, pandas_frame().dtypes)
+    pd.testing.assert_series_equal(sample.dtypes, BY_SCHEMA)
     for column in SCHEMA.columns:
         values = sample[column.name].dropna()
         if column.kind == "categorical":
@@ -172,17 +173,15 @@ def test_the_generator_moves_in_its_turn():
 
 
 @every
-@pytest.mark.parametrize("change", ["drop", "bound", "unseen", "empty"])
+@pytest.mark.parametrize("change", ["drop", "bound", "unseen"])
 def test_rows_that_do_not_fit_are_refused_by_name(name, change):
     frame = pandas_frame()
     if change == "drop":
         frame = frame.drop(columns="age")
     elif change == "bound":
         frame.loc[0, "age"] = 17
-    elif change == "unseen":
-        frame["sex"] = pd.Series(["x"] * len(frame), dtype="str")
     else:
-        frame = frame[:0]
+        frame["sex"] = pd.Series(["x"] * len(frame), dtype="str")
     with pytest.raises(InputError, match="party 'b'"):
         fit(name, {"a": pandas_frame(), "b": frame})
     with pytest.raises(RosterError, match="one table per party"):

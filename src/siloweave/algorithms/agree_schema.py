@@ -15,8 +15,8 @@ Each party names the values of its own rows whose noisy count reaches a threshol
 zCDP for the noise, and the probability with which a single row's value is named comes out of its
 delta. Bounds come from a masked, noisy histogram of magnitudes over public bins, whose edges are
 powers of two; a row is in one bin of every open column. Parties may pool what they know up to
-`tolerated` of them. Assumed public: the roster, the declared facts, types of columns (a table that
-does not fit them is refused), which facts are open. Departures: the histogram's threshold is
+`tolerated` of them. Assumed public: the roster, the declared facts (a table that does not fit them
+is refused), which facts are open. Departures: the histogram's threshold is
 post-processing, chosen so that no empty bin of any column passes but once in a thousand runs; the
 values that do not reach the threshold at any single party become `other`, though all parties
 together may hold enough of them.
@@ -136,13 +136,11 @@ def declare(request: Declare, site: Site[Holding]) -> Declaration:
 
 
 def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[np.int64]]:
-    """Values of a column in order, and how many rows hold each; `other` and long texts left out."""
-    found, counts = table.counts(column.name)
-    if found and type(found[0]) is not type(column.other):
-        raise SchemaError(
-            f"column {column.name!r} holds {table.kind(column.name)}, and its other="
-            f"{column.other!r} is of another type; declare an `other` of the column's type"
-        )
+    """Values of a column in order, and how many rows hold each; `other` and long texts left out.
+
+    They are read as `other`'s type, which is declared: a frame's own type may depend on a row.
+    """
+    found, counts = table.counts(column.name, type(column.other))
     pairs = sorted(
         (v, n)
         for v, n in zip(found, counts, strict=True)

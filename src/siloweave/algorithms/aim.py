@@ -11,8 +11,7 @@ bounded: rho = epsilon^2 / 8) and every measurement (discrete Gaussian) is charg
 drawn. Departures from the paper: noise is discrete; the number of rows is estimated from the
 noisy sums and never read; the fit is models/estimate.py instead of mirror descent; under
 replace-one the scores' sensitivity is twice what it is under add/remove. Assumed public: domain
-(where numbers are cut into bins is paid for before, look.py), workload, and the types that a frame
-or Parquet file declares for its columns.
+(where numbers are cut into bins is paid for before, look.py) and workload.
 """
 
 from __future__ import annotations

@@ -28,12 +28,27 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.files import write
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.read import Frame, Table, read, write
+from siloweave.tables.outline import outline
+from siloweave.tables.read import Frame, Table, read
+from siloweave.tables.schema import Schema
 
-__all__ = ["Cost", "Fitted", "Info", "Kept", "Ledgers", "Outcome", "load", "rows_asked"]
+__all__ = [
+    "GUARANTEED",
+    "Cost",
+    "Fitted",
+    "Info",
+    "Kept",
+    "Ledgers",
+    "Outcome",
+    "load",
+    "rows_asked",
+]
 
 
+GUARANTEED = ("dp", "partial")
+"""Guarantees under which nothing of the rows may decide types, or whether a run starts."""
 _FILES = {
     *("model.safetensors", "like.parquet", "encoder.json", "fit.json", "features.json"),
     *("generated.json", "one_way.json", "woven.json", "homes"),
@@ -202,6 +217,16 @@ class Outcome(ABC):
     cost: Cost
     like: Table | None
 
+    def __post_init__(self) -> None:
+        """Under a guarantee, take the types of drawn columns from the schema alone."""
+        if self.like is not None and self.info.guarantee in GUARANTEED:
+            object.__setattr__(self, "like", outline(self.like, self.schema))
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Facts about the columns of drawn rows."""
+
     @property
     def epsilon(self) -> float:
         """Largest epsilon over the parties, recomputed from their ledgers."""
@@ -260,6 +285,9 @@ class Outcome(ABC):
     def sample(self, num_rows: int | None = None, *, seed: Key = 0) -> Any:
         """Synthetic rows as a frame of the kind that was fitted.
 
+        Under a guarantee, types of columns follow from the schema alone (`tables.outline`), not
+        from the frame that was fitted.
+
         Args:
             num_rows: How many; the estimated number of real rows if not given.
             seed: The same seed gives the same rows.
@@ -283,7 +311,8 @@ class Fitted(Outcome):
         cost: Bytes, rounds, seconds.
         measured: What each round measured, and how noisily.
         workload: The queries that the run was to get right.
-        like: An empty table of the kind that was given, for sampling into the same kind.
+        like: An empty table of the kind that was given, for sampling into the same kind; its types
+            are the schema's under a guarantee, see `outline`.
     """
 
     model: MRF
@@ -298,6 +327,11 @@ class Fitted(Outcome):
     measured: Sequence[Round]
     workload: Sequence[tuple[str, ...]] = ()
     like: Table | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about the columns of drawn rows."""
+        return self.encoder.schema
 
     def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
         """Synthetic rows as codes."""

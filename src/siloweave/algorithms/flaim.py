@@ -7,9 +7,9 @@ setting" (KDD 2024), Algorithm 1, sections 4.1 to 4.3: NaiveFLAIM, AugFLAIM (Ora
 **Guarantee** (dp; the oracle: none): rows, add/remove or replace-one as each party's budget says,
 towards the coordinator, the other parties (each may pool what it knows with `tolerated - 1` more)
 and everyone who sees the model. A row lives at one party, so it pays for what that party released.
-Assumed public: domain (where numbers are cut into bins is paid for before, look.py), workload, the
-types that a frame or Parquet file declares for its columns, roster, who takes part in a round, and
-which queries a party chose (paid for by the exponential mechanism).
+Assumed public: domain (where numbers are cut into bins is paid for before, look.py), workload,
+roster, who takes part in a round, and which queries a party chose (paid for by the exponential
+mechanism).
 
 Where this departs from the paper, and why:
 

@@ -28,6 +28,7 @@ from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
 
 __all__ = ["Generated", "Matrix", "Model", "read_generated"]
 
@@ -85,7 +86,8 @@ class Generated(Outcome):
         heads: Hash at the end of the ledger.
         cost: Bytes, rounds, seconds.
         num_rows: Rows that it was trained on.
-        like: An empty table of the kind that was given, for sampling into the same kind.
+        like: An empty table of the kind that was given, for sampling into the same kind; its types
+            are the schema's under a guarantee, see `outline`.
         one_way: How single columns were distributed, as it was released; rows are raked to it.
             None where nothing is known.
     """
@@ -102,6 +104,11 @@ class Generated(Outcome):
     num_rows: int
     like: Table | None = None
     one_way: OneWay | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about the columns of drawn rows."""
+        return self.features.schema
 
     def sample_table(
         self,
@@ -166,6 +173,9 @@ class Generated(Outcome):
         raked: bool = True,
     ) -> Any:
         """Synthetic rows as a frame of the kind that was fitted.
+
+        Under a guarantee, types of columns follow from the schema alone (`tables.outline`), not
+        from the frame that was fitted.
 
         Rows of which nothing is given are raked: half as many again and 1,000 more are drawn, up to
         four times as many and 1,000 where the model makes some values too rarely, and those kept

@@ -14,8 +14,7 @@ party's own entropy, once a run. A person's row lies at all parties, whose costs
 `Noise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its own
 share; before it pays, it adds up what all parties would release, and refuses if that is beyond its
 limit; every party's radius follows from its columns, so it computes them all.
-Assumed public: schema, which party holds which columns and the types that a frame or Parquet file
-declares for them, number and order of rows.
+Assumed public: schema, which party holds which columns, number and order of rows.
 
 Ours, not the paper's. Noise of one row's size on every row leaves little to learn at a small
 epsilon; that is the price of a coordinator that sees rows one by one.

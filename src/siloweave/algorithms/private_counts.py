@@ -78,5 +78,6 @@ class Look:
             codes = np.repeat(np.arange(len(counts)), times)
             found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
         drawn = Codes(self.encoder.domain, tuple(found))
-        marks = {c.name: landmarks(c, self.columns[c.name]) for c in self.encoder.schema.columns}
+        schema = self.encoder.schema
+        marks = {name: landmarks(schema[name], seen) for name, seen in self.columns.items()}
         return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), marks=marks)

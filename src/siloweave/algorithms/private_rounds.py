@@ -26,14 +26,13 @@ Renyi order, which the noisy number of rows may choose only as far as its price 
 (privacy/orders.py). The party computes the sensitivity itself (privacy/shared_steps.py) from how it
 clips and rounds. Who is drawn, what a row's loss draws, where in its bin a value is encoded, and
 the noise come from the party's own entropy and stay there, so that sampling amplifies towards all
-others; it does not towards someone who reads the party's memory. Assumed public: schema, the types
-that a frame or Parquet file declares for its columns, bins, settings, roster, and how long a party
-takes. The coordinator is taken to follow the protocol; whatever it asks, weights and generated rows
-of any kind, a row's gradient is clipped and a party's ledger pays for what it does. Per-step noise
-holds with `tolerated` shares missing; a party that does not answer stops the run. Noise is drawn
-within `mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is the same at any
-place of a batch but for its last bits is taken from the compiler (seen on CPUs);
-`shared_steps.moved` leaves a 1024th of the clip for them.
+others; it does not towards someone who reads the party's memory. Assumed public: schema, bins,
+settings, roster, and how long a party takes. The coordinator is taken to follow the protocol;
+whatever it asks, weights and generated rows of any kind, a row's gradient is clipped and a party's
+ledger pays for what it does. Per-step noise holds with `tolerated` shares missing; a party that
+does not answer stops the run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its law, as
+everywhere. That a row's gradient is the same at any place of a batch but for its last bits is taken
+from the compiler (seen on CPUs); `shared_steps.moved` leaves a 1024th of the clip for them.
 """
 
 from __future__ import annotations

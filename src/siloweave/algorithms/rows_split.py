@@ -71,7 +71,7 @@ def held_by(
     """What each party works with, and an empty table of the kind that was given.
 
     Raises:
-        RosterError: `data` is one table, there is no party, or one has no rows.
+        RosterError: `data` is one table, or there is no party.
         SchemaError, DataError: A table does not fit the schema; the message names the party.
     """
     held: dict[str, Holding] = {}
@@ -79,8 +79,6 @@ def held_by(
     for name, part in named_parties(data, names).items():
         with naming_party(name):
             table = read(part)
-        required_rows(name, table.num_rows)
-        with naming_party(name):
             check_columns(schema, table)
             Encoder(schema).encode(table)
         like = outline(table) if like is None else like
@@ -213,6 +211,8 @@ class RowsSplit(OneOwner):
         job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=facts)
         most = whole("at_once", os.cpu_count() or 1 if at_once is None else at_once, 1)
         held, like = held_by(data, schema, names)
+        for name, own in held.items():
+            required_rows(name, own.table.num_rows)
         workers = min(len(held), most)
         counts = (self.rounds, self.epochs, self.weights)
         plan = Plan(schema, settings, self.target, *counts, seed, workers, progress)

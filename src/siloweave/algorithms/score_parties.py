@@ -23,7 +23,6 @@ from siloweave.algorithms.running import (
     coded_rows,
     in_process,
     named_parties,
-    required_rows,
     silent,
 )
 from siloweave.algorithms.score import PARTY, ScoredRows, check_price, price_for, priced
@@ -246,7 +245,6 @@ def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str) -> dict[str, 
         if not isinstance(part, Codes):
             with naming_party(name):
                 table = read(part)
-        required_rows(name, table.num_rows)
         if split == "columns" and isinstance(table, Table):
             mine = encoder.select([n for n in encoder.schema.names if n in table.names])
         found[name] = coded_rows(name, table, mine)

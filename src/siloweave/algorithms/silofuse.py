@@ -11,8 +11,7 @@ The paper's theorem says that an unknown encoder cannot be inverted for sure; it
 that almost all cells come back (see latent_insiders.py, which measures it). With
 ``privacy="latents"`` (dp, replace-one row, towards everyone, the other parties among them): each
 party bounds its integer latent rows and adds discrete Gaussian noise before they leave, see
-latent_noise.py. Assumed public: schema, the types that a frame or Parquet file declares for its
-columns, settings, number and order of rows.
+latent_noise.py. Assumed public: schema, settings, number and order of rows.
 
 Where this departs from the paper:
 

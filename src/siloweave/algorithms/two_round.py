@@ -17,8 +17,8 @@ rows, and no budget goes to selections or to counting the one-ways again every r
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees the model. A row pays
 for two masked sums (secure_sum.py); the plan is computed from the first (post-processing). Assumed
-public: domain (where numbers are cut into bins is paid for before, look.py), workload, the types
-that a frame or Parquet file declares for its columns, roster. All parties must answer both times.
+public: domain (where numbers are cut into bins is paid for before, look.py), workload, roster.
+All parties must answer both times.
 """
 
 from __future__ import annotations

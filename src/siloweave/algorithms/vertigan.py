@@ -20,9 +20,8 @@ to the budget. A party's share is what its own ledger holds; before it trains it
 going to pay together, and refuses if that is beyond its limit. Head, slopes and synthetic columns
 are computed from the private critic (post-processing). Noise, batches and what a row's loss draws
 come from the party's own entropy, fresh in every round. Assumed public: schema, bounds and bins,
-the types that a frame or Parquet file declares for its columns, settings, roster, and that rows are
-aligned. The server sees every slope, each of them paid for. With ``private=False`` or without a
-bound: none, and every ledger says so.
+settings, roster, and that rows are aligned. The server sees every slope, each of them paid for.
+With ``private=False`` or without a bound: none, and every ledger says so.
 
 * The gradient penalty is of one real row and one generated row. The published replica adds the
   penalty's mean over the batch to each row's loss, so that one row moves every clipped gradient and

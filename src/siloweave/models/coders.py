@@ -108,7 +108,7 @@ class RowCoder:
         Raises:
             InputError: For rows that are not finite or not one-hot.
         """
-        Z = self.coder.encode(self.layout.check(X)[:, places_of(self.layout, self.label)])
+        Z = self.coder.encode(self.layout.check(X, least=0)[:, places_of(self.layout, self.label)])
         return np.concatenate([Z, self._label(X)], 1).astype(np.float32)
 
     def told(self, given: Matrix) -> Matrix:

@@ -488,7 +488,8 @@ def check_numbers(X: Matrix, layout: Layout) -> None:
         InputError: Naming the column.
     """
     for block in layout.blocks:
-        if block.kind == "number" and (most := float(np.abs(X[:, block.start]).max())) > 1.0:
+        sizes = np.abs(X[:, block.start])
+        if block.kind == "number" and (most := float(sizes.max(initial=0.0))) > 1.0:
             raise InputError(
                 f"column {block.column!r} has a number of size {most:.4g}, and this GAN's numbers "
                 'lie between -1 and 1: fit the features with numeric="modes"'

@@ -74,11 +74,16 @@ class Layout:
         sizes = [b.size for b in self.choices]
         return tuple((sizes.count(size), size) for size in sorted(set(sizes)))
 
-    def check(self, X: Matrix, what: str = "X") -> Matrix:
+    def check(self, X: Matrix, what: str = "X", *, least: int = 1) -> Matrix:
         """Refuse a matrix that is not one of these feature vectors, one per row.
 
+        Args:
+            X: The matrix.
+            what: What an error calls it.
+            least: How many rows it has at least.
+
         Raises:
-            InputError: For another shape, no rows, NaN or infinities, or a choice that is not
+            InputError: For another shape, too few rows, NaN or infinities, or a choice that is not
                 one-hot; the message names the column.
         """
         X = np.asarray(X, dtype=np.float32)
@@ -87,7 +92,7 @@ class Layout:
                 f"{what} has shape {X.shape}, but its blocks need (rows, {self.width}): encode the "
                 "table with the features these blocks belong to"
             )
-        if not len(X):
+        if len(X) < least:
             raise InputError(f"{what} has no rows: give at least one")
         for b in self.blocks:
             part = X[:, b.start : b.start + b.size]

@@ -332,7 +332,7 @@ class GANSteps(Stepwise):
     def rows(self, X: Matrix) -> Matrix:
         """Vectors in inner order; raises InputError where they do not fit."""
         layout = Layout(self.blocks)
-        X = layout.check(X)
+        X = layout.check(X, least=0)
         check_numbers(X, layout)
         return np.ascontiguousarray(X[:, self.heads.order])
 

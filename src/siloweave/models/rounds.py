@@ -390,8 +390,8 @@ class DiffusionLearner(Learner):
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """Numbers, codes and labels."""
         shift, scale = self.frame(facts)
-        data = diffusion.rows_of(self.layout.check((V - shift) / scale), self.layout, self.told)
-        return data, "shuffled"
+        rows = self.layout.check((V - shift) / scale, least=0)
+        return diffusion.rows_of(rows, self.layout, self.told), "shuffled"
 
     def batch(self, rows: int) -> int:
         """At most all rows."""
@@ -470,7 +470,7 @@ class PointLearner(DiffusionLearner):
 
     def vectors(self, X: Matrix) -> Matrix:
         """Latent rows, the label behind them."""
-        return self.coder.encode(Layout(self.features).check(X))
+        return self.coder.encode(Layout(self.features).check(X, least=0))
 
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
         """Mean and standard deviation of each latent over all owners, where they are scaled."""

@@ -38,5 +38,6 @@ def beside(tables: Sequence[Table]) -> Table:
         frame = whole._frame.hstack(table.select(new)._frame)
         mine, theirs = whole._origin, table._origin
         dtypes = {**theirs.dtypes, **mine.dtypes} if theirs.kind == mine.kind else {}
-        whole = replace(whole, _frame=frame, _origin=replace(mine, dtypes=dtypes))
+        types = {**theirs.types, **mine.types}
+        whole = replace(whole, _frame=frame, _origin=replace(mine, dtypes=dtypes, types=types))
     return whole

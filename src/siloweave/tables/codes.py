@@ -352,10 +352,9 @@ class Encoder:
             table: Has every coded column of the schema, and no column the schema lacks.
 
         Returns:
-            The codes, in row order.
+            The codes, in row order; none of a table without rows.
 
         Raises:
-            DataError: When the table has no rows.
             SchemaError: When columns differ from the schema's, or rows hold a value outside it
                 (says how many, never which); an unseen category goes to ``other`` if declared.
         """
@@ -391,8 +390,6 @@ class Encoder:
                 f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
                 "leave them out with Table.select"
             )
-        if table.num_rows == 0:
-            raise DataError("the table has no rows; a party needs at least one")
 
     def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         edges = self._edges[column.name]

@@ -26,6 +26,7 @@ __all__ = [
     "blank",
     "check_columns",
     "check_learnable",
+    "check_rows",
     "codes_of",
     "counted_plan",
     "declared_plan",
@@ -47,10 +48,9 @@ _Mask = NDArray[np.bool_]
 
 
 def check_columns(schema: Schema, table: Table) -> None:
-    """Refuse a table without rows, or of other columns than the schema's (ids may be absent).
+    """Refuse a table of other columns than the schema's (ids may be absent).
 
     Raises:
-        DataError: When the table has no rows.
         SchemaError: When columns differ.
     """
     absent = [
@@ -67,6 +67,14 @@ def check_columns(schema: Schema, table: Table) -> None:
             f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
             "leave them out with Table.select"
         )
+
+
+def check_rows(table: Table) -> None:
+    """Refuse a table without rows.
+
+    Raises:
+        DataError: It has none.
+    """
     if table.num_rows == 0:
         raise DataError("the table has no rows; features need at least one")
 

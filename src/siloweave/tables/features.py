@@ -22,6 +22,7 @@ from siloweave.tables.codes import Encoder, running
 from siloweave.tables.columns import (
     blank,
     check_columns,
+    check_rows,
     codes_of,
     counted_plan,
     declared_plan,
@@ -135,6 +136,7 @@ class Features:
         """
         settings = _settings(numeric, spike_share, few_values, wide)
         check_columns(schema, table)
+        check_rows(table)
         plans: list[Plan] = []
         for column in _coded(schema):
             if column.kind not in BINNED:
@@ -266,11 +268,12 @@ class Features:
                 distribution a frequent value lies.
 
         Returns:
-            (rows, width); a number that was never fitted counts as the nearest that was.
+            (rows, width), also where there are no rows; a number that was never fitted counts as
+            the nearest that was.
 
         Raises:
             CapacityError: When the vectors would take more than 16 GiB.
-            DataError: When the table has no rows, or holds infinite numbers.
+            DataError: When the table holds infinite numbers.
             SchemaError: When rows hold a value outside the schema.
         """
         check_columns(self.schema, table)

@@ -1,14 +1,17 @@
-"""Files that hold tables, and their column names, checked before anything is read."""
+"""Files that hold tables: names are checked before anything is read; a table is written whole."""
 
 import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siloweave.errors import DataError
 
-__all__ = ["check_names", "csv_header", "table_file", "unreadable"]
+if TYPE_CHECKING:
+    from siloweave.tables.read import Table
+
+__all__ = ["check_names", "csv_header", "table_file", "unreadable", "write"]
 
 
 def table_file(path: str | os.PathLike[str]) -> Path:
@@ -66,3 +69,30 @@ def check_names(names: Sequence[Any], where: str) -> None:
     odd = [name for name in names if not isinstance(name, str) or not name]
     if odd:
         raise DataError(f"{where} has column names that are no text: {odd}; rename them")
+
+
+def write(table: "Table", path: str | os.PathLike[str]) -> None:
+    """Write a table as CSV or Parquet: whole or not at all.
+
+    Args:
+        table: What to write.
+        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
+
+    Raises:
+        DataError: When the folder is missing or the name ends otherwise.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
+    if not target.parent.is_dir():
+        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        if suffix == ".csv":
+            table._frame.write_csv(temporary)
+        else:
+            table._frame.write_parquet(temporary, compression="zstd")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,14 +1,39 @@
 """Columns of pandas and arrow frames as arrays, and back; `read` hands the libraries in."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["arrow_column", "declared", "from_pandas", "to_pandas"]
+__all__ = ["arrow_column", "declared", "from_pandas", "named", "to_pandas"]
 
 _PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
+# Of each type: pandas without missing values, with them, and arrow.
+_NAMED: dict[type, tuple[Any, Any, str]] = {
+    bool: ("bool", "boolean", "bool"),
+    int: ("int64", "Int64", "int64"),
+    float: ("float64", "float64", "double"),
+    str: (str, str, "string"),
+    datetime: ("datetime64[us]", "datetime64[us]", "timestamp[us]"),
+}
+
+
+def named(kind: str, types: Mapping[str, tuple[type, bool]]) -> dict[str, Any]:
+    """Return the types of pandas or arrow columns by what is declared of them.
+
+    Args:
+        kind: "pandas" or "arrow"; nothing is returned for any other.
+        types: Each column's type, and whether a value may be missing.
+
+    Example:
+        >>> named("pandas", {"age": (int, True), "old": (bool, False)})
+        {'age': 'Int64', 'old': 'bool'}
+    """
+    if kind == "pandas":
+        return {name: _NAMED[python][missing] for name, (python, missing) in types.items()}
+    return {name: _NAMED[p][2] for name, (p, _) in types.items()} if kind == "arrow" else {}
 
 
 def from_pandas(frame: Any) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
@@ -80,6 +105,8 @@ def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
             return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
         if getattr(dtype, "tz", None) is not None:
             return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
+        if dtype is str:
+            dtype = pandas.Series([""]).dtype
         made = plain.astype(dtype)
         if str(dtype) == "object":
             made[plain.isna()] = None

@@ -17,6 +17,7 @@ from siloweave.tables.columns import (
     GRAINS,
     blank,
     check_columns,
+    check_rows,
     codes_of,
     grain_of,
     options_of,
@@ -116,6 +117,7 @@ def summarise(table: Table, schema: Schema) -> tuple[Summary, ...]:
         ((3.0, 5.0), (2, 1), 0)
     """
     check_columns(schema, table)
+    check_rows(table)
     found = []
     for column in schema.columns:
         if column.kind == "id":

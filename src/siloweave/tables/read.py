@@ -7,6 +7,7 @@ and remembers what it was made from, so that pandas in gives pandas out.
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,28 +18,38 @@ import polars as pl
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.files import check_names, csv_header, table_file, unreadable
-from siloweave.tables.native import arrow_column, declared, from_pandas, to_pandas
+from siloweave.tables.native import arrow_column, declared, from_pandas, named, to_pandas
 
-__all__ = ["Frame", "Table", "read", "read_batches", "write"]
+__all__ = ["Frame", "Table", "read", "read_batches"]
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _MOMENT = pl.Datetime("us")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
-_TARGETS: dict[type, Any] = {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}
+_TARGETS: dict[type, Any] = {
+    bool: pl.Boolean,
+    int: pl.Int64,
+    float: pl.Float64,
+    str: pl.String,
+    datetime: _MOMENT,
+}
 _NAMES = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 
 
-Frame = Literal["pandas", "polars", "arrow", "file"]
-"""Where a table came from."""
+Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
+"""Where a table came from; "file" is a Parquet file, or arrays."""
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a table was made from: the kind of frame, its own types, whether it was text."""
+    """What a table was made from: the kind of frame, and its own types or declared ones."""
 
     kind: Frame = "file"
     dtypes: Mapping[str, Any] = field(default_factory=dict)
-    text: bool = False
+    types: Mapping[str, tuple[type, bool]] = field(default_factory=dict)
+
+    @property
+    def text(self) -> bool:
+        return self.kind == "csv"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,23 +160,36 @@ class Table:
             ``Int64`` in pandas unless the frame given had another type.
         """
         kind = self._origin.kind
-        if kind == "file":
+        if kind in ("file", "csv"):
             kind = "pandas" if find_spec("pandas") else "polars"
+        types = self._origin.types
+        dtypes = {**self._origin.dtypes, **named(kind, types)}
         if kind == "pandas":
             arrays = {name: (self.values(name), self.missing(name)) for name in self.names}
-            return to_pandas(import_module("pandas"), arrays, self._origin.dtypes)
+            return to_pandas(import_module("pandas"), arrays, dtypes)
         frame = self._frame
         if kind == "polars":
-            dtypes = self._origin.dtypes
+            dtypes |= {name: _TARGETS[python] for name, (python, _) in types.items()}
             return frame.with_columns(
                 _restored(frame[name], dtypes[name]) for name in frame.columns if name in dtypes
             )
         arrow, compute = frame.to_arrow(), import_module("pyarrow.compute")
         columns = [
-            arrow_column(compute, arrow.column(name), self._origin.dtypes.get(name))
-            for name in frame.columns
+            arrow_column(compute, arrow.column(name), dtypes.get(name)) for name in frame.columns
         ]
         return import_module("pyarrow").table(columns, names=frame.columns)
+
+    @classmethod
+    def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> "Table":
+        """Make a table without rows whose types are declared, not taken from a frame.
+
+        Args:
+            types: Each column's type (bool, int, float, str or datetime), and whether a value may
+                be missing, which decides the type of whole numbers and booleans in pandas.
+            frame: What `to_native` makes, also of tables that are made like this one.
+        """
+        schema = {name: _TARGETS[python] for name, (python, _) in types.items()}
+        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types))
 
     @classmethod
     def from_columns(
@@ -279,9 +303,19 @@ class Table:
             )
         return series.cast(_MOMENT).cast(pl.Int64).fill_null(0).to_numpy(), mask
 
-    def counts(self, name: str) -> tuple[list[Any], list[int]]:
-        """Return one column's distinct values, most frequent first (ties by value), and counts."""
-        series = self._series(name).drop_nulls().rename("value")
+    def counts(self, name: str, kind: type | None = None) -> tuple[list[Any], list[int]]:
+        """Return one column's distinct values, most frequent first (ties by value), and counts.
+
+        Args:
+            name: The column.
+            kind: Read values as this type, as `lookup` reads those of categories; those that it
+                cannot hold are left out.
+
+        Raises:
+            SchemaError: When the column's type cannot hold such values.
+        """
+        series = self._series(name) if kind is None else self._aligned(self._series(name), kind)
+        series = series.drop_nulls().rename("value")
         table = series.value_counts(name="count").sort("count", "value", descending=[True, False])
         return table["value"].to_list(), table["count"].to_list()
 
@@ -380,7 +414,7 @@ def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iter
     try:
         if file.suffix.lower() == ".csv":
             csv_header(file)
-            lazy, origin = pl.scan_csv(file, infer_schema=False, glob=False), _Origin(text=True)
+            lazy, origin = pl.scan_csv(file, infer_schema=False, glob=False), _Origin("csv")
         else:
             lazy, origin = pl.scan_parquet(file, glob=False), _Origin()
         if columns is not None:
@@ -389,33 +423,6 @@ def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iter
             yield Table(_normal(_blank(frame) if origin.text else frame.get_columns()), origin)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-
-
-def write(table: Table, path: str | os.PathLike[str]) -> None:
-    """Write a table as CSV or Parquet: whole or not at all.
-
-    Args:
-        table: What to write.
-        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
-
-    Raises:
-        DataError: When the folder is missing or the name ends otherwise.
-    """
-    target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
-    if not target.parent.is_dir():
-        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        if suffix == ".csv":
-            table._frame.write_csv(temporary)
-        else:
-            table._frame.write_parquet(temporary, compression="zstd")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _read_any(source: Any) -> Table:
@@ -448,7 +455,7 @@ def _read_file(file: Path) -> Table:
         raw = pl.read_csv(file, infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-    return Table(_normal(map(_typed, _blank(raw))), _Origin(text=True))
+    return Table(_normal(map(_typed, _blank(raw))), _Origin("csv"))
 
 
 def _blank(frame: pl.DataFrame) -> list[pl.Series]:

@@ -1,0 +1,43 @@
+"""A study under a guarantee runs whatever number of rows a party has."""
+
+import json
+
+import pytest
+
+from tests.cli.test_bad_input import drop_rows
+
+
+def no_rows(folder):
+    drop_rows(folder, "north.csv", 0)
+
+
+def one_row(folder):
+    drop_rows(folder, "north.csv", 1)
+
+
+def no_rows_at_all(folder):
+    for name in ("north.csv", "south.csv"):
+        drop_rows(folder, name, 0)
+
+
+def a_column_without_a_value(folder):
+    for name in ("north.csv", "south.csv"):
+        head, *rows = (folder.path / name).read_text().splitlines()
+        folder.write(name, "\n".join([head, *(row.rsplit(",", 1)[0] + "," for row in rows)]) + "\n")
+
+
+@pytest.mark.parametrize(
+    "change", [no_rows, one_row, no_rows_at_all, a_column_without_a_value], ids=lambda c: c.__name__
+)
+def test_it_runs_and_reports(folder, change):
+    change(folder)
+    assert folder.call("check", "study.toml")[0] == 0
+    code, _, err = folder.call("run", "study.toml")
+    assert code == 0, err
+    run = folder.path / "run"
+    assert json.loads((run / "run.json").read_text())["epsilon"] <= 1.0
+    head, *rows = (run / "synthetic.csv").read_text().splitlines()
+    assert head == "age,sex,job"
+    assert rows
+    for name in ("report.html", "report-owner.html"):
+        assert (run / name).is_file()
