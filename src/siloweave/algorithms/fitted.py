@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from siloweave.algorithms.aim import Round
+from siloweave.algorithms.visibility import Views
 from siloweave.errors import DataError, InputError
 from siloweave.federation.parties import Traffic
 from siloweave.models.mrf import MRF
@@ -41,7 +42,10 @@ _FILES = {
 
 
 class Info(msgspec.Struct, frozen=True):
-    """What a synthesizer is: for `siloweave list` and the report."""
+    """What a synthesizer is: for `siloweave list` and the report.
+
+    `visibility` depends on settings: it is in what a synthesizer states, and so in every fit.
+    """
 
     name: str
     title: str
@@ -51,6 +55,7 @@ class Info(msgspec.Struct, frozen=True):
     guarantee: str
     paper: str
     statement: str
+    visibility: Views = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         traffic: Per party: messages, bytes to it, bytes from it.
         frame: Kind of the frame that was fitted.
+        simulated: Whether all parties shared one process.
     """
 
     info: Info
@@ -102,6 +108,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     phases: dict[str, float]
     frame: Frame | None = None
+    simulated: bool = True
     version: int = 1
 
     @property
@@ -201,6 +208,7 @@ class Outcome(ABC):
     heads: Mapping[str, str]
     cost: Cost
     like: Table | None
+    simulated: bool
 
     @property
     def epsilon(self) -> float:
@@ -251,6 +259,7 @@ class Outcome(ABC):
             rounds=self.cost.rounds,
             phases=dict(self.cost.phases),
             frame=self.like.frame if self.like else None,
+            simulated=self.simulated,
             **own,
         )
         if self.like:
@@ -284,6 +293,7 @@ class Fitted(Outcome):
         measured: What each round measured, and how noisily.
         workload: The queries that the run was to get right.
         like: An empty table of the kind that was given, for sampling into the same kind.
+        simulated: Whether all parties shared one process, which then read every row.
     """
 
     model: MRF
@@ -298,6 +308,7 @@ class Fitted(Outcome):
     measured: Sequence[Round]
     workload: Sequence[tuple[str, ...]] = ()
     like: Table | None = None
+    simulated: bool = True
 
     def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
         """Synthetic rows as codes."""
@@ -349,6 +360,7 @@ class Fitted(Outcome):
             tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
             like,
+            saved.simulated,
         )
 
 

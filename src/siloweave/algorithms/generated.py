@@ -88,6 +88,7 @@ class Generated(Outcome):
         like: An empty table of the kind that was given, for sampling into the same kind.
         one_way: How single columns were distributed, as it was released; rows are raked to it.
             None where nothing is known.
+        simulated: Whether all parties shared one process, which then read every row.
     """
 
     model: Model
@@ -102,6 +103,7 @@ class Generated(Outcome):
     num_rows: int
     like: Table | None = None
     one_way: OneWay | None = None
+    simulated: bool = True
 
     def sample_table(
         self,
@@ -259,4 +261,5 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
         saved.num_rows,
         like,
         one_way,
+        saved.simulated,
     )
