@@ -49,9 +49,10 @@ _PARTIAL = (
     "finite epsilon holds for what is released."
 )
 _COUNTS = ("Counted.paid_rows", "Counted.counts")
+_COUNTED = "noisy counts of every column, and of the rows if their number is private"
 _VIEWS: Views = (
     CURATOR,
-    View("readers", "noisy counts of every column and of the rows", NOISE, _COUNTS),
+    View("readers", _COUNTED, NOISE, _COUNTS),
     View("readers", "the model and the synthetic table", NOISE, ("Trained.model",)),
 )
 

@@ -147,10 +147,10 @@ class VertiGAN(ColumnsSplit):
             why, known = "nothing: critics are trained without noise", "the number of rows"
             heard = View(COORDINATOR, f"{known}, and {slopes}", why, ("Ready.rows", "Moved.slope"))
             return (own_columns(), heard, View(OTHERS, made, why, ("Round",)), self.readers(why))
-        known = "noisy counts of each party's columns and of the rows"
+        known = "noisy counts of each party's columns, and of the rows if their number is private"
         known_in = ("Counted.paid_rows", "Counted.counts")
         same = "they hold the same people, so it holds towards them for rows replaced only"
-        told = f"the noisy number of rows, and {made}"
+        told = f"the number of rows, as it was counted, and {made}"
         return (
             own_columns(),
             View(COORDINATOR, f"{known}, and {slopes}", NOISE, (*known_in, "Moved.slope")),
