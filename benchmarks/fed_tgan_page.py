@@ -59,31 +59,35 @@ columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of
 40,000 drawn rows and the table's; lower is better. Every method of a table had the same wall time:
 three minutes, and six on credit with a repeated row, all on one machine of two cores and one day,
 with one more run beside it. Time is planned by three rounds, so fits took two to four and a half
-minutes (five to six and a half there), which their lines tell; ours run some dozens of rounds where
+minutes (five to six and a half there), as their lines record; ours run some dozens of rounds where
 the published ones ran 500. The two diffusions have `typical`'s weights. Adult's figures are means
 over three seeds and their spread; elsewhere brackets hold the 95 % interval of the drawn rows
-(jackknife), and after a stroke stands the published figure. Rows are raked to single columns, as
-parties told them, and numbers that are far off after that are moved (decision 0012). All methods
-know the same shares, so each scenario has a second table of rows as the networks draw them: there
-methods compare. None of them protects anybody: ε is infinite in every ledger. Where all parties
+(jackknife). None of the methods protects anybody: ε is infinite in every ledger. Where all parties
 have the same rows all weights are equal, so the ablations are Fed-TGAN itself, and so is `typical`;
 a method without a row was not run. Of credit 25,130 rows are at hand, with all frauds of the whole
-table among them: 2 % where the paper's rows have 0.17 %, so figures do not compare.
+table among them: 2 % where the paper's rows have 0.17 %, so its figures do not compare.
 
-Raked, Fed-TGAN is at or below its published figure in all 24 cells, to the three digits of both (on
-credit with a repeated row one of two fits of three minutes was not: .017 after 58 rounds). As
-networks draw rows it is ahead of MD-TGAN in 15 cells, level in one and behind in eight, six of them
-where a row is repeated: the paper's weights give that party .25 among five, equal ones .2; with
-`typical`'s weights, which give it next to nothing, it is behind there in three of eight. It is
-ahead of the ablation without similarity in all eight cells and of vanilla in seven of eight; ahead
-of the one without size in five of eight where four parties have 500 rows, level in three, and
-behind it in seven of eight where a row is repeated, as that party counts for less there.
+Each scenario has two tables. The first is of rows **as the networks draw them**. The published
+figures are of such rows, and stand there after a stroke. The second is of the same networks' rows
+**raked** to single columns, which is what `sample` returns by default: parties release their exact
+column shares, rows are chosen so that the shares come out, and numbers that are far off after that
+are moved (decision 0012). Both measures are of single columns alone. A raked figure therefore shows
+what raking does and says little about a network, and no published figure stands beside it.
+"""
+
+AS_DRAWN = """
+As networks draw rows, Fed-TGAN is ahead of MD-TGAN in 15 of 24 cells, level in one and behind in
+eight, six of them where a row is repeated: the paper's weights give that party .25 among five,
+equal ones .2; with `typical`'s weights, which give it next to nothing, it is behind there in three
+of eight. It is ahead of the ablation without similarity in all eight cells and of vanilla in seven
+of eight; ahead of the one without size in five of eight where four parties have 500 rows, level in
+three, and behind it in seven of eight where a row is repeated, as that party counts for less there.
 
 The federated diffusions, in the same minutes, are ahead of MD-TGAN as they draw rows in 15 of their
-16 cells and of Fed-TGAN in 14 (on Adult three to twenty times nearer), and below Fed-TGAN's
-published figures in 14; what is left is the one categorical column of credit, its class, where one
-row in fifty is a fraud. Raked, they are at or below the published figures in all 16 cells and
-nowhere behind MD-TGAN.
+16 cells and of Fed-TGAN in 14 (on Adult three to twenty times nearer). They also lie below the
+figures that are published for Fed-TGAN, another model, in 14; what is left is the one categorical
+column of credit, its class, where one row in fifty is a fraud. Raked, they are nowhere behind
+raked MD-TGAN.
 """
 
 
@@ -116,10 +120,52 @@ def figure(runs: list[Row], of: str, measure: str, told: float | None) -> str:
     return f"{mean(values):.3f}{spread}{beside}"
 
 
+def beside_published(rows: list[Row]) -> str:
+    """How many published cells each method reaches, as its network draws rows and raked."""
+    head = ["method", "as drawn", "raked", "without credit: as drawn", "raked"]
+    body = []
+    for method in METHODS:
+        cells = [
+            (name, data, measure, told)
+            for name, methods in PUBLISHED.items()
+            for data, pair in methods.get(method, {}).items()
+            for measure, told in zip(("jsd", "wd"), pair, strict=True)
+        ]
+        if cells:
+            kept = [cell for cell in cells if cell[1] != "credit"]
+            body.append([method, *(reached(rows, method, of, part)
+                        for part in (cells, kept) for of in ("raw", "table"))])  # fmt: skip
+    own = next(line for line in body if line[0] == "fed_tgan")
+    return (
+        "\n### How many published cells are reached\n\n"
+        f"Fed-TGAN reaches {own[1]} published cells as it draws rows, and {own[2]} raked. Counted\n"
+        "are means at or below the published figure, to the three digits of both. Published\n"
+        "figures are of rows that were not raked, so **as drawn** is the comparison and **raked**\n"
+        "is none. (On credit with a repeated row one of two fits of three minutes was above it\n"
+        "even raked: .017 after 58 rounds.)\n\n"
+    ) + table(head, body)
+
+
+def reached(rows: list[Row], method: str, of: str, cells: list[tuple[str, str, str, float]]) -> str:
+    """Of these cells, those at or below the published figure."""
+    found = []
+    for name, data, measure, told in cells:
+        runs = [r for r in rows if (r["scenario"], r["method"], r["table"]) == (name, method, data)]
+        values = [r["distances"][of][measure] for r in runs if of in r["distances"]]
+        if values:
+            found.append(float(f"{mean(values):.3f}") <= told)
+    missing = len(cells) - len(found)
+    said = f"{sum(found)} of {len(cells)}"
+    return said + (f" ({missing} {NOT_RUN})" if missing else "")
+
+
 def scenario(name: str, rows: list[Row]) -> str:
     """The tables of one scenario."""
-    raked, raw = (figures(name, rows, of) for of in ("table", "raw"))
-    return f"\n### {TITLES[name]}\n\n{raked}\nAs the networks draw them, not raked:\n\n{raw}"
+    raw, raked = (figures(name, rows, of) for of in ("raw", "table"))
+    return (
+        f"\n### {TITLES[name]}\n\nAs the networks draw them / published:\n\n{raw}"
+        f"\nRaked, nothing published:\n\n{raked}"
+    )
 
 
 def figures(name: str, rows: list[Row], of: str) -> str:
@@ -133,6 +179,7 @@ def figures(name: str, rows: list[Row], of: str) -> str:
         for data in TABLES:
             runs = [r for r in every if r["table"] == data]
             told = PUBLISHED[name].get(method, {}).get(data, (None, None))
+            told = told if of == "raw" else (None, None)
             line += [figure(runs, of, m, t) for m, t in zip(("jsd", "wd"), told, strict=True)]
         line.append(" to ".join(dict.fromkeys(str(f([r["rounds"] for r in every]))
                     for f in (min, max))) if every else NOT_RUN)  # fmt: skip
@@ -191,4 +238,10 @@ def page(results: Path) -> str:
     """All of it."""
     rows = lines(results / "fed_tgan.jsonl")
     runs = latest(rows)
-    return HEAD + "".join(scenario(name, runs) for name in TITLES) + rounds(rows)
+    return (
+        HEAD
+        + beside_published(runs)
+        + AS_DRAWN
+        + "".join(scenario(name, runs) for name in TITLES)
+        + rounds(rows)
+    )

@@ -104,8 +104,10 @@ def ours(folder: Path) -> None:
     from siloweave.federation.inprocess import InProcess
     from siloweave.federation.parties import Parties
     from siloweave.federation.site import MemoryStore, Site
+    from siloweave.federation.terms import Terms
     from siloweave.privacy.budget import Budget
     from siloweave.privacy.calibrate import rho_for
+    from siloweave.privacy.identity import Identity
     from siloweave.privacy.ledger import Ledger
     from siloweave.privacy.mechanisms import OSEntropy
     from siloweave.statistics import marginal
@@ -114,10 +116,15 @@ def ours(folder: Path) -> None:
     real, workload = table_of(folder / "adult.csv", domain), workload_of(domain)
     budget = Budget(EPSILON, DELTA)
     ledger = Ledger("curator", limit=budget)
-    site = Site("curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore())
+    identity, settings = Identity.create(), AIMSettings(max_model_mb=MODEL_MB)
+    facts = {"max_model_mb": MODEL_MB, "workload": tuple(workload)}
+    terms = Terms({"curator": identity.public}, facts=facts)
+    site = Site(
+        "curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore(), terms=terms,
+        identity=identity,
+    )  # fmt: skip
     parties = Parties(["curator"], InProcess({"curator": site}, PARTY), run="benchmark")
     ready = time.perf_counter()
-    settings = AIMSettings(max_model_mb=MODEL_MB)
     model, rounds = aim(parties, domain, workload, rho_for(budget), settings)
     fitted = time.perf_counter()
     synthetic = model.sample(key=0)

@@ -156,8 +156,8 @@ def deeper(text: str) -> str:
     return re.sub(r"\n(#+ )", r"\n#\1", text)
 
 
-def main() -> None:
-    """Gather and write."""
+def page() -> str:
+    """The whole page, from the lines that are there."""
     text = HEAD
     tail = HERE / "results" / "notes.md"
     for table in PUBLISHED:
@@ -166,14 +166,19 @@ def main() -> None:
             text += "\n" + section(table, [json.loads(x) for x in path.read_text().splitlines()])
     if tail.is_file():
         text += "\n" + tail.read_text()
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
     results = HERE / "results"
     neural = neural_page.page(results) + private_counts.page(results)
     neural += neural_speed_page.page(results)
     parts = [TOP, deeper(text), neural, silofuse_page.page(results)]
     parts.append(fed_tgan_page.page(results))
-    PAGE.write_text("\n".join(parts))
-    silofuse_page.draw(results, PAGE.parent / "images")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write the page and its picture."""
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page())
+    silofuse_page.draw(HERE / "results", PAGE.parent / "images")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
         line(seed=1, resistance=98.0),
         line(parties=8, order="permuted"),
         line(model="e2e_distr", bytes=50_000_000, bytes_per_step=5_000.0, rounds=20_003),
+        line(model="silofuse_autoencoders", bytes=1_000_000, resistance=95.0),
         line(rows_asked=100, bytes=1),
         line(model="e2e_distr", table="churn", label="bytes", steps=300, bytes_per_step=7_000.0),
         line(model="e2e_distr", label="bytes", steps=300, bytes_per_step=9_000.0),
@@ -46,14 +47,18 @@ def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
     (tmp_path / "silofuse.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     page = load("silofuse_page").page(tmp_path)
     adult = page[page.index("### adult") : page.index("### churn")]
-    assert "| silofuse | 2 | 73 | 91.2 ± 0.0 | 97.5 | 96.6 |" in adult
-    assert "| 92.1 | 97.0 ± 1.4 | 3.00 | 2 |" in adult
-    assert "| silofuse, 8 parties, permuted | 1 | – |" in adult
+    paper = "| silofuse_autoencoders | 1 | 73 | 91.2 (89.0–92.0) | 97.5 | 96.6 |"
+    ours = "| silofuse, sphere codes (ours) | 2 | – | 91.2 ± 0.0 | 97.5 | – |"
+    assert paper in adult
+    assert "| 92.1 | 95.0 | 1.00 | 2 |" in adult
+    assert ours in adult
+    assert "| – | 97.0 ± 1.4 | 3.00 | 2 |" in adult
+    assert "| silofuse, sphere codes (ours), 8 parties, permuted | 1 | – |" in adult
     assert "| central latent_diff | 0 | 78 | not run |" in adult
     assert "| adult | 39,074 | 40 | 3.00 | 5.0 | 250 | 2,500 | 25,000 |" in page
     assert "| churn | not run | not run | not run | 7.0 | 350 |" in page
     assert "e2e_distr (bytes)" not in page
-    assert "| silofuse | 0 | 91 | not run |" in page[page.index("### abalone") :]
+    assert "| silofuse_autoencoders | 0 | 91 | not run |" in page[page.index("### abalone") :]
 
 
 @pytest.mark.parametrize(("table", "steps"), [("adult", 12_500), ("abalone", 5_000)])

@@ -1,11 +1,14 @@
 """What the README shows works as it is written."""
 
+import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from siloweave.cli import main
+from siloweave.methods import listed
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"demo", "init", "check", "run", "sample", "report", "ledger", "list", "score", "attack"}
@@ -27,11 +30,46 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     assert "party-10" in capsys.readouterr().out
 
 
-def test_the_list_is_what_the_command_prints(capsys):
-    main(["list"])
-    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    shown = [block.splitlines() for block in blocks(README, "") if block.startswith("name ")]
-    assert printed in shown
+def test_the_python_example_takes_nothing_public_from_rows():
+    (example,) = blocks(README, "python")
+    assert "detect(" not in example
+    assert ".declared()" not in example
+    names: dict[str, object] = {}
+    (line,) = [one for one in example.splitlines() if one.startswith("schema = ")]
+    exec(f"from siloweave.datasets import adult_schema\n{line}", names)
+    assert not any(column.from_data for column in names["schema"].columns)
+
+
+@pytest.fixture
+def methods_page(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return import_module("methods_page")
+
+
+def test_the_page_of_methods_is_what_the_registry_gives(methods_page):
+    assert methods_page.PAGE.read_text("utf-8") == methods_page.page(), (
+        "the registry changed: run python tools/methods_page.py"
+    )
+
+
+def test_the_page_of_methods_is_what_the_command_prints(methods_page, capsys):
+    main(["list", "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    shown = {}
+    text = methods_page.PAGE.read_text("utf-8")
+    for line in re.findall(r"^\| `.*$", text, re.M):
+        name, _, *facts = line.strip("| ").split(" | ")
+        shown[name.strip("`")] = facts
+    kept = ("family", "guarantee", "trust", "paper")
+    assert shown == {name: [info[key] for key in kept] for name, info in printed.items()}
+
+
+def test_the_readme_cites_nothing():
+    """Papers stand on the page of methods."""
+    papers = [info.paper for info in listed().values()]
+    assert not re.search(r"\bet al\b|\barXiv\b|\bNeurIPS\b|\bICDE\b|\bVLDB\b", README)
+    assert not any(paper in README for paper in papers)
+    assert "(docs/reference/methods.md)" in README
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
     from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM, DPFedTGAN
     from siloweave.algorithms.row_methods import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
-    from siloweave.algorithms.score import score_parties
+    from siloweave.algorithms.score_parties import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
@@ -149,7 +149,7 @@ _HOME = {
     "load": lambda: import_module("siloweave.algorithms.generators"),
     "read": lambda: import_module("siloweave.tables.read"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),
-    "score_parties": lambda: import_module("siloweave.algorithms.score"),
+    "score_parties": lambda: import_module("siloweave.algorithms.score_parties"),
     "shadow_attack": lambda: import_module("siloweave.attacks.shadow"),
     "split_columns": lambda: import_module("siloweave.tables.split_columns"),
     "split_rows": lambda: import_module("siloweave.tables.split"),

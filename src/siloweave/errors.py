@@ -32,6 +32,7 @@ __all__ = [
     "SchemaError",
     "SiloweaveError",
     "WireError",
+    "error_named",
     "naming_party",
     "number",
     "whole",
@@ -72,6 +73,22 @@ class LedgerError(SiloweaveError):
 
 class WireError(SiloweaveError):
     """A message is malformed, too large, or carries a field nobody paid for."""
+
+
+def error_named(name: str) -> type[SiloweaveError]:
+    """The class of our errors that has this name and takes a text alone; WireError if none has.
+
+    Example:
+        >>> error_named("BudgetError").__name__, error_named("KeyError").__name__
+        ('BudgetError', 'WireError')
+    """
+    open_, known = [SiloweaveError], dict[str, type[SiloweaveError]]()
+    while open_:
+        kind = open_.pop()
+        open_ += kind.__subclasses__()
+        if "__init__" not in vars(kind):
+            known[kind.__name__] = kind
+    return known.get(name, WireError)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.federation.rosters import site_with, terms_of
 from tests.guarantees.replay import record, replay
 
 from siloweave.algorithms import agree_schema as schemas_module
@@ -17,10 +18,9 @@ from siloweave.algorithms.agree_schema import (
     open_facts,
 )
 from siloweave.errors import BudgetError, InputError, SchemaError
-from siloweave.federation import InProcess, MemoryStore, Parties, Site
+from siloweave.federation import InProcess, Parties
 from siloweave.privacy import (
     Budget,
-    Ledger,
     Relation,
     SeededEntropy,
     SharedGaussian,
@@ -67,17 +67,12 @@ def clinics(seed=0, parties=3, number=2000):
     return tables
 
 
-def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r"):
-    sites = {}
+def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r", tolerated=1):
+    terms, sites = terms_of([f"p{k}" for k in range(len(tables))], tolerated=tolerated), {}
     for k, table in enumerate(tables):
-        name = f"p{k}"
-        sites[name] = Site(
-            name,
-            Holding(table, schemas[k] if schemas else SCHEMA),
-            ledger=Ledger(name, limit=limit),
-            entropy=SeededEntropy(100 * seed + k),
-            store=MemoryStore(),
-        )
+        held = Holding(table, schemas[k] if schemas else SCHEMA)
+        entropy = SeededEntropy(100 * seed + k)
+        sites[f"p{k}"] = site_with(f"p{k}", held, terms, limit=limit, entropy=entropy)
     return Parties(list(sites), InProcess(sites, PARTY), run=run), sites
 
 

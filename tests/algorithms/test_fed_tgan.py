@@ -268,7 +268,7 @@ def test_a_stale_round_is_refused_by_the_party(monkeypatch):
 
     monkeypatch.setattr(rounds_file, "_trained", later)
     with pytest.raises(WireError, match=r"party 'north'.*round 2 does not follow"):
-        fit(at_once=1)
+        fit(rounds=3, at_once=1)
 
 
 def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):

@@ -213,8 +213,8 @@ def apart():
 
 
 SUMS = [
-    ("Hello", "key", instead(b"short"), "5 bytes of key; it must be 32"),
-    ("Hello", "key", instead(bytes(32)), "not usable"),
+    ("Hello", "key", instead(b"short"), "5 bytes of key; it must be 96"),
+    ("Hello", "key", instead(bytes(96)), "not usable"),
     ("Hello", "sizes", lambda sizes: sizes[1:], "0 sizes; it must be 1"),
     ("Count", "sums", filled(1.0, "<f4"), "sums of type <f4; it must be <u4"),
     ("Count", "sums", as_type("<i8"), "sums of type <i8"),

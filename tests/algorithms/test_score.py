@@ -1,15 +1,20 @@
 """What parties say of a synthetic table."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+from tests.federation.rosters import roster_of
 
-from siloweave.algorithms.running import Job
-from siloweave.algorithms.score import pooled, score_parties
+import siloweave as sw
+from siloweave.algorithms.score_parties import score_parties
+from siloweave.algorithms.scored import pooled
 from siloweave.algorithms.secure_sum import PARTY
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.evaluate import workload_error
-from siloweave.federation import InProcess, MemoryStore, Parties, Site
-from siloweave.privacy import Budget, Ledger, OSEntropy, Relation
+from siloweave.federation import InProcess, Parties
+from siloweave.privacy import Budget, Ledger, Relation
+from siloweave.privacy.accountants import epsilon
 from siloweave.tables import Column, Encoder, Schema, Table
 
 SCHEMA = Schema(
@@ -73,11 +78,7 @@ def test_parties_with_different_columns_answer_what_they_hold():
 
 
 def roster(parts, budget=BUDGET):
-    sites = {
-        name: Site(name, ENCODER.encode(part), ledger=Ledger(name, limit=budget),
-                   entropy=OSEntropy(), store=MemoryStore())
-        for name, part in parts.items()
-    }  # fmt: skip
+    sites = roster_of({name: ENCODER.encode(part) for name, part in parts.items()}, limit=budget)
     return Parties(tuple(sites), InProcess(sites, PARTY), run="score")
 
 
@@ -92,20 +93,173 @@ def test_pooled_rows_are_one_table():
 
 def test_a_score_is_charged_and_stays_within_the_budget(tmp_path):
     parts = {"a": people(100, 1), "b": people(100, 2)}
-    job = Job(BUDGET, folder=tmp_path, run="score")
-    first = score_parties(parts, people(100, 3), ENCODER, budget=BUDGET, job=job)
-    again = score_parties(parts, people(100, 3), ENCODER, budget=BUDGET, job=job)
+    asked = {"budget": BUDGET, "folder": tmp_path}
+    first = score_parties(parts, people(100, 3), ENCODER, **asked)
+    again = score_parties(parts, people(100, 3), ENCODER, **asked)
     assert again.parties == first.parties  # asked again: the stored answer, nothing paid twice
-    assert [len(events) for events in again.ledgers.values()] == [2, 2]
-    other = Job(BUDGET, folder=tmp_path, run="another")
+    assert [len(entries) for entries in again.ledgers.values()] == [2, 2]
     with pytest.raises(BudgetError, match="already spent"):
-        score_parties(parts, people(100, 4), ENCODER, budget=BUDGET, job=other)
+        score_parties(parts, people(100, 4), ENCODER, run="another", **asked)
+    assert {len(Ledger.read(f).entries) for f in tmp_path.glob("parties/*/ledger.jsonl")} == {2}
+
+
+@pytest.mark.parametrize("split", ["rows", "columns"])
+def test_the_budget_that_is_given_is_what_a_score_costs(split, tmp_path):
+    whole = people(300, 1)
+    parts = {"rows": [whole, whole], "columns": [whole.select(["sex", "age"]),
+                                                 whole.select(["town"])]}[split]  # fmt: skip
+    wide = Budget(5.0, 1e-6)
+    for folder in (None, tmp_path):
+        found = score_parties(parts, whole, ENCODER, budget=Budget(0.25, 1e-6), split=split,
+                              total=wide, folder=folder, run="mine")  # fmt: skip
+        assert 0.24 < found.epsilon <= 0.25
+        assert found.total_epsilon == found.epsilon
+        assert {e.run for entries in found.ledgers.values() for e in entries} == {"mine"}
+
+
+def test_parties_that_hold_the_same_people_share_one_budget():
+    whole = people(400, 4)
+    parts = [whole.select([name]) for name in ("sex", "town", "age")]
+    found = score_parties(parts, whole, ENCODER, budget=BUDGET, split="columns")
+    events = [entry.event for entries in found.ledgers.values() for entry in entries]
+    assert len(events) == 6
+    assert 0.99 < epsilon(events, BUDGET.delta) == found.epsilon <= BUDGET.epsilon
+    alone = [epsilon([e.event for e in es], BUDGET.delta) for es in found.ledgers.values()]
+    assert max(alone) < 0.65
+
+
+# One ledger for a fit and its scores
+
+TWO = {"north": people(300, 1), "south": people(300, 2)}
+FIT = sw.TwoRound(bins=4, counts_share=0.0, workload=[("sex", "age")])
+HALF, BOTH = Budget(0.5, 1e-6), Budget(1.2, 1e-6)
+
+
+def test_a_fit_and_its_scores_add_up_in_the_folder_of_the_fit(tmp_path):
+    fitted = FIT.fit(TWO, SCHEMA, budget=BUDGET, folder=tmp_path)
+    made = fitted.sample_table(300)
+    asked = {"budget": HALF, "folder": tmp_path}
+    with pytest.raises(BudgetError, match=r"already spent epsilon = 1\.0.*total=Budget\(epsilon="):
+        score_parties(TWO, made, ENCODER, **asked)
+    with pytest.raises(BudgetError, match="everything together may cost is 1"):
+        score_parties(TWO, made, ENCODER, total=Budget(1.1, 1e-6), **asked)
+    found = score_parties(TWO, made, ENCODER, total=BOTH, **asked)
+    files = [Ledger.read(file) for file in sorted(tmp_path.glob("parties/*/ledger.jsonl"))]
+    assert found.total_epsilon == max(one.epsilon(1e-6) for one in files)
+    assert fitted.epsilon < found.total_epsilon <= 1.2
+    assert 0.49 < found.epsilon <= 0.5
+    assert str(found.total_epsilon) in str(found)
+    assert str(found.epsilon) in str(found)
+    assert {e.run for e in files[0].entries} == {"run", "score"}
+    with pytest.raises(BudgetError, match="run run, score"):  # a second one is beyond the total
+        score_parties(TWO, made, ENCODER, total=BOTH, run="again", **asked)
+    more = score_parties(TWO, made, ENCODER, total=Budget(2.0, 1e-6), run="again", **asked)
+    assert more.total_epsilon > found.total_epsilon
+
+
+def test_a_fit_may_be_run_again_after_its_score(tmp_path):
+    fitted = FIT.fit(TWO, SCHEMA, budget=BUDGET, folder=tmp_path)
+    score_parties(TWO, fitted.sample_table(9), ENCODER, budget=HALF, total=BOTH, folder=tmp_path)
+    again = FIT.fit(TWO, SCHEMA, budget=BUDGET, folder=tmp_path)
+    assert again.sample_table(50, seed=1).values("age").tolist() == (
+        fitted.sample_table(50, seed=1).values("age").tolist()
+    )
+    with pytest.raises(BudgetError, match="already spent"):
+        FIT.fit(TWO, SCHEMA, budget=BUDGET, folder=tmp_path, run="another fit")
+
+
+def test_scores_go_on_where_a_fit_in_memory_ended():
+    fitted = FIT.fit(TWO, SCHEMA, budget=BUDGET)
+    made = fitted.sample_table(300)
+    with pytest.raises(BudgetError, match="already spent"):
+        score_parties(TWO, made, ENCODER, budget=HALF, after=fitted)
+    first = score_parties(TWO, made, ENCODER, budget=HALF, total=BOTH, after=fitted)
+    assert first.ledgers["north"][: len(fitted.ledgers["north"])] == fitted.ledgers["north"]
+    assert fitted.epsilon < first.total_epsilon <= 1.2
+    with pytest.raises(InputError, match="run='score' is in the ledgers already"):
+        score_parties(TWO, made, ENCODER, budget=HALF, total=BOTH, after=first)
+    with pytest.raises(BudgetError, match="run run, score"):
+        score_parties(TWO, made, ENCODER, budget=HALF, total=BOTH, after=first, run="two")
+    with pytest.raises(RosterError, match="north, south"):
+        score_parties([*TWO.values()], made, ENCODER, budget=HALF, total=BOTH, after=fitted)
+
+
+def test_a_fit_without_a_guarantee_leaves_nothing_to_add_up(tmp_path):
+    fitted = sw.FLAIM(variant="oracle", rounds=1, bins=4, counts_share=0.0,
+                      workload=[("sex", "age")]).fit(TWO, SCHEMA, budget=BUDGET)  # fmt: skip
+    made = fitted.sample_table(300)
+    with pytest.raises(BudgetError, match="already spent epsilon = inf"):
+        score_parties(TWO, made, ENCODER, budget=HALF, total=BOTH, after=fitted)
+    endless = Budget(float("inf"), 1e-6)
+    found = score_parties(TWO, made, ENCODER, budget=HALF, total=endless, after=fitted)
+    assert (found.total_epsilon, found.epsilon <= 0.5) == (float("inf"), True)
+
+
+@pytest.mark.parametrize("kept", ["folder", "memory"])
+def test_over_split_columns_everything_about_a_person_adds_up(kept, tmp_path):
+    whole, relation = people(200, 6), Relation.REPLACE_ONE
+    parts = {"clinic": whole.select(["sex", "age"]), "town hall": whole.select(["town"])}
+    budget = Budget(1.0, 1e-6, relation=relation)
+    home = {"folder": tmp_path} if kept == "folder" else {}
+    tiny = {"hidden": [8], "steps": 2, "batch": 16, "timesteps": 5}
+    fitted = sw.SiloFuse(privacy="latents", settings={"diffusion": tiny}).fit(
+        parts, SCHEMA, budget=budget, **home
+    )
+    made, after = fitted.sample_table(100), home or {"after": fitted}
+    asked = {"budget": Budget(0.5, 1e-6, relation=relation), "split": "columns", **after}
+    alone = Budget(1.1, 1e-6, relation=relation)  # each ledger would allow it
+    for total in ({}, {"total": alone}):
+        with pytest.raises(BudgetError, match="over 2 parties that hold the same people"):
+            score_parties(parts, made, ENCODER, **asked, **total)
+    both = Budget(1.2, 1e-6, relation=relation)
+    found = score_parties(parts, made, ENCODER, total=both, **asked)
+    events = [entry.event for entries in found.ledgers.values() for entry in entries]
+    assert alone.epsilon < epsilon(events, 1e-6) == found.total_epsilon <= 1.2
+    assert max(epsilon([e.event for e in es], 1e-6) for es in found.ledgers.values()) < 1.1
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_frames_go_in_and_come_out(kind):
+    frame = kind({"sex": ["f", "m"] * 50, "town": ["Ulm", "Bonn"] * 50, "age": [30, 40] * 50})
+    found = score_parties([frame, frame], frame, SCHEMA, budget=BUDGET, names=["n", "s"])
+    table = found.to_frame()
+    assert isinstance(table, kind)
+    assert list(table["party"]) == ["n", "s"]
+    assert list(table["error"]) == [one.error for one in found.parties]
+    assert list(table["columns"]) == ["sex, town, age"] * 2
+    assert repr(found).startswith("FederatedScore(2 parties: error ")
+    assert len(repr(found)) < 100
+
+
+def test_seeded_noise_is_marked():
+    asked = {"budget": BUDGET, "noise": "seeded"}
+    one, two = (score_parties([people(60)], people(60), ENCODER, seed=7, **asked) for _ in "ab")
+    assert one.parties == two.parties
+    assert not one.private
+    assert "NOT PRIVATE" in str(one)
+
+
+def test_progress_is_told():
+    seen = []
+    score_parties([people(60)] * 2, people(60), ENCODER, budget=BUDGET,
+                  progress=lambda text, done: seen.append(done))  # fmt: skip
+    assert seen == [0.0, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
         ({"queries": []}, InputError, "queries is empty"),
+        ({"queries": [()]}, InputError, "queries is empty, or one of them"),
+        ({"budget": Budget(float("inf"), 1e-6)}, BudgetError, "needs a finite epsilon"),
+        ({"budget": 1.0}, BudgetError, "budget=1.0 is no Budget"),
+        ({"total": 2.0}, BudgetError, "total=2.0 is no Budget"),
+        (
+            {"total": Budget(2.0, 1e-6, relation=Relation.REPLACE_ONE)},
+            BudgetError,
+            "their costs do not add up",
+        ),
+        ({"after": "fit"}, InputError, "after is a str"),
         ({"split": "diagonal"}, InputError, "'diagonal' must be"),
         ({"data": [people(9).take([])]}, RosterError, "has no rows"),
         ({"data": people(9)}, RosterError, "one table per party"),

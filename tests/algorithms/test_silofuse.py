@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.federation.rosters import roster_of
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made, split
 
@@ -12,13 +13,13 @@ import siloweave as sw
 from siloweave.algorithms import end_to_end, silofuse
 from siloweave.algorithms.columns_split import Part
 from siloweave.algorithms.end_to_end import Activations, Backward, Begin, Forward, batch_of
+from siloweave.algorithms.running import plain
 from siloweave.algorithms.sent_latents import one_hot
 from siloweave.algorithms.silofuse import Code
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Array, Envelope
-from siloweave.federation.site import MemoryStore, Site
-from siloweave.privacy import Ledger, OSEntropy
+from siloweave.privacy import Ledger
 from siloweave.tables import Schema
 
 OTHER = {"a": ["visits", "sex"], "b": ["member", "pay", "town", "age"], "c": ["seen"]}
@@ -231,7 +232,8 @@ def test_two_runs_in_one_process_share_no_state():
 def held_by_west():
     schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"]))
     part = Part(sw.read(pandas_frame()[list(schema.names)]), schema)
-    return Site("west", part, ledger=Ledger("west"), entropy=OSEntropy(), store=MemoryStore())
+    facts = {**plain(made("e2e_distr").chosen()), "target": None, "shared": False}
+    return roster_of({"west": part}, facts=facts)["west"]
 
 
 def walked(runs):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.federation.rosters import roster_of
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 from siloweave.algorithms import vertigan
@@ -23,7 +24,6 @@ from siloweave.privacy import (
     Gaussian,
     Ledger,
     NonPrivate,
-    OSEntropy,
     Relation,
     SampledGaussian,
     SeededEntropy,
@@ -304,11 +304,7 @@ def test_a_constant_column_and_one_row():
 def test_counts_are_told_once_a_run():
     """What all parties tell together is held to a limit for one telling of each."""
     _, parts = parts_of(halves(), SAME)
-    sites = {
-        name: Site(name, part, ledger=Ledger(name, limit=BUDGET), entropy=OSEntropy(),
-                   store=MemoryStore())
-        for name, part in parts.items()
-    }  # fmt: skip
+    sites = roster_of(parts, limit=BUDGET)
     parties = Parties(tuple(sites), InProcess(sites, PARTY), run="r")
     parties.ask(CountColumns(None, 50.0, 8))
     before = {name: len(site.ledger.entries) for name, site in sites.items()}

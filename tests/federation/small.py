@@ -6,18 +6,17 @@ import numpy as np
 from siloweave.federation import (
     InProcess,
     Masked,
-    MemoryStore,
     Parties,
     Public,
     Released,
     Reply,
     Request,
-    Site,
     masking,
     wire,
 )
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Budget, Gaussian, Ledger, SharedGaussian, mechanisms
+from tests.federation.rosters import site_with, terms_of
 
 LIMIT = Budget(epsilon=5.0, delta=1e-6)
 WHY = "the same for any rows"
@@ -47,6 +46,7 @@ class Part(Reply, frozen=True):
 class Sum(Request[Part], frozen=True):
     keys: dict[str, bytes]
     share_sigma: float
+    tolerated: int = 1
 
 
 def size(request, site):
@@ -68,7 +68,7 @@ def part(request, site):
     event = SharedGaussian(
         share_sigma=request.share_sigma,
         shares=len(request.keys),
-        tolerated=0,
+        tolerated=request.tolerated if len(request.keys) > 1 else 0,
         sensitivity=1.0,
         dimension=rows.size,
     )
@@ -78,15 +78,12 @@ def part(request, site):
 HANDLERS = {Ask: size, Hello: hello, Sum: part}
 
 
-def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, store=None, digest=bytes):
-    return Site(
-        name,
-        rows,
-        ledger=ledger or Ledger(name, limit=LIMIT),
-        entropy=mechanisms.OSEntropy(),
-        store=store or MemoryStore(),
-        digest=digest,
-    )
+KNOWN = ("clinic", "a", "b", "c")  # roster of these tests
+
+
+def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, **named):
+    ledger = ledger or Ledger(name, limit=LIMIT)
+    return site_with(name, rows, terms_of({*KNOWN, name}), ledger=ledger, **named)
 
 
 def frame(request, *, step=0, run="r1", to="clinic", sender="coordinator"):

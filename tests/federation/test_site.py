@@ -8,16 +8,18 @@ from shutil import rmtree
 import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError, WireError
-from siloweave.federation import FolderStore, MemoryStore, wire
+from siloweave.federation import FolderStore, MemoryStore, masking, wire
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
 from siloweave.privacy.events import NonPrivate
+from siloweave.privacy.identity import Identity
 from tests.federation.small import (
     HANDLERS,
     LIMIT,
     Ask,
     Hello,
     Key,
+    Part,
     Size,
     Sum,
     frame,
@@ -266,8 +268,9 @@ def test_names_from_peers_stay_inside_the_folder(tmp_path):
 def test_a_sum_for_another_cohort_is_refused():
     site = site_of(rows=[1, 2])
     key = reply_in(site.answer(frame(Hello()), HANDLERS), Key).key.value
-    with pytest.raises(WireError, match="parties was asked for"):
-        site.answer(frame(Sum({"other": key}, 20.0), step=1), HANDLERS)
+    for cohort in ({"a": key}, {"clinic": key, "stranger": key}):
+        with pytest.raises(WireError, match=r"'clinic' was asked for a sum over .*the roster"):
+            site.answer(frame(Sum(cohort, 20.0), step=1), HANDLERS)
     assert not site.ledger.entries
 
 
@@ -384,3 +387,119 @@ def test_a_run_that_resumes_reads_the_ledger_once(party, monkeypatch):
     monkeypatch.setattr(Ledger, "read", lambda path: reads.append(path) or read(path))
     assert [party.site.answer(question, HANDLERS) for question in questions] == replies
     assert len(reads) == 1
+
+
+def failing_after(event):
+    """A handler that draws, and fails by what it drew."""
+
+    def handler(request, site):
+        drawn = site.release(event, "x", lambda: int(mechanisms.OSEntropy().bytes(1)[0]))
+        raise ValueError(f"{drawn.value} is too large")
+
+    return {Ask: handler}
+
+
+def test_a_step_that_fails_after_its_charge_fails_alike_for_ever(party):
+    """A retry used to draw anew under the entry that was there, and to say whether it passed."""
+    handlers, texts = failing_after(Gaussian(sigma=50.0, sensitivity=1.0)), set()
+    for again in range(4):
+        if again == 2:
+            party.restart()
+        with pytest.raises(WireError, match="Ask failed after it was paid for") as refused:
+            party.site.answer(frame(Ask(50.0)), handlers)
+        texts.add(str(refused.value))
+    assert len(texts) == 1
+    assert "too large" not in texts.pop()
+    assert len(party.ledger.entries) == 1
+    assert party.done.count("after charge") == 1
+    with pytest.raises(WireError, match="was refused before for another request"):
+        party.site.answer(frame(Ask(90.0)), HANDLERS)
+    party.site.answer(frame(Ask(90.0), step=1), HANDLERS)
+    assert len(party.ledger.entries) == 2
+
+
+def test_a_failure_without_protection_says_why(party):
+    party.ledger.limit = None
+    for _ in range(2):
+        with pytest.raises(
+            WireError, match="'clinic', step 0 of run r1: its Ask cannot be answered"
+        ):
+            party.site.answer(frame(Ask(50.0)), failing_after(NonPrivate("as it is")))
+    assert len(party.ledger.entries) == 1
+
+
+def test_a_release_beyond_the_budget_is_refused_as_such_when_asked_again(party):
+    def twice(request, site):
+        site.release(Gaussian(sigma=50.0, sensitivity=1.0), "x", lambda: 3)
+        return Size(site.release(Gaussian(sigma=0.01, sensitivity=1.0), "y", lambda: 4), None)
+
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="would have spent"):
+            party.site.answer(frame(Ask(50.0)), {Ask: twice})
+    assert len(party.ledger.entries) == 1
+
+
+def test_whatever_fails_in_a_handler_ends_in_our_own_errors(party):
+    def broken(request, site):
+        raise KeyError("n" + "o" * request_size)
+
+    request_size = 3
+    with pytest.raises(WireError, match="its Ask cannot be answered") as refused:
+        party.site.answer(frame(Ask(50.0)), {Ask: broken})
+    assert "nooo" not in str(refused.value)
+    assert not party.ledger.entries
+
+
+def test_a_count_too_large_for_a_masked_sum_is_cut_and_not_redrawn():
+    """It used to be refused after its noise was drawn, by the noisy value, at no further cost."""
+    largest = masking.room(1, 50.0)
+    site = site_of(rows=[2**31 - 1, 5])
+    key = reply_in(site.answer(frame(Hello()), HANDLERS), Key).key.value
+    answer = site.answer(frame(Sum({"clinic": key}, 50.0), step=1), HANDLERS)
+    first, second = masking.unmask_sum([reply_in(answer, Part).sums.words.numpy()]).tolist()
+    assert abs(first - largest) < 50 * 13
+    assert abs(second - 5) < 50 * 13
+    assert len(site.ledger.entries) == 1
+
+
+def keys_of(*sites, run="r1"):
+    return {
+        one.name: reply_in(
+            one.answer(frame(Hello(), to=one.name, run=run), HANDLERS), Key
+        ).key.value
+        for one in sites
+    }
+
+
+def refused_sum(site, keys, match, **request):
+    paid = len(site.ledger.entries)
+    asked = frame(Sum(keys, 20.0, **request), step=1, to=site.name)
+    with pytest.raises(WireError, match=match):
+        site.answer(asked, HANDLERS)
+    assert len(site.ledger.entries) == paid
+
+
+def test_a_key_that_another_party_did_not_sign_is_refused():
+    """With a key of its own in the place of each peer's, a coordinator would take masks away."""
+    clinic, other = site_of("clinic"), site_of("a")
+    keys = keys_of(clinic, other)
+    own = masking.public_key(masking.new_secret())
+    stranger = site_of("a", identity=Identity.create())
+    forged = [
+        own + keys["a"][masking.KEY :],  # another key under the signature
+        keys_of(stranger)["a"],  # signed by somebody else
+        keys_of(site_of("b"))["b"],  # of another party
+        keys_of(site_of("a"), run="r2")["a"],  # of another run
+        keys["a"][: masking.KEY],
+        b"",
+    ]
+    for key in forged:
+        refused_sum(clinic, {**keys, "a": key}, "key for masks that party 'a' did not sign")
+    clinic.answer(frame(Sum(keys, 20.0), step=1), HANDLERS)
+
+
+def test_less_noise_than_the_study_promises_is_refused():
+    clinic, *others = (site_of(name) for name in ("clinic", "a", "b"))
+    keys = keys_of(clinic, *others)
+    for tolerated in (0, 2):
+        refused_sum(clinic, keys, r"withstands \d colluders; the study says 1", tolerated=tolerated)

@@ -247,7 +247,7 @@ class Loose(Reply, frozen=True):
 def seal_error(value):
     site = site_of()
     with pytest.raises(WireError, match=r"Loose\.value is not sealed"):
-        wire.check_sealed(Loose(value), site.verify)
+        wire.check_sealed(Loose(value), site.sealed_here)
 
 
 @pytest.mark.parametrize("value", [3, b"rows", None, [], {"a": 1}, (1,)], ids=repr)
@@ -258,11 +258,11 @@ def test_a_field_without_a_seal_is_refused(value):
 def test_lists_and_nested_values_do_not_hide_what_is_not_sealed():
     site = site_of()
     paid = site.release(EVENT, "x", lambda: 3)
-    wire.check_sealed(Loose(paid), site.verify)
-    wire.check_sealed(Loose((paid, Public(1, WHY))), site.verify)
+    wire.check_sealed(Loose(paid), site.sealed_here)
+    wire.check_sealed(Loose((paid, Public(1, WHY))), site.sealed_here)
     for hidden in ([paid], {"a": paid}, (paid, 3), ((paid,),)):
         with pytest.raises(WireError, match="not sealed"):
-            wire.check_sealed(Loose(hidden), site.verify)
+            wire.check_sealed(Loose(hidden), site.sealed_here)
 
 
 def test_a_release_of_another_site_is_refused():
@@ -282,9 +282,9 @@ def test_a_forged_release_is_refused():
         Masked(words, paid.entry, paid.seal),
     ]
     for forged in forgeries:
-        assert not site.verify(forged)
+        assert not site.sealed_here(forged)
         with pytest.raises(WireError, match="not sealed"):
-            wire.check_sealed(Loose(forged), site.verify)
+            wire.check_sealed(Loose(forged), site.sealed_here)
 
 
 def test_a_handler_that_sends_rows_gets_nothing_out():

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from siloweave.errors import SiloweaveError
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import Event, rho_once, times
 from siloweave.privacy.ledger import Ledger
@@ -132,7 +133,8 @@ def _patched(
         return answer("exponential", settings, exact, real)
 
     def charged(self: Ledger, event: Event, **named: str) -> Any:
-        settings = {"owner": self.owner, "event": event, "to": named["to"], "step": named["step"]}
+        settings = {"owner": self.owner, "event": event, **named}
+        settings.pop("what")
         entry = charge(self, event, **named)
         answer("charge", settings, None, lambda: entry)
         return entry
@@ -171,14 +173,19 @@ def replay(tape: Tape, run: Callable[[], Any]) -> Tape:
         DivergenceError: the run did not make the same calls with the same settings.
     """
     twin, left = Tape(), iter(tape.calls)
+    failed: list[DivergenceError] = []  # a site makes an error of its own of what fails in it
+
+    def diverged(text: str) -> DivergenceError:
+        failed.append(DivergenceError(text))
+        return failed[0]
 
     def answer(name: str, settings: dict[str, Any], values: np.ndarray | None, real: Any) -> Any:
         then = next(left, None)
         where = f"call {len(twin.calls)}"
         if then is None:
-            raise DivergenceError(f"{where}: {name} was not called on the recorded table")
+            raise diverged(f"{where}: {name} was not called on the recorded table")
         if (then.name, then.settings) != (name, settings):
-            raise DivergenceError(f"{where}: {then.name} {then.settings} became {name} {settings}")
+            raise diverged(f"{where}: {then.name} {then.settings} became {name} {settings}")
         twin.calls.append(Call(name, settings, values, then.answer))
         if values is None or then.values is None:
             return then.answer
@@ -188,8 +195,14 @@ def replay(tape: Tape, run: Callable[[], Any]) -> Tape:
             twin.moved.append((then, values.astype(object) - then.values.astype(object)))
         return then.answer.copy() if isinstance(then.answer, np.ndarray) else then.answer
 
-    with _patched(answer):
-        run()
+    try:
+        with _patched(answer):
+            run()
+    except SiloweaveError:
+        if not failed:
+            raise
+    if failed:
+        raise failed[0]
     missing = next(left, None)
     if missing is not None:
         raise DivergenceError(f"{missing.name} was called on the recorded table only")

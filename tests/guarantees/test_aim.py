@@ -17,7 +17,7 @@ from scipy.stats import beta, norm
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import secure_sum
 from siloweave.algorithms.aim import AIMSettings, Select
-from siloweave.algorithms.workload import expected_l1
+from siloweave.algorithms.workload import expected_l1, weights_of
 from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import Released, Site, masking, wire
 from siloweave.federation import site as site_file
@@ -118,7 +118,7 @@ def test_a_curator_who_allows_less_stops_the_run():
             seen.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.guarantees.whole.Site", Poor)
+        patch.setattr("tests.federation.rosters.Site", Poor)
         with pytest.raises(BudgetError, match="Nothing was released"):
             run({"curator": codes([(0, 0, 0)])})
     assert seen[0].ledger.rho <= low
@@ -161,11 +161,13 @@ def loss(run: Run) -> float:
 
 def _logits(request, rows):
     model = aim_file.unpacked(request.model, CUBE)
+    known = weights_of(CUBE, PAIRS)
+    weights = [known[q] for q in request.candidates]
     scores = np.array([
         w * (np.abs(marginal(rows, q) - model.marginal(q)).sum()
              - expected_l1(request.sigma, CUBE.size(q)))
-        for q, w in zip(request.candidates, request.weights, strict=True)
-    ]) * (request.epsilon / (2 * max(request.weights)))  # fmt: skip
+        for q, w in zip(request.candidates, weights, strict=True)
+    ]) * (request.epsilon / (2 * max(weights)))  # fmt: skip
     return scores - np.logaddexp.reduce(scores)
 
 
@@ -245,7 +247,7 @@ def charged_later(self, event, what, draw):
 
 def with_exact_n(request, site):
     """The model scaled to the party's true number of rows."""
-    model = msgspec.structs.replace(request.model, total=float(site.rows.num_rows))
+    model = msgspec.structs.replace(request.model, total=max(1.0, float(site.rows.num_rows)))
     return aim_file.select(msgspec.structs.replace(request, model=model), site)
 
 

@@ -10,6 +10,7 @@ import pytest
 from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import flaim_rounds, secure_sum
 from siloweave.algorithms.secure_sum import Greeting, Hello
+from siloweave.errors import WireError
 from siloweave.federation import Public, Released, Site, masking
 from siloweave.federation import site as site_file
 from siloweave.models.mrf import MRF
@@ -182,7 +183,7 @@ def test_shares_that_stay_away_are_caught(monkeypatch):
 def test_colluders_who_were_forgotten_are_caught(monkeypatch):
     """Enough noise for outsiders, too little once a colluder subtracts its share."""
     monkeypatch.setattr(flaim_rounds.Noise, "share", one_party_less)
-    with pytest.raises(AssertionError):
+    with pytest.raises(WireError, match="withstands 0 colluders; the study says 1"):
         residuals(1)
 
 

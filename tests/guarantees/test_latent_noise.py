@@ -12,10 +12,11 @@ from siloweave.algorithms import latent_noise, silofuse
 from siloweave.algorithms.columns_split import parts_of
 from siloweave.algorithms.latent_noise import CodeNoised, Noise, bounded
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.federation import InProcess, MemoryStore, Parties, Site
-from siloweave.privacy import Budget, Gaussian, Ledger, OSEntropy, Relation
+from siloweave.federation import InProcess, Parties
+from siloweave.privacy import Budget, Gaussian, Relation
 from siloweave.privacy.calibrate import rho_for
 from siloweave.tables import Column, Schema
+from tests.federation.rosters import roster_of
 from tests.guarantees.replay import record, replay
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5, relation=Relation.REPLACE_ONE)
@@ -129,11 +130,11 @@ def test_a_party_refuses_noise_that_keeps_to_its_limit_for_itself_alone(monkeypa
     monkeypatch.setattr(Noise, "for_budget", classmethod(alone))
     with pytest.raises(BudgetError, match="'party-1': all parties together would release epsilon"):
         run(frame(ENDS))
-    monkeypatch.setattr(latent_noise, "_check_together", lambda noise, most, site: None)
+    monkeypatch.setattr(latent_noise, "_check_together", lambda request, site: None)
     assert run(frame(ENDS)).epsilon > BUDGET.epsilon  # no ledger notices it
 
 
-def test_a_party_refuses_a_radius_that_is_not_its_own(monkeypatch):
+def test_a_party_refuses_radii_that_do_not_follow_from_the_columns(monkeypatch):
     whole = Noise.for_budget
 
     def other(cls, *given):
@@ -141,7 +142,9 @@ def test_a_party_refuses_a_radius_that_is_not_its_own(monkeypatch):
         return msgspec.structs.replace(noise, radii={**noise.radii, "party-2": 1})
 
     monkeypatch.setattr(Noise, "for_budget", classmethod(other))
-    with pytest.raises(WireError, match="party 'party-2': its radius is"):
+    with pytest.raises(
+        WireError, match="party 'party-1': the radii that it was told of do not follow"
+    ):
         run(frame(ENDS))
 
 
@@ -186,11 +189,9 @@ def test_latents_are_sent_once_a_run():
     _, parts = parts_of([frame(ENDS)[list(names)] for names in SPLIT], SCHEMA)
     parts = {f"p{i}": part for i, part in enumerate(parts.values())}
     noise = Noise.for_budget(BUDGET, {n: part.schema for n, part in parts.items()}, 1.0, 1.0)
-    sites = {
-        name: Site(name, part, ledger=Ledger(name, limit=BUDGET), entropy=OSEntropy(),
-                   store=MemoryStore())
-        for name, part in parts.items()
-    }  # fmt: skip
+    facts = {"privacy": "latents", "clip": noise.clip, "autoencoder": {"per_bit": 1.0}}
+    facts["parts"] = {name: part.schema for name, part in parts.items()}
+    sites = roster_of(parts, limit=BUDGET, facts=facts)
     parties = Parties(tuple(sites), InProcess(sites, silofuse.PARTY), run="r")
     assert len(parties.ask(CodeNoised(1.0, noise))) == len(SPLIT)
     with pytest.raises(WireError, match=r"party 'p0'.*may only come first"):

@@ -14,7 +14,7 @@ answers of the first run (see replay.py), and keeps every frame that crossed the
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,17 +31,18 @@ from siloweave.privacy import (
     Budget,
     Exponential,
     Gaussian,
-    Ledger,
     Relation,
     SampledSharedGaussian,
     SeededEntropy,
     SharedGaussian,
+    ThresholdGaussian,
     marginal_sensitivity,
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
+from tests.federation.rosters import site_with, terms_of
 from tests.federation.small import reply_in
 from tests.guarantees.replay import Call, Tape, record, replay
 
@@ -127,16 +128,22 @@ def plain(value):
     return value.words
 
 
-def run_of(roster, handlers, *, budget=BUDGET, seed=0, entropy=None, run="r"):
+def run_of(
+    roster, handlers, *, budget=BUDGET, seed=0, entropy=None, run="r", tolerated=1, facts=None
+):
     """Sites over a recording wire; masks come from the seed, so that twins have the same."""
-    sites = {}
+    sites, terms = {}, terms_of(roster, tolerated=tolerated, facts=facts)
     for k, (name, rows) in enumerate(roster.items()):
         store = MemoryStore()
         store.put(f"secret/{run}", bytes([seed % 256, k % 256, 1]) + bytes(29))
         own = SeededEntropy(f"{seed}/{k}".encode()) if entropy is None else entropy(k)
-        ledger = Ledger(name, limit=budget)
-        sites[name] = Site(name, rows, ledger=ledger, entropy=own, store=store)
+        sites[name] = site_with(name, rows, terms, limit=budget, entropy=own, store=store)
     return Run(Wire(InProcess(sites, handlers)), sites, handlers)
+
+
+def facts_of(study):
+    """What the parties of a study are given of its settings."""
+    return {**asdict(study.settings), "workload": study.workload}
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,10 @@ class AIMStudy:
     workload: Any = tuple(WORKLOAD)
 
     def __call__(self, roster: Roster, seed: int = 0) -> Run:
-        run = run_of(roster, self.handlers or aim_file.PARTY, budget=self.budget, seed=seed)
+        run = run_of(
+            roster, self.handlers or aim_file.PARTY, budget=self.budget, seed=seed,
+            facts=facts_of(self),
+        )  # fmt: skip
         domain = next(iter(roster.values())).domain
         unit = marginal_sensitivity(self.budget.relation, norm="l2")
         parties = Parties(tuple(roster), run.wire, run="r")
@@ -175,7 +185,7 @@ class FLAIMStudy:
         budget = None if self.settings.variant == "oracle" else self.budget
         run = run_of(
             roster, self.handlers or flaim_file.PARTY, budget=budget, seed=seed,
-            entropy=self.entropy,
+            entropy=self.entropy, tolerated=self.settings.tolerated, facts=facts_of(self),
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
         unit = marginal_sensitivity(self.budget.relation, norm="l2")
@@ -202,7 +212,7 @@ class Paid:
 def paid_calls(tape: Tape) -> list[Paid]:
     """Every mechanism with its own charge; fails if one has none, or another's noise."""
     found, charge = [], None
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     for call in tape.calls:
         if call.name == "charge":
             charge = call
@@ -211,8 +221,9 @@ def paid_calls(tape: Tape) -> list[Paid]:
         event = charge.settings["event"]
         _same_noise(event, call)
         owner, step = charge.settings["owner"], charge.settings["step"]
-        assert (owner, step) not in seen, f"{owner} drew twice for what it paid in step {step}"
-        seen.add((owner, step))
+        once = (owner, charge.settings["run"], step)
+        assert once not in seen, f"{owner} drew twice for what it paid in step {step}"
+        seen.add(once)
         found.append(Paid(owner, event, step, call))
         charge = None
     return found
@@ -223,9 +234,13 @@ def _same_noise(event: Any, call: Call) -> None:
         assert isinstance(event, Exponential), f"a choice was charged as {event}"
         drawn, charged = call.settings["epsilon"], event.epsilon
     else:
-        assert isinstance(event, Gaussian | MaskedSum), f"noise was charged as {event}"
+        assert isinstance(event, Gaussian | ThresholdGaussian | MaskedSum), (
+            f"noise was charged as {event}"
+        )
         drawn = call.settings["sigma"]
-        charged = event.sigma if isinstance(event, Gaussian) else event.share_sigma
+        charged = (
+            event.sigma if isinstance(event, Gaussian | ThresholdGaussian) else event.share_sigma
+        )
     assert drawn == charged, f"{call.name} ran at {drawn}, and {charged} was charged"
 
 

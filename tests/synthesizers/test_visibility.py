@@ -102,7 +102,6 @@ GRAPHICAL = {
     "aim that learns": Case("aim", TABLES, whole, OPEN, {"learn": 0.3}),
     "flaim": Case("flaim", TABLES | ROUNDS, rows),
     "flaim that learns": Case("flaim", TABLES | ROUNDS, rows, OPEN, {"learn": 0.3}),
-    "flaim without help": Case("flaim", TABLES | ROUNDS | {"tolerated": 0}, rows),
     "two_round": Case("two_round", TABLES, rows),
 } | {
     f"flaim {variant}": Case("flaim", TABLES | ROUNDS | {"variant": variant}, rows)

@@ -40,7 +40,7 @@ from siloweave.algorithms.secure_sum import (
     noisy_sums,
     relation_of,
 )
-from siloweave.errors import InputError, SchemaError
+from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.expected import Said
 from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
@@ -151,16 +151,37 @@ def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[n
     return [v for v, _ in pairs], np.array([n for _, n in pairs], dtype=np.int64)
 
 
+def _check_asked(columns: Sequence[Column], fact: str, site: Site[Holding]) -> None:
+    """Refuse a question about other columns than those of which the party left this fact open.
+
+    Raises:
+        WireError: Naming the party and the column.
+    """
+    mine = site.rows.schema
+    for column in columns:
+        known = column.name in mine.names and mine[column.name] == column
+        if not known or fact not in open_facts(mine).get(column.name, ()):
+            raise WireError(
+                f"party {site.name!r} was asked to learn {fact} of column {column.name!r}, which "
+                "its schema does not leave open. Nothing was released"
+            )
+    if not columns or len({column.name for column in columns}) < len(columns):
+        raise WireError(f"party {site.name!r} was asked about no column, or about one twice")
+
+
 def name(request: Name, site: Site[Holding]) -> Named:
     """Values whose count plus discrete Gaussian noise reaches the threshold, column by column."""
+    _check_asked(request.columns, "categories", site)
     event = ThresholdGaussian(
         sigma=request.sigma,
         sensitivity=marginal_sensitivity(relation_of(site), norm="l2"),
         threshold=request.threshold,
     )
 
+    found = {c.name: _values(site.rows.table, c) for c in request.columns}
+
     def draw(column: Column) -> tuple[Category, ...]:
-        values, counts = _values(site.rows.table, column)
+        values, counts = found[column.name]
         noisy = mechanisms.add_gaussian(counts, request.sigma, entropy=site.entropy)
         return tuple(v for v, y in zip(values, noisy, strict=True) if y >= request.threshold)
 
@@ -196,6 +217,7 @@ def _histogram(table: Table, column: Column) -> npt.NDArray[np.int64]:
 
 def measure(request: Magnitudes, site: Site[Holding]) -> Counts:
     """The party's part of the histograms, with its share of the noise."""
+    _check_asked(request.columns, "low", site)
     tables = [_histogram(site.rows.table, c) for c in request.columns]
     what = "how large numbers are: " + ", ".join(c.name for c in request.columns)
     return masked_reply(request, site, tables, what, contributes=len(tables))
@@ -306,7 +328,7 @@ def _compare(parties: Parties, schema: Schema) -> dict[str, bytes]:
     keys, problems = {}, []
     for party, reply in zip(parties.roster, parties.ask(Declare()), strict=True):
         said = Said(party)
-        keys[party] = said.key("key", reply.key.value)
+        keys[party] = said.mask_key("key", reply.key.value)
         theirs = said.json("schema", reply.schema.value, Schema.from_json)
         problems += [f"party {party!r}, {line}" for line in schema.differences(theirs)]
     if problems:

@@ -28,8 +28,10 @@ from siloweave.algorithms.secure_sum import (
     PARTY as SUMS,
 )
 from siloweave.algorithms.secure_sum import (
+    ROUNDING,
     Count,
     ModelMessage,
+    checked_weights,
     meet,
     noisy_sums,
     relation_of,
@@ -67,7 +69,6 @@ class Select(Request[Choice], frozen=True):
 
     model: ModelMessage
     candidates: tuple[Clique, ...]
-    weights: tuple[float, ...]
     sigma: float
     epsilon: float
 
@@ -83,14 +84,16 @@ def unpacked(message: ModelMessage, domain: Domain) -> MRF:
 
 def select(request: Select, site: Site[Codes]) -> Choice:
     """q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), chosen by the exponential mech."""
+    weights = checked_weights(request.candidates, request.model, request.sigma, site)
     model = unpacked(request.model, site.rows.domain)
-    scores = np.empty(len(request.candidates))
-    for i, (r, w) in enumerate(zip(request.candidates, request.weights, strict=True)):
+    scores = np.empty(len(weights))
+    for i, (r, w) in enumerate(zip(request.candidates, weights, strict=True)):
         if r not in site.memo:
             site.memo[r] = marginal(site.rows, r)
         gap = float(np.abs(site.memo[r] - model.marginal(r)).sum())
         scores[i] = w * (gap - expected_l1(request.sigma, model.domain.size(r)))
-    sensitivity = max(request.weights) * l1_score_sensitivity(relation_of(site))
+    unit = l1_score_sensitivity(relation_of(site))
+    sensitivity = max(weights) * unit * (1 + ROUNDING)
     chosen = site.release(
         Exponential(request.epsilon),
         f"choice among {len(scores)} marginals",
@@ -247,7 +250,6 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     request = Select(
         ModelMessage.of(model),
         tuple(candidates),
-        tuple(weights[r] for r in candidates),
         budget.sigma,
         budget.epsilon,
     )

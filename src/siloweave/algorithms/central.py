@@ -114,6 +114,7 @@ class Training:
 def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> Trained:
     """Encode, train, release; all of it is entered as releases without privacy."""
     held = site.rows
+    site.terms.require(site.name, target=request.target, **msgspec.json.decode(request.settings))
     event = NonPrivate(f"{kind.info.title} is trained without noise")
     key = fold_in(request.seed, "train")
     held.progress("learning encoders", 0.0)
@@ -217,7 +218,8 @@ class CentralGenerator(OneOwner):
         self.check_schema(schema)
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
-        job = Job(allowed, seed, folder, run, progress=progress, limited=False)
+        facts = {"target": self.target, **msgspec.json.decode(settings)}
+        job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=facts)
         store = self.training_store(job)
         held = {name: Holding(table, schema, progress, store)}
         with in_process(held, party(type(self)), job, run) as (parties, sites):
@@ -233,7 +235,7 @@ class CentralGenerator(OneOwner):
             self.stated,
             job.budget,
             False,
-            {"target": self.target, **msgspec.json.decode(settings)},
+            facts,
             ledgers,
             {name: head},
             cost,

@@ -31,6 +31,7 @@ from siloweave.algorithms.running import (
     Progress,
     in_process,
     named_parties,
+    plain,
     required_rows,
     silent,
 )
@@ -213,7 +214,10 @@ class ColumnsSplit(OneOwner):
         start = time.perf_counter()
         tables, held = parts_of(data, schema, names)
         limited = self.stated.guarantee == "dp"
-        job = Job(allowed, seed, folder, run, noise, progress, limited)
+        parts = {name: part.schema for name, part in held.items()}
+        told = self.target if sum(len(part.names) for part in parts.values()) > 1 else None
+        facts = {**plain(settings), "target": told, "shared": self.shared, "parts": parts}
+        job = Job(allowed, seed, folder, run, noise, progress, limited, facts=facts)
         left = self._run(held, schema, job)
         traffic, rounds = left.pop("cost")
         columns = {name: table.names for name, table in tables.items()}

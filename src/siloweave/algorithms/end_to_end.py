@@ -133,6 +133,10 @@ def batch_of(step: int, rows: int, batch: int, seed: int) -> npt.NDArray[np.int6
 def begin(request: Begin, site: Site[Part]) -> Begun:
     """Fit encoders, make a coder, and pay for all that will be sent at every step."""
     held, key = site.rows, fold_in(request.seed, "train")
+    own = msgspec.json.decode(request.settings)
+    site.terms.require(site.name, target=request.target, shared=request.shared, **own)
+    if request.parties != len(site.terms.roster):
+        raise WireError(f"party {site.name!r} is told of {request.parties} parties, not of all")
     features = Features.fit(held.table, held.schema, key=fold_in(key, "features"))
     keep_home(site, features)
     event = NonPrivate("latents and gradients of every batch are sent as they are")

@@ -30,7 +30,7 @@ from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.joint import JointModel, split_key
 from siloweave.algorithms.latent_methods import PAPER, LatentColumns
-from siloweave.algorithms.sent_latents import WIDEST, Sent, classes_of, law_of, side_by_side
+from siloweave.algorithms.sent_latents import Sent, classes_of, law_of, side_by_side
 from siloweave.algorithms.silofuse import Share
 from siloweave.algorithms.visibility import (
     COORDINATOR,
@@ -41,7 +41,7 @@ from siloweave.algorithms.visibility import (
     own_columns,
 )
 from siloweave.errors import InputError
-from siloweave.federation.expected import MOST_ROWS, Said
+from siloweave.federation.expected import MOST_ROWS, WIDEST, Said
 from siloweave.federation.messages import Array
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers

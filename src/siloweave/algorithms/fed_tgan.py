@@ -39,7 +39,7 @@ from siloweave.algorithms.central import Holding
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.party_weights import Weights, weights_of
 from siloweave.errors import InputError, WireError, naming_party
-from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, Said
+from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, WIDEST, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -220,10 +220,30 @@ def work_of(kind: Kind, site: Site[Holding]) -> Work:
     return found
 
 
+def _check_setup(request: Prepare, site: Site[Holding]) -> None:
+    """Refuse to train anything but what the study says, or vectors that take too much memory.
+
+    Raises:
+        WireError: Naming the party and what is wrong.
+    """
+    own = {"target": request.target, "rounds": request.rounds, "epochs": request.epochs}
+    site.terms.require(site.name, settings=msgspec.json.decode(request.settings), **own)
+    if request.roster != tuple(site.terms.roster):
+        raise WireError(f"party {site.name!r} is told of another roster than the study's")
+    with naming_party(site.name):
+        features = Features.from_json(request.features)
+    if not features.cover(site.rows.schema) or features.width > WIDEST:
+        raise WireError(
+            f"party {site.name!r} is told to encode by other facts than its schema's, or in "
+            f"vectors of more than {WIDEST:,} numbers"
+        )
+
+
 def prepare(kind: Kind, request: Prepare, site: Site[Holding]) -> Ready:
-    """Keep what is trained and how, and tell what the vectors add up to."""
+    """Keep what is trained and how, and send what the vectors add up to."""
     from siloweave.models.rounds import Facts
 
+    _check_setup(request, site)
     site.remember("setup", msgspec.msgpack.encode(request))
     entry = unpaid(site, kind.title)
 
@@ -244,6 +264,8 @@ def _trained(kind: Kind, request: Round, site: Site[Holding]) -> bytes:
     from siloweave.models.rounds import Facts, Lap, own_key, packed, unpacked
 
     work, number = work_of(kind, site), request.number
+    if not 0 <= number < work.setup.rounds:
+        raise WireError(f"round {number} was asked for; the study has {work.setup.rounds}")
     learner, steps, total = work.learner, work.steps, work.steps * work.setup.rounds
     if work.started is None:
         facts = Facts(request.rows, request.sums.numpy().astype(np.float64))

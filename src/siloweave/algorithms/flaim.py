@@ -25,6 +25,7 @@ Where this departs from the paper, and why:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -33,9 +34,12 @@ import numpy.typing as npt
 
 from siloweave.algorithms.secure_sum import PARTY as SUMS
 from siloweave.algorithms.secure_sum import (
+    ROUNDING,
     Cohort,
     Counts,
     ModelMessage,
+    checked_cliques,
+    checked_weights,
     masked_reply,
     relation_of,
 )
@@ -86,7 +90,6 @@ class Select(Request[Chosen], frozen=True):
 
     model: ModelMessage
     candidates: tuple[Clique, ...]
-    weights: tuple[float, ...]
     baseline: Baseline | None
     sigma: float
     epsilon: float
@@ -158,25 +161,55 @@ def _skew(site: Site[Codes], q: Clique, baseline: Baseline, size: float) -> floa
     return sum(_distance(site, (j,), size * shares[(j,)]) for j in q) / len(q)
 
 
-def _scores(request: Select, site: Site[Codes], model: MRF, size: float) -> Floats:
+def _scores(
+    request: Select, weights: Sequence[float], site: Site[Codes], model: MRF, size: float
+) -> Floats:
     """u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - sqrt(2/pi) sigma n_q)."""
-    scores = np.empty(len(request.candidates))
-    for i, (q, w) in enumerate(zip(request.candidates, request.weights, strict=True)):
+    scores = np.empty(len(weights))
+    for i, (q, w) in enumerate(zip(request.candidates, weights, strict=True)):
         gap = _distance(site, q, model.marginal(q) * (size / model.total))
         tau = _skew(site, q, request.baseline, size) if request.baseline else 0.0
         scores[i] = w * (gap - tau - expected_l1(request.sigma, model.domain.size(q)))
     return scores
 
 
+def _check_baseline(request: Select, site: Site[Codes]) -> None:
+    """Refuse shares that are negative, above 1, or of other tables than the party's.
+
+    Raises:
+        WireError: Naming the party; scores would move further than is paid for.
+    """
+    if (baseline := request.baseline) is None:
+        return
+    domain = site.rows.domain
+    checked_cliques(baseline.cliques, domain, site.name)
+    fits = [table.shape for table in baseline.tables] == [domain.shape(q) for q in baseline.cliques]
+    alone = all((name,) in baseline.cliques for q in request.candidates for name in q)
+    if not (fits and alone and all(_is_share(table) for table in baseline.tables)):
+        raise WireError(
+            f"party {site.name!r} was sent shares of rows that are not from 0 to 1, or not of "
+            "every column"
+        )
+
+
+def _is_share(table: Array) -> bool:
+    values = np.asarray(table.numpy(), dtype=np.float64)
+    return bool((values >= 0).all() and (values <= 1).all())
+
+
 def select(request: Select, site: Site[Codes]) -> Chosen:
     """s local steps: choose by the exponential mechanism, measure locally, update the model."""
+    weights = checked_weights(request.candidates, request.model, request.sigma, site)
+    site.terms.require(site.name, local_steps=request.steps)
+    _check_baseline(request, site)
     model = _model(request.model, site.rows.domain)
     size = _noisy_size(site, request.size_sigma)
     terms = 2.0 if request.baseline else 1.0
-    sensitivity = terms * max(request.weights) * l1_score_sensitivity(relation_of(site))
+    unit = l1_score_sensitivity(relation_of(site))
+    sensitivity = terms * max(weights) * unit * (1 + ROUNDING)
     chosen: list[Released[int]] = []
     for step in range(request.steps):
-        scores = _scores(request, site, model, size)
+        scores = _scores(request, weights, site, model, size)
         chosen.append(
             site.release(
                 Exponential(request.epsilon),
@@ -212,16 +245,20 @@ def measure(request: Measure, site: Site[Codes]) -> Counts:
         raise WireError(f"party {site.name!r} was asked to measure before it chose")
     mine = set(msgspec.msgpack.decode(memory, type=tuple[Clique, ...]))
     domain = site.rows.domain
+    checked_cliques(request.queries, domain, site.name)
     tables = [
         marginal(site.rows, q) if q in mine else np.zeros(domain.shape(q), dtype=np.int64)
         for q in request.queries
     ]
     what = f"its part of {len(tables)} chosen marginals"
-    return masked_reply(request, site, tables, what, contributes=max(1, len(mine)))
+    added = sum(q in mine for q in request.queries)
+    return masked_reply(request, site, tables, what, contributes=max(1, added))
 
 
 def reveal(request: Reveal, site: Site[Codes]) -> Exact:
     """Exact marginals, entered in the ledger at infinite cost."""
+    site.terms.require(site.name, variant="oracle")
+    checked_cliques(request.cliques, site.rows.domain, site.name)
     tables = tuple(
         site.release(
             NonPrivate("AugFLAIM (Oracle) uses true heterogeneity"),

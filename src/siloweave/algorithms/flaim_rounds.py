@@ -261,7 +261,6 @@ def _round(
         request = Select(
             ModelMessage.of(model),
             tuple(candidates),
-            tuple(offered[q] for q in candidates),
             run.averages() if run.settings.variant == "private" else truth,
             budget.sigma,
             budget.epsilon,

@@ -29,12 +29,12 @@ from siloweave.algorithms.visibility import (
     COORDINATOR,
     NOTHING,
     OTHERS,
+    OTHERS_NOISE,
     OWN_ROWS,
     READERS,
     View,
     Views,
     masked_sums,
-    towards_others,
 )
 from siloweave.errors import InputError, number, whole
 
@@ -80,7 +80,7 @@ class FLAIMSettings:
         for name in ("rounds", "local_steps", "cap"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
-        whole("tolerated", self.tolerated)
+        whole("tolerated", self.tolerated, 1)
         if self.cap is not None and not (self.rounds and 1 <= self.cap <= self.rounds):
             raise InputError(
                 f"cap={self.cap} must lie between 1 and a fixed number of rounds, not {self.rounds}"
@@ -108,7 +108,7 @@ class FLAIMSettings:
             )
             told, told_in = f"{told}; the model of every round", (*told_in, "Select", "Measure")
         if self.variant != "oracle":
-            others = View(OTHERS, told, towards_others(self.tolerated), told_in)
+            others = View(OTHERS, told, OTHERS_NOISE, told_in)
             return (OWN_ROWS, *seen, others, READERS)
         why = "nothing: exact counts decide what is measured"
         exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("Exact.tables",))

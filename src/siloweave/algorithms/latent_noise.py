@@ -13,7 +13,7 @@ moves the integers by at most the diameter, and each integer gets discrete Gauss
 party's own entropy, once a run. A person's row lies at all parties, whose costs add up;
 `Noise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its own
 share; before it pays, it adds up what all parties would release, and refuses if that is beyond its
-limit. It knows its own radius; those of the others, which follow from their columns, it is told.
+limit; every party's radius follows from its columns, so it computes them all.
 Assumed public: schema, which party holds which columns and the types that a frame or Parquet file
 declares for them, number and order of rows.
 
@@ -102,9 +102,7 @@ class Noise(Struct, frozen=True, forbid_unknown_fields=True):
             BudgetError: The budget's neighbours differ in the number of rows, which is public here.
         """
         require_replacing(budget)
-        radii = {
-            name: radius(declared_coder(part, per_bit), _GRID, clip) for name, part in parts.items()
-        }
+        radii = _radii(parts, per_bit, clip)
         distance = cls(1.0, _GRID, clip, radii).together.sensitivity
         return cls(gaussian_sigma(rho_for(budget), distance), _GRID, clip, radii)
 
@@ -156,6 +154,13 @@ def radius(coder: RowCoder, grid: float, clip: float) -> int:
     return max(1, ceil(clip * largest))
 
 
+def _radii(parts: Mapping[str, Schema], per_bit: float, clip: float) -> dict[str, int]:
+    """Every party's radius, from its columns."""
+    return {
+        name: radius(declared_coder(part, per_bit), _GRID, clip) for name, part in parts.items()
+    }
+
+
 def bounded(Z: Matrix, grid: float, most: int) -> Ints:
     """Latent rows as integers of norm at most `most`.
 
@@ -176,11 +181,15 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
 def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
     """Pay for all rows' latents, then draw their noise."""
     held, noise = site.rows, request.noise
+    site.terms.require(site.name, privacy="latents", clip=noise.clip)
+    site.terms.require(site.name, autoencoder={"per_bit": request.per_bit})
+    if noise.grid != _GRID:
+        raise WireError(f"party {site.name!r} was told of a grid of {noise.grid}; it is {_GRID}")
     features = Features.declared(held.schema)
     coder = declared_coder(held.schema, request.per_bit)
     most = radius(coder, noise.grid, noise.clip)
     site.require_first()
-    _check_together(noise, most, site)
+    _check_together(request, site)
     event = Gaussian(sigma=noise.sigma, sensitivity=2.0 * most)
     Z = coder.encode(features.encode(held.table, key=0))  # declared features draw nothing
     K = bounded(Z, noise.grid, most)  # rows that do not fit are refused before they are paid for
@@ -193,10 +202,17 @@ def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
     return Noised(site.release(event, "latents of all rows, bounded and noised", draw))
 
 
-def _check_together(noise: Noise, most: int, site: Site[Part]) -> None:
-    """Refuse noise with which all parties together would go beyond this party's limit."""
-    if noise.radii.get(site.name) != most:
-        raise WireError(f"party {site.name!r}: its radius is {most}, and it was told another")
+def _check_together(request: CodeNoised, site: Site[Part]) -> None:
+    """Refuse noise with which all parties together would go beyond this party's limit.
+
+    Radii follow from which party holds which columns, so a party computes them all.
+    """
+    noise, parts = request.noise, site.terms.facts["parts"]
+    if noise.radii != _radii(parts, request.per_bit, noise.clip):
+        raise WireError(
+            f"party {site.name!r}: the radii that it was told of do not follow from the parties' "
+            "columns. Nothing was released"
+        )
     limit = site.ledger.limit
     if limit is None:
         return

@@ -48,7 +48,7 @@ _FINE = 4096  # bins of a column that a look counts
 
 
 def learn_schema(
-    data: Mapping[str, Any], schema: Schema, job: Job, tolerated: int
+    data: Mapping[str, Any], schema: Schema, job: Job
 ) -> tuple[Schema, dict[str, Table], Cost]:
     """Learn what the schema leaves open, before the run itself.
 
@@ -56,7 +56,6 @@ def learn_schema(
         data: One table per party, by name.
         schema: The study's facts.
         job: The run; a share `job.learn` of its zCDP and a tenth of its delta go here.
-        tolerated: Parties that may pool what they know with the coordinator.
 
     Returns:
         The schema that all agreed on, the tables with numbers moved inside learned bounds, and
@@ -78,7 +77,7 @@ def learn_schema(
             if declared:
                 Encoder(schema.select(declared)).encode(table.select(declared))
     unit = marginal_sensitivity(job.budget.relation, norm="l2")
-    learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, tolerated, unit)
+    learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, job.tolerated, unit)
     held = {name: Holding(table, schema) for name, table in tables.items()}
     with in_process(held, AGREEING, job, job.runs[0]) as (parties, _):
         agreed = agree_schema(parties, schema, learning)
@@ -130,7 +129,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
 
 
 def cut_bins(
-    data: Mapping[str, Any], encoder: Encoder, fine: Encoder, job: Job, tolerated: int
+    data: Mapping[str, Any], encoder: Encoder, fine: Encoder, job: Job
 ) -> tuple[Encoder, Cost]:
     """Cut columns of numbers by a look at them, before the run itself.
 
@@ -139,7 +138,6 @@ def cut_bins(
         encoder: Of equally wide bins.
         fine: From `columns_to_cut`.
         job: The run; a share `job.look` of its zCDP goes here.
-        tolerated: Parties that may pool what they know with the coordinator.
 
     Returns:
         The encoder of the run, and what it cost.
@@ -157,7 +155,7 @@ def cut_bins(
         held[name] = Part(own, fine, coded_rows(name, own, fine))
     rho = job.rho * (1 - job.learn) * job.look
     with in_process(held, LOOKING, job, job.runs[1]) as (parties, _):
-        event = look_event(fine, job.budget.relation, rho, len(held), tolerated)
+        event = look_event(fine, job.budget.relation, rho, len(held), job.tolerated)
         cuts = look_for_cuts(parties, fine, encoder.bins, event, job.seed)
     return replace(encoder, cuts=cuts), _cost(parties, "looking at columns", start)
 

@@ -29,13 +29,13 @@ from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, R
 from siloweave.algorithms.running import Job, Progress, in_process, silent
 from siloweave.algorithms.visibility import (
     OTHERS,
+    OTHERS_NOISE,
     OWN_ROWS,
     READERS,
     View,
     Views,
     by_name,
     masked_sums,
-    towards_others,
 )
 from siloweave.errors import InputError, whole
 from siloweave.privacy.budget import Budget
@@ -90,7 +90,7 @@ def _views(tolerated: int, sent: str) -> Views:
     return (
         OWN_ROWS,
         masked_sums(tolerated, "counts and of clipped gradients"),
-        View(OTHERS, told, towards_others(tolerated), ("Begin", "Step")),
+        View(OTHERS, told, OTHERS_NOISE, ("Begin", "Step")),
         READERS,
     )
 
@@ -153,7 +153,7 @@ class PrivateRowsSplit(PrivateTraining):
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""
         own = self.shared()
-        whole("tolerated", self.tolerated)
+        whole("tolerated", self.tolerated, 1)
         made, _ = self.network()
         return {**own, "tolerated": self.tolerated, **made}
 
@@ -199,7 +199,7 @@ class PrivateRowsSplit(PrivateTraining):
         plan = self.plan(encoder, budget, seed, progress)
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start = time.perf_counter()
-        job = Job(budget, seed, folder, run, noise, progress)
+        job = Job(budget, seed, folder, run, noise, progress, tolerated=self.tolerated)
         holdings, like = held_by(data, schema, names)
         held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
         return self._run(held, plan, job, chosen, like, start)

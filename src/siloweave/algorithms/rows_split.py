@@ -35,6 +35,7 @@ from siloweave.algorithms.running import (
     Progress,
     in_process,
     named_parties,
+    plain,
     required_rows,
     silent,
 )
@@ -203,7 +204,9 @@ class RowsSplit(OneOwner):
         allowed, settings = self._allowed(budget), self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()
-        job = Job(allowed, seed, folder, run, progress=progress, limited=False)
+        facts: dict[str, Any] = {"settings": plain(settings), "target": self.target}
+        facts |= {"rounds": self.rounds, "epochs": self.epochs}
+        job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=facts)
         most = whole("at_once", os.cpu_count() or 1 if at_once is None else at_once, 1)
         held, like = held_by(data, schema, names)
         workers = min(len(held), most)

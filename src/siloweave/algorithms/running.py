@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -26,11 +26,13 @@ from siloweave.errors import BudgetError, InputError, RosterError, naming_party,
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
+from siloweave.federation.terms import Terms
 from siloweave.federation.transcript import FolderTranscript
 from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.identity import KEY_FILE, Identity
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.tables.codes import Clique, Codes, Encoder
@@ -40,11 +42,13 @@ from siloweave.tables.read import read
 __all__ = [
     "TRANSCRIPT",
     "Job",
+    "PartyStores",
     "Progress",
     "Result",
     "coded_rows",
     "in_process",
     "named_parties",
+    "plain",
     "require_unspent",
     "required_rows",
     "run_job",
@@ -73,8 +77,22 @@ Result = tuple[MRF, list[Round]]
 """A model, and what each round measured."""
 
 
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a message carries them: lists for tuples, and mappings for dataclasses."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    return found
+
+
 def silent(text: str, done: float) -> None:
     """Report no progress."""
+
+
+class PartyStores(NamedTuple):
+    """What a party keeps beside its rows: its ledger, its replies, and its key."""
+
+    ledger: Ledger
+    store: Store
+    identity: Identity
 
 
 @dataclass(frozen=True)
@@ -91,7 +109,11 @@ class Job:
         limited: Whether ledgers enforce the budget; only a method without guarantee runs without.
         learn: Share of the budget for facts that the schema leaves open.
         look: Share of the rest for the look by which columns are cut into bins.
-        homes: Without a folder, every party's ledger and store, which the job's runs share.
+        tolerated: Parties that may pool what they know with the coordinator.
+        facts: What else every party is given of the study, see `Terms`.
+        homes: Without a folder, what every party has, which the job's runs share.
+        total: Most that all runs in a party's ledger may cost together; None for a run that needs
+            the ledger for itself.
     """
 
     budget: Budget
@@ -103,7 +125,10 @@ class Job:
     limited: bool = True
     learn: float = 0.0
     look: float = 0.0
-    homes: dict[str, tuple[Ledger, Store]] = field(default_factory=dict, repr=False, compare=False)
+    tolerated: int = 1
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    homes: dict[str, PartyStores] = field(default_factory=dict, repr=False, compare=False)
+    total: Budget | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, Budget):
@@ -179,23 +204,35 @@ def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
         return encoder.encode(read(part))
 
 
-def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
+def _site(
+    name: str, rows: Rows, job: Job, index: int, home: PartyStores, terms: Terms
+) -> Site[Rows]:
     entropy: Entropy = OSEntropy()
     if job.noise == "seeded":
         entropy = SeededEntropy(f"{job.seed}/{index}".encode())
-    ledger, store = _home(name, job, index)
-    return Site(name, rows, ledger=ledger, entropy=entropy, store=store, digest=rows.digest)
+    return Site(
+        name,
+        rows,
+        ledger=home.ledger,
+        entropy=entropy,
+        store=home.store,
+        digest=rows.digest,
+        terms=terms,
+        identity=home.identity,
+    )
 
 
-def _home(name: str, job: Job, index: int) -> tuple[Ledger, Store]:
-    """A party's ledger and store: in the job's folder, or in memory for all runs of the job."""
-    limit = job.budget if job.limited else None
+def _home(name: str, job: Job, index: int) -> PartyStores:
+    """What a party has: in the job's folder, or in memory for all runs of the job."""
+    limit = (job.total or job.budget) if job.limited else None
     if job.folder is None:
-        return job.homes.setdefault(name, (Ledger(name, limit=limit), MemoryStore()))
+        fresh = PartyStores(Ledger(name, limit=limit), MemoryStore(), Identity.create())
+        return job.homes.setdefault(name, fresh)
     home = job.folder / "parties" / f"{index:04d}"
     store = FolderStore(home / "store")
     _mark(home / _SEEDED, name, job)
-    return Ledger(name, path=home / "ledger.jsonl", limit=limit), store
+    identity = Identity.load_or_create(home / KEY_FILE)
+    return PartyStores(Ledger(name, path=home / "ledger.jsonl", limit=limit), store, identity)
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
@@ -218,6 +255,9 @@ def require_unspent(
 ) -> None:
     """Refuse to start where other runs have spent what this one is planned with.
 
+    A run that has begun may go on after a score was charged to the same ledger: what it has yet to
+    release is held to the ledger's limit.
+
     Args:
         party: Whose ledger it is.
         entries: What is in it.
@@ -225,9 +265,10 @@ def require_unspent(
         budget: What this run asks for.
 
     Raises:
-        BudgetError: Another run is in the ledger.
+        BudgetError: Another run was in the ledger first.
     """
-    others = [entry for entry in entries if entry.run not in runs]
+    begun = next((i for i, entry in enumerate(entries) if entry.run in runs), len(entries))
+    others = entries[:begun]
     if others:
         before = epsilon([entry.event for entry in others], budget.delta)
         named = ", ".join(sorted({entry.run for entry in others}))
@@ -257,18 +298,24 @@ def in_process(
         BudgetError: Another run has spent a party's budget.
         InputError: A party is asked to go on with a run that began with other rows; once asked.
     """
-    sites: dict[str, Site[Rows]] = {}
+    homes: dict[str, PartyStores] = {}
     try:
-        for i, (name, rows) in enumerate(held.items()):
-            sites[name] = _site(name, rows, job, i)
-            if job.limited:
-                require_unspent(name, sites[name].ledger.entries, job.runs, job.budget)
+        for i, name in enumerate(held):
+            homes[name] = _home(name, job, i)
+            if job.limited and job.total is None:
+                require_unspent(name, homes[name].ledger.entries, job.runs, job.budget)
+        roster = {name: home.identity.public for name, home in homes.items()}
+        terms = Terms(roster, job.tolerated, job.facts)
+        sites = {
+            name: _site(name, rows, job, i, homes[name], terms)
+            for i, (name, rows) in enumerate(held.items())
+        }
         kept = transcribed and job.folder is not None
         heard = FolderTranscript(job.folder / TRANSCRIPT) if kept and job.folder else None
         yield Parties(tuple(sites), InProcess(sites, handlers), run=run, transcript=heard), sites
     finally:
-        for site in sites.values():
-            site.ledger.close()
+        for home in homes.values():
+            home.ledger.close()
 
 
 def required_rows(name: str, number: int) -> None:

@@ -6,46 +6,44 @@ other, and repeated exact scores give rows away (Ganev & De Cristofaro 2023, "On
 similarity-based privacy metrics"), so each is paid for.
 
 Rows split or columns split: a party is asked about those queries whose columns it holds. Its score
-is one number, so it takes little budget. What no party can see alone, a pair of columns of two
-parties, is listed as not measured; over split rows `pooled` measures everyone's rows together.
+is one number, so it takes little budget. A pair of columns that lie at two parties is listed as
+not measured. The coordinator's side is in scored.py, and what a user calls in score_parties.py.
 
-**Guarantee**: rows, under the relation of the budget, against the coordinator and all readers.
+**Guarantee** (dp): rows, under the relation of the budget, against the coordinator and all readers.
 A party first releases its number of rows with discrete Gaussian noise (nothing is released where
-the relation makes it public), then the sum over queries of || M_q(D_k) - n_k p_q ||_1 / |Q| with
-the noisy n_k, for which one row moves it by 1 (add/remove) or 2 (replace-one); rounding down to a
-grid of 2^-10 adds one step to that. The synthetic table, the queries and the schema are public.
-A person whose columns lie at several parties pays at each: the ledgers of all of them add up.
+the relation makes it public), then the mean over queries of || M_q(D_k) - n_k p_q ||_1 with the
+noisy n_k. One row moves each term, and so their mean, by 1 (add/remove) or 2 (replace-one);
+rounding down to a grid of 2^-10 adds one step to that. A party checks the whole request before it
+pays: the queries are different sets of its own columns, each table of shares is a distribution
+over exactly the cells of its query, and the price is within what the study allows.
+
+* Split rows: a person's row lies at one party. Epsilon is the largest of all parties', and the
+  other parties are readers like any other.
+* Split columns: a person's row lies at all parties, whose releases add up. Epsilon is that of all
+  parties' events together. Each party gets an equal share of the budget, and checks that as many
+  such shares as there are parties keep to it. The parties know who is in the table; towards them
+  only the reading under replace-one holds.
+* Fit and scores: a score that is charged to a fit's ledgers, or says `after` which fit it comes,
+  composes with all that these hold. A party refuses a score with which all of it together, over
+  all parties where columns are split, would cost more than the total that is allowed.
+
+Assumed public: the synthetic table (whoever made it from rows paid for it), queries, schema, and
+which party holds which columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import floor, sqrt
-from typing import Any, Literal
+from math import floor, fsum
 
 import numpy as np
+import numpy.typing as npt
 
-from siloweave.algorithms.running import Job, in_process, named_parties, required_rows
-from siloweave.algorithms.secure_sum import (
-    PARTY as SUMS,
-)
-from siloweave.algorithms.secure_sum import (
-    Count,
-    Hello,
-    Noise,
-    meet,
-    noisy_sums,
-    relation_of,
-    sizes_of,
-)
-from siloweave.algorithms.workload import expected_l1
-from siloweave.errors import InputError, SchemaError
-from siloweave.evaluate.workload import require_rows
-from siloweave.federation.expected import MOST_ROWS, Said
+from siloweave.algorithms.secure_sum import Hello, hello
+from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
@@ -55,18 +53,28 @@ from siloweave.privacy.budget import (
     l1_score_sensitivity,
     size_sensitivity,
 )
-from siloweave.privacy.calibrate import gaussian_sigma
+from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 from siloweave.privacy.events import Event, Gaussian
 from siloweave.statistics.marginals import marginal
-from siloweave.tables.codes import Clique, Codes, Encoder
-from siloweave.tables.read import read
-from siloweave.tables.schema import Schema
+from siloweave.tables.codes import Clique, Codes, Domain
 
-__all__ = ["FederatedScore", "Judge", "Judgement", "PartyScore", "judge", "pooled", "score_parties"]
+__all__ = [
+    "GRID",
+    "PARTY",
+    "Judge",
+    "Judgement",
+    "ScoredRows",
+    "check_price",
+    "judge",
+    "price_for",
+    "priced",
+]
 
-_GRID = 1024  # steps a count
-_SURE = 1.96  # standard deviations of a 95 % interval
+GRID = 1024
+"""Steps of a distance that make one count."""
+
 _SIZE_SHARE = 0.5  # of the budget, for the number of rows
+_CLOSE = 1e-4  # how far from 1 shares may add up in the floats that they travel in
 
 
 # Messages
@@ -95,254 +103,169 @@ class Judge(Request[Judgement], frozen=True):
 # Party
 
 
-def judge(request: Judge, site: Site[Codes]) -> Judgement:
+@dataclass(frozen=True)
+class ScoredRows:
+    """What a party brings to a score: its rows, and what the study allows. No message changes it.
+
+    Attributes:
+        codes: Its rows.
+        budget: Most that the score may cost a row, at all parties that hold columns of it.
+        parties: How many parties hold columns of the same row.
+        others: What the other parties' ledgers hold about the same rows, other runs' events.
+    """
+
+    codes: Codes
+    budget: Budget
+    parties: int = 1
+    others: tuple[Event, ...] = ()
+
+    @property
+    def domain(self) -> Domain:
+        """Attributes and sizes of its rows."""
+        return self.codes.domain
+
+    def digest(self) -> bytes:
+        """Of its rows; see `Site`."""
+        return self.codes.digest()
+
+
+def judge(request: Judge, site: Site[ScoredRows]) -> Judgement:
     """Release the number of rows, then the distance from what so many synthetic rows would be."""
-    relation = relation_of(site)
-    noisy, public = _size(request, site)
-    size = max(1, noisy[0].value if noisy else public[0].value)
-    tables = [np.asarray(t.numpy(), dtype=np.float64) for t in request.shares]
-    sensitivity = _moves(relation)
-    sigma = gaussian_sigma(request.score_rho, sensitivity)
+    data = site.rows
+    tables = _shares(request, site)
+    *size_event, event = _events(request, site)
+    site.require_first()
+    check_price(site, site.context.rpartition("/")[0], [*size_event, event])
+    counts = [marginal(data.codes, q) for q in request.queries]
+    noisy, public = _size(size_event, site)
+    size = min(max(1, noisy[0].value if noisy else public[0].value), MOST_ROWS)
 
     def draw() -> int:
-        gaps = [
-            float(np.abs(marginal(site.rows, q) - size * p).sum())
-            for q, p in zip(request.queries, tables, strict=True)
-        ]
-        exact = floor(_GRID * sum(gaps) / len(gaps))
-        return int(mechanisms.add_gaussian(np.array([exact]), sigma, entropy=site.entropy)[0])
+        gaps = [float(np.abs(n - size * p).sum()) for n, p in zip(counts, tables, strict=True)]
+        exact = np.array([floor(GRID * fsum(gaps) / len(gaps))])
+        return int(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy)[0])
 
     what = f"distance of a synthetic table over {len(tables)} marginals"
-    event = Gaussian(sigma=sigma, sensitivity=sensitivity)
     return Judgement(site.release(event, what, draw), noisy, public)
 
 
-def _moves(relation: Relation) -> float:
-    """How many steps of the grid one row moves a distance by."""
-    return _GRID * l1_score_sensitivity(relation) + 1
+def _malformed(site: Site[ScoredRows], found: str, wanted: str) -> WireError:
+    return WireError(
+        f"party {site.name!r} was asked for a score with {found}; {wanted}. Nothing was released: "
+        "check which software the coordinator runs."
+    )
+
+
+def _shares(request: Judge, site: Site[ScoredRows]) -> list[npt.NDArray[np.float64]]:
+    """The synthetic table's shares, once each is known to be a distribution over its query."""
+    domain = site.rows.domain
+    if not request.queries or len(set(request.queries)) < len(request.queries):
+        raise _malformed(site, "no query, or one twice", "each must be there once")
+    if len(request.shares) != len(request.queries):
+        found = f"{len(request.shares)} tables for {len(request.queries)} queries"
+        raise _malformed(site, found, "each query needs one")
+    tables = []
+    for query, share in zip(request.queries, request.shares, strict=True):
+        known = query and set(query) <= set(domain.names)
+        if not known or query != domain.canonical(query):
+            raise _malformed(
+                site, f"the query {query}", f"it must list columns of {domain.names} in this order"
+            )
+        if share.dtype not in ("<f4", "<f8") or share.shape != domain.shape(query):
+            found = f"shares of {query} of type {share.dtype} and shape {share.shape}"
+            raise _malformed(site, found, f"they must be floats of shape {domain.shape(query)}")
+        table = np.asarray(share.numpy(), dtype=np.float64)  # refuses what is not finite
+        if table.min() < 0 or not abs(float(table.sum()) - 1) <= _CLOSE:
+            found = f"shares of {query} from {table.min():g}, with the sum {table.sum():g}"
+            raise _malformed(site, found, "they must be 0 or more and add up to 1")
+        tables.append(table)
+    return tables
+
+
+def _events(request: Judge, site: Site[ScoredRows]) -> list[Gaussian]:
+    """What is going to be charged, once it is known that such noise can be drawn."""
+    relation = site.rows.budget.relation
+    if not size_sensitivity(relation) and request.size_rho != 0:
+        found = f"size_rho = {request.size_rho}"
+        raise _malformed(site, found, "it must be 0, as the number of rows is public")
+    try:
+        events = priced(request.size_rho, request.score_rho, relation)
+        for event in events:
+            mechanisms.discrete_gaussian(event.sigma, 0, entropy=site.entropy)
+    except (InputError, ArithmeticError) as error:
+        found = f"size_rho = {request.size_rho} and score_rho = {request.score_rho}"
+        raise _malformed(site, found, f"both must be zCDP that noise can meet ({error})") from error
+    return events
+
+
+def check_price(site: Site[ScoredRows], run: str, events: Sequence[Event]) -> None:
+    """Refuse a score that is beyond what the study allows for it, or for everything together."""
+    data, limit = site.rows, site.ledger.limit
+    score = [*events] * data.parties
+    cost = epsilon(score, data.budget.delta)
+    if cost > data.budget.epsilon:
+        raise BudgetError(
+            f"party {site.name!r}: this score would cost epsilon = {cost} at delta = "
+            f"{data.budget.delta}{_together(data.parties)}, and its budget is "
+            f"{data.budget.epsilon}. Nothing was released. Ask for a less precise score."
+        )
+    if limit is None:
+        return
+    entries = [entry for entry in site.ledger.entries if entry.run != run]
+    before = [*(entry.event for entry in entries), *data.others]
+    total = epsilon([*before, *score], limit.delta)
+    if total > limit.epsilon:
+        runs = ", ".join(sorted({entry.run for entry in entries})) or "none of its own"
+        raise BudgetError(
+            f"party {site.name!r} has already spent epsilon = {epsilon(before, limit.delta)} at "
+            f"delta = {limit.delta}{_together(data.parties)} (run {runs}); with this score that "
+            f"would be {total}, and the most that everything together may cost is "
+            f"{limit.epsilon}. Nothing was released. Give the score a smaller budget, or a total "
+            f"that every owner allows: total=Budget(epsilon={total}, delta={limit.delta})."
+        )
+
+
+def _together(parties: int) -> str:
+    return f" over {parties} parties that hold the same people" if parties > 1 else ""
 
 
 def _size(
-    request: Judge, site: Site[Codes]
+    events: Sequence[Gaussian], site: Site[ScoredRows]
 ) -> tuple[tuple[Released[int], ...], tuple[Public[int], ...]]:
-    n, unit = site.rows.num_rows, size_sensitivity(relation_of(site))
-    if unit == 0:
+    n = site.rows.codes.num_rows
+    if not events:
         return (), (Public(n, "the number of rows is public under replace-one"),)
-    sigma = gaussian_sigma(request.size_rho, unit)
-    noisy = site.release(
-        Gaussian(sigma=sigma, sensitivity=unit),
-        "number of rows",
-        lambda: int(mechanisms.add_gaussian(np.array([n]), sigma, entropy=site.entropy)[0]),
-    )
-    return (noisy,), ()
+    (event,) = events
+
+    def draw() -> int:
+        noisy = mechanisms.add_gaussian(np.array([n]), event.sigma, entropy=site.entropy)
+        return int(noisy[0])
+
+    return (site.release(event, "number of rows", draw),), ()
 
 
 # A party's side: which function answers which request.
-PARTY: Handlers = {**SUMS, Judge: judge}
+PARTY: Handlers = {Hello: hello, Judge: judge}
 
 
-# Coordinator
+# What both sides compute
 
 
-@dataclass(frozen=True)
-class PartyScore:
-    """How far the synthetic table is from one party's rows.
-
-    Attributes:
-        party: Whose rows.
-        columns: The columns it holds.
-        queries: Marginals compared.
-        rows: Its number of rows, noisy unless public.
-        error: Mean L1 distance of normalised marginals, in [0, 2] but for noise.
-        low, high: 95 % interval for the noise in `error`; rows are not treated as a sample.
-    """
-
-    party: str
-    columns: tuple[str, ...]
-    queries: int
-    rows: float
-    error: float
-    low: float
-    high: float
+def _moves(relation: Relation) -> float:
+    """How many steps of the grid one row moves a mean distance by."""
+    return GRID * l1_score_sensitivity(relation) + 1
 
 
-@dataclass(frozen=True)
-class FederatedScore:
-    """What the parties said of a synthetic table.
-
-    Attributes:
-        parties: One score of each.
-        error: Mean over parties, weighted by rows; over split rows no less than that of all rows
-            pooled, because parties' differences cannot cancel in it.
-        unmeasured: Queries whose columns lie at different parties.
-        epsilon: The most that a party's ledger holds now, at the budget's delta; a person whose
-            columns lie at several parties may pay up to the sum of all.
-        ledgers: Every party's events.
-    """
-
-    parties: tuple[PartyScore, ...]
-    error: float
-    unmeasured: tuple[Clique, ...]
-    epsilon: float
-    ledgers: Mapping[str, tuple[Event, ...]]
+def priced(size_rho: float, score_rho: float, relation: Relation) -> list[Gaussian]:
+    """A score's events: the number of rows, where it is private, and the distance."""
+    units = [(score_rho, _moves(relation))]
+    if unit := size_sensitivity(relation):
+        units.insert(0, (size_rho, unit))
+    return [Gaussian(gaussian_sigma(rho, unit), unit) for rho, unit in units]
 
 
-def score_parties(
-    data: Any,
-    synthetic: Any,
-    schema: Schema | Encoder,
-    *,
-    budget: Budget,
-    split: Literal["rows", "columns"] = "rows",
-    queries: Sequence[Sequence[str]] | None = None,
-    bins: int = 32,
-    job: Job | None = None,
-) -> FederatedScore:
-    """Ask every party how far a synthetic table is from its rows, and pay for the answer.
-
-    Args:
-        data: One table per party, as a list or by name: the same columns each (``"rows"``), or
-            columns of the same people (``"columns"``).
-        synthetic: The table to judge, with the columns of all parties.
-        schema: Public facts about all columns.
-        budget: Most that the scores may cost a row at one party.
-        split: How the table is spread.
-        queries: Sets of columns to compare; all single columns and pairs if None.
-        bins: Equal-width bins of a numeric column, where `schema` is no encoder.
-        job: Folder, run's name and source of noise; its budget is replaced.
-
-    Raises:
-        InputError: There is no query that a party can answer.
-        SchemaError: Parties hold columns that do not fit the split or the schema.
-        BudgetError: A party's ledger refuses the release.
-
-    Example:
-        >>> from siloweave.datasets import adult, adult_schema
-        >>> rows = adult().take(range(4000))
-        >>> found = score_parties([rows, rows], rows, adult_schema(), budget=Budget(1.0, 1e-6))
-        >>> abs(found.error) < 0.02
-        True
-    """
-    if split not in ("rows", "columns"):
-        raise InputError(f'split={split!r} must be "rows" or "columns"')
-    encoder = schema if isinstance(schema, Encoder) else Encoder(schema, bins)
-    judged = synthetic if isinstance(synthetic, Codes) else encoder.encode(read(synthetic))
-    require_rows(judged, "synthetic")
-    held = _held(named_parties(data, None), encoder, split)
-    asked = _queries(queries, judged)
-    job = Job(budget) if job is None else job
-    with in_process(held, PARTY, job, job.run) as (parties, sites):
-        found = _ask(parties, judged, asked, job)
-        events = {n: tuple(e.event for e in s.ledger.entries) for n, s in sites.items()}
-    answered = {q for mine, _ in found.values() for q in mine}
-    scores = tuple(score for _, score in found.values())
-    weights = [score.rows for score in scores]
-    return FederatedScore(
-        scores,
-        float(np.average([score.error for score in scores], weights=weights)),
-        tuple(q for q in asked if q not in answered),
-        max(epsilon(paid, budget.delta) for paid in events.values()),
-        events,
-    )
-
-
-def _held(parts: Mapping[str, Any], encoder: Encoder, split: str) -> dict[str, Codes]:
-    held, owner = {}, dict[str, str]()
-    for name, part in parts.items():
-        table = part if isinstance(part, Codes) else read(part)
-        required_rows(name, table.num_rows)
-        if isinstance(table, Codes):
-            held[name] = table
-            continue
-        mine = encoder
-        if split == "columns":
-            mine = encoder.select([n for n in encoder.schema.names if n in table.names])
-        held[name] = mine.encode(table)
-    for name, codes in held.items():
-        for column in codes.domain.names if split == "columns" else ():
-            if owner.setdefault(column, name) != name:
-                raise SchemaError(f"column {column!r} is held by {owner[column]!r} and {name!r}")
-    return held
-
-
-def _queries(queries: Sequence[Sequence[str]] | None, judged: Codes) -> list[Clique]:
-    domain = judged.domain
-    if queries is None:
-        return [c for size in (1, 2) for c in combinations(domain.names, size)]
-    if not queries:
-        raise InputError("queries is empty; give at least one set of columns")
-    return [domain.canonical(q) for q in queries]
-
-
-def _ask(
-    parties: Parties, judged: Codes, asked: Sequence[Clique], job: Job
-) -> dict[str, tuple[list[Clique], PartyScore]]:
-    found = {}
-    for name, greeting in zip(parties.roster, parties.ask(Hello()), strict=True):
-        theirs = sizes_of(name, greeting)
-        for column, size in theirs.items():
-            if column not in judged.domain.names or judged.domain.size_of(column) != size:
-                raise SchemaError(f"party {name!r} codes column {column!r} differently")
-        mine = [q for q in asked if set(q) <= set(theirs)]
-        if not mine:
-            raise InputError(f"party {name!r} holds the columns of no query; give it one")
-        found[name] = (mine, _ask_one(parties, name, tuple(theirs), mine, judged, job))
-    return found
-
-
-def _ask_one(
-    parties: Parties, name: str, columns: Clique, mine: list[Clique], judged: Codes, job: Job
-) -> PartyScore:
-    shares = tuple(Array.of(marginal(judged, q) / judged.num_rows, "<f4") for q in mine)
-    size_rho = _SIZE_SHARE * job.rho if size_sensitivity(job.budget.relation) else 0.0
-    request = Judge(tuple(mine), shares, size_rho, job.rho - size_rho)
-    (reply,) = parties.ask(request, [name])
-    told = [*(r.value for r in reply.noisy_rows), *(r.value for r in reply.public_rows)]
-    (number,) = Said(name).items("numbers of rows", told, count=1)
-    rows = max(1, Said(name).number("rows", number, least=-MOST_ROWS, most=MOST_ROWS))
-    error = reply.distance.value / _GRID / rows
-    noise = gaussian_sigma(request.score_rho, _moves(job.budget.relation)) / _GRID / rows
-    unsure = gaussian_sigma(size_rho, 1.0) / rows if reply.noisy_rows else 0.0
-    spread = _SURE * sqrt(noise**2 + ((1 + abs(error)) * unsure) ** 2)
-    return PartyScore(name, columns, len(mine), rows, error, error - spread, error + spread)
-
-
-def pooled(
-    parties: Parties,
-    synthetic: Codes,
-    queries: Sequence[Clique],
-    *,
-    rho: float,
-    unit: float,
-    tolerated: int = 1,
-) -> tuple[float, float]:
-    """Workload error over everyone's rows together, from masked sums; rows split.
-
-    Args:
-        parties: Who holds the rows, coded in the synthetic table's domain.
-        synthetic: The table to judge.
-        queries: Marginals to compare.
-        rho: zCDP that a row pays.
-        unit: L2 sensitivity of a marginal under the budget's relation.
-        tolerated: Parties that may collude with the coordinator.
-
-    Returns:
-        The error as measured, and the error that the noise alone would show of a perfect table;
-        the first is no less than the true one on average.
-
-    **Guarantee**: that of secure_sum.py, for `len(queries)` marginals.
-    """
-    keys, domain = meet(parties, synthetic.domain), synthetic.domain
-    noise = Noise(unit * sqrt(len(queries) / (2 * rho)), tolerated)
-    cells = sum(domain.size(q) for q in queries)
-    share, missing = noise.share(len(keys), cells)
-    request = Count(keys, share, missing, tuple(queries))
-    sums = noisy_sums(parties, request, [domain.shape(q) for q in queries])
-    sigma = noise.total(len(keys), cells)
-    rows = max(1.0, float(np.average([t.sum() for t in sums], weights=[1 / t.size for t in sums])))
-    gaps = [
-        np.abs(t / rows - marginal(synthetic, q) / synthetic.num_rows).sum()
-        for q, t in zip(queries, sums, strict=True)
-    ]
-    alone = [expected_l1(sigma, domain.size(q)) / rows for q in queries]
-    return float(np.mean(gaps)), float(np.mean(alone))
+def price_for(budget: Budget, parties: int) -> tuple[float, float]:
+    """The zCDP of a party's number of rows and of its score: its share of the budget."""
+    rho = rho_for(budget) / parties
+    size = _SIZE_SHARE * rho if size_sensitivity(budget.relation) else 0.0
+    return size, rho - size

@@ -22,12 +22,15 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from siloweave.algorithms.workload import known_weights
 from siloweave.errors import RosterError, SchemaError, WireError
-from siloweave.federation.expected import WORDS, Said
+from siloweave.federation.expected import MOST_ROWS, WORDS, Said
 from siloweave.federation.masking import unmask_sum
 from siloweave.federation.messages import Array, Masked, Public, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
+from siloweave.federation.wire import MAX_BYTES
+from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.calibrate import share_sigma
@@ -37,6 +40,7 @@ from siloweave.tables.codes import Clique, Codes, Domain
 
 __all__ = [
     "PARTY",
+    "ROUNDING",
     "Cohort",
     "Count",
     "Counts",
@@ -44,6 +48,9 @@ __all__ = [
     "Hello",
     "ModelMessage",
     "Noise",
+    "checked_cliques",
+    "checked_model",
+    "checked_weights",
     "cohort_keys",
     "count",
     "hello",
@@ -117,6 +124,75 @@ class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
 
 # Party
 
+_CELL_BYTES = 8  # of a model
+_CELLS = MAX_BYTES // 4  # numbers in a masked sum, at most: a reply holds no more
+_MOST_TIMES = 2**20  # often enough, and a count times it stays within 64 bits
+ROUNDING = 2.0**-20
+"""What sums in 64-bit floats may add to how far a row moves a score, as a share of it: distances
+add up at most 2^33 rows."""
+
+
+def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> None:
+    """Refuse sets of columns that the party does not have, or that are not spelled one way.
+
+    Raises:
+        WireError: Naming the party and the set.
+    """
+    for clique in cliques:
+        known = all(name in domain.names for name in clique)
+        if not (clique and known and domain.canonical(clique) == clique):
+            raise WireError(
+                f"party {party!r} was asked about the columns {clique}; it has "
+                f"{', '.join(domain.names)}, and each is named once, in this order"
+            )
+    if len(set(cliques)) < len(cliques):
+        raise WireError(f"party {party!r} was asked about the same columns twice in one request")
+
+
+def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party: str) -> None:
+    """Refuse a model that is not one over these columns, or larger than the study allows.
+
+    Raises:
+        WireError: Naming the party and what is wrong.
+    """
+    checked_cliques(message.cliques, domain, party)
+    shapes = [domain.shape(clique) for clique in message.cliques]
+    if [table.shape for table in message.tables] != shapes:
+        raise WireError(f"party {party!r} was sent a model whose tables do not fit its cliques")
+    for table in message.tables:
+        table.numpy()  # refuses numbers that are not finite
+    if not 0 < message.total <= MOST_ROWS:
+        raise WireError(f"party {party!r} was sent a model of {message.total:g} rows")
+    most = megabytes * 1e6 / _CELL_BYTES + sum(domain.sizes)
+    if (cells := tree_cells(domain, message.cliques)) > most:
+        raise WireError(
+            f"party {party!r} was sent a model that takes {cells:,} cells; the study allows "
+            f"{most:,.0f}"
+        )
+
+
+def checked_weights(
+    candidates: Sequence[Clique], model: ModelMessage, sigma: float, site: Site[Codes]
+) -> list[float]:
+    """The weights of candidates, by the party's own copy of the workload.
+
+    Raises:
+        WireError: There is no candidate, or one that the workload does not hold; the model is not
+            one over the party's columns, or too large; the noise has no finite width.
+    """
+    domain, facts = site.rows.domain, site.terms.facts
+    checked_cliques(candidates, domain, site.name)
+    checked_model(model, domain, facts["max_model_mb"], site.name)
+    known = known_weights(domain, tuple(facts["workload"]))
+    if not candidates or any(q not in known for q in candidates):
+        raise WireError(
+            f"party {site.name!r} was asked to choose among {len(candidates)} sets of columns, "
+            "and the study's workload does not hold all of them"
+        )
+    if not 0 <= sigma <= MOST_ROWS:
+        raise WireError(f"party {site.name!r} was told of noise of width {sigma:g}")
+    return [known[q] for q in candidates]
+
 
 def hello(request: Hello, site: Site[Codes]) -> Greeting:
     """Answer with public facts only."""
@@ -160,9 +236,15 @@ def masked_reply(
 
 def count(request: Count, site: Site[Codes]) -> Counts:
     """Count the cliques over all rows of the party."""
-    times = request.times or (1,) * len(request.cliques)
-    if len(times) != len(request.cliques) or min(times) < 1:
-        raise WireError(f"times={times} must be one number >= 1 per clique")
+    times, domain = request.times or (1,) * len(request.cliques), site.rows.domain
+    checked_cliques(request.cliques, domain, site.name)
+    fits = len(times) == len(request.cliques) > 0 and 1 <= min(times) <= max(times) <= _MOST_TIMES
+    if not fits or sum(domain.size(c) for c in request.cliques) > _CELLS:
+        raise WireError(
+            f"party {site.name!r}: {len(request.cliques)} sets of columns, each counted as often "
+            f"as times={times[:8]} says, do not make a sum: one number from 1 to {_MOST_TIMES:,} "
+            f"for each, and {_CELLS:,} cells at most"
+        )
     tables = [k * marginal(site.rows, c) for c, k in zip(request.cliques, times, strict=True)]
     what = f"{len(tables)} marginals: " + ", ".join("×".join(c) for c in request.cliques[:8])
     what += ", …" if len(tables) > 8 else ""
@@ -222,7 +304,7 @@ def meet(parties: Parties, domain: Domain) -> dict[str, bytes]:
                 f"party {name!r} codes its rows differently in: "
                 f"{', '.join(columns) or 'the order of the columns'}; give all parties one schema"
             )
-        keys[name] = Said(name).key("key", reply.key.value)
+        keys[name] = Said(name).mask_key("key", reply.key.value)
     return keys
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from siloweave.models.layout import Spots
 
 __all__ = [
-    "WIDEST",
     "Sent",
     "check_all_told",
     "check_same_rows",
@@ -40,9 +39,6 @@ __all__ = [
 ]
 
 _OPTIONS = 2**16  # of a choice among latents, at most: a table of its points is made
-WIDEST = 2**16
-"""Latents of a party at most: the networks that read them are as wide."""
-
 _CLASSES = 256  # of a target of numbers, at most: with more it is no single choice
 
 

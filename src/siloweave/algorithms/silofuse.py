@@ -36,7 +36,6 @@ from siloweave.algorithms.joint import JointModel, split_key
 from siloweave.algorithms.latent_noise import CodeNoised, Noise, code_noised, declared_coder
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.sent_latents import (
-    WIDEST,
     Sent,
     check_all_told,
     check_same_rows,
@@ -47,7 +46,8 @@ from siloweave.algorithms.sent_latents import (
     spots_of,
     told_classes,
 )
-from siloweave.federation.expected import WHOLE, Said
+from siloweave.errors import WireError
+from siloweave.federation.expected import WHOLE, WIDEST, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -138,7 +138,12 @@ class Share(Request[Shared], frozen=True):
 
 def code(request: Code, site: Site[Part]) -> Coded:
     """Fit a coder at home, keep it, and send latents."""
-    held, key = site.rows, fold_in(request.seed, "train")
+    held, key, terms = site.rows, fold_in(request.seed, "train"), site.terms
+    own = {"autoencoder": msgspec.json.decode(request.coder), "privacy": "none"}
+    own |= {"numbers": request.numbers, "half": request.half}
+    terms.require(site.name, target=request.target, shared=request.shared, **own)
+    if request.parties != len(terms.roster):
+        raise WireError(f"party {site.name!r} is told of {request.parties} parties, not of all")
     features = Features.fit(held.table, held.schema, key=fold_in(key, "features"))
     X = features.encode(held.table, key=fold_in(key, "encode"))
     coder = _fitted(request, held, features, X)
@@ -206,6 +211,7 @@ def divided(settings: Any, parties: int) -> Any:
 
 def share(request: Share, site: Site[Part]) -> Shared:
     """Pay once for all columns that will be decoded; a coder that learned nothing costs nothing."""
+    site.terms.require(site.name, shared=True)
     event = NonPrivate("columns are decoded by what was learned from rows without noise")
     what = "synthetic columns, however many rows are drawn"
     return Shared(site.release(event, what, lambda: len(site.rows.schema.names)))

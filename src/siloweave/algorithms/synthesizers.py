@@ -155,8 +155,9 @@ class Synthesizer(ABC):
             CapacityError: A query does not fit into the model's memory.
             BudgetError: A party's ledger refuses a release.
         """
-        info = self.stated
-        job = Job(budget, seed, folder, run, noise, progress, info.guarantee == "dp", learn)
+        info, tolerated = self.stated, getattr(self.algorithm(), "tolerated", 1)
+        limited = info.guarantee == "dp"
+        job = Job(budget, seed, folder, run, noise, progress, limited, learn, tolerated=tolerated)
         if not budget.private:
             raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
         parts = self.roster(data, names)
@@ -167,18 +168,17 @@ class Synthesizer(ABC):
         if isinstance(schema, Encoder) and not job.learn:
             return self._run(info, parts, schema, job, before)
         coded = any(isinstance(part, Codes) for part in parts.values())
-        tolerated = getattr(self.algorithm(), "tolerated", 0)
         if job.learn:
             self._queries(Encoder(least(facts), self.bins))  # refused before anything is paid
             info = msgspec.structs.replace(info, visibility=seen_too(info.visibility, facts))
-            facts, parts, learned = learn_schema(parts, facts, job, tolerated)
+            facts, parts, learned = learn_schema(parts, facts, job)
             before += learned
         encoder = Encoder(facts, self.bins)
         queries = self._queries(encoder)
         share = 0.0 if coded else self.counts_share
         if share and (fine := columns_to_cut(encoder, queries)):
             job = replace(job, look=share)
-            encoder, looked = cut_bins(parts, encoder, fine, job, tolerated)
+            encoder, looked = cut_bins(parts, encoder, fine, job)
             before += looked
         return self._run(info, parts, encoder, job, before)
 
@@ -193,6 +193,7 @@ class Synthesizer(ABC):
         self, info: Info, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Cost
     ) -> Fitted:
         settings, queries = self.algorithm(), self._queries(encoder)
+        job = replace(job, facts={**asdict(settings), "workload": tuple(queries)})
         unit = marginal_sensitivity(job.budget.relation, norm="l2")
         task = Task(encoder.domain, queries, job.rest, unit, job.seed, job.progress)
         shown = {"bins": self.bins, "counts_share": job.look, "queries": len(queries)}

@@ -34,12 +34,12 @@ from siloweave.algorithms.secure_sum import PARTY as SUMS
 from siloweave.algorithms.secure_sum import Count, Noise, meet, noisy_sums
 from siloweave.algorithms.visibility import (
     OTHERS,
+    OTHERS_NOISE,
     OWN_ROWS,
     READERS,
     View,
     Views,
     masked_sums,
-    towards_others,
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, weights_of
 from siloweave.errors import number, whole
@@ -77,14 +77,14 @@ class TwoRoundSettings:
 
     def __post_init__(self) -> None:
         number("look_share", self.look_share, 0, 1, "()")
-        whole("tolerated", self.tolerated)
+        whole("tolerated", self.tolerated, 1)
         number("max_model_mb", self.max_model_mb, 0, inf, "()")
 
     @property
     def visibility(self) -> Views:
         """Who sees what of a run."""
         told = "where columns are cut, and which tables are counted in the second round"
-        others = View(OTHERS, told, towards_others(self.tolerated), ("Count",))
+        others = View(OTHERS, told, OTHERS_NOISE, ("Count",))
         return (OWN_ROWS, masked_sums(self.tolerated), others, READERS)
 
 

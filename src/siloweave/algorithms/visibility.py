@@ -25,6 +25,7 @@ __all__ = [
     "NOISE",
     "NOTHING",
     "OTHERS",
+    "OTHERS_NOISE",
     "OWN_ROWS",
     "READERS",
     "View",
@@ -32,9 +33,7 @@ __all__ = [
     "bare_rounds",
     "by_name",
     "masked_sums",
-    "masks",
     "own_columns",
-    "towards_others",
 ]
 
 Kind = TypeVar("Kind", bound=type[Any])
@@ -68,6 +67,9 @@ NOTHING = "nothing"  # what protects something,
 NOISE = "noise, paid for in the ledger"  # or this does
 COORDINATOR = "the coordinator"  # who sees it,
 OTHERS = "the other parties"  # or these do
+OTHERS_NOISE = f"{NOISE}, also when they take away their own share of it"
+"""What protects noisy sums towards a party that added a share of the noise itself."""
+
 CURATOR = View("the curator", "all rows", "nothing; it is trusted")
 """Where one party holds all rows."""
 
@@ -92,29 +94,17 @@ BARE_OWNER: Views = (
 """A generator that the owner of all rows trains without noise."""
 
 
-def masks(tolerated: int) -> str:
-    """What protects a sum towards the coordinator.
+def masked_sums(tolerated: int, what: str = "counts") -> View:
+    """The coordinator's line about sums over parties that hold different rows.
 
     Args:
         tolerated: Parties that may pool what they know with it.
+        what: What is summed.
     """
-    if not tolerated:
-        return "masks between every pair of parties, and noise, while no party helps it"
     some = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
-    return f"masks between every pair of parties, and noise: enough even if {some}"
-
-
-def towards_others(tolerated: int) -> str:
-    """What protects noisy sums towards a party that added a share of the noise itself."""
-    if tolerated:
-        return f"{NOISE}, also when they take away their own share of it"
-    return f"{NOISE}; without their own share of it there is less than ε says"
-
-
-def masked_sums(tolerated: int, what: str = "counts") -> View:
-    """The coordinator's line about sums over parties that hold different rows."""
+    kept = f"masks between every pair of parties, and noise: enough even if {some}"
     sees = f"sums of {what} over all parties that take part, with noise"
-    return View(COORDINATOR, sees, masks(tolerated), ("Counts.sums",))
+    return View(COORDINATOR, sees, kept, ("Counts.sums",))
 
 
 def bare_rounds(heard: str, told: str, heard_in: Sequence[str], told_in: Sequence[str]) -> Views:

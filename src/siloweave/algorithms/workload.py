@@ -11,6 +11,7 @@ assume public. Hence no neighbouring relation and no ledger entry.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import comb, pi, sqrt
 
 from siloweave.errors import CapacityError, InputError
@@ -18,7 +19,14 @@ from siloweave.models.junction_tree import maximal_cliques, tree_cells
 from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.codes import Clique, Domain
 
-__all__ = ["check_capacity", "expected_l1", "fitting", "weights_of", "workload_for"]
+__all__ = [
+    "check_capacity",
+    "expected_l1",
+    "fitting",
+    "known_weights",
+    "weights_of",
+    "workload_for",
+]
 
 _CELL_BYTES = 8
 _WORKLOAD_SEED = 123
@@ -59,6 +67,12 @@ def weights_of(domain: Domain, workload: Sequence[Clique]) -> dict[Clique, float
         raise InputError("the workload is empty; name at least one set of columns")
     below = closure(workload, domain)
     return {r: float(sum(len(set(r) & set(s)) for s in workload)) for r in below}
+
+
+@lru_cache(maxsize=4)
+def known_weights(domain: Domain, workload: tuple[Clique, ...]) -> Mapping[Clique, float]:
+    """`weights_of`, computed once for the parties of one process."""
+    return weights_of(domain, workload)
 
 
 def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float) -> None:

@@ -20,7 +20,7 @@ from siloweave.errors import SiloweaveError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import Array
 
-__all__ = ["FLOATS", "LARGEST", "MOST_ROWS", "WHOLE", "WORDS", "Said"]
+__all__ = ["FLOATS", "LARGEST", "MOST_ROWS", "WHOLE", "WIDEST", "WORDS", "Said"]
 
 FLOATS = ("<f2", "<f4", "<f8")
 """Types of arrays of numbers."""
@@ -37,6 +37,9 @@ MOST_ROWS = 2**31 - 1
 LARGEST = 1e9
 """Size of the largest number that a network is given: far beyond any that trains, and its products
 are floats still."""
+
+WIDEST = 2**16
+"""Numbers in a vector that a network reads, at most: its first layer is as wide."""
 
 _SHOWN = 60  # characters of a value in a message
 
@@ -154,10 +157,16 @@ class Said:
             raise WireError(f"party {self.party!r} sent {field} that are none: {error}") from error
 
     def key(self, field: str, key: bytes) -> bytes:
-        """A public key for masks, that gives a secret with another one."""
+        """A public key that gives a secret with another one."""
         self.items(f"bytes of {field}", key, count=masking.KEY)
         masking.agree_with(masking.new_secret(), {self.party: key})
         return key
+
+    def mask_key(self, field: str, signed: bytes) -> bytes:
+        """A public key for masks and a signature, which the other parties check."""
+        self.items(f"bytes of {field}", signed, count=masking.SIGNED)
+        self.key(field, signed[: masking.KEY])
+        return signed
 
 
 def _between(least: float, most: float) -> str:

@@ -6,13 +6,16 @@ that does not answer stops the round.
 
 **Guarantee**: whoever sees every party's words but not the secret of two honest parties learns
 only the sum over the cohort (computationally, under X25519 and ChaCha20, 256-bit keys). The masks
-say nothing about what the *sum* reveals: that is the ledger's business. Public keys must reach
-the parties unaltered; the coordinator is assumed honest but curious.
+say nothing about what the *sum* reveals: that is the ledger's business. Every party signs its
+public key for masks, and refuses one that was not signed by a party of the study's roster. In all
+else the coordinator is assumed to be honest but curious.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +24,35 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from siloweave.errors import InputError, WireError
+from siloweave.errors import WireError
 
-__all__ = ["KEY", "agree", "agree_with", "mask", "new_secret", "public_key", "unmask_sum"]
+__all__ = [
+    "KEY",
+    "PURPOSE",
+    "SIGNED",
+    "agree",
+    "agree_with",
+    "cut",
+    "mask",
+    "masked",
+    "new_secret",
+    "public_key",
+    "room",
+    "unmask_sum",
+]
+
+_log = logging.getLogger(__name__)
 
 KEY = 32
 """Bytes of a public key."""
+
+SIGNED = KEY + 64
+"""Bytes of a public key and its party's signature."""
+
+PURPOSE = b"siloweave mask key"
+"""What that signature is for."""
+
+_TAIL = 16  # widths of noise beyond which none is drawn, but for once in e^128 draws
 
 Words = npt.NDArray[np.uint32]
 
@@ -91,19 +117,35 @@ def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> W
     return total
 
 
-def masked(values: npt.NDArray[np.int64], parties: int, words: Words) -> Words:
-    """Counts under a mask.
+def room(parties: int, sigma: float) -> int:
+    """The largest count that a masked sum over `parties` holds beside noise of this width.
 
     Raises:
-        InputError: if a sum over `parties` such counts could leave 32 bits.
+        WireError: Noise would fill more than half of what a party may add.
     """
     bound = 2**31 // max(1, parties)
-    largest = max(int(values.max()), -int(values.min())) if values.size else 0
-    if largest >= bound:
-        raise InputError(
-            f"a noisy count is too large: a masked sum over {parties} parties holds counts below "
-            f"{bound:,} each; split the party, or spend more budget"
+    left = bound - ceil(_TAIL * sigma) - 1 if sigma < bound else 0
+    if left < bound // 2:
+        raise WireError(
+            f"noise of width {sigma:g} is too wide for a masked sum over {parties} parties, where "
+            f"each adds at most {bound:,}; spend more budget, or take fewer parties"
         )
+    return left
+
+
+def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
+    """Counts within plus and minus `most`; says so in the party's own log where it cut one.
+
+    **Guarantee**: brings no two vectors further apart.
+    """
+    inside = np.clip(values, -most, most)
+    if not np.array_equal(inside, values):
+        _log.warning("a count is beyond the %s that a masked sum holds, and was cut", f"{most:,}")
+    return inside
+
+
+def masked(values: npt.NDArray[np.int64], words: Words) -> Words:
+    """Noisy counts under a mask, modulo 2^32: a sum of them is right if it is within 32 bits."""
     return values.astype(np.uint32) + words
 
 

@@ -22,9 +22,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import WireError
+from siloweave.errors import SiloweaveError, WireError, error_named
 
-__all__ = ["Array", "Envelope", "Masked", "Public", "Released", "Reply", "Request", "reply_type"]
+__all__ = [
+    "Array",
+    "Envelope",
+    "Masked",
+    "Public",
+    "Refusal",
+    "Released",
+    "Reply",
+    "Request",
+    "reply_type",
+]
 
 R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
@@ -103,6 +113,17 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Request(msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_fields=True):
     """Base of requests; `Request[R]` is answered by an `R`."""
+
+
+class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a party does not answer: an error of ours, by its class, and its text."""
+
+    kind: str
+    text: str
+
+    def error(self) -> SiloweaveError:
+        """The error; one of a class that is not known here is a WireError."""
+        return error_named(self.kind)(self.text)
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

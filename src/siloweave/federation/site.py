@@ -2,11 +2,14 @@
 
 The order of a release is fixed here: check the budget and append to the ledger (forced to disk),
 then draw noise, then persist the reply, then send. A step asked again gets the stored bytes; a
-draw that was lost in a crash was never sent, so its entry in the ledger pays for the next one.
+draw that was lost in a crash was never sent, so its entry in the ledger pays for the next one. A
+step that failed after it was paid for is answered with the same refusal for ever: a new draw would
+be a second release under one entry.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,21 +21,31 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import InputError, LedgerError, WireError
+from siloweave.errors import BudgetError, InputError, LedgerError, SiloweaveError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import (
     Array,
     Envelope,
     Masked,
     Public,
+    Refusal,
     Released,
     Reply,
     Request,
 )
+from siloweave.federation.terms import Terms
 from siloweave.privacy import mechanisms
-from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.events import (
+    Event,
+    Gaussian,
+    NonPrivate,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+)
+from siloweave.privacy.identity import Identity, verify
 from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.mechanisms import Entropy
+from siloweave.privacy.mechanisms import Entropy, check_width
 
 __all__ = ["FolderStore", "Handlers", "MemoryStore", "Site", "Store"]
 
@@ -41,6 +54,8 @@ T = TypeVar("T")
 Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 """A party's side of an algorithm: which function answers which request."""
 
+
+_log = logging.getLogger(__name__)
 
 _DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
 _ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
@@ -151,6 +166,8 @@ class Site(Generic[Rows]):
         store: What it remembers between messages.
         digest: Of the rows and of how they are read. The store keeps it per run, and it goes
             nowhere else: a run that goes on must meet what it began with.
+        terms: What the party knows of the study; with none it takes part in no sum with others.
+        identity: The key by which others know it; a fresh one if None.
     """
 
     def __init__(
@@ -162,14 +179,18 @@ class Site(Generic[Rows]):
         entropy: Entropy,
         store: Store,
         digest: Callable[[], bytes] = bytes,
+        terms: Terms | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self.name = name
         self.rows = rows
         self.ledger = ledger
+        self.identity = identity or Identity.create()
+        self.terms = terms or Terms({name: self.identity.public})
         self.entropy = self._source = entropy
         self._store, self._digest = store, digest
         self._seal_key = os.urandom(32)
-        self._agreed: dict[tuple[str, bytes], bytes] = {}
+        self._agreed: dict[tuple[str, str, bytes], bytes] = {}
         self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
         self._count = self._masks = 0
@@ -209,13 +230,24 @@ class Site(Generic[Rows]):
 
         Returns:
             Hash of the ledger entry; the noise may be drawn only after this returns.
+
+        Raises:
+            InputError: Its noise cannot be drawn; nothing is charged.
+            BudgetError: The ledger's limit does not allow it; nothing is charged.
         """
+        self._check_drawable(event)
         self._count += 1
         step = f"{self._at.step}.{self._count}"
         entry = self.ledger.charge(
             event, run=self._at.run, step=step, what=what, to=self._at.sender
         )
         return entry.hash
+
+    def _check_drawable(self, event: Event) -> None:
+        if isinstance(event, Gaussian | ThresholdGaussian):
+            check_width(event.sigma, self._source)
+        elif isinstance(event, SharedGaussian | SampledSharedGaussian):
+            check_width(event.share_sigma, self._source)
 
     def _sealed(self, entry: str, value: Any) -> bytes:
         body = entry.encode() + b"\0" + msgspec.msgpack.encode(value)
@@ -266,6 +298,7 @@ class Site(Generic[Rows]):
         name = f"kept/{self._at.run}/{what}"
         kept = self._store.get(name)
         if kept is None:
+            self._check_drawable(event)
             self.ledger.charge(
                 event, run=self._at.run, step=f"kept {what}", what=what, to="stays at the party"
             )
@@ -295,29 +328,42 @@ class Site(Generic[Rows]):
         Args:
             event: The noise of the whole sum; its `share_sigma` is added here.
             what: The release in words.
-            counts: Exact counts, flat. Zeros where this party has nothing to say.
-            cohort: Public key of every party in the sum, this one included.
+            counts: Exact counts, flat. Zeros where this party has nothing to say. Those beyond
+                `masking.room` are cut before noise is added, which moves no two neighbours apart.
+            cohort: Key of every party in the sum, this one included, as `mask_key` gives it.
+
+        Raises:
+            WireError: The cohort is not of the study, a key was not signed by its party, or the
+                noise asked for is too wide for a masked sum. Nothing is paid for or drawn.
 
         **Guarantee**: towards everyone who knows at most `event.tolerated` of the shares, the sum
         over the cohort costs what `event` does; before the sum is taken, nothing is learned at all
-        (see masking.py).
+        (see masking.py). After the charge nothing here raises, whatever the counts are.
         """
-        if len(cohort) != event.shares or self.name not in cohort:
+        self.terms.check_cohort(self.name, cohort, event.tolerated)
+        if len(cohort) != event.shares or counts.size != event.dimension:
             raise WireError(
-                f"a sum over {len(cohort)} parties was asked for with noise for {event.shares}"
+                f"a sum of {counts.size:,} numbers over {len(cohort)} parties was asked for, with "
+                f"noise for {event.dimension:,} numbers of {event.shares}"
             )
-        entry = self.pay(event, what)
-        noisy = mechanisms.add_gaussian(counts, event.share_sigma, entropy=self.entropy)
         shared = self._agree({p: key for p, key in cohort.items() if p != self.name})
+        inside = masking.cut(counts, masking.room(len(cohort), event.share_sigma))
+        entry = self.pay(event, what)
+        noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
         self._masks += 1  # a stream masks one message only
         context = f"{self.context}/{self._masks}".encode()
         words = masking.mask(self.name, shared, context, noisy.size)
-        array = Array.of(masking.masked(noisy, len(cohort), words), "<u4")
+        array = Array.of(masking.masked(noisy, words), "<u4")
         return Masked(array, entry, self._sealed(entry, array))
 
     def mask_key(self) -> Public[bytes]:
-        """This party's public key for masks in the present run."""
-        return Public(masking.public_key(self._secret()), "a key, drawn without looking at rows")
+        """This party's public key for masks in the present run, and its signature of it."""
+        key = masking.public_key(self._secret())
+        signature = self.identity.sign(masking.PURPOSE, self._mask_message(self.name, key))
+        return Public(key + signature, "a key, drawn without looking at rows")
+
+    def _mask_message(self, name: str, key: bytes) -> bytes:
+        return b"\0".join((self._at.run.encode(), name.encode(), key))
 
     def _secret(self) -> bytes:
         name = f"secret/{self._at.run}"
@@ -328,15 +374,29 @@ class Site(Generic[Rows]):
         return secret
 
     def _agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
-        """The secret shared with every peer, computed once a run."""
-        run = self._at.run
-        new = {name: key for name, key in peers.items() if (run, key) not in self._agreed}
-        if new:
-            secrets = masking.agree_with(self._secret(), new)
-            self._agreed |= {(run, new[name]): secret for name, secret in secrets.items()}
-        return {name: self._agreed[run, key] for name, key in peers.items()}
+        """The secret shared with every peer, computed once a run; its signed key is checked.
 
-    def verify(self, item: Released[Any] | Masked) -> bool:
+        Raises:
+            WireError: A key was not signed, in this run, by the party that the roster names.
+        """
+        run = self._at.run
+        new = {n: signed for n, signed in peers.items() if (run, n, signed) not in self._agreed}
+        for name, signed in new.items():
+            key, signature = signed[: masking.KEY], signed[masking.KEY :]
+            message = self._mask_message(name, key)
+            if not verify(self.terms.roster[name], masking.PURPOSE, message, signature):
+                raise WireError(
+                    f"party {self.name!r} was given a key for masks that party {name!r} did not "
+                    "sign in this run. Nothing was released; find out who changed it"
+                )
+        if new:
+            secrets = masking.agree_with(
+                self._secret(), {name: signed[: masking.KEY] for name, signed in new.items()}
+            )
+            self._agreed |= {(run, name, new[name]): secret for name, secret in secrets.items()}
+        return {name: self._agreed[run, name, signed] for name, signed in peers.items()}
+
+    def sealed_here(self, item: Released[Any] | Masked) -> bool:
         """Whether this very object was sealed here."""
         value = item.words if isinstance(item, Masked) else item.value
         return item.seal == self._sealed(item.entry, value)
@@ -352,12 +412,17 @@ class Site(Generic[Rows]):
             Bytes of an envelope with the reply: the stored ones if this step was answered before.
 
         Raises:
-            WireError: if the message is malformed, for someone else, a changed repetition, or
-                the reply is not sealed.
+            WireError: if the message is malformed, for someone else, a changed repetition, not of
+                the study, or the reply is not sealed. Whatever else goes wrong in a handler ends
+                as this error, too.
             BudgetError: if the ledger does not allow a release.
             LedgerError: if the ledger no longer holds what paid for a stored reply, or the reply
                 or store that it paid for is gone.
             InputError: if the run was paid for with other rows.
+
+        **Guarantee**: a step that failed after something was paid for fails in the same way
+        whenever it is asked again, and nothing is drawn anew. Its text is fixed where noise was
+        drawn, so that nothing but the failure shows; a handler must not fail there by its rows.
         """
         envelope = wire.decode(frame, Envelope)
         if envelope.to != self.name:
@@ -381,16 +446,61 @@ class Site(Generic[Rows]):
                 )
             self._check_paid(_paid_by(stored))
             return stored[_DIGEST + _ENTRY :]
+        self._refuse_again(envelope, digest)
         self._refuse_lost(envelope)
-        request = wire.decode_request(envelope.body, handlers)
-        self.begin(envelope)
-        reply = handlers[type(request)](request, self)
-        wire.check_sealed(reply, self.verify)
-        data = wire.encode(envelope.answered(wire.encode(reply)))
+        data = self._answered(envelope, digest, handlers)
         entries = self.ledger.entries
         paid = entries[-1].hash if entries else ""
         self._store.put(name, digest + paid.ljust(_ENTRY).encode() + data)
         return data
+
+    def _answered(self, envelope: Envelope, digest: bytes, handlers: Handlers) -> bytes:
+        """What a handler replies; if it fails after a charge, the refusal is stored."""
+        paid, kind = len(self.ledger.entries), "message"
+        try:
+            request = wire.decode_request(envelope.body, handlers)
+            kind = type(request).__name__
+            self.begin(envelope)
+            reply = handlers[type(request)](request, self)
+            wire.check_sealed(reply, self.sealed_here)
+            return wire.encode(envelope.answered(wire.encode(reply)))
+        except Exception as error:
+            known = isinstance(error, SiloweaveError)
+            where = f"party {self.name!r}, step {envelope.step} of run {envelope.run}"
+            charged = [entry.event for entry in self.ledger.entries[paid:]]
+            if all(isinstance(event, NonPrivate) for event in charged) or isinstance(
+                error, BudgetError | LedgerError
+            ):
+                refused = error if known else WireError(f"{where}: its {kind} cannot be answered")
+            else:
+                refused = WireError(
+                    f"{where}: its {kind} failed after it was paid for. Nothing was sent, and it "
+                    "will not be drawn again; the party's own log says why"
+                )
+            if refused is not error:
+                _log.warning("%s: %s failed", where, kind, exc_info=error)
+            if charged:
+                refusal = Refusal(type(refused).__name__, str(refused))
+                self._store.put(self._refused(envelope), digest + wire.encode(refusal))
+            if refused is error:
+                raise
+            raise refused from error
+
+    def _refused(self, envelope: Envelope) -> str:
+        return f"refused/{envelope.run}/{envelope.step}"
+
+    def _refuse_again(self, envelope: Envelope, digest: bytes) -> None:
+        """Refuse a step that was refused before, after it was paid for, as it was then."""
+        stored = self._store.get(self._refused(envelope))
+        if stored is None:
+            return
+        if stored[:_DIGEST] != digest:
+            raise WireError(
+                f"party {self.name!r}: step {envelope.step} of run {envelope.run} was refused "
+                "before for another request; a step is asked once. Start a new run, with a name of "
+                "its own (run=...)."
+            )
+        raise wire.decode(stored[_DIGEST:], Refusal).error()
 
     def _begin_run(self, run: str) -> None:
         """Note in the store with which rows a run began, before anything of it is paid for.

@@ -31,6 +31,7 @@ __all__ = [
     "SeededEntropy",
     "add_gaussian",
     "add_laplace",
+    "check_width",
     "discrete_gaussian",
     "discrete_laplace",
     "exponential",
@@ -208,6 +209,16 @@ def _check(function: str, name: str, width: float, size: int) -> None:
         )
     if size < 0:
         raise InputError(f"{function}: size = {size} must not be negative.")
+
+
+def check_width(sigma: float, entropy: Entropy) -> None:
+    """Refuse Gaussian noise that cannot be drawn, so that nobody pays for it.
+
+    Raises:
+        InputError: It is too narrow, or too wide for its source.
+    """
+    _check("discrete_gaussian", "sigma", sigma, 0)
+    _needs_private("discrete_gaussian", "sigma", sigma, LARGEST_TABLE / 13 - 1, entropy)
 
 
 def discrete_gaussian(sigma: float, size: int, *, entropy: Entropy) -> Int64s:

@@ -318,7 +318,20 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return lines
 
     def declared(self) -> "Schema":
-        """Return the schema as reviewed: no fact counts as taken from data any more."""
+        """Return the schema as reviewed: no fact counts as taken from data any more.
+
+        Call it after every fact in `from_data` was replaced by one that was known without the rows.
+        It changes no fact: an exact minimum stays in the schema, and no report names it any more.
+
+        Returns:
+            The same facts, with every `from_data` empty.
+
+        Example:
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> found = Schema.detect(adult().select(["age"]))
+            >>> found["age"].high, found.declared()["age"].high, adult_schema()["age"].from_data
+            (90, 90, ())
+        """
         return Schema(
             tuple(msgspec.structs.replace(column, from_data=()) for column in self.columns)
         )

@@ -1,0 +1,37 @@
+"""Sites that know each other: what a run's start gives them, for tests that build their own."""
+
+from hashlib import sha256
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from siloweave.federation import MemoryStore, Site
+from siloweave.federation.terms import Terms
+from siloweave.privacy import Ledger, mechanisms
+from siloweave.privacy.identity import Identity
+
+
+def identity_of(name):
+    """The same key for the same name, so that twins of a run send the same bytes."""
+    return Identity(Ed25519PrivateKey.from_private_bytes(sha256(name.encode()).digest()))
+
+
+def terms_of(names, *, tolerated=1, facts=None):
+    return Terms({name: identity_of(name).public for name in names}, tolerated, facts or {})
+
+
+def site_with(name, rows, terms, *, limit=None, ledger=None, entropy=None, store=None, **named):
+    return Site(
+        name,
+        rows,
+        ledger=ledger or Ledger(name, limit=limit),
+        entropy=entropy or mechanisms.OSEntropy(),
+        store=store or MemoryStore(),
+        terms=terms,
+        **{"identity": identity_of(name)} | named,
+    )
+
+
+def roster_of(rows, *, tolerated=1, facts=None, **named):
+    """A site for every name; further arguments are those of `site_with`."""
+    terms = terms_of(rows, tolerated=tolerated, facts=facts)
+    return {name: site_with(name, mine, terms, **named) for name, mine in rows.items()}

@@ -1,0 +1,155 @@
+"""A coordinator that lies in any field of any request learns nothing that was not paid for."""
+
+import numpy as np
+import pytest
+
+import siloweave as sw
+from siloweave.algorithms import flaim
+from siloweave.federation import masking
+from siloweave.privacy import Budget, Relation
+from siloweave.privacy.events import rho_once
+from siloweave.privacy.identity import Identity
+from siloweave.tables import Column, Schema
+from siloweave.tables.read import Table
+from tests.federation.rosters import identity_of
+from tests.guarantees.lying import lies, told
+from tests.guarantees.replay import DivergenceError, record, replay
+from tests.guarantees.whole import paid_calls, real_cost
+
+SCHEMA = Schema(
+    (
+        Column("sex", "categorical", categories=("f", "m"), missing=True),
+        Column("age", "integer", low=0, high=99),
+        Column("pay", "continuous", low=0.0, high=1.0),
+        Column("member", "boolean"),
+    )
+)
+OPEN = Schema(
+    (
+        Column("sex", "categorical", categories=("?",), other="?", missing=True),
+        Column("age", "integer"),
+        *SCHEMA.columns[2:],
+    )
+)
+PAIRS = (("sex", "age"), ("age", "pay"), ("sex", "member"))
+
+
+def people(number, seed):
+    rng = np.random.default_rng(seed)
+    gone = np.arange(number) == number - 1  # the last one is the first of its kind
+    return Table.from_columns(
+        {
+            "sex": (rng.choice(["f", "m"], number), gone),
+            "age": (rng.integers(0, 100, number), None),
+            "pay": (rng.random(number), None),
+            "member": (rng.random(number) < 0.5, None),
+        }
+    )
+
+
+def neighbours(relation, number=12):
+    """The first party's rows, and those of a neighbour: one more row, or another one."""
+    rows, rest = people(number + 1, 0), people(9, 1)
+    if relation is Relation.ADD_REMOVE:
+        return [rows.take(range(number)), rest], [rows, rest]
+    last = [*range(number - 1), number]
+    return [rows.take(range(number)), rest], [rows.take(last), rest]
+
+
+def by_columns(parts):
+    """The first party's rows alone, its columns at two parties."""
+    return {"p0": parts[0].select(["sex", "age"]), "p1": parts[0].select(["pay", "member"])}
+
+
+def fit_of(made, schema=SCHEMA, relation=Relation.ADD_REMOVE, arranged=list, epsilon=6.0, **named):
+    budget = Budget(epsilon, 1e-5, relation=relation)
+
+    def study(parts):
+        data = arranged(parts)
+        return lambda: made.fit(data, schema, budget=budget, noise="seeded", **named)
+
+    return study, relation
+
+
+def small(kind, **settings):
+    return kind(workload=PAIRS, bins=4, **settings)
+
+
+_DIFFUSION = {"diffusion": {"steps": 2, "batch": 8, "hidden": [4], "embed": 4, "timesteps": 3}}
+STUDIES = {
+    "aim": fit_of(small(sw.AIM), arranged=lambda parts: parts[0]),
+    "aim, rows replaced": fit_of(
+        small(sw.AIM), relation=Relation.REPLACE_ONE, arranged=lambda parts: parts[0]
+    ),
+    "flaim": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, local_steps=2)),
+    "flaim, naive": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, variant="naive")),
+    "two rounds": fit_of(small(sw.TwoRound)),
+    "learning a schema": fit_of(
+        small(sw.TwoRound, counts_share=0.0), OPEN, learn=0.8, epsilon=60.0
+    ),
+    "noised latents": fit_of(
+        sw.SiloFuse(privacy="latents", settings=_DIFFUSION),
+        relation=Relation.REPLACE_ONE, arranged=by_columns,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def same_keys(monkeypatch):
+    """Keys of masks and of parties are the same on both tables."""
+    monkeypatch.setattr(masking, "new_secret", lambda: bytes([8, *bytes(31)]))
+    monkeypatch.setattr(Identity, "create", classmethod(lambda cls: identity_of("anyone")))
+
+
+def check(name, among=lambda lie: True):
+    """Fail if a lie shows more than was paid for; the share of lies that were refused."""
+    study, relation = STUDIES[name]
+    one, other = neighbours(relation)
+    found = [lie for lie in lies(study(one)) if among(lie)]
+    assert found
+    return sum(refused(study(one), study(other), lie) for lie in found) / len(found)
+
+
+def refused(one, other, lie):
+    """Whether a lie is refused, by both of two neighbours; fails if they tell it apart, unpaid."""
+    outcomes = []
+    tape = record(lambda: outcomes.append(told(one, lie)))
+    try:
+        twin = replay(tape, lambda: outcomes.append(told(other, lie)))
+    except DivergenceError as error:
+        raise AssertionError(f"{lie}: the course depends on rows: {error}") from error
+    assert outcomes[0] == outcomes[1], f"{lie}: the answer depends on rows, unpaid"
+    for paid, (_, moved) in zip(paid_calls(tape), twin.moved, strict=True):
+        cost, price = real_cost(paid, moved), rho_once(paid.event)
+        assert cost <= price * (1 + 1e-6), f"{lie}: {cost} zCDP for {paid.event}"
+    return isinstance(outcomes[0], str)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_lie_shows_what_was_not_paid_for(name):
+    assert check(name) > 1 / 4
+
+
+def believing(patch):
+    """A party that takes the shares that it is sent for what they say they are."""
+    patch.setattr(flaim, "_check_baseline", lambda request, site: None)
+
+
+def uncounted(patch):
+    """A party that counts what it chose, and not how often it is asked to add it."""
+    patch.setattr(flaim, "checked_cliques", lambda cliques, domain, party: None)
+    whole = flaim.masked_reply
+
+    def once(request, site, tables, what, *, contributes):
+        return whole(request, site, tables, what, contributes=1)
+
+    patch.setattr(flaim, "masked_reply", once)
+
+
+@pytest.mark.parametrize(
+    ("believe", "path"), [(believing, ("baseline",)), (uncounted, ("queries",))]
+)
+def test_a_party_that_believes_a_message_is_caught(believe, path, monkeypatch):
+    believe(monkeypatch)
+    with pytest.raises(AssertionError, match=r"zCDP for|depends on rows"):
+        check("flaim", lambda lie: lie.path[:1] == path)
