@@ -55,8 +55,8 @@ def registered() -> dict[str, Any]:
 
 
 def listed() -> dict[str, Info]:
-    """What every synthesizer is and guarantees, by name."""
-    return {name: kind.info for name, kind in registered().items()}
+    """What every synthesizer is, guarantees and shows at its default settings, by name."""
+    return {name: kind().stated for name, kind in registered().items()}
 
 
 def unbounded(synth: Any) -> bool:

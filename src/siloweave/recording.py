@@ -20,7 +20,7 @@ from siloweave.algorithms.generated import Generated
 from siloweave.evaluate.likelihood import negative_log_likelihood
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
-from siloweave.privacy.events import Event, Exponential, NonPrivate, rho_once, times
+from siloweave.privacy.events import Event, NonPrivate, rho_once, times
 from siloweave.privacy.ledger import Entry
 from siloweave.report import words
 from siloweave.report.record import (
@@ -72,6 +72,7 @@ def record_of(
         measured: What else was measured on real rows, for the owner's copy.
     """
     epsilons, view = fitted.epsilons, shown(fitted, synthetic, errors=bool(owner))
+    views = fitted.info.visibility
     return Record(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -83,7 +84,8 @@ def record_of(
         epsilon_spent=fitted.epsilon,
         parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
         ledgers=tuple(r for n, es in fitted.ledgers.items() for r in _ledger_rows(fitted, n, es)),
-        visibility=_visibility(fitted),
+        visibility=tuple(Sight(who=v.who, sees=v.sees, protected_by=v.protected_by) for v in views),
+        simulated=fitted.simulated,
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(c) for c in view.encoder.schema.columns),
         assumed_public=_assumed(fitted),
@@ -244,92 +246,6 @@ def _told(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float | int) else str(value)
-
-
-_NOISE = "noise, paid for in the ledger"
-_READERS = {
-    "none": "nothing: no noise was added",
-    "partial": "noise in a part of the releases; nothing in the others, see the ledger",
-}
-
-
-def _visibility(fitted: Outcome) -> tuple[Sight, ...]:
-    kept = _READERS.get(fitted.info.guarantee, _NOISE) if isinstance(fitted, Generated) else _NOISE
-    readers = Sight(who="readers", sees="the model and the synthetic table", protected_by=kept)
-    if fitted.info.trust == "curator" and fitted.info.split == "rows":
-        return (
-            Sight(who="each party", sees="its own rows", protected_by="they never leave it"),
-            Sight(
-                who="the coordinator",
-                sees="exact statistics of each party, and networks trained on its rows",
-                protected_by="nothing",
-            ),
-            Sight(
-                who="the other parties",
-                sees="the mean of all networks after every round",
-                protected_by="nothing",
-            ),
-            readers,
-        )
-    if fitted.info.split == "columns":
-        return _columns_visibility(fitted, readers)
-    if fitted.info.trust == "curator":
-        curator = Sight(who="the curator", sees="all rows", protected_by="nothing; it is trusted")
-        return (curator, readers)
-    events = {type(entry.event) for entries in fitted.ledgers.values() for entry in entries}
-    sees = "sums over many parties, with noise"
-    sees += "; which queries each party chose, by a noisy choice" if Exponential in events else ""
-    tolerated = fitted.settings.get("tolerated", 0)
-    shares = f"; enough noise even if {tolerated} of them tell it their share" if tolerated else ""
-    kept = f"masks between every pair of parties{shares}"
-    told = f"{_NOISE}, also when they take away their own share of it"
-    exact = Sight(who="the coordinator", sees="exact counts of each party", protected_by="nothing")
-    return (
-        Sight(who="each party", sees="its own rows", protected_by="they never leave it"),
-        Sight(who="the coordinator", sees=sees, protected_by=kept),
-        *([exact] if NonPrivate in events else []),
-        Sight(who="the other parties", sees="what the coordinator sends them", protected_by=told),
-        readers,
-    )
-
-
-def _columns_visibility(fitted: Outcome, readers: Sight) -> tuple[Sight, ...]:
-    bare = any(isinstance(e.event, NonPrivate) for es in fitted.ledgers.values() for e in es)
-    apart = not getattr(fitted, "shared", True)
-    table = "the synthetic columns that its party lets it see" if apart else readers.sees
-    heard = _heard_of_critics if fitted.info.family == "GAN" else _heard_of_codes
-    kept, *others = heard(bare)
-    return (
-        Sight(who="each party", sees="its own columns", protected_by="they never leave it"),
-        *others,
-        Sight(who="readers", sees=table, protected_by=kept),
-    )
-
-
-def _heard_of_codes(bare: bool) -> tuple[str, Sight, Sight]:
-    """What protects codes of rows, and who meets them."""
-    kept = "nothing: they may be inverted" if bare else _NOISE
-    sees = "what each party released, see the ledger, row by row in one order"
-    same = "that they hold the same people in the same order"
-    return (
-        kept,
-        Sight(who="the coordinator", sees=sees, protected_by=kept),
-        Sight(who="the other parties", sees=same, protected_by="nothing"),
-    )
-
-
-def _heard_of_critics(bare: bool) -> tuple[str, Sight, Sight]:
-    """What protects critics that stay at home, and who meets what they say of generated rows."""
-    kept = "nothing: critics were trained without noise" if bare else _NOISE
-    counts = "the number of rows" if bare else "counts of each party's columns and of the rows"
-    sees = f"{counts}, and slopes of each party's critic at generated rows"
-    told = "rows that the trunk generates, which follows the slopes of all"
-    same = f"{kept}; they hold the same people, so it holds towards them for rows replaced only"
-    return (
-        kept,
-        Sight(who="the coordinator", sees=sees, protected_by=kept),
-        Sight(who="the other parties", sees=told, protected_by=kept if bare else same),
-    )
 
 
 def _fact(column: Column) -> SchemaFact:

@@ -454,9 +454,6 @@ def make_report(folder: str | Path, out: Path | None, audience: Literal["public"
     try:
         record = Record.from_json(path.read_bytes())
     except InputError as error:
-        raise InputError(
-            f"{path}: {error}. Put the file back from a backup; the run's other files are "
-            "not concerned."
-        ) from error
+        raise InputError(f"{path}: {error}. The run's other files are as before.") from error
     write_text(out, render(record, audience=audience), private=audience == "owner")
     return out

@@ -64,6 +64,7 @@ class Repeats:
 
 class Echo(ColumnsSplit):
     info = Info("echo", "Echo", "none", "columns", "curator", "none", "Nobody 2024", "Nothing.")
+    visibility = ()
     home = staticmethod(lambda features, coder: PlainHome(features))
 
     def chosen(self):

@@ -322,6 +322,14 @@ def test_a_run_with_a_broken_file(done, file, words, change):
     assert str(path.parent.relative_to(done.path)) in refused(done, *words)
 
 
+def test_a_record_of_the_format_before_is_refused_with_what_wrote_it(done):
+    path = done.path / "run/record.json"
+    path.write_text(path.read_text().replace('"version":2', '"version":1'))
+    said = refused(done, "report", "run")
+    assert "version 1, written by siloweave 0.1.0" in said
+    assert "run the study again" in said
+
+
 def test_a_finished_run_says_what_it_no_longer_has(done):
     (done.path / "run/synthetic.csv").unlink()
     with (done.path / "study.toml").open("a") as file:

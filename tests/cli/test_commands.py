@@ -73,6 +73,9 @@ def test_from_files_to_a_report(folder):
         assert (folder.path / "new/run" / name).is_file()
     page = (folder.path / "new/run/report.html").read_text()
     assert "Facts of 3 columns were taken from the rows" in page
+    assert 'class="card verdict caution"' in page
+    assert "3 columns with facts from rows, not declared:" in page
+    assert "Simulation: one machine read every row." in page
 
 
 def test_check_predicts_without_rows_or_writing(folder):

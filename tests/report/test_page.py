@@ -7,6 +7,7 @@ import pytest
 
 from siloweave.errors import InputError
 from siloweave.report import Association, BudgetTerms, Marginal, OwnerView, PublicView, render
+from tests.report.conftest import METHOD
 from tests.report.outline import Outline
 
 SECTIONS = [
@@ -119,6 +120,49 @@ def test_verdict_of_a_private_run(pages):
     assert "Differentially private" in page
     assert "ε = 0.995" in page
     assert "NOT PRIVATE" not in page
+
+
+def test_a_simulation_says_so_before_the_verdict(make):
+    page = render(make())
+    said = page.index("Simulation: one machine read every row.")
+    assert said < page.index('class="card verdict')
+    assert "this machine" in page
+    for other in (
+        make(simulated=False),
+        make(method=msgspec.structs.replace(METHOD, split="central")),
+    ):
+        assert "one machine" not in render(other)
+        assert "this machine" not in render(other)
+
+
+def taken(record, *columns):
+    """The record with facts of these columns taken from rows."""
+    facts = tuple(
+        msgspec.structs.replace(fact, how="free" if fact.column in columns else fact.how)
+        for fact in record.schema_facts
+    )
+    return msgspec.structs.replace(record, schema_facts=facts)
+
+
+def test_the_badge_is_amber_where_a_column_was_not_declared(record):
+    page = render(taken(record, "age", "sex"))
+    assert 'class="card verdict caution"' in page
+    assert "Differentially private, but for its schema" in page
+    assert "2 columns with facts from rows, not declared:</b> sex, age</p>" in page
+    assert "Of what ε covers, the best any attack" in page
+    assert 'class="card verdict good"' in render(record)
+    assert "not declared:" not in render(record)
+
+
+def test_red_stays_red_where_a_column_was_not_declared(make):
+    for worse in (
+        make(private=False),
+        make(guarantee="none"),
+        make(budget=BudgetTerms(epsilon=0.5, delta=1e-5, unit="row", relation="add_remove")),
+    ):
+        page = render(taken(worse, "age"))
+        assert 'class="card verdict bad"' in page
+        assert "not declared:" not in page
 
 
 def test_run_without_privacy_is_watermarked(make):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms.copulas import GaussianCopula
+from siloweave.algorithms.generators import load
 from siloweave.algorithms.synthesizers import AIM, FLAIM
+from siloweave.algorithms.visibility import View
 from siloweave.privacy import Budget
 from siloweave.privacy.events import Gaussian
 from siloweave.recording import record_of
@@ -69,20 +71,57 @@ def flaim(tables):
     return method.fit(tables, SCHEMA, budget=Budget(1.0, 1e-5))
 
 
-def test_who_saw_what_is_told_from_the_ledger(flaim, tables):
-    sights = {sight.who: sight for sight in record_of(flaim, "a").visibility}
-    assert "a noisy choice" in sights["the coordinator"].sees
-    assert "even if 1 of them" in sights["the coordinator"].protected_by
+def lines(fitted):
+    return [(s.who, s.sees, s.protected_by) for s in record_of(fitted, "a").visibility]
+
+
+def test_who_saw_what_is_what_the_fit_states(flaim, copula):
+    for fitted in (flaim, copula):
+        stated = fitted.info.visibility
+        assert lines(fitted) == [(v.who, v.sees, v.protected_by) for v in stated]
+    other = msgspec.structs.replace(flaim.info, visibility=(View("a cat", "mice", "fur"),))
+    assert lines(replace(flaim, info=other)) == [("a cat", "mice", "fur")]
+
+
+def test_an_oracle_shows_exact_counts_and_protects_nothing_that_follows(tables):
     method = FLAIM(
         variant="oracle", rounds=1, participation=1.0, bins=4, workload=[("year", "ill")]
     )
-    oracle = method.fit(tables, SCHEMA, budget=Budget(1.0, 1e-5))
-    told = [(sight.sees, sight.protected_by) for sight in record_of(oracle, "a").visibility]
-    assert ("exact counts of each party", "nothing") in told
-    central = AIM(bins=4, workload=[("year", "ill")]).fit(
-        tables[0], SCHEMA, budget=Budget(1.0, 1e-5)
-    )
-    assert record_of(central, "a").visibility[0].protected_by == "nothing; it is trusted"
+    oracle = lines(method.fit(tables, SCHEMA, budget=Budget(1.0, 1e-5)))
+    assert ("the coordinator", "exact counts of each party", "nothing") in oracle
+    why = "nothing: exact counts decide what is measured"
+    assert {how for who, _, how in oracle if who in ("readers", "the other parties")} == {why}
+
+
+def test_a_saved_fit_has_its_lines_and_that_it_was_simulated(flaim, copula, tmp_path):
+    for i, fitted in enumerate((flaim, replace(copula, simulated=False))):
+        fitted.save(tmp_path / str(i))
+        again = load(tmp_path / str(i))
+        assert again.info.visibility == fitted.info.visibility != ()
+        assert again.simulated == record_of(again, "a").simulated == (i == 0)
+
+
+def test_a_fact_from_rows_makes_the_badge_amber(flaim):
+    record = record_of(flaim, "a")
+    page = render(record)
+    assert 'class="card verdict caution"' in page
+    assert "1 column with facts from rows, not declared:</b> ill</p>" in page
+    reviewed = replace(flaim, encoder=replace(flaim.encoder, schema=SCHEMA.declared()))
+    page = render(record_of(reviewed, "a"))
+    assert 'class="card verdict good"' in page
+    assert "not declared" not in page
+
+
+def test_an_id_whose_kind_came_from_rows_counts(tables):
+    ids = Column("id", "id", from_data=("kind",))
+    schema = Schema((ids, *SCHEMA.declared().columns))
+    record = record_of(GaussianCopula().fit(_with_ids(tables[0]), schema), "a")
+    assert {f.column for f in record.schema_facts if f.how == "free"} == {"id"}
+
+
+def _with_ids(table):
+    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    return Table.from_columns({"id": (np.arange(table.num_rows), None), **columns})
 
 
 def test_the_public_record_is_the_same_whatever_the_rows_are(flaim, tables):

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Generated, Matrix, Model
 from siloweave.algorithms.one_owner import OneOwner, owner_of
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
@@ -165,11 +165,6 @@ class CentralGenerator(OneOwner):
     target: str | None = None
     numeric: ClassVar[Any] = "quantile"
 
-    @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        return self.info
-
     @abstractmethod
     def chosen(self) -> dict[str, Any]:
         """The settings, as plain values."""
@@ -237,7 +232,7 @@ class CentralGenerator(OneOwner):
         return Generated(
             self.read_model(reply.model.value),
             Features.from_json(reply.features.value),
-            self.info,
+            self.stated,
             job.budget,
             False,
             facts,

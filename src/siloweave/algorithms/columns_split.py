@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from siloweave.algorithms.fitted import Cost, Info
+from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.running import (
@@ -35,6 +35,7 @@ from siloweave.algorithms.running import (
     required_rows,
     silent,
 )
+from siloweave.algorithms.visibility import READERS, View
 from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
 from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, naming_party
 from siloweave.federation.parties import Parties
@@ -136,14 +137,14 @@ class ColumnsSplit(OneOwner):
     numeric: ClassVar[Any] = "quantile"
     transcribed: ClassVar[bool] = True  # False where thousands of messages would fill a disk
 
-    @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        return self.info
-
     @abstractmethod
     def chosen(self) -> dict[str, Any]:
         """The settings, as plain values; raises InputError if one is wrong."""
+
+    def readers(self, protection: str) -> View:
+        """What readers see: the table, or each party its own columns."""
+        table = READERS.sees if self.shared else "the synthetic columns that their party shows them"
+        return View("readers", table, protection)
 
     @abstractmethod
     def handlers(self) -> Handlers:

@@ -18,6 +18,7 @@ from siloweave.algorithms.central import CentralGenerator, Training
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import single_choices, without_guarantee
+from siloweave.algorithms.visibility import BARE_OWNER, Views
 from siloweave.tables.keys import Key
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class GaussianCopula(CentralGenerator):
         "copula",
         "Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
     numeric: ClassVar[Any] = "standard"
 
     def chosen(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from siloweave.algorithms.networks import (
     way_of,
     without_guarantee,
 )
+from siloweave.algorithms.visibility import BARE_OWNER, Views
 from siloweave.tables.keys import Key
 
 __all__ = ["E2E", "TLDM", "DiffusionModel", "LatentDiff", "LatentModel", "PointDiff", "TabDDPM"]
@@ -88,6 +89,7 @@ class TabDDPM(NetworkGenerator):
         "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM: modelling tabular data with "
         "diffusion models, ICML",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
     takes_target: ClassVar[bool] = True
     net: ClassVar[Net] = Net(
         lambda: import_module("siloweave.models.diffusion"),
@@ -121,6 +123,7 @@ class LatentDiff(NetworkGenerator):
         "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with "
         "latent tabular diffusion models, ICDE",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
     takes_target: ClassVar[bool] = True
     net: ClassVar[Net] = Net(
         lambda: import_module("siloweave.models.latent"),
@@ -151,6 +154,7 @@ class TLDM(LatentDiff):
         "Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, Quantifying and mitigating privacy risks "
         "for tabular generative models (DP-TLDM), arXiv",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
 
     def preset(self) -> Mapping[str, Any]:
         """Networks of 3 x 256 units, a divergence, noise prediction."""
@@ -178,6 +182,7 @@ class E2E(LatentDiff):
         "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with "
         "latent tabular diffusion models, ICDE",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
 
     def preset(self) -> Mapping[str, Any]:
         """All parts as one, which needs the clean latent; rows without noise (decision 0022)."""
@@ -203,6 +208,7 @@ class PointDiff(LatentDiff):
         "Our own, after Shankar et al. 2024 (SiloFuse, ICDE) and Chen, Zhang & Hinton 2023, "
         "Analog bits, ICLR",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
 
     def preset(self) -> Mapping[str, Any]:
         """Points in the place of the autoencoder."""

@@ -32,6 +32,14 @@ from siloweave.algorithms.joint import JointModel, split_key
 from siloweave.algorithms.latent_methods import PAPER, LatentColumns
 from siloweave.algorithms.sent_latents import Sent, classes_of, law_of, side_by_side
 from siloweave.algorithms.silofuse import Share
+from siloweave.algorithms.visibility import (
+    COORDINATOR,
+    NOTHING,
+    OTHERS,
+    View,
+    Views,
+    own_columns,
+)
 from siloweave.errors import InputError
 from siloweave.federation.expected import MOST_ROWS, WIDEST, Said
 from siloweave.federation.messages import Array
@@ -209,6 +217,21 @@ class E2EDistr(LatentColumns):
         PAPER,
         "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
     )
+
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        why = "nothing: codes may be inverted"
+        sent = f"the number of rows, and codes and gradients of rows in every step{self.besides}"
+        begun, steps = ("Begun.rows", "Begun.latent"), ("Activations.latents", "Slopes.slope")
+        heard = (*begun, *steps, "Slopes.loss", *self.besides_in("Begun"))
+        told = "in every step denoised codes of their own rows and gradients, which follow all rows"
+        return (
+            own_columns(self.target),
+            View(COORDINATOR, sent, why, heard),
+            View(OTHERS, told, NOTHING, ("Forward", "Backward", "End")),
+            self.readers(why),
+        )
 
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong or unknown."""

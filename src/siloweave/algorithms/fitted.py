@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from siloweave.algorithms.aim import Round
+from siloweave.algorithms.visibility import Views
 from siloweave.errors import DataError, InputError
 from siloweave.federation.parties import Traffic
 from siloweave.models.mrf import MRF
@@ -56,7 +57,10 @@ _FILES = {
 
 
 class Info(msgspec.Struct, frozen=True):
-    """What a synthesizer is: for `siloweave list` and the report."""
+    """What a synthesizer is: for `siloweave list` and the report.
+
+    `visibility` depends on settings: it is in what a synthesizer states, and so in every fit.
+    """
 
     name: str
     title: str
@@ -66,6 +70,7 @@ class Info(msgspec.Struct, frozen=True):
     guarantee: str
     paper: str
     statement: str
+    visibility: Views = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         traffic: Per party: messages, bytes to it, bytes from it.
         frame: Kind of the frame that was fitted.
+        simulated: Whether all parties shared one process.
     """
 
     info: Info
@@ -117,6 +123,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     phases: dict[str, float]
     frame: Frame | None = None
+    simulated: bool = True
     version: int = 1
 
     @property
@@ -216,6 +223,7 @@ class Outcome(ABC):
     heads: Mapping[str, str]
     cost: Cost
     like: Table | None
+    simulated: bool
 
     def __post_init__(self) -> None:
         """Under a guarantee, take the types of drawn columns from the schema alone."""
@@ -276,6 +284,7 @@ class Outcome(ABC):
             rounds=self.cost.rounds,
             phases=dict(self.cost.phases),
             frame=self.like.frame if self.like else None,
+            simulated=self.simulated,
             **own,
         )
         if self.like:
@@ -313,6 +322,7 @@ class Fitted(Outcome):
         workload: The queries that the run was to get right.
         like: An empty table of the kind that was given, for sampling into the same kind; its types
             are the schema's under a guarantee, see `outline`.
+        simulated: Whether all parties shared one process, which then read every row.
     """
 
     model: MRF
@@ -327,6 +337,7 @@ class Fitted(Outcome):
     measured: Sequence[Round]
     workload: Sequence[tuple[str, ...]] = ()
     like: Table | None = None
+    simulated: bool = True
 
     @property
     def schema(self) -> Schema:
@@ -383,6 +394,7 @@ class Fitted(Outcome):
             tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
             like,
+            saved.simulated,
         )
 
 

@@ -23,6 +23,19 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Literal
 
+from msgspec.structs import replace
+
+from siloweave.algorithms.visibility import (
+    COORDINATOR,
+    NOTHING,
+    OTHERS,
+    OTHERS_NOISE,
+    OWN_ROWS,
+    READERS,
+    View,
+    Views,
+    masked_sums,
+)
 from siloweave.errors import InputError, number, whole
 
 __all__ = ["FLAIMSettings", "Plan"]
@@ -81,6 +94,27 @@ class FLAIMSettings:
     def chooses(self) -> bool:
         """Whether parties choose queries by the exponential mechanism."""
         return self.variant in ("private", "naive", "oracle")
+
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run."""
+        seen = [masked_sums(self.tolerated)]
+        told = "where columns are cut, and which queries are counted"
+        told_in: tuple[str, ...] = ("Count",)
+        if self.chooses:
+            how = "the exponential mechanism, paid for in the ledger"
+            seen.append(
+                View(COORDINATOR, "which queries each party chose", how, ("Chosen.indices",))
+            )
+            told, told_in = f"{told}; the model of every round", (*told_in, "Select", "Measure")
+        if self.variant != "oracle":
+            others = View(OTHERS, told, OTHERS_NOISE, told_in)
+            return (OWN_ROWS, *seen, others, READERS)
+        why = "nothing: exact counts decide what is measured"
+        exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("Exact.tables",))
+        others = View(OTHERS, f"{told}; exact shares over all rows", why, told_in)
+        readers = replace(READERS, protected_by=why)
+        return (OWN_ROWS, *seen, exact, others, readers)
 
 
 @dataclass

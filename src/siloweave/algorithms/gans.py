@@ -28,6 +28,7 @@ from siloweave.algorithms.networks import (
     settings_of,
     without_guarantee,
 )
+from siloweave.algorithms.visibility import BARE_OWNER, Views
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 
@@ -81,6 +82,7 @@ class CTGAN(NetworkGenerator):
         "Xu, Skoularidou, Cuesta-Infante & Veeramachaneni 2019, Modeling tabular data using "
         "conditional GAN, NeurIPS",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
     numeric: ClassVar[Any] = "modes"
     net: ClassVar[Net] = Net(
         lambda: import_module("siloweave.models.gan"), "GANSettings", "fit_gan", "GAN", GANModel
@@ -106,6 +108,7 @@ class ADSGAN(CTGAN):
         "Yoon, Drumright & van der Schaar 2020, Anonymization through data synthesis using "
         "generative adversarial networks (ADS-GAN), IEEE JBHI",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
 
     def preset(self) -> Mapping[str, Any]:
         """ADS-GAN's networks, rates and distance."""
@@ -129,6 +132,7 @@ class CTABGAN(NetworkGenerator):
         "GAN",
         "Zhao, Kunar, Birke & Chen 2021, CTAB-GAN: Effective table data synthesizing, ACML",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
     numeric: ClassVar[Any] = "modes"
     takes_target: ClassVar[bool] = True
     net: ClassVar[Net] = Net(
@@ -172,6 +176,7 @@ class CopulaGAN(CTGAN):
         "Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA (its releases since "
         "0.4 hold CopulaGAN), with Xu et al. 2019, NeurIPS",
     )
+    visibility: ClassVar[Views] = BARE_OWNER
     numeric: ClassVar[Any] = "standard"
 
     def chosen(self) -> dict[str, Any]:

@@ -90,6 +90,7 @@ class Generated(Outcome):
             are the schema's under a guarantee, see `outline`.
         one_way: How single columns were distributed, as it was released; rows are raked to it.
             None where nothing is known.
+        simulated: Whether all parties shared one process, which then read every row.
     """
 
     model: Model
@@ -104,6 +105,7 @@ class Generated(Outcome):
     num_rows: int
     like: Table | None = None
     one_way: OneWay | None = None
+    simulated: bool = True
 
     @property
     def schema(self) -> Schema:
@@ -269,4 +271,5 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
         saved.num_rows,
         like,
         one_way,
+        saved.simulated,
     )

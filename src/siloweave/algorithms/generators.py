@@ -8,6 +8,7 @@ Kotelnikov et al. 2023, Shankar et al. 2024 and Zhu et al. 2024 (diffusions.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from siloweave.algorithms.central import CentralGenerator
@@ -16,6 +17,7 @@ from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, PointDiff, Ta
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.gans import ADSGAN, CTABGAN, CTGAN, CopulaGAN
 from siloweave.algorithms.generated import Generated, read_generated
+from siloweave.algorithms.visibility import by_name
 from siloweave.algorithms.woven import COLUMNS, read_woven
 
 __all__ = [
@@ -37,7 +39,7 @@ _KINDS: tuple[type[CentralGenerator], ...] = (
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
 )
-GENERATORS: dict[str, type[CentralGenerator]] = {kind.info.name: kind for kind in _KINDS}
+GENERATORS: Mapping[str, type[CentralGenerator]] = by_name(*_KINDS)
 """Every central generator by its name."""
 
 

@@ -23,6 +23,15 @@ from siloweave.algorithms.joint import CoderHome, load_joint
 from siloweave.algorithms.latent_noise import Noise, require_replacing
 from siloweave.algorithms.networks import merged, settings_of
 from siloweave.algorithms.silofuse import PARTY, Plan, silofuse
+from siloweave.algorithms.visibility import (
+    COORDINATOR,
+    NOISE,
+    NOTHING,
+    OTHERS,
+    View,
+    Views,
+    own_columns,
+)
 from siloweave.algorithms.woven import Home
 from siloweave.errors import BudgetError, InputError, number
 from siloweave.federation.parties import Parties
@@ -42,6 +51,7 @@ PAPER = (
 _CODERS = ("points", "autoencoders")
 _PRIVACY = ("none", "latents", "training")
 _POINTS: Mapping[str, Any] = {"per_bit": 1.0}
+_INVERTED = "nothing: codes may be inverted"
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,17 @@ class LatentColumns(ColumnsSplit):
     def told(self, task: Task) -> str | None:
         """The target, unless it is the only column."""
         return self.target if len(task.schema.names) > 1 else None
+
+    @property
+    def besides(self) -> str:
+        """What the coordinator sees besides codes, in words."""
+        classes = f", the classes of {self.target!r}" if self.target else ""
+        return f"{classes}{', exact shares of every column' if self.shared else ''}"
+
+    def besides_in(self, reply: str) -> tuple[str, ...]:
+        """In which fields of a reply, and of others, that is."""
+        classes = (f"{reply}.classes", f"{reply}.options") if self.target else ()
+        return (*classes, *((f"{reply}.one_way", "Shared.columns") if self.shared else ()))
 
     def latents(self, schema: Schema) -> int:
         """Latents of a row, roughly: a column's bits with points, else one each."""
@@ -133,12 +154,27 @@ class SiloFuse(LatentColumns):
     )
 
     @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
+        if self.privacy == "latents":
+            codes = View(COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",))
+            return (own_columns(), codes, others, self.readers(NOISE))
+        codes = View(
+            COORDINATOR,
+            f"a code of every row{self.besides}",
+            _INVERTED,
+            ("Coded.latents", "Coded.columns", "Coded.spots", *self.besides_in("Coded")),
+        )
+        return (own_columns(self.target), codes, others, self.readers(_INVERTED))
+
+    @property
     def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
+        """What it is, guarantees and shows at these settings."""
         if self.privacy != "latents":
-            return self.info
+            return super().stated
         return msgspec.structs.replace(
-            self.info,
+            super().stated,
             title="SiloFuse (noised latents)",
             trust="local",
             guarantee="dp",

@@ -30,6 +30,7 @@ from siloweave.algorithms.fed_tgan import Kind, Left, Plan, agree, networks, par
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
+from siloweave.algorithms.visibility import Views, bare_rounds
 from siloweave.errors import InputError, WireError, naming_party
 from siloweave.federation.expected import Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -277,6 +278,20 @@ class MDTGAN(FedTGAN):
         "Hardy, Le Merrer & Sericola 2019, MD-GAN, IPDPS, with CTGAN's networks as in Zhao, Birke, "
         "Kunar & Chen 2021, Fed-TGAN",
     )
+
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings; in one round no critic changes places."""
+        judged, made = "how its critic judges generated rows", "generated rows, which follow them"
+        heard, told = f"and in every step {judged}", f"in every step {made}"
+        if self.rounds == 1:
+            return bare_rounds(heard, told, ("Judged.feedback",), ("Judge",))
+        return bare_rounds(
+            f"in every step {judged}, and after every round but the last its critic",
+            f"{told}, and after every round but the last the critic of another party",
+            ("Judged.feedback", "Handed.critic"),
+            ("Judge", "Take"),
+        )
 
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong or unknown."""

@@ -20,6 +20,7 @@ import msgspec
 from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.running import Job
+from siloweave.algorithms.visibility import Views
 from siloweave.errors import InputError, RosterError
 from siloweave.federation.site import FolderStore
 from siloweave.tables.columns import check_learnable
@@ -37,6 +38,16 @@ class OneOwner(ABC):
     target: str | None
     info: ClassVar[Info]
     takes_target: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+
+    @property
+    def stated(self) -> Info:
+        """What it is, guarantees and shows at these settings."""
+        return msgspec.structs.replace(self.info, visibility=self.visibility)
 
     @abstractmethod
     def chosen(self) -> dict[str, Any]:

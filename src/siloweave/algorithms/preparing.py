@@ -32,6 +32,7 @@ from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.look import PARTY as LOOKING
 from siloweave.algorithms.look import Part, look_event, look_for_cuts
 from siloweave.algorithms.running import Job, coded_rows, in_process, required_rows
+from siloweave.algorithms.visibility import COORDINATOR, NOISE, OWN_ROWS, View, Views
 from siloweave.errors import SchemaError, naming_party
 from siloweave.federation.parties import Parties
 from siloweave.privacy.budget import marginal_sensitivity
@@ -41,7 +42,7 @@ from siloweave.tables.columns import check_columns
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["columns_to_cut", "cut_bins", "learn_schema", "least"]
+__all__ = ["columns_to_cut", "cut_bins", "learn_schema", "least", "seen_too"]
 
 _FINE = 4096  # bins of a column that a look counts
 
@@ -92,6 +93,15 @@ def least(schema: Schema) -> Schema:
             for c in schema.columns
         )
     )
+
+
+def seen_too(views: Views, schema: Schema) -> Views:
+    """Who sees what, where open facts of a schema are learned before the run itself."""
+    if ("categories",) not in open_facts(schema).values():
+        return views  # bounds are learned from the same sums as all else
+    who = COORDINATOR if OWN_ROWS in views else "readers"
+    named = View(who, "categories that many rows of a party have", NOISE, ("Named.values",))
+    return (*views, named)
 
 
 def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | None:

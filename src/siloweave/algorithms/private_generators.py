@@ -29,6 +29,7 @@ from siloweave.algorithms.generated import Model
 from siloweave.algorithms.networks import merged, settings_of
 from siloweave.algorithms.private_central import Method, Work
 from siloweave.algorithms.private_fit import PrivateGenerator
+from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views, by_name
 from siloweave.errors import InputError
 from siloweave.tables.features import Features
 
@@ -46,6 +47,13 @@ _PARTIAL = (
     "The autoencoder only: the number of rows, the counts of all columns and its steps are paid "
     "for. The diffusion is trained on encoded rows without noise and may reproduce them, so no "
     "finite epsilon holds for what is released."
+)
+_COUNTS = ("Counted.paid_rows", "Counted.counts")
+_COUNTED = "noisy counts of every column, and of the rows if their number is private"
+_VIEWS: Views = (
+    CURATOR,
+    View("readers", _COUNTED, NOISE, _COUNTS),
+    View("readers", "the model and the synthetic table", NOISE, ("Trained.model",)),
 )
 
 
@@ -96,6 +104,7 @@ class DPCTGAN(PrivateGenerator):
     """
 
     info: ClassVar[Info] = _info("dp_ctgan", "DP-CTGAN", "GAN", _ZHU)
+    visibility: ClassVar[Views] = _VIEWS
     method: ClassVar[type[Method]] = _GANMethod
 
     def network(self) -> dict[str, Any]:
@@ -182,6 +191,7 @@ class DPTabDDPM(PrivateGenerator):
     """
 
     info: ClassVar[Info] = _info("dp_tabddpm", "DP-TabDDPM", "diffusion", _ZHU)
+    visibility: ClassVar[Views] = _VIEWS
     method: ClassVar[type[Method]] = _DiffusionMethod
     takes_target: ClassVar[bool] = True
 
@@ -280,11 +290,20 @@ class DPTLDM(PrivateGenerator):
     takes_target: ClassVar[bool] = True
 
     @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
         if self.scope == "end-to-end":
-            return self.info
-        return msgspec.structs.replace(self.info, guarantee="partial", statement=_PARTIAL)
+            return _VIEWS
+        *before, model = _VIEWS
+        why = "nothing: the diffusion is trained on encoded rows without noise"
+        return (*before, msgspec.structs.replace(model, protected_by=why))
+
+    @property
+    def stated(self) -> Info:
+        """What it is, guarantees and shows at these settings."""
+        if self.scope == "end-to-end":
+            return super().stated
+        return msgspec.structs.replace(super().stated, guarantee="partial", statement=_PARTIAL)
 
     def network(self) -> dict[str, Any]:
         """Settings of the model, as plain values."""
@@ -325,7 +344,5 @@ class DPTLDM(PrivateGenerator):
         return LatentModel(LatentDiffusion.load(path))
 
 
-PRIVATE_GENERATORS: dict[str, type[PrivateGenerator]] = {
-    kind.info.name: kind for kind in (DPCTGAN, DPTabDDPM, DPTLDM)
-}
+PRIVATE_GENERATORS: Mapping[str, type[PrivateGenerator]] = by_name(DPCTGAN, DPTabDDPM, DPTLDM)
 """Every private central generator by its name."""

@@ -27,6 +27,16 @@ from siloweave.algorithms.private_rounds import Kind, Plan, party, private_round
 from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit, held_by
 from siloweave.algorithms.running import Job, Progress, in_process, silent
+from siloweave.algorithms.visibility import (
+    OTHERS,
+    OTHERS_NOISE,
+    OWN_ROWS,
+    READERS,
+    View,
+    Views,
+    by_name,
+    masked_sums,
+)
 from siloweave.errors import InputError, whole
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
@@ -72,6 +82,17 @@ _STATEMENT = (
 
 def _info(name: str, title: str, family: str, paper: str) -> Info:
     return Info(name, title, family, "rows", "secure-sum", "dp", paper, _STATEMENT)
+
+
+def _views(tolerated: int, sent: str) -> Views:
+    """Who sees what, where `sent` goes to every party in each step."""
+    told = f"how columns are encoded, and in every step {sent}"
+    return (
+        OWN_ROWS,
+        masked_sums(tolerated, "counts and of clipped gradients"),
+        View(OTHERS, told, OTHERS_NOISE, ("Begin", "Step")),
+        READERS,
+    )
 
 
 @dataclass(frozen=True)
@@ -253,6 +274,11 @@ class DPFedTabDDPM(PrivateRowsSplit):
     )
     base: ClassVar[type[RowsSplit]] = FedTabDDPM
 
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        return _views(self.tolerated, "the network")
+
     def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Settings of the network, twice."""
         made = settings_of(TabDDPM.settings_type(), merged(_SMALL, self.settings))
@@ -288,6 +314,11 @@ class DPFedPointDiff(PrivateRowsSplit):
         "masked sums (Kairouz, Liu & Steinke 2021)",
     )
     base: ClassVar[type[RowsSplit]] = FedPointDiff
+
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        return _views(self.tolerated, "the network")
 
     def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Settings of the whole, and of its diffusion."""
@@ -337,6 +368,11 @@ class DPFedTGAN(PrivateRowsSplit):
     base: ClassVar[type[RowsSplit]] = FedTGAN
     takes_target: ClassVar[bool] = False
 
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        return _views(self.tolerated, "the critic and a pool of generated rows")
+
     @classmethod
     def settings_type(cls) -> Any:
         """The dataclass of its settings."""
@@ -363,7 +399,7 @@ class DPFedTGAN(PrivateRowsSplit):
         return made, made
 
 
-PRIVATE_ROW_METHODS: dict[str, type[PrivateRowsSplit]] = {
-    kind.info.name: kind for kind in (DPFedTabDDPM, DPFedPointDiff, DPFedTGAN)
-}
+PRIVATE_ROW_METHODS: Mapping[str, type[PrivateRowsSplit]] = by_name(
+    DPFedTabDDPM, DPFedPointDiff, DPFedTGAN
+)
 """By the name that studies use."""

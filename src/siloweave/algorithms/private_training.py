@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.one_owner import OneOwner
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.privacy.budget import Budget, Relation
@@ -45,11 +44,6 @@ class PrivateTraining(OneOwner):
     clip: float = 1.0
     counts_share: float = 0.1
     bins: int = 4096
-
-    @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        return self.info
 
     @property
     @abstractmethod

@@ -8,12 +8,13 @@ rounds of the diffusions (rows_split.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from siloweave.algorithms.md_tgan import MDTGAN
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
+from siloweave.algorithms.visibility import by_name
 
 __all__ = ["MDTGAN", "ROW_METHODS", "FedPointDiff", "FedTGAN", "FedTabDDPM"]
 
-ROW_METHODS: dict[str, type[RowsSplit]] = {
-    kind.info.name: kind for kind in (FedTGAN, MDTGAN, FedTabDDPM, FedPointDiff)
-}
+ROW_METHODS: Mapping[str, type[RowsSplit]] = by_name(FedTGAN, MDTGAN, FedTabDDPM, FedPointDiff)
 """By the name that studies use."""

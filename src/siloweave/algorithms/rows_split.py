@@ -39,6 +39,7 @@ from siloweave.algorithms.running import (
     required_rows,
     silent,
 )
+from siloweave.algorithms.visibility import AVERAGED, Views
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
@@ -108,11 +109,6 @@ class RowsSplit(OneOwner):
     weights: Weights = "similarity and size"
     base: ClassVar[type[NetworkGenerator]]
     numeric: ClassVar[Any]
-
-    @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        return self.info
 
     @classmethod
     def settings_type(cls) -> Any:
@@ -278,6 +274,11 @@ class FedTGAN(RowsSplit):
     base: ClassVar[type[NetworkGenerator]] = CTGAN
     numeric: ClassVar[Any] = "modes"
 
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run."""
+        return AVERAGED
+
     @staticmethod
     def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
         """CTGAN."""
@@ -320,6 +321,11 @@ class FedTabDDPM(RowsSplit):
     numeric: ClassVar[Any] = TabDDPM.numeric
     takes_target: ClassVar[bool] = True
 
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run."""
+        return AVERAGED
+
     @staticmethod
     def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
         """TabDDPM."""
@@ -357,6 +363,11 @@ class FedPointDiff(FedTabDDPM):
         "McMahan et al. 2017",
     )
     base: ClassVar[type[NetworkGenerator]] = PointDiff
+
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run."""
+        return AVERAGED
 
     @staticmethod
     def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:

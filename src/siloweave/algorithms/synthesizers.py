@@ -24,7 +24,7 @@ from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.fitted import Cost, Fitted, Info
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
-from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema, least
+from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema, least, seen_too
 from siloweave.algorithms.running import (
     Job,
     Progress,
@@ -34,6 +34,7 @@ from siloweave.algorithms.running import (
     silent,
 )
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
+from siloweave.algorithms.visibility import CURATOR, READERS, Views, by_name
 from siloweave.algorithms.workload import check_capacity, workload_for
 from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
@@ -99,9 +100,14 @@ class Synthesizer(ABC):
         number("counts_share", self.counts_share, 0, 0.9)
 
     @property
+    @abstractmethod
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+
+    @property
     def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        return self.info
+        """What it is, guarantees and shows at these settings."""
+        return msgspec.structs.replace(self.info, visibility=self.visibility)
 
     @abstractmethod
     def algorithm(self) -> Any:
@@ -149,8 +155,8 @@ class Synthesizer(ABC):
             CapacityError: A query does not fit into the model's memory.
             BudgetError: A party's ledger refuses a release.
         """
-        limited = self.stated.guarantee == "dp"
-        tolerated = getattr(self.algorithm(), "tolerated", 1)
+        info, tolerated = self.stated, getattr(self.algorithm(), "tolerated", 1)
+        limited = info.guarantee == "dp"
         job = Job(budget, seed, folder, run, noise, progress, limited, learn, tolerated=tolerated)
         if not budget.private:
             raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
@@ -160,10 +166,11 @@ class Synthesizer(ABC):
             job = replace(job, learn=0.0)
         before = Cost({}, 0, {})
         if isinstance(schema, Encoder) and not job.learn:
-            return self._run(parts, schema, job, before)
+            return self._run(info, parts, schema, job, before)
         coded = any(isinstance(part, Codes) for part in parts.values())
         if job.learn:
             self._queries(Encoder(least(facts), self.bins))  # refused before anything is paid
+            info = msgspec.structs.replace(info, visibility=seen_too(info.visibility, facts))
             facts, parts, learned = learn_schema(parts, facts, job)
             before += learned
         encoder = Encoder(facts, self.bins)
@@ -173,7 +180,7 @@ class Synthesizer(ABC):
             job = replace(job, look=share)
             encoder, looked = cut_bins(parts, encoder, fine, job)
             before += looked
-        return self._run(parts, encoder, job, before)
+        return self._run(info, parts, encoder, job, before)
 
     def _queries(self, encoder: Encoder) -> list[Clique]:
         """What is asked of such codes; raises SchemaError or CapacityError if it cannot be."""
@@ -182,23 +189,18 @@ class Synthesizer(ABC):
         check_capacity(encoder.domain, queries, self.algorithm().max_model_mb)
         return queries
 
-    def _run(self, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Cost) -> Fitted:
+    def _run(
+        self, info: Info, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Cost
+    ) -> Fitted:
         settings, queries = self.algorithm(), self._queries(encoder)
         job = replace(job, facts={**asdict(settings), "workload": tuple(queries)})
         unit = marginal_sensitivity(job.budget.relation, norm="l2")
         task = Task(encoder.domain, queries, job.rest, unit, job.seed, job.progress)
         shown = {"bins": self.bins, "counts_share": job.look, "queries": len(queries)}
         return run_job(
-            self.stated,
-            {**shown, **asdict(settings)},
-            parts,
-            encoder,
-            job,
-            self.handlers,
-            queries,
-            lambda parties: self.coordinate(parties, task),
-            before,
-        )
+            info, {**shown, **asdict(settings)}, parts, encoder, job, self.handlers, queries,
+            lambda parties: self.coordinate(parties, task), before,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,10 @@ class AIM(Synthesizer):
         "dp",
         "McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
         "Every row, against readers of the model and the table; the curator sees all rows.",
+    )
+    visibility: ClassVar[Views] = (
+        CURATOR,
+        msgspec.structs.replace(READERS, carries=("Counts.sums", "Choice.index")),
     )
     handlers: ClassVar[Handlers] = aim_file.PARTY
 
@@ -297,12 +303,17 @@ class FLAIM(Synthesizer):
     handlers: ClassVar[Handlers] = flaim_file.PARTY
 
     @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        return self.algorithm().visibility
+
+    @property
     def stated(self) -> Info:
-        """What it is and guarantees: nothing for the oracle."""
+        """What it is, guarantees and shows; the oracle guarantees nothing."""
         if self.variant != "oracle":
-            return self.info
+            return super().stated
         return msgspec.structs.replace(
-            self.info,
+            super().stated,
             title="AugFLAIM (Oracle)",
             guarantee="none",
             statement="Nothing is protected: true heterogeneity is used. A baseline only.",
@@ -370,6 +381,11 @@ class TwoRound(Synthesizer):
     )
     handlers: ClassVar[Handlers] = two_round_file.PARTY
 
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        return self.algorithm().visibility
+
     def algorithm(self) -> TwoRoundSettings:
         """The settings as the algorithm's file has them."""
         return TwoRoundSettings(
@@ -390,4 +406,4 @@ class TwoRound(Synthesizer):
 
 
 # Every synthesizer by the name that studies use.
-SYNTHESIZERS: dict[str, type[Synthesizer]] = {"aim": AIM, "flaim": FLAIM, "two_round": TwoRound}
+SYNTHESIZERS: Mapping[str, type[Synthesizer]] = by_name(AIM, FLAIM, TwoRound)

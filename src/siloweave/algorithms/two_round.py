@@ -32,6 +32,15 @@ import numpy as np
 from siloweave.algorithms.aim import Round
 from siloweave.algorithms.secure_sum import PARTY as SUMS
 from siloweave.algorithms.secure_sum import Count, Noise, meet, noisy_sums
+from siloweave.algorithms.visibility import (
+    OTHERS,
+    OTHERS_NOISE,
+    OWN_ROWS,
+    READERS,
+    View,
+    Views,
+    masked_sums,
+)
 from siloweave.algorithms.workload import check_capacity, expected_l1, weights_of
 from siloweave.errors import number, whole
 from siloweave.federation.parties import Parties
@@ -70,6 +79,13 @@ class TwoRoundSettings:
         number("look_share", self.look_share, 0, 1, "()")
         whole("tolerated", self.tolerated, 1)
         number("max_model_mb", self.max_model_mb, 0, inf, "()")
+
+    @property
+    def visibility(self) -> Views:
+        """Who sees what of a run."""
+        told = "where columns are cut, and which tables are counted in the second round"
+        others = View(OTHERS, told, OTHERS_NOISE, ("Count",))
+        return (OWN_ROWS, masked_sums(self.tolerated), others, READERS)
 
 
 # Party: it answers masked sums, and that is all

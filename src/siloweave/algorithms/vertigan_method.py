@@ -20,6 +20,7 @@ from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import jax_key, settings_of
 from siloweave.algorithms.vertigan import PARTY, vertigan
+from siloweave.algorithms.visibility import COORDINATOR, NOISE, OTHERS, View, Views, own_columns
 from siloweave.algorithms.woven import Home
 from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
@@ -138,13 +139,32 @@ class VertiGAN(ColumnsSplit):
     )
 
     @property
-    def stated(self) -> Info:
-        """What it is and guarantees at these settings."""
-        if self.private:
-            return self.info
-        return msgspec.structs.replace(
-            self.info, guarantee="none", statement="Nothing: critics are trained without noise."
+    def visibility(self) -> Views:
+        """Who sees what of a run at these settings."""
+        slopes = "gradients of each party's loss at generated rows"
+        made = "generated rows, which follow the gradients of all"
+        if not self.private:
+            why, known = "nothing: critics are trained without noise", "the number of rows"
+            heard = View(COORDINATOR, f"{known}, and {slopes}", why, ("Ready.rows", "Moved.slope"))
+            return (own_columns(), heard, View(OTHERS, made, why, ("Round",)), self.readers(why))
+        known = "noisy counts of each party's columns, and of the rows if their number is private"
+        known_in = ("Counted.paid_rows", "Counted.counts")
+        same = "they hold the same people, so it holds towards them for rows replaced only"
+        told = f"the number of rows, as it was counted, and {made}"
+        return (
+            own_columns(),
+            View(COORDINATOR, f"{known}, and {slopes}", NOISE, (*known_in, "Moved.slope")),
+            View(OTHERS, told, f"{NOISE}; {same}", ("Begin", "Round")),
+            self.readers(NOISE),
         )
+
+    @property
+    def stated(self) -> Info:
+        """What it is, guarantees and shows at these settings."""
+        if self.private:
+            return super().stated
+        statement = "Nothing: critics are trained without noise."
+        return msgspec.structs.replace(super().stated, guarantee="none", statement=statement)
 
     def network(self) -> Any:
         """Settings of the networks; raises InputError if one is wrong or unknown."""

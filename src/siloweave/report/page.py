@@ -44,14 +44,16 @@ def render(record: Record, *, audience: Audience = "public") -> str:
         )
     if audience == "public":
         record = record.public()
-    folder = resources.files("siloweave.report")
+    folder, verdict = resources.files("siloweave.report"), _verdict(record)
     template = template_of(folder.joinpath("template.html").read_text("utf-8"))
     page: str = template.render(
         r=record,
         owner=record.owner,
         css=folder.joinpath("style.css").read_text("utf-8"),
         digest=record.digest(),
-        verdict=_verdict(record),
+        verdict=verdict,
+        undeclared=_undeclared(record) if verdict is words.UNDECLARED else [],
+        simulated=record.simulated and record.method.split != "central",
         warnings=_warnings(record),
         facts=_facts(record),
         power=_power(record),
@@ -92,12 +94,18 @@ def _verdict(record: Record) -> words.Verdict:
     if not record.private:
         part = record.method.guarantee == "partial"
         return words.PARTIAL_ONLY if part else words.NOT_PRIVATE
-    verdict = words.VERDICTS[record.method.guarantee]
     if record.method.guarantee == "dp" and _overspent(record):
         return words.Verdict(
             "bad", "Over budget", "A party's ledger costs more than this study allowed."
         )
-    return verdict
+    if record.method.guarantee == "dp" and _undeclared(record):
+        return words.UNDECLARED
+    return words.VERDICTS[record.method.guarantee]
+
+
+def _undeclared(record: Record) -> list[str]:
+    """Columns of which the schema says something that was taken from rows and paid by nobody."""
+    return list(dict.fromkeys(f.column for f in record.schema_facts if f.how == "free"))
 
 
 def _overspent(record: Record) -> bool:
@@ -108,11 +116,10 @@ def _overspent(record: Record) -> bool:
 def _warnings(record: Record) -> list[str]:
     """The record's warnings, and those that its own numbers give."""
     found = list(record.warnings)
-    free = [fact.column for fact in record.schema_facts if fact.how == "free"]
-    if free:
-        named = ", ".join(dict.fromkeys(free[:6])) + (" …" if len(free) > 6 else "")
+    if free := _undeclared(record):
+        named = ", ".join(free[:6]) + (" …" if len(free) > 6 else "")
         found.append(
-            f"Facts of {len(set(free))} columns were taken from the rows and paid by nobody "
+            f"Facts of {len(free)} columns were taken from the rows and paid by nobody "
             f"({named}). ε does not cover them: declare them, or pay for them."
         )
     if record.method.guarantee == "none" and math.isinf(record.budget.epsilon):

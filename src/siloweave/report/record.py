@@ -13,7 +13,7 @@ import msgspec
 
 from siloweave.errors import InputError
 
-VERSION = 1
+VERSION = 2
 
 Guarantee = Literal["dp", "partial", "refuted", "none"]
 Trust = Literal["curator", "secure-sum", "mpc", "local"]
@@ -259,7 +259,8 @@ class Record(_Plain, frozen=True, kw_only=True):
         parties: One entry per party, in roster order.
         ledgers: All releases of all parties, without those of an alignment.
         alignment: One entry per party, if common rows were found first.
-        visibility: Who could see what, and what protects it.
+        visibility: Who could see what, and what protects it, as the method declares it.
+        simulated: Whether all parties shared one process, which then read every row.
         phases: Wall-clock seconds per stage.
         schema_facts: How each column's facts became public.
         assumed_public: Other facts taken as public.
@@ -286,6 +287,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     ledgers: tuple[LedgerRow, ...] = ()
     alignment: tuple[AlignmentCost, ...] = ()
     visibility: tuple[Sight, ...] = ()
+    simulated: bool = True
     phases: tuple[Phase, ...] = ()
     schema_facts: tuple[SchemaFact, ...] = ()
     assumed_public: tuple[str, ...] = ()
@@ -341,13 +343,18 @@ class Record(_Plain, frozen=True, kw_only=True):
             data = msgspec.json.decode(text)
             found = data.get("version") if isinstance(data, dict) else None
             if found != VERSION:
+                wrote = data.get("siloweave_version") if isinstance(data, dict) else None
                 raise InputError(
-                    f"record has version {found!r}, this siloweave reads {VERSION}; "
-                    "make the report with the siloweave that made the run"
+                    f"record has version {found!r}, written by siloweave {wrote or '(unnamed)'}; "
+                    f"this siloweave reads version {VERSION}. Make the report with the siloweave "
+                    "that made the run, or run the study again"
                 )
             return msgspec.convert(data, Record, strict=False)
         except msgspec.MsgspecError as error:
-            raise InputError(f"not a run record: {error}; give the run's own record") from error
+            raise InputError(
+                f"not a run record: {error}; give the run's own record, or put it back from a "
+                "backup"
+            ) from error
 
 
 def _spell(value: Any) -> Any:

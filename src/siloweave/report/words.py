@@ -37,6 +37,13 @@ VERDICTS = {
     ),
 }
 
+UNDECLARED = Verdict(
+    "caution",
+    "Differentially private, but for its schema",
+    "Everything else that left a party is in its ledger, and ε is recomputed from the ledgers. ε "
+    "does not cover what the schema says of the columns above.",
+)
+
 NOT_PRIVATE = Verdict("bad", "Not private", "Nothing on this page may be relied on as private.")
 
 PARTIAL_ONLY = Verdict(
