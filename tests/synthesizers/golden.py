@@ -1,0 +1,126 @@
+"""What a tiny seeded run of every method sends, pays, draws and saves, as digests.
+
+    python -m tests.synthesizers.golden
+
+writes them anew into golden.json. A change that is to change nothing leaves them as they are; one
+that changes a message, a ledger, a row or a file on purpose writes them anew and says so.
+"""
+
+import inspect
+import json
+import os
+import platform
+from collections import defaultdict
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import pytest
+
+from siloweave.federation import InProcess, masking, wire
+from siloweave.federation.messages import Envelope, reply_type
+from siloweave.privacy.identity import Identity
+from siloweave.tables import write
+from tests.federation.rosters import identity_of
+from tests.federation.small import reply_in
+from tests.guarantees.whole import plain
+from tests.synthesizers.test_visibility import CASES
+
+FILE = Path(__file__).with_name("golden.json")
+_VOLATILE = ("ledgers", "heads", "phases")  # of a saved fit: hashes, keys, times
+
+
+def digest(*parts: bytes) -> str:
+    return blake2b(b"\0".join(parts), digest_size=12).hexdigest()
+
+
+def arithmetic() -> str:
+    """Of the machine's own floats: digests of networks compare where this is the same."""
+    x = jax.random.normal(jax.random.key(0), (64, 64))
+    found = jnp.tanh(x @ x.T / 8).sum(0)
+    flags = os.environ.get("XLA_FLAGS", "")
+    return digest(bytes(memoryview(found)), jax.__version__.encode(), flags.encode(),
+                  platform.machine().encode())  # fmt: skip
+
+
+class Wire:
+    """Everything that crosses it, per kind of request."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, list[bytes]] = defaultdict(list)
+
+    def listen(self, patch: pytest.MonkeyPatch) -> None:
+        send = InProcess.send
+
+        def sent(transport, name, frame):
+            answer = send(transport, name, frame)
+            body = wire.decode(frame, Envelope).body
+            kind = type(wire.decode_request(body, transport._handlers))
+            reply = reply_in(answer, reply_type(kind))
+            values = [plain(getattr(reply, field)) for field in reply.__struct_fields__]
+            said = msgspec.msgpack.encode(values)
+            self.sent[kind.__name__].append(digest(body, said).encode())
+            return answer
+
+        patch.setattr(InProcess, "send", sent)
+
+
+def saved(fitted) -> dict[str, str]:
+    """Files of a saved fit, without what no two runs have alike."""
+    with TemporaryDirectory() as folder:
+        fitted.save(folder)
+        found = {}
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_dir():
+                continue
+            data = path.read_bytes()
+            if path.suffix == ".json":
+                facts = json.loads(data)
+                if isinstance(facts, dict):
+                    facts = {k: v for k, v in facts.items() if k not in _VOLATILE}
+                data = json.dumps(facts, sort_keys=True).encode()
+            name = str(path.relative_to(folder))
+            found[name] = "" if path.suffix == ".parquet" else digest(data)
+        return found
+
+
+def golden(name: str) -> dict[str, object]:
+    """The digests of one case."""
+    case, crossed = CASES[name], Wire()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masking, "new_secret", lambda: bytes([8, *bytes(31)]))
+        patch.setattr(Identity, "create", classmethod(lambda cls: identity_of("anyone")))
+        crossed.listen(patch)
+        seeded = "noise" in inspect.signature(case.synth.fit).parameters
+        fitted = case.synth.fit(
+            case.data(0), case.schema, **case.fit, **({"noise": "seeded"} if seeded else {})
+        )
+    paid = [
+        [party, e.run, e.step, e.what, e.to, msgspec.to_builtins(e.event)]
+        for party, entries in fitted.ledgers.items()
+        for e in entries
+    ]
+    found: dict[str, object] = {
+        "messages": {kind: [len(all_), digest(*all_)] for kind, all_ in crossed.sent.items()},
+        "ledgers": digest(msgspec.json.encode(paid)),
+        "saved": saved(fitted),
+    }
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.csv"
+        tables = (
+            [fitted.sample_table(40, seed=1)] if parts else fitted.part_tables(40, seed=1).values()
+        )
+        rows = []
+        for table in tables:
+            write(table, file)
+            rows.append(file.read_bytes())
+        found["rows"] = digest(*rows)
+    return found
+
+
+if __name__ == "__main__":
+    made = {"arithmetic": arithmetic()} | {name: golden(name) for name in CASES}
+    FILE.write_text(json.dumps(made, indent=1) + "\n")
