@@ -7,7 +7,7 @@ import pytest
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 import siloweave as sw
-from siloweave.algorithms.fitted import _FILES
+from siloweave.algorithms.outcome import _FILES
 from siloweave.errors import DataError, InputError
 from siloweave.privacy import Budget
 

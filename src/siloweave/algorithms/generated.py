@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome, rows_asked
-from siloweave.algorithms.given import balanced_column, equally, wishes
+from siloweave.algorithms.given import balanced_column, conditions, equally, imposed
+from siloweave.algorithms.rejection import Asked, accepted, shares_in
 from siloweave.errors import DataError
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation
@@ -28,6 +29,7 @@ from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
 
 __all__ = ["Generated", "Matrix", "Model", "read_generated"]
 
@@ -103,6 +105,11 @@ class Generated(Outcome):
     like: Table | None = None
     one_way: OneWay | None = None
 
+    @property
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+        return self.features.schema
+
     def sample_table(
         self,
         num_rows: int | None = None,
@@ -117,12 +124,17 @@ class Generated(Outcome):
         num_rows = rows_asked(num_rows)
         if given is None and balanced is False:
             return self._free(self.num_rows if num_rows is None else num_rows, seed, raked)
-        wanted = wishes(self.features, given, num_rows, self.num_rows, seed)
+        features, known = self.features, [plan.column for plan in self.features.plans]
+        count, cells = conditions(features.schema, known, given, num_rows, self.num_rows)
+        asked = [Asked.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
         if balanced is not False:
             target = self.settings.get("target")
-            column = balanced_column(self.features.schema, balanced, target, wanted)
-            wanted = wanted.also(equally(self.model, self.features, column, wanted.count, seed))
-        return wanted.drawn(self.model, self.like, tries=tries, seed=seed)
+            column = balanced_column(features.schema, balanced, target, cells)
+            even = equally(column, shares_in(self.model, features, column, seed), count, seed)
+            asked.append(Asked.of(even, features, fold_in(seed, "given")))
+        X = accepted(self.model, features, count, asked, tries=tries, key=seed)
+        rows = features.decode(X, key=fold_in(seed, "values"), like=self.like)
+        return imposed(rows, [one.cells for one in asked], self.like)
 
     def _free(self, count: int, seed: Key, raked: bool) -> Table:
         """Rows of which nothing is given."""
