@@ -22,7 +22,7 @@ from siloweave.algorithms.given import (
     equally,
     imposed,
 )
-from siloweave.algorithms.outcome import Cost, Info, Kept, Ledgers, Outcome, rows_asked
+from siloweave.algorithms.outcome import Cost, Info, Kept, Ledgers, Outcome, key_for, rows_asked
 from siloweave.errors import DataError
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget
@@ -78,20 +78,20 @@ class Fitted(Outcome):
         """Facts about every column of a synthetic table."""
         return self.encoder.schema
 
-    def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
+    def sample_codes(self, num_rows: int | None = None, *, seed: Key | None = None) -> Codes:
         """Synthetic rows as codes."""
-        return self.model.sample(rows_asked(num_rows), key=fold_in(seed, "rows"))
+        return self.model.sample(rows_asked(num_rows), key=fold_in(key_for(seed), "rows"))
 
     def sample_table(
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
     ) -> Table:
         """Synthetic rows as a `Table`; the arguments are those of `sample`."""
-        num_rows = rows_asked(num_rows)
+        num_rows, seed = rows_asked(num_rows), key_for(seed)
         cells: tuple[Cells, ...] = ()
         if given is None and balanced is False:
             codes = self.sample_codes(num_rows, seed=seed)
@@ -111,7 +111,7 @@ class Fitted(Outcome):
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
     ) -> Any:
@@ -123,7 +123,7 @@ class Fitted(Outcome):
         Args:
             num_rows: How many; the estimated number of real rows, or as many as `given` has, if
                 None.
-            seed: The same seed gives the same rows.
+            seed: The same seed gives the same rows; without one, every call gives others.
             given: What rows shall have: a mapping of column to value (None, NaN or NA: missing),
                 or a frame with one row per wanted row, where a cell without a value is free.
             balanced: A column of categories or booleans, whose classes are then equally frequent.

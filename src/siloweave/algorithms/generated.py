@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome, rows_asked
 from siloweave.algorithms.given import balanced_column, conditions, equally, imposed
+from siloweave.algorithms.outcome import Cost, Info, Kept, Outcome, key_for, rows_asked
 from siloweave.algorithms.rejection import Asked, accepted, shares_in
 from siloweave.errors import DataError
 from siloweave.models.raking import chosen, enough
@@ -114,14 +114,14 @@ class Generated(Outcome):
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
         tries: int = 100,
         raked: bool = True,
     ) -> Table:
         """Synthetic rows as a `Table`; the arguments are those of `sample`."""
-        num_rows = rows_asked(num_rows)
+        num_rows, seed = rows_asked(num_rows), key_for(seed)
         if given is None and balanced is False:
             return self._free(self.num_rows if num_rows is None else num_rows, seed, raked)
         features, known = self.features, [plan.column for plan in self.features.plans]
@@ -171,7 +171,7 @@ class Generated(Outcome):
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
         tries: int = 100,
@@ -192,7 +192,7 @@ class Generated(Outcome):
 
         Args:
             num_rows: How many; as many as the model was trained on, or as `given` has, if None.
-            seed: The same seed gives the same rows.
+            seed: The same seed gives the same rows; without one, every call gives others.
             given: What rows shall have: a mapping of column to value (None, NaN or NA: missing),
                 or a frame with one row per wanted row, where a cell without a value is free.
             balanced: A column of categories or booleans, whose classes are then equally frequent;

@@ -29,7 +29,7 @@ from siloweave.tables.keys import Key
 from siloweave.tables.read import Frame, Table, read, write
 from siloweave.tables.schema import Schema
 
-__all__ = ["Cost", "Info", "Kept", "Ledgers", "Outcome", "rows_asked"]
+__all__ = ["Cost", "Info", "Kept", "Ledgers", "Outcome", "key_for", "rows_asked"]
 
 _FILES = {
     *("model.safetensors", "like.parquet", "encoder.json", "fit.json", "features.json"),
@@ -181,6 +181,15 @@ def rows_asked(num_rows: Any) -> int | None:
     return int(num_rows)
 
 
+def key_for(seed: Key | None) -> Key:
+    """The seed, or a fresh one from the operating system where there is none."""
+    if seed is not None:
+        return seed
+    from siloweave.privacy.mechanisms import OSEntropy
+
+    return int.from_bytes(OSEntropy().bytes(16), "little")
+
+
 class Outcome(ABC):
     """What every fit can do, whatever its model: sample, tell what it cost, and be kept."""
 
@@ -218,7 +227,7 @@ class Outcome(ABC):
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
     ) -> Table:
@@ -265,7 +274,7 @@ class Outcome(ABC):
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
     ) -> Any:
