@@ -73,8 +73,9 @@ class Sampler:
     parties: int = 1
     noise: str = "seeded"
 
-    def __call__(self, table: Table, key: np.random.SeedSequence) -> Table:
+    def __call__(self, table: Any, key: np.random.SeedSequence) -> Table:
         """Fit to the rows and sample."""
+        table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
         parts = [table.take(range(i, table.num_rows, self.parties)) for i in range(self.parties)]
         fitted = self.synthesizer.fit(

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from siloweave.errors import SchemaError
-from siloweave.tables.read import Table
+from siloweave.tables.read import read
 
 __all__ = ["Category", "Column", "Kind", "Schema"]
 
@@ -249,13 +249,14 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return to_sdv(self)
 
     @classmethod
-    def from_sdv(cls, metadata: Mapping[str, Any], *, table: Table | None = None) -> "Schema":
+    def from_sdv(cls, metadata: Mapping[str, Any], *, table: Any = None) -> "Schema":
         """Read SDV metadata (single table).
 
         Args:
             metadata: The parsed JSON.
-            table: Where to take categories and bounds from, which SDV metadata lack; each such
-                fact is marked as taken from data. Not needed for metadata that `to_sdv` wrote.
+            table: A `Table`, frame or path to take categories and bounds from, which SDV metadata
+                lack; each such fact is marked as taken from data. Not needed for metadata that
+                `to_sdv` wrote.
 
         Returns:
             The schema.
@@ -265,7 +266,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """
         from siloweave.tables.sdv import from_sdv
 
-        return from_sdv(metadata, table)
+        return from_sdv(metadata, None if table is None else read(table))
 
     @classmethod
     def detect(cls, table: object, *, max_categories: int = 256) -> "Schema":
