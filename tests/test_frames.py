@@ -142,7 +142,7 @@ CALLS = {
 TAKE_NO_ROWS = {
     "siloweave": {
         *("AlignedRows", "Budget", "Column", "Relation", "SiloweaveError", "Table", "__version__"),
-        *("budget_of_separation", "load"),
+        *("budget_of_separation", "load", "write_page"),
     },
     "evaluate": {
         *("DensitySource", "Discriminator", "MarginalSource", "NotMeasured", "Score", "Scores"),
@@ -165,7 +165,7 @@ TAKE_NO_ROWS = {
 }
 # Networks take rows as the copula does, by the same lines; tests/synthesizers fits each. What reads
 # a run's folder is tested where there is one.
-ELSEWHERE = {kind.__name__ for kind in registered().values()} | {"attack_run"}
+ELSEWHERE = {kind.__name__ for kind in registered().values()} | {"attack_run", "invert_run"}
 FACES = {"siloweave": sw, "evaluate": evaluate, "attacks": attacks, "tables": tables}
 
 

@@ -16,7 +16,7 @@ from math import ceil, isfinite
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -245,6 +245,42 @@ class Outcome(ABC):
         """
         with _in_place_of(Path(folder)) as stage:
             self.write_to(stage)
+
+    def report(
+        self,
+        path: Path | str,
+        *,
+        audience: Literal["public", "owner"] = "public",
+        title: str | None = None,
+        data: Any = None,
+    ) -> Path:
+        """Write the report of this fit: one HTML file that opens offline.
+
+        Args:
+            path: The file; its name ends in .html.
+            audience: ``"public"`` shows only what was paid for or comes from synthetic rows;
+                ``"owner"`` shows statistics of real rows beside them, so store it where they are.
+            title: Name of the study; the method's if None.
+            data: Real rows for the owner's copy, as `fit` takes them.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: `path` is no file of a page, or `audience` and `data` do not go together.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from siloweave.algorithms.copulas import GaussianCopula
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> model = GaussianCopula().fit(adult().take(range(300)), adult_schema())
+            >>> with TemporaryDirectory() as folder:
+            ...     model.report(Path(folder) / "report.html").stat().st_size > 10_000
+            True
+        """
+        from siloweave.comparing import write_report
+
+        return write_report(self, path, audience=audience, title=title, data=data)
 
     @abstractmethod
     def write_to(self, folder: Path) -> None:
