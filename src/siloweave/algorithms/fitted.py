@@ -41,7 +41,7 @@ class _Saved(Kept, frozen=True, kw_only=True):
     workload: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fitted(Outcome):
     """A fitted synthesizer.
 

@@ -71,7 +71,7 @@ class _Saved(Kept, frozen=True, kw_only=True):
     num_rows: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generated(Outcome):
     """A fitted generator.
 

@@ -25,6 +25,7 @@ from siloweave.federation.parties import Traffic
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry
+from siloweave.tables.display import html_table, listed
 from siloweave.tables.keys import Key
 from siloweave.tables.read import Frame, Table, read, write
 from siloweave.tables.schema import Schema
@@ -112,7 +113,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return read(folder / "like.parquet").framed(self.frame) if self.frame else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ledgers:
     """Every party's record, and what it adds up to; prints as one line per party.
 
@@ -128,6 +129,20 @@ class Ledgers:
     def epsilons(self) -> dict[str, float]:
         """Epsilon of every party, recomputed from its ledger."""
         return {n: epsilon([e.event for e in es], self.delta) for n, es in self.entries.items()}
+
+    def __repr__(self) -> str:
+        count, costs = sum(map(len, self.entries.values())), self.epsilons
+        most = _up(max(costs.values(), default=0.0))
+        return (
+            f"Ledgers({len(costs)} parties, {count} releases, largest epsilon {most} at delta "
+            f"{self.delta:g})"
+        )
+
+    def _repr_html_(self) -> str:
+        dearest = sorted(self.epsilons.items(), key=lambda item: -item[1])
+        rows = [(name, len(self.entries[name]), _up(cost)) for name, cost in dearest]
+        heads = ["party", "releases", f"epsilon at delta {self.delta:g}"]
+        return html_table(repr(self), heads, rows)
 
     def __str__(self) -> str:
         lines = [
@@ -201,6 +216,30 @@ class Outcome(ABC):
     heads: Mapping[str, str]
     cost: Cost
     like: Table | None
+
+    def __repr__(self) -> str:
+        allowed, spent = self.budget.epsilon, _up(self.epsilon)
+        promise = f"epsilon {spent} of {allowed:g} at delta {self.budget.delta:g}"
+        if not self.private:
+            promise = f"NOT PRIVATE (epsilon {spent})" if isfinite(allowed) else "NOT PRIVATE"
+        return (
+            f"<fit of {self.info.title}: {len(self.schema.columns)} columns, "
+            f"{len(self.ledgers)} {'party' if len(self.ledgers) == 1 else 'parties'}, {promise}>"
+        )
+
+    def _repr_html_(self) -> str:
+        moved = sum(traffic.bytes_from_party for traffic in self.cost.parties.values())
+        facts = {
+            "method": self.info.title,
+            "guarantee": self.info.guarantee if self.private else "NOT PRIVATE",
+            "epsilon": f"{_up(self.epsilon)} of {self.budget.epsilon:g}",
+            "delta": f"{self.budget.delta:g}",
+            "parties": listed(list(self.ledgers)),
+            "columns": listed(self.schema.names),
+            "bytes from parties": f"{moved:,}",
+            "seconds": f"{sum(self.cost.phases.values()):.1f}",
+        }
+        return html_table("a fit", ["", ""], facts.items())
 
     @property
     @abstractmethod

@@ -170,7 +170,7 @@ class WovenModel:
         return X
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Woven(Generated):
     """A fit over parties that hold different columns.
 
