@@ -31,6 +31,7 @@ from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.privacy.events import NonPrivate
+from siloweave.progress import shows_progress
 from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
@@ -186,6 +187,7 @@ class CentralGenerator(OneOwner):
     def train(work: Training) -> Model:
         """Train on feature vectors."""
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -195,7 +197,7 @@ class CentralGenerator(OneOwner):
         seed: int = 0,
         folder: Path | None = None,
         run: str = "run",
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Generated:
         """Train on one table.
 
@@ -208,7 +210,8 @@ class CentralGenerator(OneOwner):
             folder: Keeps the ledger, and a training that was cut short, which then goes on; in
                 memory if None.
             run: Name of the run.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             BudgetError: `budget` asks for a guarantee.

@@ -39,6 +39,7 @@ from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, n
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.progress import shows_progress
 from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
 from siloweave.tables.digests import digest_of
@@ -172,6 +173,7 @@ class ColumnsSplit(OneOwner):
         """
         return 1, 4 * rows * Features.declared(schema).width // parties
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -183,7 +185,7 @@ class ColumnsSplit(OneOwner):
         folder: Path | None = None,
         run: str = "run",
         noise: str = "os",
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Woven:
         """Train over parties that hold different columns of the same people.
 
@@ -198,7 +200,8 @@ class ColumnsSplit(OneOwner):
                 memory if None.
             run: Name of the run.
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             BudgetError: `budget` asks for a guarantee that these settings do not give.

@@ -31,6 +31,7 @@ from siloweave.errors import InputError, whole
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
+from siloweave.progress import shows_progress
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table
@@ -142,6 +143,7 @@ class PrivateRowsSplit(PrivateTraining):
         steps = int(trained["steps"])
         return 3 + steps, 2 * 4 * weights * steps
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -153,7 +155,7 @@ class PrivateRowsSplit(PrivateTraining):
         folder: Path | None = None,
         run: str = "run",
         noise: str = "os",
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Generated:
         """Train over parties that hold different rows.
 
@@ -166,7 +168,8 @@ class PrivateRowsSplit(PrivateTraining):
             folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
             run: Name of the run.
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: Called with a text and the share that is done; no losses.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             BudgetError: The budget has no bound, or is too small for these settings; nothing is

@@ -32,16 +32,15 @@ from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.party_weights import WEIGHTS, Weights
 from siloweave.algorithms.running import (
     Job,
-    Progress,
     in_process,
     named_parties,
     required_rows,
-    silent,
 )
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.progress import shows_progress
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
@@ -172,6 +171,7 @@ class RowsSplit(OneOwner):
         copies = 1 if issubclass(self.base, CTGAN) else 2
         return 2 + self.rounds, 2 * 4 * weights * copies * self.rounds
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -182,7 +182,7 @@ class RowsSplit(OneOwner):
         names: Sequence[str] | None = None,
         folder: Path | None = None,
         run: str = "run",
-        progress: Progress = silent,
+        progress: Any = None,
         at_once: int | None = None,
     ) -> Generated:
         """Train over parties that hold different rows.
@@ -195,7 +195,8 @@ class RowsSplit(OneOwner):
             names: Of the parties, when `data` is a list.
             folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
             run: Name of the run.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
             at_once: Parties simulated at the same time, in threads; as many as there are cores if
                 None. The model does not depend on it.
 

@@ -33,6 +33,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
+from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.outline import outline
 from siloweave.tables.read import read
@@ -66,15 +67,8 @@ _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where, in a run's folder, lies what the coordinator saw."""
 
-Progress = Callable[[str, float], None]
-"""Called with a text and the share that is done."""
-
 Result = tuple[MRF, list[Round]]
 """A model, and what each round measured."""
-
-
-def silent(text: str, done: float) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from siloweave.algorithms.running import (
     Result,
     named_parties,
     run_job,
-    silent,
 )
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.workload import check_capacity, workload_for
@@ -39,6 +38,7 @@ from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
+from siloweave.progress import shows_progress
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.columns import check_learnable
 from siloweave.tables.schema import Schema
@@ -115,6 +115,7 @@ class Synthesizer(ABC):
         """One table per party, by name."""
         return named_parties(data, names)
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -127,7 +128,7 @@ class Synthesizer(ABC):
         run: str = "run",
         noise: str = "os",
         learn: float = 0.0,
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Fitted:
         """Fit to the parties' tables.
 
@@ -142,7 +143,8 @@ class Synthesizer(ABC):
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
             learn: Share of the budget for facts that the schema leaves open: the categories of a
                 column that names its `other` alone, and bounds that are not there.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             SchemaError, DataError, RosterError: The tables do not fit the schema or each other.
