@@ -43,7 +43,8 @@ def tables() -> dict[str, dict[str, Table]]:
     names = [n for n in whole.names if n not in LEFT_OUT]
     order = np.random.default_rng(0).permutation(whole.num_rows)
     train, control = (whole.select(names).take(np.sort(order[i : i + ROWS])) for i in (0, ROWS))
-    fitted = sw.AIM().fit(train, schema.select(names), budget=sw.Budget(1.0, 1e-6), seed=0)
+    aim = sw.AIM(degree=3, queries=64)
+    fitted = aim.fit(train, schema.select(names), budget=sw.Budget(1.0, 1e-6), seed=0)
     rng = np.random.default_rng(1)
     fresh = whole.select(names).take(order[2 * ROWS :])
     half = [train.take(rng.choice(ROWS, ROWS // 2)), fresh]

@@ -31,16 +31,18 @@ from siloweave.tables.codes import Codes
 
 HERE = Path(__file__).parent
 BUDGET = sw.Budget(epsilon=1.0, delta=1e-5)
+# The published protocol: 64 random queries of three columns.
+PUBLISHED = {"degree": 3, "queries": 64}
 METHODS: dict[str, Callable[[], Synthesizer]] = {
-    "AIM": lambda: sw.AIM(),
-    "TwoRound": lambda: sw.TwoRound(),
-    "AugFLAIM (Private)": lambda: sw.FLAIM(),
-    "AugFLAIM (Private), cap=1": lambda: sw.FLAIM(cap=1),
-    "AugFLAIM (Private), cap=2": lambda: sw.FLAIM(cap=2),
-    "AugFLAIM (Oracle)": lambda: sw.FLAIM(variant="oracle"),
-    "NaiveFLAIM": lambda: sw.FLAIM(variant="naive"),
-    "FLAIM (Random)": lambda: sw.FLAIM(variant="random"),
-    "FedNaiveBayes": lambda: sw.FLAIM(variant="naive_bayes"),
+    "AIM": lambda: sw.AIM(**PUBLISHED),
+    "TwoRound": lambda: sw.TwoRound(**PUBLISHED),
+    "AugFLAIM (Private)": lambda: sw.FLAIM(**PUBLISHED),
+    "AugFLAIM (Private), cap=1": lambda: sw.FLAIM(cap=1, **PUBLISHED),
+    "AugFLAIM (Private), cap=2": lambda: sw.FLAIM(cap=2, **PUBLISHED),
+    "AugFLAIM (Oracle)": lambda: sw.FLAIM(variant="oracle", **PUBLISHED),
+    "NaiveFLAIM": lambda: sw.FLAIM(variant="naive", **PUBLISHED),
+    "FLAIM (Random)": lambda: sw.FLAIM(variant="random", **PUBLISHED),
+    "FedNaiveBayes": lambda: sw.FLAIM(variant="naive_bayes", **PUBLISHED),
 }
 
 
@@ -64,7 +66,7 @@ def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[
     fitted = method.fit(data, table.encoder, budget=BUDGET, seed=seed)
     seconds = time.perf_counter() - start
     domain = table.encoder.domain
-    queries = workload_for(domain, method.degree, method.queries, None)
+    queries = workload_for(domain, *PUBLISHED.values(), None, method.algorithm().max_model_mb)
     error = workload_errors(table.train, fitted.model, queries)
     traffic = fitted.cost.parties.values()
     return {

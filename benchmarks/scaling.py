@@ -121,11 +121,12 @@ def fit(point: Point) -> Point:
     if point.get("method") == "aim":
         parties = 1
         settings = AIMSettings(max_model_mb=float(point.get("model_mb", MODEL_MB)))
-        fitted = AIM(settings=settings).fit(codes, encoder, budget=budget)
+        fitted = AIM(degree=3, queries=64, settings=settings).fit(codes, encoder, budget=budget)
     else:
         order = generator(SEED).permutation(codes.num_rows)
         parts = [codes.take(p) for p in np.array_split(order, parties)]
-        flaim = FLAIM(participation=float(point.get("participation", 0.1)))
+        share = float(point.get("participation", 0.1))
+        flaim = FLAIM(degree=3, queries=64, participation=share)
         fitted = flaim.fit(parts, encoder, budget=budget)
     seconds = time.perf_counter() - start
     start = time.perf_counter()

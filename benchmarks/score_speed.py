@@ -41,7 +41,7 @@ CASES = {
     sw.attack(train, mixed, control=control, targets=1000)
 """,
     "shadow attack, 100 models of AIM, 1,000 rows each, five records": """
-    generator = Sampler(sw.AIM(), adult_schema(), sw.Budget(1.0, 1e-6))
+    generator = Sampler(sw.AIM(degree=3, queries=64), adult_schema(), sw.Budget(1.0, 1e-6))
     sw.shadow_attack(generator, whole, range(5), train_sets=50, test_sets=50, key=0)
 """,
     "score and attack, a column of 100,000 categories": """

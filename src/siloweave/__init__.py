@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         load,
     )
     from siloweave.algorithms.insiders import attack_run
+    from siloweave.algorithms.latent_insiders import invert_run
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
     from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM, DPFedTGAN
     from siloweave.algorithms.row_methods import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
+    from siloweave.comparing import write_page
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.scoring import score
     from siloweave.evaluate.workload import tvd, workload_error
@@ -91,6 +93,7 @@ __all__ = [
     "attack",
     "attack_run",
     "budget_of_separation",
+    "invert_run",
     "load",
     "read",
     "score",
@@ -100,6 +103,7 @@ __all__ = [
     "split_rows",
     "tvd",
     "workload_error",
+    "write_page",
 ]
 
 # The version of this package, as in its metadata.
@@ -146,6 +150,7 @@ _HOME = {
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
     "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),
+    "invert_run": lambda: import_module("siloweave.algorithms.latent_insiders"),
     "load": lambda: import_module("siloweave.algorithms.generators"),
     "read": lambda: import_module("siloweave.tables.read"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),
@@ -155,6 +160,7 @@ _HOME = {
     "split_rows": lambda: import_module("siloweave.tables.split"),
     "tvd": lambda: import_module("siloweave.evaluate.workload"),
     "workload_error": lambda: import_module("siloweave.evaluate.workload"),
+    "write_page": lambda: import_module("siloweave.comparing"),
 }
 
 

@@ -108,12 +108,13 @@ def demo(
 ) -> None:
     """Weave the embedded census table from four parties: table, ledgers and report."""
     with _reported():
-        from siloweave.cli_output import Progress, print_summary
+        from siloweave.cli_output import print_summary
         from siloweave.demo import prepare
+        from siloweave.progress import Bar
         from siloweave.runs import execute
         from siloweave.study import Study
 
-        with Progress(quiet=json) as progress:
+        with Bar(quiet=json) as progress:
             path = prepare(folder, split=split, progress=progress)
             plan = Study.load(path)
             summary, before = execute(plan, progress=progress)
@@ -153,14 +154,15 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Run a study; the same command goes on with a run that was cut short."""
     with _reported():
         from siloweave.checks import cautions
-        from siloweave.cli_output import Progress, print_summary, warn
+        from siloweave.cli_output import print_summary, warn
+        from siloweave.progress import Bar
         from siloweave.runs import execute, outdated
         from siloweave.study import Study
 
         plan = Study.load(study)
         for caution in cautions(plan):
             warn(caution)
-        with Progress(quiet=json) as progress:
+        with Bar(quiet=json) as progress:
             summary, before = execute(plan, progress=progress)
         for caution in outdated(plan, summary):
             warn(caution)
@@ -263,12 +265,13 @@ def score(
 ) -> None:
     """Score a synthetic table, from any tool: each measure beside its ceiling and its floor."""
     with _reported():
-        from siloweave.cli_output import Progress, print_compared
+        from siloweave.cli_output import print_compared
         from siloweave.comparing import check_page, read_schema, write_page
         from siloweave.evaluate.scoring import score as measure
+        from siloweave.progress import Bar
 
         check_page(report)
-        with Progress(quiet=json) as progress:
+        with Bar(quiet=json) as progress:
             found = measure(
                 real,
                 synthetic,
@@ -302,11 +305,12 @@ def attack(
     """Attack a synthetic table, from any tool: what it gives away of the rows it was made from."""
     with _reported():
         from siloweave.attacks.attack import attack as make
-        from siloweave.cli_output import Progress, print_compared
+        from siloweave.cli_output import print_compared
         from siloweave.comparing import check_page, read_schema, write_page
+        from siloweave.progress import Bar
 
         check_page(report)
-        with Progress(quiet=json) as progress:
+        with Bar(quiet=json) as progress:
             found = make(
                 *(train, synthetic),
                 control=control,

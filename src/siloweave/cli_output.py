@@ -1,18 +1,13 @@
-"""What the command line shows: tables for people, JSON for programs, progress for the patient."""
+"""What the command line shows: tables for people, JSON for programs."""
 
-import re
-import time
 from collections.abc import Mapping, Sequence
 from math import isinf
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 from rich.table import Table as Grid
 
 from siloweave.audit_trail import Reading, Trail
@@ -23,7 +18,6 @@ from siloweave.starter import Proposal
 from siloweave.summaries import Summary, spelled
 
 __all__ = [
-    "Progress",
     "complain",
     "print_compared",
     "print_forecast",
@@ -35,8 +29,6 @@ __all__ = [
     "warn",
 ]
 
-_STEP = re.compile(r"step \d+ of .*")
-_EVERY_S = 10.0  # between two lines about one stage, where there is no terminal
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
 
@@ -60,53 +52,6 @@ def warn(message: str) -> None:
 def _json(value: Any) -> None:
     data = msgspec.json.format(msgspec.json.encode(spelled(value)), indent=2)
     _out().print(data.decode(), markup=False)
-
-
-class Progress:
-    """A progress bar on standard error; one line a stage where that is no terminal.
-
-    Args:
-        quiet: Show nothing.
-    """
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
-        self._bars = Bars(
-            TextColumn("{task.description:<24}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-            disable=quiet or not self._console.is_terminal,
-        )
-        self._task = self._bars.add_task("starting", total=1.0)
-        self._stage, self._said = "", 0.0
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
-
-    def __call__(self, text: str, done: float) -> None:
-        """Show a stage and the share that is done, from 0 to 1."""
-        stage = _STEP.sub("step", text)
-        if not self._console.is_terminal and (stage != self._stage or self._due(text)):
-            self._console.print(text)
-            self._said = time.monotonic()
-        self._stage = stage
-        self._bars.update(self._task, description=text, completed=min(max(done, 0.0), 1.0))
-
-    def _due(self, text: str) -> bool:
-        """Whether steps of training, of which there are thousands, deserve another line."""
-        return bool(_STEP.search(text)) and time.monotonic() - self._said > _EVERY_S
 
 
 def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:

@@ -1,20 +1,22 @@
-"""Rows drawn from a fitted model with some columns fixed to given values."""
+"""What the command line asks of a finished run's model, read from its texts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.study import close_match
 from siloweave.summaries import open_run
-from siloweave.tables.codes import Encoder
-from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.keys import Key
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-__all__ = ["draw", "open_model", "parse_given", "sample_given"]
+if TYPE_CHECKING:
+    from siloweave.algorithms.outcome import Outcome
+
+__all__ = ["draw", "open_model", "parse_given"]
 
 
 def open_model(run: Path) -> Any:
@@ -39,7 +41,7 @@ def open_model(run: Path) -> Any:
 
 
 def draw(
-    fitted: Any, items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
+    fitted: "Outcome", items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
 ) -> Table:
     """Draw rows as the command line asks for them.
 
@@ -55,22 +57,13 @@ def draw(
 
     Raises:
         InputError: A condition cannot be read, or hardly any row meets it.
-        DataError: The model gives the values probability 0.
     """
-    graphical = hasattr(fitted, "encoder")
-    schema = fitted.encoder.schema if graphical else fitted.features.schema
-    given = parse_given(items, schema)
+    given = parse_given(items, fitted.schema)
     if balanced is not None:
-        _check_balanced(schema, balanced, given)
-    if graphical and (given or balanced):
-        return sample_given(fitted, given, num_rows, key=key, balanced=balanced)
-    if given or balanced:
-        table: Table = fitted.sample_table(
-            num_rows, seed=key, given=given or None, balanced=balanced or False
-        )
-        return table
-    plain: Table = fitted.sample_table(num_rows, seed=key)
-    return plain
+        _check_balanced(fitted.schema, balanced, given)
+    return fitted.sample_table(
+        num_rows, seed=key, given=given or None, balanced=False if balanced is None else balanced
+    )
 
 
 def _check_balanced(schema: Schema, name: str, given: Mapping[str, Any]) -> None:
@@ -152,66 +145,3 @@ def _value(column: Column, text: str, item: str) -> Any:
     if low is not None and high is not None and not float(low) <= number <= float(high):
         raise InputError(f"--given {item!r}: the value must lie between {low} and {high}.")
     return number
-
-
-def sample_given(
-    fitted: Any,
-    given: Mapping[str, Any],
-    num_rows: int,
-    *,
-    key: Key,
-    balanced: str | None = None,
-) -> Table:
-    """Draw rows of a graphical model in which some columns have given values.
-
-    A number stands for its bin when the other columns are drawn, and comes back as given.
-
-    Args:
-        fitted: What `siloweave.load` returned.
-        given: Column to value, from `parse_given`.
-        num_rows: How many.
-        key: Seed or key.
-        balanced: A column whose classes shall be equally frequent, but for one row.
-
-    Returns:
-        The rows, columns in schema order.
-
-    Raises:
-        SchemaError: A value is out of bounds.
-        DataError: The model gives the values probability 0.
-    """
-    encoder: Encoder = fitted.encoder
-    known = {
-        name: np.full(num_rows, _code(encoder, name, value), dtype=np.int64)
-        for name, value in given.items()
-    }
-    if balanced is not None:
-        classes = encoder.domain.size_of(balanced) - int(encoder.schema[balanced].missing)
-        order = generator(fold_in(key, "balanced")).permutation(num_rows)
-        known[balanced] = (order % classes).astype(np.int64)
-    codes = fitted.model.sample_given(known, key=fold_in(key, "given"))
-    drawn = encoder.decode(codes, key=fold_in(key, "decode"))
-    columns: dict[str, tuple[Any, Any]] = {}
-    for name in drawn.names:
-        values, mask = drawn.values(name), drawn.missing(name)
-        if given.get(name) is not None:
-            values = np.array(values)
-            values[:] = _as(values, given[name], encoder.schema[name])
-        columns[name] = (values, mask)
-    return Table.from_columns(columns, drawn)
-
-
-def _as(values: np.ndarray, value: Any, column: Column) -> Any:
-    if column.kind == "datetime" and values.dtype == object:
-        moment = value.astype("datetime64[us]").item()
-        return moment.strftime(column.format) if column.format else moment.isoformat()
-    return value
-
-
-def _code(encoder: Encoder, name: str, value: Any) -> int:
-    """The code of one value, by an encoder of that column alone."""
-    alone = encoder.select([name])
-    if value is None:
-        return alone.domain.size_of(name) - 1
-    array = np.array([value], dtype=object if isinstance(value, str) else None)
-    return int(alone.encode(Table.from_columns({name: (array, None)})).column(name)[0])

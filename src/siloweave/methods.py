@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.outcome import Info
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy.budget import Budget
 from siloweave.study import check_keys, close_match, placed

@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 
 from siloweave import __version__
-from siloweave.algorithms.fitted import GUARANTEED, Fitted, Outcome
+from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.generated import Generated
+from siloweave.algorithms.outcome import GUARANTEED, Outcome
 from siloweave.evaluate.likelihood import negative_log_likelihood
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from siloweave.aligning import aligned, aligned_before, check_alignment, recorded
-from siloweave.comparing import check_page
+from siloweave.comparing import check_page, disjoined, owner_rows
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.files import put, write_text
 from siloweave.methods import check_parties, check_schema, split_columns_of
@@ -48,10 +48,8 @@ from siloweave.summaries import (
     spelled,
     verify_ledgers,
 )
-from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
 from siloweave.tables.files import write
-from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -347,14 +345,12 @@ def _drawn(study: Study, fitted: Any, stage: Path) -> tuple[Table, dict[str, str
         table = fitted.sample_table(rows, seed=seed)
         write(table, stage / "synthetic.csv")
         return table, {"synthetic table": "synthetic.csv"}
-    files, shuffled = {}, []
-    for name, part in fitted.part_tables(rows, seed=seed).items():
+    files, parts = {}, fitted.part_tables(rows, seed=seed)
+    for name, part in parts.items():
         files[f"synthetic table of {name}"] = f"synthetic-{name}.csv"
         write(part, stage / f"synthetic-{name}.csv")
         (stage / f"synthetic-{name}.csv").chmod(0o600)  # rows of all parties are in one order
-        order = generator(fold_in(seed, "not joined", name)).permutation(part.num_rows)
-        shuffled.append(part.take(order))
-    return beside(shuffled), files
+    return disjoined(parts, seed), files
 
 
 def _record(study: Study, fitted: Any, tables: dict[str, Table], synthetic: Table) -> "Record":
@@ -370,14 +366,11 @@ def _for_owners(
 ) -> tuple[list[Table], dict[str, float]]:
     """Real rows for the owners' report, and what was measured on them."""
     if fitted.info.split != "columns":
-        from siloweave.algorithms.agree_schema import clipped
-
-        schema = fitted.encoder.schema if hasattr(fitted, "encoder") else None
-        return [clipped(one, schema) if schema else one for one in tables.values()], {}
+        return owner_rows(fitted, tables), {}
     from siloweave.algorithms.latent_insiders import recovered
     from siloweave.algorithms.running import TRANSCRIPT
 
-    return [beside(list(tables.values()))], recovered(study.folder / TRANSCRIPT, fitted, tables)
+    return owner_rows(fitted, tables), recovered(study.folder / TRANSCRIPT, fitted, tables)
 
 
 def _summary(

@@ -13,8 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.algorithms.fitted import Fitted, Outcome
+from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.generated import Generated
+from siloweave.algorithms.outcome import Outcome
 from siloweave.tables.bins import BINNED, above, as_moments
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import fold_in
@@ -80,18 +81,18 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
     """
     if isinstance(fitted, Fitted):
         total = round(fitted.model.total)
-        codes = fitted.sample_codes(min(total, _ROWS))
+        codes = fitted.sample_codes(min(total, _ROWS), seed=0)
         rows = total if synthetic is None else synthetic.num_rows
         bars, singles = fitted.encoder, codes
         if bars.cuts:
             drawn = bars.decode(codes, key=fold_in(0, "bars"))
             bars = replace(bars, cuts={})
             singles = bars.encode(drawn)
-        many = fitted.sample_codes(_MANY if errors else 1)
+        many = fitted.sample_codes(_MANY if errors else 1, seed=0)
         return Shown(fitted.encoder, bars, codes, singles, many, rows)
     assert isinstance(fitted, Generated)
     encoder = Encoder(fitted.features.schema, _BINS)
-    table = fitted.sample_table() if synthetic is None else synthetic
+    table = fitted.sample_table(seed=0) if synthetic is None else synthetic
     rows = fitted.num_rows if synthetic is None else synthetic.num_rows
     if table.num_rows > _MANY:
         table = table.take(range(_MANY))

@@ -285,8 +285,8 @@ rounds = 10                # more rounds: more of the table is measured, each wi
 participation = 1.0        # probability with which a party joins a round
 # name = "two_round"       # instead of these three lines: everyone is heard three times, must be
 #                          # there, and comes usually closer to the rows at the same epsilon
-# degree = 3               # columns in one query of the workload
-# queries = 64             # queries in the workload
+# degree = 2               # columns in one query of the workload: every pair
+# queries = 64             # so many random queries in the place of all
 # bins = 16                # of a column of numbers at most
 # counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
 
@@ -296,8 +296,8 @@ _AIM = """\
 name = "aim"               # one party that sees all rows; `siloweave list` shows the others. One
 #                          # without a guarantee, such as "ctgan", wants epsilon = inf above; the
 #                          # settings of its network stand below [method.settings]
-# degree = 3               # columns in one query of the workload
-# queries = 64             # queries in the workload
+# degree = 2               # columns in one query of the workload: every pair
+# queries = 64             # so many random queries in the place of all
 # bins = 16                # of a column of numbers at most
 # counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
 

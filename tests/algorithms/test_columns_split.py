@@ -14,7 +14,7 @@ import pytest
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 
 from siloweave.algorithms.columns_split import ColumnsSplit, keep_home, parts_of
-from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.woven import PlainHome, read_woven
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.federation.messages import Array, Released, Reply, Request
@@ -106,7 +106,7 @@ def test_rows_come_back_whole_in_the_schemas_order(fitted):
 
 
 def test_parts_are_the_columns_of_each_party_and_the_same_rows(fitted):
-    whole, parts = fitted.sample(20), fitted.sample_parts(20)
+    whole, parts = fitted.sample(20, seed=0), fitted.sample_parts(20, seed=0)
     assert {name: list(part.columns) for name, part in parts.items()} == SPLIT
     for name, columns in SPLIT.items():
         pd.testing.assert_frame_equal(parts[name], whole[columns])
@@ -114,18 +114,18 @@ def test_parts_are_the_columns_of_each_party_and_the_same_rows(fitted):
 
 def test_polars_gives_polars():
     frame = polars_frame()
-    sample = Echo().fit([frame.select(c) for c in SPLIT.values()], SCHEMA).sample(20)
+    sample = Echo().fit([frame.select(c) for c in SPLIT.values()], SCHEMA).sample(20, seed=0)
     assert isinstance(sample, pl.DataFrame)
     assert sample.schema == frame.schema
 
 
 def test_columns_that_stay_with_their_parties_are_not_put_together():
     fitted = Echo(shared=False).fit(split(pandas_frame()), SCHEMA)
-    assert set(fitted.sample_parts(5)) == set(SPLIT)
+    assert set(fitted.sample_parts(5, seed=0)) == set(SPLIT)
     with pytest.raises(InputError, match=r"stay with their parties.*sample_parts"):
-        fitted.sample(5)
+        fitted.sample(5, seed=0)
     with pytest.raises(InputError, match="given: columns stay"):
-        fitted.sample_parts(5, given={"age": 30})
+        fitted.sample_parts(5, given={"age": 30}, seed=0)
 
 
 def test_what_stays_with_the_parties_is_kept_for_its_owner_alone(tmp_path):
@@ -134,13 +134,15 @@ def test_what_stays_with_the_parties_is_kept_for_its_owner_alone(tmp_path):
     places = [tmp_path / "model", *(tmp_path / "model").rglob("*")]
     modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in places}
     assert modes == {(True, 0o700), (False, 0o600)}
-    assert set(read_woven(tmp_path / "model", {"echo": Echo}).sample_parts(3)) == set(SPLIT)
+    assert set(read_woven(tmp_path / "model", {"echo": Echo}).sample_parts(3, seed=0)) == set(SPLIT)
 
 
 def test_it_is_kept_as_data_and_read_again(fitted, tmp_path):
     fitted.save(tmp_path)
     again = read_woven(tmp_path, {"echo": Echo})
-    pd.testing.assert_frame_equal(again.sample(30).astype(str), fitted.sample(30).astype(str))
+    pd.testing.assert_frame_equal(
+        again.sample(30, seed=0).astype(str), fitted.sample(30, seed=0).astype(str)
+    )
     assert again.columns == fitted.columns
     assert again.ledgers == fitted.ledgers
     with pytest.raises(DataError, match="does not know"):
@@ -162,7 +164,7 @@ def test_ledgers_and_bytes_are_those_of_each_party(fitted):
 
 
 def test_what_is_given_is_met(fitted):
-    rows = fitted.sample(10, given={"member": True}, balanced="sex")
+    rows = fitted.sample(10, given={"member": True}, balanced="sex", seed=0)
     assert rows["member"].all()
     assert sorted(rows["sex"]) == ["f"] * 5 + ["m"] * 5
 
@@ -175,7 +177,7 @@ def test_a_run_goes_on_where_it_was(tmp_path):
         )
         for _ in range(2)
     ]
-    pd.testing.assert_frame_equal(again[0].sample(9), again[1].sample(9))
+    pd.testing.assert_frame_equal(again[0].sample(9, seed=0), again[1].sample(9, seed=0))
     assert again[0].heads == again[1].heads
     assert seen[:4] == [0.5 / 3, 0.5 * 2 / 3, 0.5, 1.0]
     assert seen[4:] == [1.0]  # the parties answered from memory
@@ -230,8 +232,8 @@ def test_ids_may_be_shared_and_must_agree():
     one = pd.DataFrame({"who": [3, 1, 2], "a": [True, False, True]})
     other = pd.DataFrame({"who": [3, 1, 2], "b": [True, True, False]})
     fitted = Echo().fit([one, other], schema)
-    assert list(fitted.sample(2).columns) == ["who", "a", "b"]
-    assert [list(p.columns) for p in fitted.sample_parts(2).values()] == [
+    assert list(fitted.sample(2, seed=0).columns) == ["who", "a", "b"]
+    assert [list(p.columns) for p in fitted.sample_parts(2, seed=0).values()] == [
         ["who", "a"],
         ["who", "b"],
     ]

@@ -43,7 +43,7 @@ def simple(*columns, **values):
 
 
 def test_pandas_gives_pandas_of_the_schemas_types(name):
-    sample = seeded(name).sample(300)
+    sample = seeded(name).sample(300, seed=0)
     assert isinstance(sample, pd.DataFrame)
     check_like_the_frame(sample, 300, dtypes=BY_SCHEMA)
     for column in SCHEMA.columns:
@@ -52,7 +52,7 @@ def test_pandas_gives_pandas_of_the_schemas_types(name):
 
 def test_polars_gives_polars_of_the_schemas_types(name):
     frame = polars_frame()  # whose visits are Int16
-    sample = seeded(name, parties_of(name, frame)).sample(300)
+    sample = seeded(name, parties_of(name, frame)).sample(300, seed=0)
     assert isinstance(sample, pl.DataFrame)
     types = {**frame.schema, "visits": pl.Int64, "seen": pl.Datetime("us")}
     assert sample.schema == types
@@ -62,9 +62,9 @@ def test_polars_gives_polars_of_the_schemas_types(name):
 
 def test_a_sample_has_as_many_rows_as_were_asked_for(name):
     fitted = fit(name)
-    assert 0 < len(fitted.sample()) < 10 * ROWS  # the number of rows is an estimate
+    assert 0 < len(fitted.sample(seed=0)) < 10 * ROWS  # the number of rows is an estimate
     for rows in (0, 1, 7):
-        sample = fitted.sample(rows)
+        sample = fitted.sample(rows, seed=0)
         assert len(sample) == rows
         assert list(sample.columns) == list(SCHEMA.names)
 
@@ -77,7 +77,9 @@ def test_integers_stay_integers(name):
         many=np.arange(ROWS) * 1000 - 1000,
     )
     workload = [("few", "many")]
-    sample = fit(name, parties_of(name, frame), schema=schema, workload=workload).sample(100)
+    sample = fit(name, parties_of(name, frame), schema=schema, workload=workload).sample(
+        100, seed=0
+    )
     assert [sample[c].dtype.kind for c in ("few", "many")] == ["i", "i"]
     assert set(sample["few"]) <= {0, 1, 2, 3}
     assert sample["many"].between(-1000, 100_000).all()
@@ -97,7 +99,7 @@ def test_samples_follow_the_data_when_the_budget_allows(name):
     generous = Budget(epsilon=30.0, delta=1e-5)
     workload = [("a", "b"), ("c",)]
     data = parties_of(name, frame)
-    sample = fit(name, data, schema=schema, workload=workload, budget=generous).sample(1000)
+    sample = fit(name, data, schema=schema, workload=workload, budget=generous).sample(1000, seed=0)
     assert (sample["a"] == sample["b"]).mean() > 0.9
     assert (sample["c"] == "x").mean() > 0.9
     assert 0.3 < (sample["a"] == "x").mean() < 0.7
@@ -108,7 +110,7 @@ def test_samples_follow_the_data_when_the_budget_allows(name):
 
 def test_the_same_seed_gives_the_same_rows_and_is_not_private(name, tmp_path):
     first, second = seeded(name), seeded(name)
-    pd.testing.assert_frame_equal(first.sample(50), second.sample(50))
+    pd.testing.assert_frame_equal(first.sample(50, seed=0), second.sample(50, seed=0))
     assert first.private is second.private is False
     first.save(tmp_path)
     assert load(tmp_path).private is False
@@ -116,10 +118,18 @@ def test_the_same_seed_gives_the_same_rows_and_is_not_private(name, tmp_path):
 
 def test_another_seed_gives_other_rows(name):
     one, other = seeded(name, seed=0), seeded(name, seed=1)
-    assert not one.sample(50).equals(other.sample(50))
+    assert not one.sample(50, seed=0).equals(other.sample(50, seed=0))
     fitted = fit(name)
     assert not fitted.sample(50, seed=0).equals(fitted.sample(50, seed=1))
     pd.testing.assert_frame_equal(fitted.sample(50, seed=1), fitted.sample(50, seed=1))
+
+
+def test_two_calls_without_a_seed_draw_different_rows(name):
+    fitted = seeded(name)
+    assert not fitted.sample(50).equals(fitted.sample(50))
+    once, twice = (fitted.sample(50, given={"sex": "f"}) for _ in range(2))
+    assert not once.equals(twice)
+    assert not (fitted.sample_codes(50).columns[0] == fitted.sample_codes(50).columns[0]).all()
 
 
 def test_real_noise_does_not_come_from_the_seed(name):
@@ -140,7 +150,7 @@ def test_a_column_with_one_category(name):
     )
     workload = [("only", "sex")]
     fitted = fit(name, parties_of(name, frame), schema=schema, workload=workload)
-    sample = fitted.sample(30)
+    sample = fitted.sample(30, seed=0)
     assert set(sample["only"]) == {"x"}
     assert set(sample["sex"]) <= {"f", "m"}
 
@@ -149,7 +159,7 @@ def test_one_row_per_party(name):
     frame = pandas_frame(3)
     data = frame[:1] if info_of(name).split == "central" else [frame[:1], frame[1:2]]
     fitted = fit(name, data)
-    assert len(fitted.sample(20)) == 20
+    assert len(fitted.sample(20, seed=0)) == 20
     assert fitted.epsilon <= BUDGET.epsilon
 
 
@@ -158,7 +168,7 @@ def test_a_party_alone(name):
     data = frame if info_of(name).split == "central" else [frame]
     fitted = fit(name, data)
     assert len(fitted.ledgers) == 1
-    assert len(fitted.sample(20)) == 20
+    assert len(fitted.sample(20, seed=0)) == 20
 
 
 def test_a_wide_categorical_goes_through_other(name):
@@ -166,7 +176,7 @@ def test_a_wide_categorical_goes_through_other(name):
     frame = pandas_frame()
     rng = np.random.default_rng(1)
     frame["town"] = [f"village {i}" if i < 900 else "Ulm" for i in rng.integers(0, 1800, ROWS)]
-    sample = fit(name, parties_of(name, frame)).sample(500)
+    sample = fit(name, parties_of(name, frame)).sample(500, seed=0)
     assert set(sample["town"]) <= {"Ulm", "Bonn", "Jena", "elsewhere"}
     assert (sample["town"] == "elsewhere").mean() > 0.1
 
@@ -174,7 +184,9 @@ def test_a_wide_categorical_goes_through_other(name):
 def test_a_column_that_is_all_missing(name):
     frame = pandas_frame()
     frame["pay"] = np.nan
-    sample = fit(name, parties_of(name, frame), budget=Budget(epsilon=30.0, delta=1e-5)).sample(200)
+    sample = fit(name, parties_of(name, frame), budget=Budget(epsilon=30.0, delta=1e-5)).sample(
+        200, seed=0
+    )
     assert sample["pay"].isna().mean() > 0.5
 
 

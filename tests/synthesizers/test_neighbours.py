@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.fitted import GUARANTEED
+from siloweave.algorithms.outcome import GUARANTEED
 from siloweave.methods import method_of, registered
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema

@@ -61,16 +61,16 @@ def fitted_once(name):
 
 @every
 def test_samples_keep_the_schema_and_the_types(name):
-    check_like_the_frame(fitted_once(name).sample(200), 200, dtypes=BY_SCHEMA)
+    check_like_the_frame(fitted_once(name).sample(200, seed=0), 200, dtypes=BY_SCHEMA)
 
 
 @every
 def test_numbers_lie_as_the_paid_counts_say(name):
     fitted = fitted_once(name)
-    drawn = fitted.sample_table(1_000)
+    drawn = fitted.sample_table(1_000, seed=0)
     assert fitted.one_way.moved(drawn, drawn) is drawn  # nothing is far off that can be moved
-    plain = fitted.sample(1_000, raked=False)
-    assert not plain.equals(fitted.sample(1_000))
+    plain = fitted.sample(1_000, raked=False, seed=0)
+    assert not plain.equals(fitted.sample(1_000, seed=0))
 
 
 @every
@@ -79,7 +79,7 @@ def test_the_whole_budget_is_in_the_ledger_and_no_more(name):
     assert 0.98 * BUDGET.epsilon < fitted.epsilon <= BUDGET.epsilon
     assert fitted.info.guarantee == "dp"
     assert not fitted.private  # seeded
-    assert fitted.num_rows == len(fitted.sample())
+    assert fitted.num_rows == len(fitted.sample(seed=0))
 
 
 @every
@@ -119,15 +119,15 @@ def test_an_interrupted_run_goes_on_to_the_same_rows(name, tmp_path, monkeypatch
     assert not list(tmp_path.rglob("training-*"))
     again = fit(name, folder=tmp_path, noise="os")  # the answer that was kept
     assert len(seen) == 1
-    pd.testing.assert_frame_equal(again.sample(30), resumed.sample(30))
+    pd.testing.assert_frame_equal(again.sample(30, seed=0), resumed.sample(30, seed=0))
     assert again.private
 
 
 def test_the_same_seeds_give_the_same_rows_and_polars_gives_polars():
     one = fitted_once("dp_tabddpm")
     other = fit("dp_tabddpm", {"clinic": polars_frame()})
-    assert isinstance(other.sample(5), pl.DataFrame)
-    assert other.sample(40)["age"].to_list() == one.sample(40)["age"].to_list()
+    assert isinstance(other.sample(5, seed=0), pl.DataFrame)
+    assert other.sample(40, seed=0)["age"].to_list() == one.sample(40, seed=0)["age"].to_list()
     assert list(other.ledgers) == ["clinic"]
 
 
@@ -135,14 +135,14 @@ def test_the_same_seeds_give_the_same_rows_and_polars_gives_polars():
 def test_odd_tables(name):
     """A constant, a number that never varies, a wide column, and fewer rows than a batch."""
     schema, frame = crowded(7, 400)
-    check_crowded(fit(name, frame, schema).sample(40), schema)
+    check_crowded(fit(name, frame, schema).sample(40, seed=0), schema)
 
 
 @pytest.mark.slow
 @every
 def test_one_column(name):
     schema = Schema((Column("sex", "categorical", categories=("f", "m")),))
-    sample = fit(name, pd.DataFrame({"sex": ["f", "m"] * 20}), schema).sample(10)
+    sample = fit(name, pd.DataFrame({"sex": ["f", "m"] * 20}), schema).sample(10, seed=0)
     assert set(sample["sex"]) <= {"f", "m"}
 
 

@@ -22,12 +22,13 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
-from siloweave.algorithms.fitted import Cost, Ledgers
-from siloweave.algorithms.running import Job, Progress, in_process, named_parties, silent
+from siloweave.algorithms.outcome import Cost, Ledgers
+from siloweave.algorithms.running import Job, in_process, named_parties
 from siloweave.errors import InputError, RosterError, naming_party, whole
 from siloweave.federation.alignment import CHUNK, PARTY, Alignment, Holding, align, common_rows
 from siloweave.federation.alignment_messages import MOST_POINTS
 from siloweave.privacy.budget import Budget
+from siloweave.progress import shows_progress
 from siloweave.tables.ids import IdPolicy, check_rules
 from siloweave.tables.read import Table, read
 
@@ -60,6 +61,7 @@ class AlignedRows:
         return str(self.report)
 
 
+@shows_progress
 def align_rows(
     data: Any,
     on: On,
@@ -73,7 +75,7 @@ def align_rows(
     run: str = "alignment",
     workers: int | None = None,
     chunk: int = CHUNK,
-    progress: Progress = silent,
+    progress: Any = None,
 ) -> AlignedRows:
     """Find the rows that all parties have, without showing any other.
 
@@ -92,7 +94,8 @@ def align_rows(
         run: Name of the run. Ids are hashed with it.
         workers: Processes that compute; as many as there are cores if None.
         chunk: Points in one message, of 32 bytes each.
-        progress: Called with a text and the share that is done.
+        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+            a text and the share that is done.
 
     Returns:
         The tables with common rows in one order, random and the same for all.

@@ -22,15 +22,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Generated, Matrix, Model
 from siloweave.algorithms.one_owner import OneOwner, owner_of
+from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
 from siloweave.errors import BudgetError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.privacy.events import NonPrivate
+from siloweave.progress import shows_progress
 from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
@@ -182,6 +183,7 @@ class CentralGenerator(OneOwner):
     def train(work: Training) -> Model:
         """Train on feature vectors."""
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -191,7 +193,7 @@ class CentralGenerator(OneOwner):
         seed: int = 0,
         folder: Path | None = None,
         run: str = "run",
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Generated:
         """Train on one table.
 
@@ -204,7 +206,8 @@ class CentralGenerator(OneOwner):
             folder: Keeps the ledger, and a training that was cut short, which then goes on; in
                 memory if None.
             run: Name of the run.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             BudgetError: `budget` asks for a guarantee.

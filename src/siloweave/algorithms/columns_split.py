@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.one_owner import OneOwner
+from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.running import (
     Job,
     Progress,
@@ -41,6 +41,7 @@ from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, n
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.progress import shows_progress
 from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
 from siloweave.tables.digests import digest_of
@@ -174,6 +175,7 @@ class ColumnsSplit(OneOwner):
         """
         return 1, 4 * rows * Features.declared(schema).width // parties
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -185,7 +187,7 @@ class ColumnsSplit(OneOwner):
         folder: Path | None = None,
         run: str = "run",
         noise: str = "os",
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Woven:
         """Train over parties that hold different columns of the same people.
 
@@ -200,7 +202,8 @@ class ColumnsSplit(OneOwner):
                 memory if None.
             run: Name of the run.
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             BudgetError: `budget` asks for a guarantee that these settings do not give.

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.algorithms.central import CentralGenerator, Training
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import single_choices, without_guarantee
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.visibility import BARE_OWNER, Views
 from siloweave.tables.keys import Key
 

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import (
     Net,
@@ -26,6 +25,7 @@ from siloweave.algorithms.networks import (
     way_of,
     without_guarantee,
 )
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.visibility import BARE_OWNER, Views
 from siloweave.tables.keys import Key
 

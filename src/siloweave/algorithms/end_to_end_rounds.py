@@ -26,10 +26,10 @@ from siloweave.algorithms.end_to_end import (
     Forward,
     batch_of,
 )
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.joint import JointModel, split_key
 from siloweave.algorithms.latent_methods import PAPER, LatentColumns
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.sent_latents import Sent, classes_of, law_of, side_by_side
 from siloweave.algorithms.silofuse import Share
 from siloweave.algorithms.visibility import (

@@ -1,140 +1,38 @@
-"""What a fit leaves: a model that samples, its ledgers, and what it cost.
+"""A fitted graphical model: it samples, also under conditions, and is saved and read.
 
-**Guarantee**: everything here is derived from what parties released and paid for; sampling is
-post-processing and costs nothing, however many rows are drawn. Source of the rule: Dwork & Roth
-2014, "The algorithmic foundations of differential privacy", proposition 2.1. What a fit was
-protected by is in `Fitted.info`, and in `Fitted.ledgers`, from which epsilon is recomputed.
+**Guarantee**: none of its own; sampling is post-processing of what was released (Dwork &
+Roth 2014, proposition 2.1).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite
-from numbers import Integral
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
 from siloweave.algorithms.aim import Round
-from siloweave.algorithms.visibility import Views
-from siloweave.errors import DataError, InputError
-from siloweave.federation.parties import Traffic
+from siloweave.algorithms.given import (
+    Cells,
+    balanced_column,
+    completed,
+    conditions,
+    equally,
+    imposed,
+)
+from siloweave.algorithms.outcome import Cost, Info, Kept, Outcome, key_for, rows_asked
+from siloweave.errors import DataError
 from siloweave.models.mrf import MRF
-from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.files import write
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.outline import outline
-from siloweave.tables.read import Frame, Table, read
+from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-__all__ = [
-    "GUARANTEED",
-    "Cost",
-    "Fitted",
-    "Info",
-    "Kept",
-    "Ledgers",
-    "Outcome",
-    "load",
-    "rows_asked",
-]
-
-
-GUARANTEED = ("dp", "partial")
-"""Guarantees under which nothing of the rows may decide types, or whether a run starts."""
-_FILES = {
-    *("model.safetensors", "like.parquet", "encoder.json", "fit.json", "features.json"),
-    *("generated.json", "one_way.json", "woven.json", "homes"),
-}  # what saved fits of all kinds consist of
-
-
-class Info(msgspec.Struct, frozen=True):
-    """What a synthesizer is: for `siloweave list` and the report.
-
-    `visibility` depends on settings: it is in what a synthesizer states, and so in every fit.
-    """
-
-    name: str
-    title: str
-    family: str
-    split: str
-    trust: str
-    guarantee: str
-    paper: str
-    statement: str
-    visibility: Views = ()
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a run moved and how long it took; prints as one line, and one per party.
-
-    Attributes:
-        parties: Bytes and messages of each party, counted on the wire.
-        rounds: Questions that the coordinator asked.
-        phases: Wall-clock seconds per stage.
-    """
-
-    parties: Mapping[str, Traffic]
-    rounds: int
-    phases: Mapping[str, float]
-
-    def __add__(self, other: Cost) -> Cost:
-        """Of both, one after the other."""
-        parties, phases = dict(self.parties), dict(self.phases)
-        for name, moved in other.parties.items():
-            parties[name] = parties.get(name, Traffic()) + moved
-        for name, seconds in other.phases.items():
-            phases[name] = phases.get(name, 0.0) + seconds
-        return Cost(parties, self.rounds + other.rounds, phases)
-
-    def __str__(self) -> str:
-        lines = [f"{self.rounds} questions, {sum(self.phases.values()):.1f} s"]
-        lines += [
-            f"{name}: {t.bytes_from_party:,} bytes sent, {t.bytes_to_party:,} received"
-            for name, t in self.parties.items()
-        ]
-        return "\n".join(lines)
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file of any kept fit says; a kind of fit adds what is its own.
-
-    Attributes:
-        traffic: Per party: messages, bytes to it, bytes from it.
-        frame: Kind of the frame that was fitted.
-        simulated: Whether all parties shared one process.
-    """
-
-    info: Info
-    private: bool
-    settings: dict[str, Any]
-    ledgers: dict[str, tuple[Entry, ...]]
-    heads: dict[str, str]
-    traffic: dict[str, tuple[int, int, int]]
-    rounds: int
-    phases: dict[str, float]
-    frame: Frame | None = None
-    simulated: bool = True
-    version: int = 1
-
-    @property
-    def cost(self) -> Cost:
-        """What the run moved and how long it took."""
-        traffic = {name: Traffic(*numbers) for name, numbers in self.traffic.items()}
-        return Cost(traffic, self.rounds, self.phases)
-
-    def like(self, folder: Path) -> Table | None:
-        """The empty table of the kind that was fitted, if there was one."""
-        return read(folder / "like.parquet").framed(self.frame) if self.frame else None
+__all__ = ["Fitted", "load"]
 
 
 class _Saved(Kept, frozen=True, kw_only=True):
@@ -143,168 +41,7 @@ class _Saved(Kept, frozen=True, kw_only=True):
     workload: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
-class Ledgers:
-    """Every party's record, and what it adds up to; prints as one line per party.
-
-    Attributes:
-        entries: What every party released, in order.
-        delta: At which epsilon is told.
-    """
-
-    entries: Mapping[str, tuple[Entry, ...]]
-    delta: float
-
-    @property
-    def epsilons(self) -> dict[str, float]:
-        """Epsilon of every party, recomputed from its ledger."""
-        return {n: epsilon([e.event for e in es], self.delta) for n, es in self.entries.items()}
-
-    def __str__(self) -> str:
-        lines = [
-            f"{name}: {len(self.entries[name])} releases, epsilon {_up(cost)}, delta {self.delta:g}"
-            for name, cost in self.epsilons.items()
-        ]
-        return "\n".join(lines)
-
-
-def _up(epsilon: float) -> str:
-    """Three digits after the point, never less than the value (but for what floats leave over)."""
-    return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
-
-
-@contextmanager
-def _in_place_of(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder`, which takes its place when all is written."""
-    target = folder.resolve()
-    if target.exists() and not target.is_dir():
-        raise InputError(f"{folder} is a file; name a folder to save the fit in")
-    others = [path.name for path in target.glob("*") if path.name not in _FILES]
-    if others:
-        raise InputError(
-            f"{folder} holds {min(others)!r}, which is no part of a saved fit; name a new or an "
-            "empty folder"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
-        stage = Path(beside) / "new"
-        stage.mkdir()
-        if target.exists():
-            stage.chmod(target.stat().st_mode)
-        yield stage
-        if target.exists():
-            target.replace(Path(beside) / "old")
-        stage.replace(target)
-
-
-def rows_asked(num_rows: Any) -> int | None:
-    """How many rows are to be drawn, None where that is left open.
-
-    Raises:
-        InputError: It is no whole number, or negative.
-    """
-    if num_rows is None:
-        return None
-    if isinstance(num_rows, bool) or not isinstance(num_rows, Integral):
-        raise InputError(f"num_rows={num_rows!r} must be a whole number, 0 or more")
-    if num_rows < 0:
-        raise InputError(f"num_rows={num_rows} rows cannot be drawn; give 0 or more")
-    return int(num_rows)
-
-
-class Outcome(ABC):
-    """What every fit can do, whatever its model: sample, tell what it cost, and be kept."""
-
-    info: Info
-    budget: Budget
-    private: bool
-    settings: Mapping[str, Any]
-    ledgers: Mapping[str, tuple[Entry, ...]]
-    heads: Mapping[str, str]
-    cost: Cost
-    like: Table | None
-    simulated: bool
-
-    def __post_init__(self) -> None:
-        """Under a guarantee, take the types of drawn columns from the schema alone."""
-        if self.like is not None and self.info.guarantee in GUARANTEED:
-            object.__setattr__(self, "like", outline(self.like, self.schema))
-
-    @property
-    @abstractmethod
-    def schema(self) -> Schema:
-        """Facts about the columns of drawn rows."""
-
-    @property
-    def epsilon(self) -> float:
-        """Largest epsilon over the parties, recomputed from their ledgers."""
-        return max(self.epsilons.values(), default=0.0)
-
-    @property
-    def epsilons(self) -> dict[str, float]:
-        """Epsilon of every party at the budget's delta, recomputed from its ledger."""
-        return self.ledger.epsilons
-
-    @property
-    def ledger(self) -> Ledgers:
-        """What every party released and what that cost, for people to read."""
-        return Ledgers(self.ledgers, self.budget.delta)
-
-    @abstractmethod
-    def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
-        """Synthetic rows as a `Table`."""
-
-    def save(self, folder: Path | str) -> None:
-        """Write the fit into a folder, as data only: nothing in it runs when it is read.
-
-        Args:
-            folder: A new or an empty one. One that holds a fit, of whatever kind, is replaced as a
-                whole once everything is written.
-
-        Raises:
-            InputError: `folder` is a file, or holds what is no part of a fit; nothing is written.
-        """
-        with _in_place_of(Path(folder)) as stage:
-            self.write_to(stage)
-
-    @abstractmethod
-    def write_to(self, folder: Path) -> None:
-        """Write the fit's files into an empty folder."""
-
-    def keep(self, folder: Path, kind: Callable[..., Kept], file: str, **own: Any) -> None:
-        """Write what every kept fit has, and what is a kind's own, as `file` in `folder`."""
-        moved = self.cost.parties.items()
-        kept = kind(
-            info=self.info,
-            private=self.private,
-            settings=dict(self.settings),
-            ledgers=dict(self.ledgers),
-            heads=dict(self.heads),
-            traffic={n: (t.messages, t.bytes_to_party, t.bytes_from_party) for n, t in moved},
-            rounds=self.cost.rounds,
-            phases=dict(self.cost.phases),
-            frame=self.like.frame if self.like else None,
-            simulated=self.simulated,
-            **own,
-        )
-        if self.like:
-            write(self.like, folder / "like.parquet")
-        (folder / file).write_bytes(msgspec.json.encode(kept))
-
-    def sample(self, num_rows: int | None = None, *, seed: Key = 0) -> Any:
-        """Synthetic rows as a frame of the kind that was fitted.
-
-        Under a guarantee, types of columns follow from the schema alone (`tables.outline`), not
-        from the frame that was fitted.
-
-        Args:
-            num_rows: How many; the estimated number of real rows if not given.
-            seed: The same seed gives the same rows.
-        """
-        return self.sample_table(num_rows, seed=seed).to_native()
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fitted(Outcome):
     """A fitted synthesizer.
 
@@ -341,17 +78,74 @@ class Fitted(Outcome):
 
     @property
     def schema(self) -> Schema:
-        """Facts about the columns of drawn rows."""
+        """Facts about every column of a synthetic table."""
         return self.encoder.schema
 
-    def sample_codes(self, num_rows: int | None = None, *, seed: Key = 0) -> Codes:
+    def sample_codes(self, num_rows: int | None = None, *, seed: Key | None = None) -> Codes:
         """Synthetic rows as codes."""
-        return self.model.sample(rows_asked(num_rows), key=fold_in(seed, "rows"))
+        return self.model.sample(rows_asked(num_rows), key=fold_in(key_for(seed), "rows"))
 
-    def sample_table(self, num_rows: int | None = None, *, seed: Key = 0) -> Table:
-        """Synthetic rows as a `Table`."""
-        codes = self.sample_codes(num_rows, seed=seed)
-        return self.encoder.decode(codes, key=fold_in(seed, "values"), like=self.like)
+    def sample_table(
+        self,
+        num_rows: int | None = None,
+        *,
+        seed: Key | None = None,
+        given: Any = None,
+        balanced: str | bool = False,
+    ) -> Table:
+        """Synthetic rows as a `Table`; the arguments are those of `sample`."""
+        num_rows, seed = rows_asked(num_rows), key_for(seed)
+        cells: tuple[Cells, ...] = ()
+        if given is None and balanced is False:
+            codes = self.sample_codes(num_rows, seed=seed)
+        else:
+            schema, known = self.encoder.schema, self.encoder.domain.names
+            total = round(self.model.total)
+            count, cells = conditions(schema, known, given, num_rows, total)
+            if balanced is not False:
+                column = balanced_column(schema, balanced, None, cells)
+                shares = self.model.marginal((column.name,)).tolist()
+                cells = (*cells, equally(column, shares, count, seed))
+            codes = completed(self.model, self.encoder, count, cells, seed)
+        table = self.encoder.decode(codes, key=fold_in(seed, "values"), like=self.like)
+        return imposed(table, cells, self.like)
+
+    def sample(
+        self,
+        num_rows: int | None = None,
+        *,
+        seed: Key | None = None,
+        given: Any = None,
+        balanced: str | bool = False,
+    ) -> Any:
+        """Synthetic rows as a frame of the kind that was fitted.
+
+        What is given is in the rows to the letter, and the other columns are drawn from the model's
+        exact conditional distribution, for which a given number stands for its bin.
+
+        Args:
+            num_rows: How many; the estimated number of real rows, or as many as `given` has, if
+                None.
+            seed: The same seed gives the same rows; without one, every call gives others.
+            given: What rows shall have: a mapping of column to value (None, NaN or NA: missing),
+                or a frame with one row per wanted row, where a cell without a value is free.
+            balanced: A column of categories or booleans, whose classes are then equally frequent.
+
+        Raises:
+            InputError: There is no such column, `num_rows` does not fit, or the model gives the
+                values probability 0.
+            SchemaError: A value is outside the schema.
+
+        Example:
+            >>> from siloweave.algorithms.synthesizers import AIM
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> fitted = AIM(workload=[("sex", "income"), ("age", "income")], bins=8).fit(
+            ...     adult().take(range(500)), adult_schema(), budget=Budget(1.0, 1e-6))
+            >>> old = fitted.sample(4, given={"age": 60, "sex": "Female"}, balanced="income")
+            >>> old["age"].tolist(), sorted(old["income"])
+            ([60, 60, 60, 60], ['<=50K', '<=50K', '>50K', '>50K'])
+        """
+        return self.sample_table(num_rows, seed=seed, given=given, balanced=balanced).to_native()
 
     def write_to(self, folder: Path) -> None:
         """Write the fit's files into an empty folder."""
@@ -394,7 +188,6 @@ class Fitted(Outcome):
             tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
             like,
-            saved.simulated,
         )
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from siloweave.algorithms.central import Training
 from siloweave.algorithms.copulas import Family, checked_family
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import (
     Net,
@@ -28,6 +27,7 @@ from siloweave.algorithms.networks import (
     settings_of,
     without_guarantee,
 )
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.visibility import BARE_OWNER, Views
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in

@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.fitted import Cost, Info, Kept, Outcome, rows_asked
-from siloweave.algorithms.given import balanced_column, equally, wishes
+from siloweave.algorithms.given import balanced_column, conditions, equally, imposed
+from siloweave.algorithms.outcome import Cost, Info, Kept, Outcome, key_for, rows_asked
+from siloweave.algorithms.rejection import Asked, accepted, shares_in
 from siloweave.errors import DataError
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation
@@ -70,7 +71,7 @@ class _Saved(Kept, frozen=True, kw_only=True):
     num_rows: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generated(Outcome):
     """A fitted generator.
 
@@ -109,29 +110,34 @@ class Generated(Outcome):
 
     @property
     def schema(self) -> Schema:
-        """Facts about the columns of drawn rows."""
+        """Facts about every column of a synthetic table."""
         return self.features.schema
 
     def sample_table(
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
         tries: int = 100,
         raked: bool = True,
     ) -> Table:
         """Synthetic rows as a `Table`; the arguments are those of `sample`."""
-        num_rows = rows_asked(num_rows)
+        num_rows, seed = rows_asked(num_rows), key_for(seed)
         if given is None and balanced is False:
             return self._free(self.num_rows if num_rows is None else num_rows, seed, raked)
-        wanted = wishes(self.features, given, num_rows, self.num_rows, seed)
+        features, known = self.features, [plan.column for plan in self.features.plans]
+        count, cells = conditions(features.schema, known, given, num_rows, self.num_rows)
+        asked = [Asked.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
         if balanced is not False:
             target = self.settings.get("target")
-            column = balanced_column(self.features.schema, balanced, target, wanted)
-            wanted = wanted.also(equally(self.model, self.features, column, wanted.count, seed))
-        return wanted.drawn(self.model, self.like, tries=tries, seed=seed)
+            column = balanced_column(features.schema, balanced, target, cells)
+            even = equally(column, shares_in(self.model, features, column, seed), count, seed)
+            asked.append(Asked.of(even, features, fold_in(seed, "given")))
+        X = accepted(self.model, features, count, asked, tries=tries, key=seed)
+        rows = features.decode(X, key=fold_in(seed, "values"), like=self.like)
+        return imposed(rows, [one.cells for one in asked], self.like)
 
     def _free(self, count: int, seed: Key, raked: bool) -> Table:
         """Rows of which nothing is given."""
@@ -168,7 +174,7 @@ class Generated(Outcome):
         self,
         num_rows: int | None = None,
         *,
-        seed: Key = 0,
+        seed: Key | None = None,
         given: Any = None,
         balanced: str | bool = False,
         tries: int = 100,
@@ -192,7 +198,7 @@ class Generated(Outcome):
 
         Args:
             num_rows: How many; as many as the model was trained on, or as `given` has, if None.
-            seed: The same seed gives the same rows.
+            seed: The same seed gives the same rows; without one, every call gives others.
             given: What rows shall have: a mapping of column to value (None, NaN or NA: missing),
                 or a frame with one row per wanted row, where a cell without a value is free.
             balanced: A column of categories or booleans, whose classes are then equally frequent;

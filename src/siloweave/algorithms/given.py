@@ -1,17 +1,16 @@
-"""Rows that are given some of their columns: what is wanted, and drawing until it is met.
+"""Rows that are given some of their columns: what is wanted, and how a graphical model meets it.
 
-A model that can be asked (a copula's conditional normal law, Patki, Wedge & Veeramachaneni 2016;
-a GAN's condition, Xu et al. 2019; a diffusion's label or replaced columns, Lugmayr et al. 2022) is
-asked; what it does not keep to, or cannot be asked for, is met by rejection.
+A graphical model draws the other columns from its exact conditional distribution; how models of
+feature vectors meet it is in rejection.py.
 
 **Guarantee**: none of its own: this reads a model and nothing else, so it is post-processing of
-what the model's fit released.
+what the model's fit released (Dwork & Roth 2014, proposition 2.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +18,27 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import InputError, SchemaError
+from siloweave.errors import DataError, InputError, SchemaError
+from siloweave.models.mrf import MRF
 from siloweave.tables.bins import BINNED, as_moments, numbers_of
+from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.columns import blank, codes_of, labels_of, typed, values_of
-from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.generated import Model
+    pass
 
-__all__ = ["Cells", "Wishes", "balanced_column", "equally", "wishes"]
+__all__ = [
+    "Cells",
+    "balanced_column",
+    "completed",
+    "conditions",
+    "equally",
+    "imposed",
+    "values_in",
+]
 
 _Matrix = npt.NDArray[np.float32]
 _Floats = npt.NDArray[np.float64]
@@ -46,90 +54,47 @@ class Cells:
 
     Attributes:
         column: The column.
-        features: Of this column alone.
-        start: Where it starts in a row's vector.
-        vectors: (rows, width of the column), NaN in rows that are free.
-        values: One per row: code, or number less the column's origin; NaN for a missing number.
+        table: Some values of it.
+        places: For each row the place of its value in `table`, -1 where it is free.
+        values: One per row: code, or number less the column's origin; NaN for a missing number, and
+            in free rows.
         whole: One per row where the column is of whole numbers or moments: the number, or its step,
             which a float need not hold.
-        free: Rows that may have any value.
     """
 
     column: Column
-    features: Features
-    start: int
-    vectors: _Matrix
+    table: Table
+    places: npt.NDArray[np.int64]
     values: _Floats
     whole: npt.NDArray[np.int64]
-    free: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(
-        cls,
-        features: Features,
-        name: str,
-        table: Table,
-        places: npt.NDArray[np.int64],
-        key: Key,
-    ) -> Cells:
+    def of(cls, column: Column, table: Table, places: npt.NDArray[np.int64]) -> Cells:
         """Cells of one column.
 
-        Args:
-            features: Of all columns.
-            name: The column.
-            table: Some values of it.
-            places: For each row the place of its value in `table`, -1 where it is free.
-            key: Which mode a number is said to come from.
-
         Raises:
-            InputError: There is no such column, or a value is not in the schema.
+            SchemaError: A value is not in the schema.
         """
-        plans = [plan for plan in features.plans if plan.column == name]
-        if not plans:
-            known = ", ".join(plan.column for plan in features.plans)
-            raise InputError(f"given names {name!r}, and rows can be given only {known}")
-        column = features.schema[name]
-        alone = Features(Schema((column,)), tuple(plans))
-        start = next(block.start for block in features.blocks if block.column == name)
-        free, count = places < 0, len(places)
-        vectors = np.full((count, alone.width), np.nan, dtype=np.float32)
+        count, told = len(places), places >= 0
         values, whole = np.full(count, np.nan), np.zeros(count, dtype=np.int64)
         if table.num_rows:
             try:
-                values[~free] = values_in(column, table)[places[~free]]
-                vectors[~free] = alone.encode(table, key=key)[places[~free]]
+                values[told] = values_in(column, table)[places[told]]
                 if column.kind in _WHOLE:
-                    whole[~free] = numbers_of(column, table)[0][places[~free]]
+                    whole[told] = numbers_of(column, table)[0][places[told]]
             except SchemaError as error:
                 raise SchemaError(f"given: {error}") from None
-        return cls(column, alone, start, vectors, values, whole, free)
+        return cls(column, table, places, values, whole)
+
+    @property
+    def free(self) -> npt.NDArray[np.bool_]:
+        """Rows that may have any value."""
+        return self.places < 0
 
     @property
     def name(self) -> str:
         """The column's name."""
         return self.column.name
-
-    def check(self, shares: Sequence[float] | None) -> None:
-        """Refuse what no row had that was trained on; nothing is known where `shares` is None."""
-        asked = self.vectors[~self.free]
-        if shares is None or not len(asked):
-            return
-        never = np.flatnonzero(np.array(shares)[asked.argmax(axis=1)] <= 0.0)
-        if never.size:
-            first = self.written(self.values[~self.free][never[:1]], None)
-            label = first[0][0] if first[1] is None or not first[1][0] else None
-            raise InputError(
-                f"given asks for column {self.name!r} to be {label!r}, which no row had that the "
-                "model was trained on; ask for another"
-            )
-
-    def met(self, X: _Matrix, rows: npt.NDArray[np.int64], key: Key) -> npt.NDArray[np.bool_]:
-        """Which vectors have what these rows shall have."""
-        part = X[:, self.start : self.start + self.features.width]
-        made = values_in(self.column, self.features.decode(part, key=key))
-        wanted = self.values[rows]
-        same = (made == wanted) | (np.isnan(made) & np.isnan(wanted))
-        return np.asarray(same | self.free[rows])
 
     def imposed(self, table: Table, like: Table | None) -> tuple[Any, Any]:
         """The column of a table, with these cells as they are wanted, and what is missing."""
@@ -164,131 +129,68 @@ def values_in(column: Column, table: Table) -> _Floats:
     return np.where(gone, np.nan, values)
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """Rows that are wanted.
-
-    Attributes:
-        features: Vectors to table and back.
-        count: How many rows.
-        cells: What they shall have, one entry per column that is given.
-    """
-
-    features: Features
-    count: int
-    cells: tuple[Cells, ...] = ()
-
-    def also(self, cells: Cells) -> Wishes:
-        """The same, and one column more."""
-        return replace(self, cells=(*self.cells, cells))
-
-    def drawn(self, model: Model, like: Table | None, *, tries: int, seed: Key) -> Table:
-        """Draw the rows.
-
-        Args:
-            model: What draws.
-            like: The result's frame and types are this table's.
-            tries: Rows that are drawn at most for each that is wanted.
-            seed: Everything random.
-
-        Raises:
-            InputError: Something is given that the model never saw, or matching rows are too rare.
-        """
-        if tries < 1:
-            raise InputError(f"tries={tries} must be 1 or more")
-        for cells in self.cells:
-            cells.check(model.shares(cells.name))
-        X = self._accepted(model, tries, seed)
-        table = self.features.decode(X, key=fold_in(seed, "values"), like=like)
-        if not self.count:
-            return table
-        columns = {name: (table.values(name), table.missing(name)) for name in table.names}
-        columns |= {cells.name: cells.imposed(table, like) for cells in self.cells}
-        return Table.from_columns(columns, table)  # its types list the declared categories
-
-    def _accepted(self, model: Model, tries: int, seed: Key) -> _Matrix:
-        """Vectors that meet every wish; what a model keeps to is not looked at again."""
-        asked = self._asked(model)
-        kept = model.takes if model.keeps else frozenset()
-        checked = [cells for cells in self.cells if cells.name not in kept]
-        X = np.zeros((self.count, self.features.width), dtype=np.float32)
-        missed, made, good = np.arange(self.count), 0, 0
-        while missed.size and made < max(tries * self.count, _LEAST):
-            rows = np.resize(missed, max(missed.size, _CHUNK)) if made else missed
-            key = fold_in(seed, "rows", made)
-            Y = model.sample(len(rows), key=key, given=None if asked is None else asked[rows])
-            fits = np.ones(len(rows), dtype=np.bool_)
-            for cells in checked:
-                fits &= cells.met(Y, rows, key)
-            X[rows[fits]] = Y[fits]
-            missed = np.setdiff1d(missed, rows[fits])
-            made, good = made + len(rows), good + int(fits.sum())
-        if missed.size:
-            names = ", ".join(cells.name for cells in checked)
-            raise InputError(
-                f"given: {missed.size} of {self.count} rows were not met. Of {made:,} rows drawn "
-                f"{good:,} ({good / made:.2%}) matched in {names}. Give fewer columns or more "
-                f"frequent values, or raise tries={tries}"
-            )
-        return X
-
-    def _asked(self, model: Model) -> _Matrix | None:
-        cells = [one for one in self.cells if one.name in model.takes]
-        if not cells:
-            return None
-        asked = np.full((self.count, self.features.width), np.nan, dtype=np.float32)
-        for one in cells:
-            asked[:, one.start : one.start + one.features.width] = one.vectors
-        return asked
+def imposed(table: Table, cells: Sequence[Cells], like: Table | None) -> Table:
+    """A drawn table with what was given in it as it was given."""
+    if not table.num_rows:
+        return table
+    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    columns |= {one.name: one.imposed(table, like) for one in cells}
+    return Table.from_columns(columns, table)  # its types list the declared categories
 
 
-def wishes(
-    features: Features, given: Any, num_rows: int | None, otherwise: int, seed: Key
-) -> Wishes:
+def conditions(
+    schema: Schema, known: Sequence[str], given: Any, num_rows: int | None, otherwise: int
+) -> tuple[int, tuple[Cells, ...]]:
     """What `given` asks for.
 
     Args:
-        features: Vectors to table and back.
+        schema: Facts about every column.
+        known: Columns that the model knows.
         given: A mapping of column to value, None for a missing one; or a frame with one row per
             wanted row, where a cell without a value is free; or None.
         num_rows: How many rows; a frame's length, or `otherwise`, if None.
         otherwise: How many rows without a frame.
-        seed: Which mode a number is said to come from.
+
+    Returns:
+        How many rows, and one entry per column that is given.
 
     Raises:
         InputError: A column or value is not the schema's, or `num_rows` is not the frame's length.
     """
     if given is None or isinstance(given, Mapping):
         count = otherwise if num_rows is None else num_rows
-        made = Wishes(features, count)
-        for name, value in (given or {}).items():
-            table = _cell(features.schema, name, value)
-            key, places = fold_in(seed, "given", name), np.zeros(count, dtype=np.int64)
-            made = made.also(Cells.of(features, name, table, places, key))
-        return made
+        _check_known(given or (), known)
+        return count, tuple(
+            Cells.of(schema[name], _cell(schema[name], value), np.zeros(count, dtype=np.int64))
+            for name, value in (given or {}).items()
+        )
     frame = read(given)
     if num_rows not in (None, frame.num_rows):
         raise InputError(
             f"num_rows={num_rows}, but given has {frame.num_rows} rows; leave num_rows out"
         )
-    made = Wishes(features, frame.num_rows)
+    _check_known(frame.names, known)
+    made = []
     for name in frame.names:
         told = np.flatnonzero(~frame.missing(name))
         places = np.full(frame.num_rows, -1, dtype=np.int64)
         places[told] = np.arange(len(told))
-        table, key = frame.select([name]).take(told), fold_in(seed, "given", name)
-        made = made.also(Cells.of(features, name, table, places, key))
-    return made
+        made.append(Cells.of(schema[name], frame.select([name]).take(told), places))
+    return frame.num_rows, tuple(made)
 
 
-def _cell(schema: Schema, name: str, value: Any) -> Table:
+def _check_known(names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(f"given names {name!r}, and rows can be given only {', '.join(known)}")
+
+
+def _cell(column: Column, value: Any) -> Table:
     """A table of one value, which may be a missing one."""
+    name = column.name
     if np.ndim(value):
         raise InputError(f"given: {name!r} has several values; give one, or a frame of rows")
-    if name not in schema.names:
-        return Table.from_columns({})
     if _is_missing(value):
-        column = schema[name]
         if not column.missing:
             raise SchemaError(
                 f"given: column {name!r} has no missing values in the schema; give it a value"
@@ -310,7 +212,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def balanced_column(
-    schema: Schema, balanced: str | bool, target: str | None, wanted: Wishes
+    schema: Schema, balanced: str | bool, target: str | None, cells: Sequence[Cells]
 ) -> Column:
     """The column whose classes shall be equally frequent.
 
@@ -327,28 +229,70 @@ def balanced_column(
         raise InputError(
             f"balanced={name!r} is no column of classes; choose from {', '.join(classes)}"
         )
-    if name in [cells.name for cells in wanted.cells]:
+    if name in [one.name for one in cells]:
         raise InputError(f"given and balanced both name {name!r}; leave one out")
     return schema[str(name)]
 
 
-def equally(model: Model, features: Features, column: Column, count: int, seed: Key) -> Cells:
+def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Cells:
     """Cells in which every class of a column is equally frequent, but for one row.
 
-    Classes are those that rows had which the model was trained on; where it does not say, those in
-    2,000 rows that it draws. A missing value is no class.
+    Args:
+        column: Of categories or booleans.
+        shares: How frequent each option is in the model; classes are those above 0, and a missing
+            value is no class.
+        count: How many rows.
+        key: The order of the classes.
+
+    Raises:
+        InputError: The model makes no class of it.
     """
     options = 2 if column.kind == "boolean" else len(column.categories)
-    shares = model.shares(column.name)
-    if shares is None:
-        X = model.sample(_LOOK, key=fold_in(seed, "look"))
-        made = features.decode(X, key=fold_in(seed, "look")).select([column.name])
-        seen = np.unique(values_in(column, made)).astype(np.int64)
-    else:
-        seen = np.flatnonzero(np.array(shares) > 0.0)
-    seen = seen[seen < options]
+    seen = np.flatnonzero(np.array(shares)[:options] > 0.0)
     if not seen.size:
         raise InputError(f"balanced={column.name!r}: the model makes no value of it but missing")
     table = Table.from_columns({column.name: labels_of(column, seen)})
-    order = generator(fold_in(seed, "balanced")).permutation(count)
-    return Cells.of(features, column.name, table, order % len(seen), fold_in(seed, "given"))
+    order = generator(fold_in(key, "balanced")).permutation(count)
+    return Cells.of(column, table, order % len(seen))
+
+
+# Graphical models
+
+
+def completed(model: MRF, encoder: Encoder, count: int, cells: Sequence[Cells], key: Key) -> Codes:
+    """Draw rows of a graphical model whose given columns are fixed, the others conditionally.
+
+    A number stands for its bin here.
+
+    Raises:
+        InputError: The model gives a combination of values probability 0.
+    """
+    columns = {name: np.empty(count, dtype=np.int64) for name in encoder.domain.names}
+    told = {one.name: _codes_of(one, encoder) for one in cells}
+    free = np.array([one.free for one in cells]).reshape(len(cells), count).T
+    patterns, where = np.unique(free, axis=0, return_inverse=True)
+    for i, pattern in enumerate(patterns):
+        rows = np.flatnonzero(where.reshape(-1) == i)
+        pairs = zip(cells, pattern, strict=True)
+        known = {one.name: told[one.name][rows] for one, gone in pairs if not gone}
+        own = fold_in(key, "given", i)
+        try:
+            drawn = (
+                model.sample_given(known, key=own) if known else model.sample(len(rows), key=own)
+            )
+        except DataError as error:
+            raise InputError(
+                f"given: the model gives some of these values of {', '.join(known)} together "
+                "probability 0; give fewer columns or other values"
+            ) from error
+        for name in columns:
+            columns[name][rows] = drawn.column(name)
+    return Codes(encoder.domain, tuple(columns[n].astype(np.uint64) for n in encoder.domain.names))
+
+
+def _codes_of(cells: Cells, encoder: Encoder) -> npt.NDArray[np.int64]:
+    """A column's codes, -1 in free rows."""
+    if not cells.table.num_rows:
+        return cells.places
+    codes = encoder.select([cells.name]).encode(cells.table).columns[0].astype(np.int64)
+    return np.where(cells.free, np.int64(-1), codes[cells.places])

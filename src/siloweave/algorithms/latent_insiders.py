@@ -98,7 +98,7 @@ def invert_run(
 
     Args:
         folder: The run's folder, with its model and transcript.
-        data: The rows of the run: one table per party by name, in the order of the run.
+        data: The rows of the run: one table per party, by name or in the order of the run.
         known: Rows that leaked.
         pairs: That the coordinator makes, where columns are shared.
         most: Rows that are judged at most.
@@ -108,17 +108,22 @@ def invert_run(
         One entry per party.
 
     Raises:
-        InputError: There is no transcript, or the run is none of SiloFuse.
+        InputError: There is no transcript, or the run is not one of SiloFuse; for AIM, FLAIM and
+            TwoRound there is `attack_run`.
         RosterError: `data` names other parties than the run.
     """
     fitted = load(Path(folder) / "model")
     if not isinstance(fitted, Woven):
-        raise InputError(f"{folder}: is a run of {fitted.info.title}, which sends no latents")
-    tables = {name: read(part) for name, part in named_parties(data, None).items()}
-    if list(tables) != list(fitted.columns):
+        raise InputError(
+            f"{folder} is a run of {fitted.info.title}, which sends no latents. For AIM, FLAIM and "
+            "TwoRound there is attack_run"
+        )
+    known_as = None if isinstance(data, Mapping) else list(fitted.columns)
+    tables = {name: read(part) for name, part in named_parties(data, known_as).items()}
+    if set(tables) != set(fitted.columns):
         raise RosterError(
-            f"data names {', '.join(tables)}; the run's parties are {', '.join(fitted.columns)}, "
-            "in this order. Give each party's table under its name"
+            f"data names {', '.join(tables)}; the run's parties are {', '.join(fitted.columns)}. "
+            "Give each party's table under its name"
         )
     heard = heard_latents(Path(folder) / TRANSCRIPT)
     return inverted(heard, fitted, tables, known=known, pairs=pairs, most=most, key=key)

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from siloweave.algorithms.columns_split import ColumnsSplit, Task
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.joint import CoderHome, load_joint
 from siloweave.algorithms.latent_noise import Noise, require_replacing
 from siloweave.algorithms.networks import merged, settings_of
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.silofuse import PARTY, Plan, silofuse
 from siloweave.algorithms.visibility import (
     COORDINATOR,

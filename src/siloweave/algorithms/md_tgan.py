@@ -27,7 +27,7 @@ import numpy as np
 
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.fed_tgan import Kind, Left, Plan, agree, networks, party, unpaid, work_of
-from siloweave.algorithms.fitted import Info
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
 from siloweave.algorithms.visibility import Views, bare_rounds

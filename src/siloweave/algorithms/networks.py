@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from siloweave.algorithms.central import CentralGenerator, Training
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
+from siloweave.algorithms.outcome import Info
 from siloweave.errors import InputError
 from siloweave.tables.features import Block
 from siloweave.tables.keys import Key, generator

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Model
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.running import Job
 from siloweave.algorithms.visibility import Views
 from siloweave.errors import InputError, RosterError

@@ -12,10 +12,10 @@ from statistics import median
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.preparing import columns_to_cut
 from siloweave.algorithms.synthesizers import AIM, FLAIM, Synthesizer, TwoRound
-from siloweave.algorithms.workload import check_capacity, workload_for
+from siloweave.algorithms.workload import too_large
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
-from siloweave.tables.codes import Encoder
+from siloweave.tables.codes import Domain, Encoder
 from siloweave.tables.grains import Grains
 from siloweave.tables.schema import Column, Schema
 
@@ -84,9 +84,8 @@ def predict(
         schema = _guessed(schema, synthesizer.bins)
     encoder = schema if isinstance(schema, Encoder) else Encoder(schema, synthesizer.bins)
     domain = encoder.domain
-    queries = workload_for(domain, synthesizer.degree, synthesizer.queries, synthesizer.workload)
     limit = float(synthesizer.algorithm().max_model_mb)
-    check_capacity(domain, queries, limit)
+    queries = synthesizer.queries_over(domain)
     below = closure(queries, domain)
     cells = sum(domain.size(q) for q in below)
     pairs = [domain.size(q) for q in below if len(q) == 2] or [0]
@@ -112,7 +111,22 @@ def predict(
         len(queries),
         cells,
         max(queries, key=domain.size),
+        _left_out(synthesizer, domain, limit),
     )
+
+
+def _left_out(synthesizer: Synthesizer, domain: Domain, limit: float) -> tuple[str, ...]:
+    """A note on sets of columns that the default workload leaves out."""
+    if synthesizer.workload is not None or synthesizer.queries is not None:
+        return ()
+    count = too_large(domain, synthesizer.degree, limit)
+    if not count:
+        return ()
+    note = (
+        f"{count} sets of {synthesizer.degree} columns do not fit into {limit:g} MB and are left "
+        "out of the workload; use fewer bins or raise max_model_mb to have them"
+    )
+    return (note,)
 
 
 def _work(looks: bool, rounds: int, answers: float, queries: int, cells: int, tree: float) -> float:

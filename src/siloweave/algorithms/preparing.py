@@ -28,9 +28,9 @@ from siloweave.algorithms.agree_schema import (
     clipped,
     open_facts,
 )
-from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.look import PARTY as LOOKING
 from siloweave.algorithms.look import Part, look_event, look_for_cuts
+from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.running import Job, coded_rows, in_process, required_rows
 from siloweave.algorithms.visibility import COORDINATOR, NOISE, OWN_ROWS, View, Views
 from siloweave.errors import SchemaError, naming_party

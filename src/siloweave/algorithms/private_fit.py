@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.fitted import Cost
 from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.one_owner import owner_of
+from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.private_central import (
     Counts,
     Method,

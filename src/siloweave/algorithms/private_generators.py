@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from siloweave.algorithms.diffusions import DiffusionModel, LatentModel
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.gans import GANModel
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.networks import merged, settings_of
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.private_central import Method, Work
 from siloweave.algorithms.private_fit import PrivateGenerator
 from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views, by_name

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siloweave.algorithms.diffusions import PointDiff, TabDDPM
-from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Model
 from siloweave.algorithms.look import Part
 from siloweave.algorithms.networks import merged, settings_of
+from siloweave.algorithms.outcome import Cost, Info
 from siloweave.algorithms.private_rounds import Kind, Plan, party, private_rounds
 from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit, held_by
@@ -41,6 +41,7 @@ from siloweave.errors import InputError, whole
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
+from siloweave.progress import shows_progress
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table
@@ -163,6 +164,7 @@ class PrivateRowsSplit(PrivateTraining):
         steps = int(trained["steps"])
         return 3 + steps, 2 * 4 * weights * steps
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -174,7 +176,7 @@ class PrivateRowsSplit(PrivateTraining):
         folder: Path | None = None,
         run: str = "run",
         noise: str = "os",
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Generated:
         """Train over parties that hold different rows.
 
@@ -187,7 +189,8 @@ class PrivateRowsSplit(PrivateTraining):
             folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
             run: Name of the run.
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: Called with a text and the share that is done; no losses.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             BudgetError: The budget has no bound, or is too small for these settings; nothing is

@@ -24,26 +24,25 @@ import msgspec
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.diffusions import DiffusionModel, LatentModel, PointDiff, TabDDPM
 from siloweave.algorithms.fed_tgan import Kind, Left, Plan, fed_tgan, party
-from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.gans import CTGAN, GANModel
 from siloweave.algorithms.generated import Generated, Model
 from siloweave.algorithms.networks import NetworkGenerator, merged, settings_of
 from siloweave.algorithms.one_owner import OneOwner
+from siloweave.algorithms.outcome import Cost, Info
 from siloweave.algorithms.party_weights import WEIGHTS, Weights
 from siloweave.algorithms.running import (
     Job,
-    Progress,
     in_process,
     named_parties,
     plain,
     required_rows,
-    silent,
 )
 from siloweave.algorithms.visibility import AVERAGED, Views
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.progress import shows_progress
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
@@ -167,6 +166,7 @@ class RowsSplit(OneOwner):
         copies = 1 if issubclass(self.base, CTGAN) else 2
         return 2 + self.rounds, 2 * 4 * weights * copies * self.rounds
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -177,7 +177,7 @@ class RowsSplit(OneOwner):
         names: Sequence[str] | None = None,
         folder: Path | None = None,
         run: str = "run",
-        progress: Progress = silent,
+        progress: Any = None,
         at_once: int | None = None,
     ) -> Generated:
         """Train over parties that hold different rows.
@@ -190,7 +190,8 @@ class RowsSplit(OneOwner):
             names: Of the parties, when `data` is a list.
             folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
             run: Name of the run.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
             at_once: Parties simulated at the same time, in threads; as many as there are cores if
                 None. The model does not depend on it.
 

@@ -21,7 +21,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from siloweave.algorithms.aim import Round
-from siloweave.algorithms.fitted import Cost, Fitted, Info
+from siloweave.algorithms.fitted import Fitted
+from siloweave.algorithms.outcome import Cost, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.inprocess import InProcess
 from siloweave.federation.parties import Parties
@@ -35,6 +36,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
+from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.outline import outline
 from siloweave.tables.read import read
@@ -70,9 +72,6 @@ _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where, in a run's folder, lies what the coordinator saw."""
 
-Progress = Callable[[str, float], None]
-"""Called with a text and the share that is done."""
-
 Result = tuple[MRF, list[Round]]
 """A model, and what each round measured."""
 
@@ -81,10 +80,6 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as a message carries them: lists for tuples, and mappings for dataclasses."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
     return found
-
-
-def silent(text: str, done: float) -> None:
-    """Report no progress."""
 
 
 PartyStores = tuple[Ledger, Store]

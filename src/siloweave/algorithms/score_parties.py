@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from siloweave.algorithms.fitted import Outcome
+from siloweave.algorithms.outcome import Outcome
 from siloweave.algorithms.running import (
     Job,
     PartyStores,

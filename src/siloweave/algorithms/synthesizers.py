@@ -21,9 +21,10 @@ from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import two_round as two_round_file
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
-from siloweave.algorithms.fitted import Cost, Fitted, Info
+from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
+from siloweave.algorithms.outcome import Cost, Info
 from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema, least, seen_too
 from siloweave.algorithms.running import (
     Job,
@@ -31,15 +32,15 @@ from siloweave.algorithms.running import (
     Result,
     named_parties,
     run_job,
-    silent,
 )
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.visibility import CURATOR, READERS, Views, by_name
-from siloweave.algorithms.workload import check_capacity, workload_for
+from siloweave.algorithms.workload import workload_for
 from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
+from siloweave.progress import shows_progress
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.columns import check_learnable
 from siloweave.tables.schema import Schema
@@ -75,8 +76,11 @@ class Synthesizer(ABC):
     """What all synthesizers share that answer a workload of marginals.
 
     Args:
-        degree, queries: Random queries of so many columns, when `workload` is not given.
-        workload: Sets of columns whose joint distribution shall be right.
+        degree: Columns in a query, when `workload` is not given: every pair by default. A set that
+            does not fit into `max_model_mb` is left out.
+        queries: So many random sets of `degree` columns in the place of all. `degree=3, queries=64`
+            is the published benchmark's setting.
+        workload: Sets of columns whose joint distribution shall be right; each must fit.
         bins: Of a column of numbers at most.
         counts_share: Share of the budget for a look at columns of numbers that are in a query and
             have more values than bins, by which they are cut (look.py); 0 cuts them equally wide,
@@ -86,8 +90,8 @@ class Synthesizer(ABC):
         InputError: One of these is no number, or out of bounds.
     """
 
-    degree: int = 3
-    queries: int = 64
+    degree: int = 2
+    queries: int | None = None
     workload: Sequence[Sequence[str]] | None = None
     bins: int = 16
     counts_share: float = 0.1
@@ -95,7 +99,7 @@ class Synthesizer(ABC):
     handlers: ClassVar[Handlers]
 
     def __post_init__(self) -> None:
-        for name in ("degree", "queries", "bins"):
+        for name in ("degree", "bins", *(["queries"] if self.queries is not None else [])):
             whole(name, getattr(self, name), 1)
         number("counts_share", self.counts_share, 0, 0.9)
 
@@ -121,6 +125,7 @@ class Synthesizer(ABC):
         """One table per party, by name."""
         return named_parties(data, names)
 
+    @shows_progress
     def fit(
         self,
         data: Any,
@@ -133,7 +138,7 @@ class Synthesizer(ABC):
         run: str = "run",
         noise: str = "os",
         learn: float = 0.0,
-        progress: Progress = silent,
+        progress: Any = None,
     ) -> Fitted:
         """Fit to the parties' tables.
 
@@ -148,7 +153,8 @@ class Synthesizer(ABC):
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
             learn: Share of the budget for facts that the schema leaves open: the categories of a
                 column that names its `other` alone, and bounds that are not there.
-            progress: Called with a text and the share that is done.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
 
         Raises:
             SchemaError, DataError, RosterError: The tables do not fit the schema or each other.
@@ -185,9 +191,12 @@ class Synthesizer(ABC):
     def _queries(self, encoder: Encoder) -> list[Clique]:
         """What is asked of such codes; raises SchemaError or CapacityError if it cannot be."""
         check_learnable(encoder.schema)
-        queries = workload_for(encoder.domain, self.degree, self.queries, self.workload)
-        check_capacity(encoder.domain, queries, self.algorithm().max_model_mb)
-        return queries
+        return self.queries_over(encoder.domain)
+
+    def queries_over(self, domain: Domain) -> list[Clique]:
+        """The queries over some columns; raises SchemaError or CapacityError if there are none."""
+        limit = self.algorithm().max_model_mb
+        return workload_for(domain, self.degree, self.queries, self.workload, limit)
 
     def _run(
         self, info: Info, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Cost

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from siloweave.algorithms.columns_split import ColumnsSplit, Task
-from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import jax_key, settings_of
+from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.vertigan import PARTY, vertigan
 from siloweave.algorithms.visibility import COORDINATOR, NOISE, OTHERS, View, Views, own_columns
 from siloweave.algorithms.woven import Home

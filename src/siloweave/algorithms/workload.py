@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
 from math import comb, pi, sqrt
 
 from siloweave.errors import CapacityError, InputError
@@ -24,6 +25,7 @@ __all__ = [
     "expected_l1",
     "fitting",
     "known_weights",
+    "too_large",
     "weights_of",
     "workload_for",
 ]
@@ -33,25 +35,57 @@ _WORKLOAD_SEED = 123
 
 
 def workload_for(
-    domain: Domain, degree: int, queries: int, workload: Sequence[Sequence[str]] | None
+    domain: Domain,
+    degree: int,
+    queries: int | None,
+    workload: Sequence[Sequence[str]] | None,
+    megabytes: float,
 ) -> list[Clique]:
-    """The queries to get right: those named, else random sets of `degree` columns.
+    """The queries to get right: those named, else sets of `degree` columns.
+
+    A query that was asked for must fit. Of all sets, those that do not fit are left out, and a
+    column that is then in none is a query by itself: a default must not fail.
 
     Args:
         domain: Attributes and sizes.
-        degree: Columns in a random query.
-        queries: How many random queries, fewer where the table has fewer.
+        degree: Columns in a query; fewer where the table has fewer.
+        queries: How many random sets, fewer where the table has fewer; all that fit if None.
         workload: Named queries.
+        megabytes: Bound on the model, at 8 bytes a cell.
 
     Raises:
         SchemaError: A named query has a column that is not there, or one twice.
+        CapacityError: A query does not fit.
     """
+    found = _asked(domain, degree, queries, workload, megabytes)
+    check_capacity(domain, found, megabytes)
+    return found
+
+
+def too_large(domain: Domain, degree: int, megabytes: float) -> int:
+    """How many of all sets of `degree` columns do not fit, and are in no default workload."""
+    every = combinations(domain.names, min(degree, len(domain.names)))
+    return sum(domain.size(q) > megabytes * 1e6 / _CELL_BYTES for q in every)
+
+
+def _asked(
+    domain: Domain,
+    degree: int,
+    queries: int | None,
+    workload: Sequence[Sequence[str]] | None,
+    megabytes: float,
+) -> list[Clique]:
     if workload is not None:
         try:
             return [domain.canonical(q) for q in workload]
         except InputError as error:
             raise type(error)(f"workload: {error}") from error
     degree = min(degree, len(domain.names))
+    if queries is None:
+        every = combinations(domain.names, degree)
+        found = [q for q in every if domain.size(q) <= megabytes * 1e6 / _CELL_BYTES]
+        covered = {name for query in found for name in query}
+        return [*found, *((name,) for name in domain.names if name not in covered)]
     count = min(queries, comb(len(domain.names), degree))
     return random_workload(domain, degree, count, seed=_WORKLOAD_SEED)
 

@@ -170,7 +170,7 @@ class WovenModel:
         return X
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Woven(Generated):
     """A fit over parties that hold different columns.
 
@@ -194,7 +194,9 @@ class Woven(Generated):
         events = [entry.event for entries in self.ledgers.values() for entry in entries]
         return epsilon(events, self.budget.delta)
 
-    def sample_table(self, num_rows: int | None = None, *, seed: Key = 0, **way: Any) -> Table:
+    def sample_table(
+        self, num_rows: int | None = None, *, seed: Key | None = None, **way: Any
+    ) -> Table:
         """Synthetic rows of all columns; the arguments are those of `Generated.sample`.
 
         Raises:
@@ -208,7 +210,7 @@ class Woven(Generated):
         return super().sample_table(num_rows, seed=seed, **way)
 
     def part_tables(
-        self, num_rows: int | None = None, *, seed: Key = 0, given: Any = None
+        self, num_rows: int | None = None, *, seed: Key | None = None, given: Any = None
     ) -> dict[str, Table]:
         """Every party's synthetic columns; row i is the same made-up person in all of them."""
         table = super().sample_table(num_rows, seed=seed, given=given, raked=self.shared)
@@ -218,13 +220,14 @@ class Woven(Generated):
         }
 
     def sample_parts(
-        self, num_rows: int | None = None, *, seed: Key = 0, given: Any = None
+        self, num_rows: int | None = None, *, seed: Key | None = None, given: Any = None
     ) -> dict[str, Any]:
         """Every party's synthetic columns as frames of the kind that was fitted.
 
         Args:
             num_rows: How many; as many as the model was trained on if None.
-            seed: The same seed gives the same rows, and the rows of `sample`.
+            seed: The same seed gives the same rows, and the rows of `sample`; without one, every
+                call gives others.
             given: What rows shall have, as `Generated.sample` takes it; only where columns are
                 shared, since a party would otherwise learn about another's columns.
 

@@ -17,6 +17,7 @@ from siloweave.attacks.results import ClosestRecords, Membership, Part, Risks, W
 from siloweave.attacks.singling_out import singling_out
 from siloweave.attacks.worst import closest_records, worst_record
 from siloweave.errors import DataError, InputError
+from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.schema import Schema
@@ -78,6 +79,7 @@ class _Found:
     not_measured: dict[str, str]
 
 
+@shows_progress
 def attack(
     train: Any,
     synthetic: Any,
@@ -91,7 +93,7 @@ def attack(
     seed: int = 0,
     allow_overlap: bool = False,
     confidence: float = 0.95,
-    progress: Progress = lambda text, done: None,
+    progress: Any = None,
 ) -> Risks:
     """Attack a synthetic table with every attack that needs no shadow models.
 
@@ -117,7 +119,8 @@ def attack(
         seed: Of every draw: the same seed gives the same numbers.
         allow_overlap: Whether to go on if control rows seem to be training rows.
         confidence: Of every interval, in (0, 1).
-        progress: Called with a text and the share that is done.
+        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+            a text and the share that is done.
 
     Returns:
         Risks with intervals; what could not be measured is listed with the reason.

@@ -1,6 +1,8 @@
 """What attacks found: frozen values with intervals, in words and as JSON."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +16,12 @@ from siloweave.attacks.rates import (
     wilson,
 )
 from siloweave.errors import InputError
+from siloweave.tables.display import html_table
+from siloweave.tables.frames import frame_of
+from siloweave.tables.read import Frame
+
+if TYPE_CHECKING:
+    from siloweave.report.picture import Picture
 
 __all__ = [
     "ClosestRecords",
@@ -223,6 +231,47 @@ class Risks(msgspec.Struct, frozen=True):
         """Return everything as JSON; an infinite threshold becomes null."""
         return msgspec.json.encode(self).decode()
 
+    def to_frame(self, kind: Frame | None = None) -> Any:
+        """Return one row per attack and variant: what `parts` holds, rates as their values.
+
+        Args:
+            kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
+                None.
+        """
+        return frame_of([_cells(part) for part in self.parts], _COLUMNS, kind)
+
+    def plot(self) -> Picture:
+        """Draw the receiver curves of all membership attacks, as the page of risks does.
+
+        Returns:
+            A picture that a notebook shows, and `save` stores as SVG.
+
+        Raises:
+            InputError: No membership attack was made.
+        """
+        from siloweave.report.comparison_plots import receiver_curves
+        from siloweave.report.picture import Picture
+
+        if not self.memberships:
+            raise InputError("no membership attack was made; add 'membership' to attacks=")
+        curves = {one.attack: (one.roc.fpr, one.roc.tpr) for one in self.memberships}
+        return Picture(receiver_curves(curves))
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{count} {name}" for name, count in self.rows.items())
+        return f"Risks({len(self.parts)} attacks with {rows} rows)"
+
+    def _repr_html_(self) -> str:
+        heads = ["attack", "variant", "risk", "interval", "train", "control", "guess"]
+        rows = [
+            (
+                part.attack, part.variant, f"{part.risk:.3f}", f"{part.low:.3f} to {part.high:.3f}",
+                *(f"{rate.value:.3f}" for rate in (part.train, part.control, part.baseline)),
+            )
+            for part in self.parts
+        ]  # fmt: skip
+        return html_table(repr(self), heads, rows)
+
     def __str__(self) -> str:
         lines = [_HEADER, *map(_line, self.parts)]
         lines += _membership_lines(self.memberships)
@@ -237,6 +286,18 @@ class Risks(msgspec.Struct, frozen=True):
             f"{alarms:.1f} of these {len(self.parts)} would still not reach down to 0."
         )
         return "\n".join([*lines, *self.notes])
+
+
+_COLUMNS = (
+    *("attack", "variant", "risk", "low", "high", "train", "control", "baseline", "attacks"),
+    "note",
+)
+
+
+def _cells(part: Part) -> dict[str, Any]:
+    rates = {"train": part.train, "control": part.control, "baseline": part.baseline}
+    values = {name: rate.value for name, rate in rates.items()}
+    return {**msgspec.structs.asdict(part), **values}
 
 
 def compared(

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from siloweave.attacks.groundhog import Layout, histogram_summary, naive_summary, nearness
 from siloweave.attacks.shadow_risk import ShadowRisks, Split, judged
-from siloweave.attacks.side_by_side import Progress, side_by_side
+from siloweave.attacks.side_by_side import side_by_side
 from siloweave.errors import InputError, SchemaError
+from siloweave.progress import shows_progress
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
@@ -73,8 +74,9 @@ class Sampler:
     parties: int = 1
     noise: str = "seeded"
 
-    def __call__(self, table: Table, key: np.random.SeedSequence) -> Table:
+    def __call__(self, table: Any, key: np.random.SeedSequence) -> Table:
         """Fit to the rows and sample."""
+        table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
         parts = [table.take(range(i, table.num_rows, self.parties)) for i in range(self.parties)]
         fitted = self.synthesizer.fit(
@@ -127,6 +129,7 @@ class _Seen:
     near: NDArray[np.float64]
 
 
+@shows_progress
 def shadow_attack(
     fit_and_sample: FitAndSample,
     auxiliary: Any,
@@ -143,7 +146,7 @@ def shadow_attack(
     scaled: bool = True,
     confidence: float = 0.95,
     workers: int = 2,
-    progress: Progress = lambda text, done: None,
+    progress: Any = None,
 ) -> ShadowRisks:
     """Attack a generator that can be run at will, record by record.
 
@@ -163,7 +166,8 @@ def shadow_attack(
         scaled: Whether numbers are scaled to their bounds before distances are taken.
         confidence: Of every interval.
         workers: Fits side by side, each in a process of its own; results do not depend on it.
-        progress: Called with a text and the share that is done.
+        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+            a text and the share that is done.
 
     Returns:
         Risks per attack and record, the worst of them, and what an attacker that guesses would

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +18,10 @@ from siloweave.attacks.rates import (
     noise_attacker,
     roc,
 )
+from siloweave.tables.display import html_table
+from siloweave.tables.frames import frame_of
 from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.read import Frame
 
 __all__ = ["FPRS", "ShadowRisk", "ShadowRisks", "Split", "judged"]
 
@@ -108,6 +112,35 @@ class ShadowRisks(msgspec.Struct, frozen=True):
     def worst(self) -> ShadowRisk:
         """The attack and record of the highest risk; ties go to the higher AUC."""
         return max(self.risks, key=lambda one: (one.raw, one.curve.auc.value))
+
+    def to_frame(self, kind: Frame | None = None) -> Any:
+        """Return one row per attack and record.
+
+        Args:
+            kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
+                None.
+        """
+        names = ("attack", "record", "risk", "low", "high", "raw", "threshold")
+        rows = [
+            {
+                **msgspec.structs.asdict(one),
+                "accuracy": one.accuracy.value,
+                "auc": one.curve.auc.value,
+            }
+            for one in self.risks
+        ]
+        return frame_of(rows, (*names, "accuracy", "auc"), kind)
+
+    def __repr__(self) -> str:
+        worst = f"worst {self.worst.risk:.3f}"
+        return f"ShadowRisks({len(self.attacks)} attacks on {self.records} records: {worst})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.attack, one.record, f"{one.risk:.3f}", f"{one.low:.3f} to {one.high:.3f}")
+            for one in self.risks
+        ]
+        return html_table(repr(self), ["attack", "record", "risk", "interval"], rows)
 
     def __str__(self) -> str:
         lines = [f"{'attack':<24}{'record':>7}{'risk':>8}  interval"]

@@ -1,14 +1,14 @@
 """How probable held-out rows are under a fitted model."""
 
 import warnings
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.workload import require_rows
-from siloweave.tables.codes import Codes
+from siloweave.tables.codes import Codes, Encoder
 
 __all__ = ["DensitySource", "negative_log_likelihood"]
 
@@ -20,7 +20,9 @@ class DensitySource(Protocol):
         """Natural log of the model's probability of each row; −inf for an impossible row."""
 
 
-def negative_log_likelihood(model: DensitySource, codes: Codes) -> float:
+def negative_log_likelihood(
+    model: DensitySource, codes: Any, *, encoder: Encoder | None = None
+) -> float:
     """Mean negative log-likelihood of rows under a model, in nats per row.
 
     Lower is better. A row that the model holds impossible makes the mean infinite; the warning
@@ -28,7 +30,8 @@ def negative_log_likelihood(model: DensitySource, codes: Codes) -> float:
 
     Args:
         model: A fitted model.
-        codes: Held-out rows, at least one, in the model's domain.
+        codes: Held-out rows, at least one, in the model's domain; or a `Table`, frame or path.
+        encoder: How the model codes rows; needed unless they are codes already.
 
     Returns:
         Nats per row; ``inf`` when a row is impossible.
@@ -45,6 +48,12 @@ def negative_log_likelihood(model: DensitySource, codes: Codes) -> float:
         >>> round(negative_log_likelihood(Coin(), rows), 4)
         0.6931
     """
+    if not isinstance(codes, Codes):
+        if encoder is None:
+            raise InputError(
+                "rows that are no codes need encoder=, which the model was fitted with"
+            )
+        codes = encoder.encode(codes)
     require_rows(codes, "codes")
     density = np.asarray(model.log_density(codes), dtype=np.float64)
     if density.shape != (codes.num_rows,):

@@ -1,13 +1,25 @@
 """What `score` returns: every number beside its ceiling and its floor, as a value and as text."""
 
-from typing import Any, Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from siloweave.errors import InputError
+from siloweave.tables.display import html_table
+from siloweave.tables.frames import frame_of
+from siloweave.tables.read import Frame
 
 __all__ = ["Associations", "ColumnLook", "NotMeasured", "Score", "ScoreSettings", "Scores"]
 
+if TYPE_CHECKING:
+    from siloweave.report.picture import Picture
+
+_COLUMNS = (
+    *("name", "family", "value", "low", "high", "ceiling", "floor", "better", "unit", "source"),
+    "note",
+)
 Better = Literal["higher", "lower"]
 
 
@@ -169,7 +181,7 @@ class Scores(msgspec.Struct, frozen=True):
         return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "Scores":
+    def from_json(cls, text: str | bytes) -> Scores:
         """Read what `to_json` wrote.
 
         Raises:
@@ -180,8 +192,62 @@ class Scores(msgspec.Struct, frozen=True):
         except msgspec.DecodeError as error:
             raise InputError(f"not a file of scores: {error}") from None
 
+    def to_frame(self, kind: Frame | None = None) -> Any:
+        """Return one row per score; what was not measured is in `not_measured`.
+
+        Args:
+            kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
+                None.
+        """
+        rows = []
+        for part in self.parts:
+            low, high = part.interval or (None, None)
+            rows.append({**msgspec.structs.asdict(part), "low": low, "high": high})
+        return frame_of(rows, _COLUMNS, kind)
+
+    def plot(self, column: str | None = None) -> Picture:
+        """Draw both tables beside each other, as the page of scores does.
+
+        Args:
+            column: How this column spreads; how all pairs of columns go together if None.
+
+        Returns:
+            A picture that a notebook shows, and `save` stores as SVG.
+
+        Raises:
+            InputError: There is no such column, or only one for pairs.
+        """
+        from siloweave.report.comparison import chart, pairs_chart
+        from siloweave.report.picture import Picture
+
+        if column is None:
+            drawn = pairs_chart(msgspec.to_builtins(self.associations))
+            if drawn is None:
+                raise InputError("there is one column and no pair of columns; name the column")
+            return Picture(drawn["svg"])
+        for one in self.columns:
+            if one.name == column:
+                return Picture(chart(msgspec.to_builtins(one))["svg"])
+        known = ", ".join(one.name for one in self.columns)
+        raise InputError(f"column={column!r} was not compared; there are {known}")
+
     def __str__(self) -> str:
         return "\n".join(_text(self))
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{count} {name}" for name, count in self.settings.rows.items())
+        return f"Scores({len(self.parts)} scores of {rows} rows)"
+
+    def _repr_html_(self) -> str:
+        heads = ["score", "value", "interval", "ceiling", "floor", "better"]
+        rows = [
+            (
+                part.name, _number(part.value), _interval(part.interval), _number(part.ceiling),
+                _number(part.floor), part.better,
+            )
+            for part in self.parts
+        ]  # fmt: skip
+        return html_table(repr(self), heads, rows)
 
 
 def _text(scores: Scores) -> list[str]:

@@ -22,6 +22,7 @@ from siloweave.evaluate.modelled import add_likelihood
 from siloweave.evaluate.resemblance import add_measures
 from siloweave.evaluate.scores import Scores, ScoreSettings
 from siloweave.evaluate.sides import Sheet, Sides, make_sides
+from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import LARGEST
@@ -50,6 +51,7 @@ CAPS = {
 }
 
 
+@shows_progress
 def score(
     real: Any,
     synthetic: Any,
@@ -61,7 +63,7 @@ def score(
     encoder: Encoder | None = None,
     seed: int = 0,
     max_rows: int = 6_000,
-    progress: Progress = lambda text, done: None,
+    progress: Any = None,
 ) -> Scores:
     """Measure how good a synthetic table is, with every measure of the field.
 
@@ -82,7 +84,8 @@ def score(
         encoder: How the model codes rows.
         seed: Which rows, folds and trees; the same seed gives the same scores.
         max_rows: Rows of either table in a boosting fit, at most; at least 30.
-        progress: Told what is computed, and the share of the work that is done.
+        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+            a text and the share that is done.
 
     Returns:
         The scores, what could not be measured and why, and what plots need. Intervals say how far

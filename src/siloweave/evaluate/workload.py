@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.statistics.marginals import closure, marginal, random_workload, sparse_marginal
-from siloweave.tables.codes import Clique, Codes
+from siloweave.tables.aligned import align
+from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.keys import Key
 
 __all__ = ["MarginalSource", "WorkloadError", "tvd", "workload_error", "workload_errors"]
@@ -37,7 +38,7 @@ class WorkloadError(NamedTuple):
 
 
 def workload_error(
-    real: Codes, synthetic: Codes | MarginalSource, cliques: Iterable[Sequence[str]]
+    real: Any, synthetic: Any, cliques: Iterable[Sequence[str]], *, encoder: Encoder | None = None
 ) -> float:
     """Mean L1 distance between normalised marginals.
 
@@ -45,9 +46,11 @@ def workload_error(
     Maddock, Cormode and Maple, *FLAIM*, KDD 2024.
 
     Args:
-        real: Real rows, at least one.
-        synthetic: Synthetic rows in the same domain, or a model.
+        real: Real rows, at least one: a `Table`, frame or path, or `Codes`.
+        synthetic: Synthetic rows of the same kind, or a model.
         cliques: The marginals to compare, at least one; attributes in any order.
+        encoder: How rows become codes; where there is none, numbers are cut at 20 real quantiles,
+            as `score` does. A model needs the one that it was fitted with.
 
     Returns:
         The mean, in [0, 2].
@@ -63,20 +66,22 @@ def workload_error(
         >>> workload_error(real, Codes(domain, (np.array([0, 0, 0, 1]),)), [("a",)])
         0.5
     """
+    real, synthetic = _as_codes(real, synthetic, encoder)
     wanted = [real.domain.canonical(clique) for clique in cliques]
     distances = _distances(real, synthetic, wanted)
     return _mean([distances[clique] for clique in wanted], "cliques")
 
 
 def workload_errors(
-    real: Codes, synthetic: Codes | MarginalSource, workload: Iterable[Sequence[str]]
+    real: Any, synthetic: Any, workload: Iterable[Sequence[str]], *, encoder: Encoder | None = None
 ) -> WorkloadError:
     """Workload error over the downward closure and over the queries, counting each marginal once.
 
     Args:
-        real: Real rows, at least one.
-        synthetic: Synthetic rows in the same domain, or a model.
+        real: Real rows, at least one: a `Table`, frame or path, or `Codes`.
+        synthetic: Synthetic rows of the same kind, or a model.
         workload: The queries, at least one.
+        encoder: As `workload_error` takes it.
 
     Returns:
         Both means.
@@ -92,6 +97,7 @@ def workload_errors(
         >>> workload_errors(real, crossed, [("a", "b")])
         WorkloadError(closure=0.6666666666666666, queries=2.0)
     """
+    real, synthetic = _as_codes(real, synthetic, encoder)
     queries = [real.domain.canonical(clique) for clique in workload]
     below = closure(queries, real.domain)
     distances = _distances(real, synthetic, below)
@@ -102,23 +108,25 @@ def workload_errors(
 
 
 def tvd(
-    real: Codes,
-    synthetic: Codes | MarginalSource,
+    real: Any,
+    synthetic: Any,
     ways: int,
     *,
     max_cliques: int = 300,
     key: Key,
+    encoder: Encoder | None = None,
 ) -> float:
     """Mean total variation distance over random marginals of one size.
 
     As VertiMRF's experiments: 300 random 3- or 4-way marginals, half their L1 distance.
 
     Args:
-        real: Real rows, at least one.
-        synthetic: Synthetic rows in the same domain, or a model.
+        real: Real rows, at least one: a `Table`, frame or path, or `Codes`.
+        synthetic: Synthetic rows of the same kind, or a model.
         ways: Attributes per marginal, from 1 to the domain's.
         max_cliques: How many marginals to draw; all when there are no more.
         key: Which ones.
+        encoder: As `workload_error` takes it.
 
     Returns:
         The mean, in [0, 1].
@@ -133,8 +141,31 @@ def tvd(
         >>> tvd(real, Codes(domain, (np.array([0, 1]), np.array([1, 0]))), 2, key=0)
         1.0
     """
+    real, synthetic = _as_codes(real, synthetic, encoder)
     cliques = random_workload(real.domain, ways, max_cliques, seed=key)
     return workload_error(real, synthetic, cliques) / 2
+
+
+def _as_codes(
+    real: Any, synthetic: Any, encoder: Encoder | None
+) -> tuple[Codes, Codes | MarginalSource]:
+    """Both sides as codes of one domain; a model stays what it is."""
+    model = callable(getattr(type(synthetic), "marginal", None))
+    if isinstance(real, Codes) and (model or isinstance(synthetic, Codes)):
+        return real, synthetic
+    if encoder is not None:
+        return _encoded(real, encoder), synthetic if model else _encoded(synthetic, encoder)
+    if model or isinstance(real, Codes) or isinstance(synthetic, Codes):
+        raise InputError(
+            "codes or a model are compared with rows; give encoder=, which made those codes"
+        )
+    from siloweave.evaluate.shares import coded
+
+    return coded(align({"real": real, "synthetic": synthetic}), "real", "synthetic")
+
+
+def _encoded(rows: Any, encoder: Encoder) -> Codes:
+    return rows if isinstance(rows, Codes) else encoder.encode(rows)
 
 
 def _distances(

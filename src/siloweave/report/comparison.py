@@ -17,7 +17,7 @@ from siloweave.report import pictures
 from siloweave.report.page import template_of
 from siloweave.report.record import Association, Marginal
 
-__all__ = ["render_comparison"]
+__all__ = ["chart", "pairs_chart", "render_comparison"]
 
 COLUMNS = 80
 """Columns drawn one by one."""
@@ -71,9 +71,9 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
             {"name": family, "parts": [_part(part) for part in parts]}
             for family, parts in groupby(scores["parts"], key=lambda part: part["family"])
         ],
-        "charts": [_chart(look) for look in scores["columns"][:COLUMNS]],
+        "charts": [chart(look) for look in scores["columns"][:COLUMNS]],
         "more_columns": max(len(scores["columns"]) - COLUMNS, 0),
-        "pairs": _pairs(scores["associations"]),
+        "pairs": pairs_chart(scores["associations"]),
         "settings": scores["settings"],
         "not_measured": scores["not_measured"],
         "telling": plots.bars(telling, title=title) if telling else "",
@@ -95,7 +95,8 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     return {**part, "strip": drawn, "way": way}
 
 
-def _chart(look: Mapping[str, Any]) -> dict[str, Any]:
+def chart(look: Mapping[str, Any]) -> dict[str, Any]:
+    """How one column spreads in both tables, drawn."""
     synthetic, real = (_marginal(look, side) for side in ("synthetic", "real"))
     return {
         "column": look["name"],
@@ -128,7 +129,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _pairs(found: Mapping[str, Any]) -> dict[str, Any] | None:
+def pairs_chart(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How columns go together in both tables, drawn; None for a single column."""
     if len(found["names"]) < 2:
         return None
     ours, theirs = (

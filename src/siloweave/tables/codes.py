@@ -30,7 +30,7 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.digests import digest_of
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table
+from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Clique", "Codes", "Domain", "Encoder", "running"]
@@ -345,11 +345,12 @@ class Encoder:
             return len(column.categories)
         return 2 if column.kind == "boolean" else len(self._edges[column.name]) - 1
 
-    def encode(self, table: Table) -> Codes:
+    def encode(self, table: Any) -> Codes:
         """Code a table's rows.
 
         Args:
-            table: Has every coded column of the schema, and no column the schema lacks.
+            table: A `Table`, frame or path; has every coded column of the schema, and no column
+                that the schema lacks.
 
         Returns:
             The codes, in row order; none of a table without rows.
@@ -358,6 +359,7 @@ class Encoder:
             SchemaError: When columns differ from the schema's, or rows hold a value outside it
                 (says how many, never which); an unseen category goes to ``other`` if declared.
         """
+        table = read(table)
         self._check_columns(table)
         arrays = []
         for column in self._coded:
@@ -410,7 +412,7 @@ class Encoder:
         codes: Codes,
         *,
         key: Key,
-        like: Table | None = None,
+        like: Any = None,
         marks: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Table:
         """Turn codes back into values.
@@ -418,8 +420,8 @@ class Encoder:
         Args:
             codes: In this encoder's domain.
             key: Where inside its bin a value falls: uniform, whole where the column is.
-            like: The result's frame and types are this table's; a categorical type lists the
-                schema's categories, whatever the table's own type lists.
+            like: The result's frame and types are those of this `Table` or frame; a categorical
+                type lists the schema's categories, whatever the table's own type lists.
             marks: Bins of a column that hold one value alone, and that value.
 
         Returns:
@@ -431,6 +433,7 @@ class Encoder:
         """
         if codes.domain != self.domain:
             raise DataError("these codes were made by another encoder: the domains differ")
+        like = None if like is None else read(like)
         columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
         for column in self.schema.columns:
             if column.kind == "id":

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.display import html_head, listed
 from siloweave.tables.files import check_names, csv_header, table_file, unreadable
 from siloweave.tables.native import arrow_column, declared, from_pandas, named, to_pandas
 
@@ -66,7 +67,10 @@ class Table:
     _origin: _Origin = field(default_factory=_Origin)
 
     def __repr__(self) -> str:
-        return f"Table({self.num_rows} rows: {', '.join(self.names)})"
+        return f"Table({self.num_rows} rows: {listed(self.names)})"
+
+    def _repr_html_(self) -> str:
+        return html_head(self.names, self._frame.head(5).rows(), self.num_rows)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -257,8 +261,7 @@ class Table:
             numbers = self._numeric(series, "whole numbers")
             missing = numbers.is_null()
             whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
-            wrong = int((~whole).sum())
-            if wrong:
+            if wrong := int((~whole).sum()):
                 raise SchemaError(
                     f"column {name!r}: {wrong} rows hold no whole number; declare it continuous, "
                     "or round them"
@@ -291,8 +294,7 @@ class Table:
         mask = series.is_null().to_numpy()
         if series.dtype == pl.String:
             series = _parsed(series, pattern)
-            wrong = int(series.is_null().sum()) - int(mask.sum())
-            if wrong:
+            if wrong := int(series.is_null().sum()) - int(mask.sum()):
                 raise SchemaError(
                     f"column {name!r}: {wrong} rows do not follow the datetime format "
                     f"{pattern or 'ISO-8601'!r}; correct the column's format in the schema"

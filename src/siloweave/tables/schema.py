@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from siloweave.errors import SchemaError
-from siloweave.tables.read import Table
+from siloweave.tables.display import html_table, listed
+from siloweave.tables.read import read
 
 __all__ = ["Category", "Column", "Kind", "Schema"]
 
@@ -202,6 +203,17 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         if twice:
             raise SchemaError(f"columns repeat {', '.join(map(repr, twice))}; name each once")
 
+    def __repr__(self) -> str:
+        return f"Schema({listed([f'{one.name} ({one.kind})' for one in self.columns])})"
+
+    def _repr_html_(self) -> str:
+        heads = ["column", "kind", "values", "missing", "taken from rows"]
+        rows = [
+            (c.name, c.kind, _allowed(c), "yes" if c.missing else "", ", ".join(c.from_data))
+            for c in self.columns
+        ]
+        return html_table(f"{len(self.columns)} columns", heads, rows)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
@@ -249,13 +261,14 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return to_sdv(self)
 
     @classmethod
-    def from_sdv(cls, metadata: Mapping[str, Any], *, table: Table | None = None) -> "Schema":
+    def from_sdv(cls, metadata: Mapping[str, Any], *, table: Any = None) -> "Schema":
         """Read SDV metadata (single table).
 
         Args:
             metadata: The parsed JSON.
-            table: Where to take categories and bounds from, which SDV metadata lack; each such
-                fact is marked as taken from data. Not needed for metadata that `to_sdv` wrote.
+            table: A `Table`, frame or path to take categories and bounds from, which SDV metadata
+                lack; each such fact is marked as taken from data. Not needed for metadata that
+                `to_sdv` wrote.
 
         Returns:
             The schema.
@@ -265,7 +278,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """
         from siloweave.tables.sdv import from_sdv
 
-        return from_sdv(metadata, table)
+        return from_sdv(metadata, None if table is None else read(table))
 
     @classmethod
     def detect(cls, table: object, *, max_categories: int = 256) -> "Schema":
@@ -345,6 +358,13 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         bare = [msgspec.structs.replace(c, from_data=(), learned=()) for c in self.columns]
         facts = msgspec.json.encode(bare)
         return blake2b(facts, digest_size=16).hexdigest()
+
+
+def _allowed(column: Column) -> str:
+    """What a column's values may be, in a few words."""
+    if column.categories:
+        return listed([str(category) for category in column.categories], 5)
+    return "" if column.low is None else f"{column.low} to {column.high}"
 
 
 def _contrast(fact: str, a: object, b: object) -> str:

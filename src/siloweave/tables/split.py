@@ -101,11 +101,11 @@ def iid(num_rows: int, parties: int, *, key: Key) -> list[Rows]:
     return [np.sort(part) for part in np.array_split(order, parties)]
 
 
-def clusters(codes: Codes, parties: int, *, key: Key, method: str = "umap") -> list[Rows]:
+def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> list[Rows]:
     """Give each party the rows of one cluster: plane coordinates, then k-means with K clusters.
 
     Args:
-        codes: The rows.
+        codes: The rows: `Codes`, a `Table`, frame or path.
         parties: K, from 1 to the number of rows.
         key: Random key.
         method: ``umap``: UMAP of the codes to 2-D (15 neighbours, minimum distance 0.1),
@@ -122,6 +122,7 @@ def clusters(codes: Codes, parties: int, *, key: Key, method: str = "umap") -> l
         DataError: When there are fewer rows than parties.
         InputError: When the method is unknown, or ``umap`` is not installed.
     """
+    codes = _coded(codes if isinstance(codes, Codes) else read(codes))
     _check(codes.num_rows, parties)
     if method not in _PLANES:
         raise InputError(f"method={method!r} is unknown; use one of {', '.join(_PLANES)}")

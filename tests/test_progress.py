@@ -1,0 +1,114 @@
+"""`progress` means one thing: a bar where someone looks, silence elsewhere, or a function."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import siloweave as sw
+from siloweave.errors import InputError
+from siloweave.progress import Bar, bar_for, shows_progress
+
+ROWS = sw.Table.from_columns({"x": (np.arange(40) % 7, None), "y": (np.arange(40) % 3, None)})
+SCHEMA = sw.Schema((
+    sw.Column("x", "integer", low=0, high=6), sw.Column("y", "integer", low=0, high=2),
+))  # fmt: skip
+BUDGET = sw.Budget(4.0, 1e-5)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+CALLS = {
+    "AIM": lambda **p: sw.AIM(workload=[("x", "y")]).fit(ROWS, SCHEMA, budget=BUDGET, **p),
+    "GaussianCopula": lambda **p: sw.GaussianCopula().fit(ROWS, SCHEMA, **p),
+    "SiloFuse": lambda **p: sw.SiloFuse(
+        settings={"diffusion": {"steps": 2, "batch": 8, "hidden": (4,), "timesteps": 3}}
+    ).fit([ROWS.select(["x"]), ROWS.select(["y"])], SCHEMA, **p),
+    "FedTGAN": lambda **p: sw.FedTGAN(
+        settings={"batch": 10, "generator": (4,), "critic": (4,)}, rounds=1
+    ).fit([ROWS, ROWS], SCHEMA, **p),
+    "align_rows": lambda **p: sw.align_rows(
+        [sw.Table.from_columns({"i": (np.arange(9), None)})] * 2, ["i"], **p),
+    "attack": lambda **p: sw.attack(
+        ROWS, ROWS, control=ROWS, allow_overlap=True, attacks=["closest_records"], targets=10, **p),
+    "score": lambda **p: sw.score(ROWS.select(["x"]), ROWS.select(["x"]), max_rows=30, **p),
+    "shadow_attack": lambda **p: sw.shadow_attack(
+        lambda table, key: table, sw.Table.from_columns({"x": (np.arange(60.0), None)}), [59],
+        training_size=20, train_sets=10, test_sets=10, key=0, workers=1,
+        attacks=["ClosestDistance-L2"], **p),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_bar_is_shown_in_a_terminal_alone_or_when_asked(name, monkeypatch):
+    for stream, wanted, shown in (
+        (Terminal(), {}, True),
+        (Terminal(), {"progress": False}, False),
+        (io.StringIO(), {}, False),
+        (io.StringIO(), {"progress": True}, True),
+    ):
+        out = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(sys, "stdout", out)
+        CALLS[name](**wanted)
+        assert bool(stream.getvalue()) == shown, (type(stream), wanted)
+        assert not out.getvalue()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_is_called_and_nothing_is_shown(name, monkeypatch):
+    stream, heard = Terminal(), []
+    monkeypatch.setattr(sys, "stderr", stream)
+    CALLS[name](progress=lambda text, done: heard.append((text, done)))
+    assert heard
+    assert all(text and 0.0 <= done <= 1.0 for text, done in heard)
+    assert not stream.getvalue()
+
+
+@pytest.mark.parametrize("wrong", ["yes", 0.5, []])
+def test_anything_else_is_refused(wrong):
+    with pytest.raises(InputError, match="progress="):
+        CALLS["GaussianCopula"](progress=wrong)
+
+
+def test_there_is_no_bar_inside_a_bar(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with bar_for(None) as outer, bar_for(True) as inner:
+        assert isinstance(outer, Bar)
+        assert not isinstance(inner, Bar)
+    with bar_for(None) as again:
+        assert isinstance(again, Bar)
+
+
+def test_a_failed_call_takes_its_bar_away(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+
+    @shows_progress
+    def fails(*, progress=None):
+        progress("half", 0.5)
+        raise KeyError
+
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            fails()
+    with bar_for(None) as bar:
+        assert isinstance(bar, Bar)
+
+
+def test_a_notebook_shows_a_bar_below_its_cell(monkeypatch):
+    shown = []
+    place = SimpleNamespace(update=shown.append)
+    display = SimpleNamespace(HTML=str, display=lambda html, display_id: place)
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with bar_for(None) as bar:
+        bar("a < b", 0.25)
+    assert shown == ['<progress value="0.2500"></progress> a &lt; b', ""]
+    assert not sys.stderr.getvalue()
