@@ -18,26 +18,34 @@ network. Of a GAN it is the critic and a pool of generated rows (Xie, Lin, Wang,
 "Differentially private generative adversarial network": only the critic meets real rows); the
 generator moves at the coordinator, by the critic and the paid counts, which is post-processing.
 
+One party alone is the central case: its masks are empty, it adds all the noise itself, and what the
+coordinator sees is its noisy sums.
+
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
 model. A party encodes its rows by its own declared facts, or not at all. A row pays for one look
 and for every step, each entered in its party's ledger before noise is drawn; all are read at one
 Renyi order, which the noisy number of rows may choose only as far as its price contains it
-(privacy/orders.py). The party computes the sensitivity itself (privacy/shared_steps.py) from how it
-clips and rounds. Who is drawn, what a row's loss draws, where in its bin a value is encoded, and
-the noise come from the party's own entropy and stay there, so that sampling amplifies towards all
-others; it does not towards someone who reads the party's memory. Assumed public: schema, the types
-that a frame or Parquet file declares for its columns, bins, settings, roster, and how long a party
-takes. The coordinator is taken to follow the protocol; whatever it asks, weights and generated rows
-of any kind, a row's gradient is clipped and a party's ledger pays for what it does. Per-step noise
-holds with `tolerated` shares missing; a party that does not answer stops the run. Noise is drawn
-within `mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is the same at any
-place of a batch but for its last bits is taken from the compiler (seen on CPUs);
+(privacy/orders.py). Where a row is replaced the number of rows costs nothing; of one party alone
+it is public. The party computes the sensitivity itself (privacy/shared_steps.py) from how it clips
+and rounds, and refuses settings that are beyond what it can pay for, hold or finish. Who is drawn,
+what a row's loss draws, where in its bin a value is encoded, and the noise come from the party's
+own entropy and stay there, so that sampling amplifies towards all others; it does not towards
+someone who reads the party's memory. No loss leaves the party or steers anything: whether training
+diverged is seen by the weights alone, which follow from noisy sums. Every noisy number is a whole
+number of units, at whatever coordinate; nothing of the noise is a float. Assumed public: schema,
+the types that a frame or Parquet file declares for its columns, bins, settings, roster, and how
+long a party takes. The coordinator is taken to follow the protocol; whatever it asks, weights and
+generated rows of any kind, a row's gradient is clipped and a party's ledger pays for what it does.
+Per-step noise holds with `tolerated` shares missing; a party that does not answer stops the run.
+Noise is drawn within `mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is
+the same at any place of a batch but for its last bits is taken from the compiler (seen on CPUs);
 `shared_steps.moved` leaves a 1024th of the clip for them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +54,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from siloweave.algorithms.look import CountColumns, Part, count_columns, look, look_event
+from siloweave.algorithms.look import (
+    CountColumns,
+    CountRows,
+    Part,
+    count_columns,
+    count_rows,
+    look,
+    look_event,
+)
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.secure_sum import (
@@ -58,14 +74,23 @@ from siloweave.algorithms.secure_sum import (
     noisy_sums,
     relation_of,
 )
-from siloweave.errors import InputError, SiloweaveError, WireError, naming_party
+from siloweave.errors import InputError, SiloweaveError, WireError
 from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
 from siloweave.privacy.orders import order_for
-from siloweave.privacy.shared_steps import CLIPS, SharedSteps, moved, plan_steps, quantised
+from siloweave.privacy.shared_steps import (
+    CLIPS,
+    FINEST,
+    WIDEST,
+    SharedSteps,
+    moved,
+    plan_steps,
+    quantised,
+    span,
+)
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -73,8 +98,23 @@ from siloweave.tables.keys import fold_in
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
 
-__all__ = ["Kind", "Left", "Part", "Plan", "party", "private_rounds"]
+__all__ = [
+    "MOST_NUMBERS",
+    "Begun",
+    "Kind",
+    "Left",
+    "Part",
+    "Plan",
+    "begun",
+    "encoded",
+    "party",
+    "private_rounds",
+    "refuse_unpayable",
+]
 
+#: Most numbers in a step's message, and in the vectors of one row.
+MOST_NUMBERS = 2**25
+_MOST_STEPS = 2**20
 _NARROW = 3.0  # share of noise; the mass of a sum of wider ones is that of one Gaussian by 1e-30
 
 
@@ -127,76 +167,172 @@ class Kind:
 # Party
 
 
-def begin(request: Begin, site: Site[Part]) -> Ready:
+class Begun(NamedTuple):
+    """What was asked for, what trains, and by what vectors rows are encoded."""
+
+    asked: Begin
+    training: Stepwise
+    features: Features
+
+
+class _Desk(NamedTuple):
+    """What was asked for, what trains, rows as its losses read them, and messages by stage."""
+
+    begin: Begin
+    training: Stepwise
+    rows: Any
+    likes: dict[int, Any]
+
+
+def begin(kind: Kind, request: Begin, site: Site[Part]) -> Ready:
     """Remember what is trained, and the secret by which rows are encoded."""
-    if not (CLIPS[0] <= request.clip <= CLIPS[1] and request.levels >= 1 and 0 < request.rate <= 1):
-        what = f"clip={request.clip}, levels={request.levels} and rate={request.rate}"
-        raise WireError(f"party {site.name!r}: {what} are none that can be paid for")
-    with naming_party(site.name):
-        told = Features.from_json(request.features)
-    if not told.cover(site.rows.encoder.schema):
-        raise WireError(f"party {site.name!r} is told to encode by other facts than its own")
+    _checked(kind, request, site)
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))
     return Ready(Public(True, "says nothing"))
 
 
-class _Desk(NamedTuple):
-    """What was asked for, what trains, rows as its losses read them, and a message's shapes."""
+def _checked(kind: Kind, request: Begin, site: Site[Part]) -> Begun:
+    """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
 
-    begin: Begin
-    training: Stepwise
-    rows: Any
-    like: Any
+    Raises:
+        WireError: Whatever is wrong with the request; names the party.
+    """
+    who = f"party {site.name!r}"
+    refuse_unpayable(who, clip=request.clip, levels=request.levels, rate=request.rate)
+    if request.order is not None and relation_of(site) is Relation.REPLACE_ONE:
+        raise WireError(f"{who}: order={request.order} has no meaning where a row is replaced")
+    try:
+        features = Features.from_json(request.features)
+        schema = site.rows.encoder.schema
+        if not features.cover(schema):
+            raise WireError(f"{who} is told to encode by other facts than its own")
+        if request.target is not None and request.target not in schema.names:
+            raise WireError(f"{who} has no column {request.target!r} for a target")
+        settings = msgspec.json.decode(request.settings)
+        training = kind.made(features, settings, request.target, None)
+        steps, widths = training.steps, [_size(training.shapes(one)) for one in training.stages]
+    except WireError:
+        raise
+    except (SiloweaveError, msgspec.MsgspecError, *_ILL_MADE) as error:
+        raise WireError(f"{who} cannot train with these settings: {error}") from error
+    if max(widths, default=0) > MOST_NUMBERS or features.width > MOST_NUMBERS:
+        raise WireError(
+            f"{who}: a message of {max(widths):,} numbers, or vectors of {features.width:,}, is "
+            f"more than the {MOST_NUMBERS:,} that it takes. Make the networks smaller."
+        )
+    if steps > _MOST_STEPS:
+        raise WireError(f"{who}: steps={steps:,} are more than the {_MOST_STEPS:,} that it takes")
+    return Begun(request, training, features)
+
+
+# What settings of the wrong kind may raise in whatever is made of them.
+_ILL_MADE = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError,
+             RecursionError, UnicodeError, ArithmeticError)  # fmt: skip
+
+
+def refuse_unpayable(who: str, **said: float) -> None:
+    """Refuse numbers of a request that no event can be made of.
+
+    Args:
+        who: The party, for the message.
+        said: By name: `clip`, `levels`, `rate`, `share_sigma`.
+
+    Raises:
+        WireError: One is out of its bounds; names it.
+    """
+    bounds = {
+        "clip": CLIPS, "levels": (1, FINEST), "rate": (2.0**-64, 1.0),
+        "share_sigma": (1.0, WIDEST * (1 + 1e-6)),
+    }  # fmt: skip
+    for name, value in said.items():
+        least, most = bounds[name]
+        if not least <= value <= most:
+            raise WireError(
+                f"{who}: {name}={value} cannot be paid for; it must lie between {least:g} and "
+                f"{most:g}"
+            )
+
+
+def _size(shapes: Any) -> int:
+    """How many numbers a message has; shapes alone are looked at."""
+    import jax
+
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes) if hasattr(x, "shape"))
+
+
+def begun(kind: Kind, site: Site[Part]) -> Begun:
+    """What this run was begun with, from what is remembered."""
+    asked = site.recall("begin")
+    if asked is None:
+        raise WireError(f"party {site.name!r} is asked to train, and was never told what")
+    return _checked(kind, msgspec.msgpack.decode(asked, type=Begin), site)
+
+
+def encoded(site: Site[Part], features: Features) -> Any:
+    """A party's rows as vectors; where in its bin a value lies is drawn from its secret."""
+    secret = site.recall("secret of encoding") or b""
+    try:
+        return features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
+    except SiloweaveError:  # what it says of the rows, nobody has paid for
+        raise WireError(f"party {site.name!r} cannot encode its rows so") from None
 
 
 def _desk(kind: Kind, site: Site[Part]) -> _Desk:
     """Laid out once a process, from what is remembered."""
-    asked, secret = site.recall("begin"), site.recall("secret of encoding")
-    if asked is None or secret is None:
-        raise WireError(f"party {site.name!r} is asked to train, and was never told what")
-    name = ("private rounds", site.context.rpartition("/")[0], asked)
+    name = ("private rounds", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
-        setup = msgspec.msgpack.decode(asked, type=Begin)
-        features = Features.from_json(setup.features)
-        training = kind.made(features, msgspec.json.decode(setup.settings), setup.target, None)
-        try:
-            X = features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
-        except SiloweaveError:  # what it says of the rows, nobody has paid for
-            raise WireError(f"party {site.name!r} cannot encode its rows so") from None
-        site.memo[name] = _Desk(setup, training, training.rows(X), training.empty())
+        asked, training, features = begun(kind, site)
+        site.memo[name] = _Desk(asked, training, training.rows(encoded(site, features)), {})
     desk: _Desk = site.memo[name]
     return desk
+
+
+def _asked(desk: _Desk, request: Step, site: Site[Part]) -> tuple[Any, Any]:
+    """The network and the loss of a step; raises WireError where the request is none."""
+    from siloweave.models.rounds import unpacked
+
+    who, number = f"party {site.name!r}, step {request.number}", request.number
+    if not 0 <= number < desk.training.steps:
+        raise WireError(f"{who}: there are {desk.training.steps:,} steps, counted from 0")
+    refuse_unpayable(who, share_sigma=request.share_sigma)
+    stage = desk.training.stage(number)
+    if stage not in desk.likes:
+        desk.likes[stage] = desk.training.empty(stage)
+    try:
+        return desk.training.task(unpacked(request.message, desk.likes[stage]))
+    except InputError as error:
+        raise WireError(f"{who}: {error}") from error
 
 
 def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
-    from siloweave.models.rounds import unpacked
     from siloweave.privacy import exact_sums
 
     desk, size = _desk(kind, site), site.rows.table.num_rows
-    asked = desk.begin
+    asked, shares = desk.begin, len(request.keys)
+    net, loss = _asked(desk, request, site)
+    width = exact_sums.flat_size(net)
     try:
-        net, loss = desk.training.task(unpacked(request.message, desk.like))
+        span(shares)
+        event = SampledSharedGaussian(
+            share_sigma=request.share_sigma,
+            shares=shares,
+            tolerated=request.tolerated,
+            sensitivity=moved(asked.levels, width),
+            dimension=width,
+            sampling_rate=asked.rate,
+            replace_one=relation_of(site) is Relation.REPLACE_ONE,
+            order=UNSET if asked.order is None else asked.order,
+        )
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
     picked = exact_sums.drawn(size, asked.rate, entropy=site.entropy)
     total = exact_sums.summed(
         loss, net, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=site.entropy
     )
-    shares = len(request.keys)
     whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=shares)
-    event = SampledSharedGaussian(
-        share_sigma=request.share_sigma,
-        shares=shares,
-        tolerated=request.tolerated,
-        sensitivity=moved(asked.levels, whole.size),
-        dimension=whole.size,
-        sampling_rate=asked.rate,
-        replace_one=relation_of(site) is Relation.REPLACE_ONE,
-        order=UNSET if asked.order is None else asked.order,
-    )
     what = f"step {request.number + 1} of {kind.title}"
     return Counts(site.release_masked(event, what, whole, request.keys))
 
@@ -205,8 +341,9 @@ def party(kind: Kind) -> Handlers:
     """A party's side: which function answers which request."""
     return {
         Hello: hello,
+        CountRows: count_rows,
         CountColumns: count_columns,
-        Begin: begin,
+        Begin: partial(begin, kind),
         Step: partial(step, kind),
     }
 
@@ -283,14 +420,16 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
 
     plan.progress("counting", 0.0)
     keys = meet(parties, plan.encoder.domain)
-    seen = look(parties, keys, plan.encoder, event, plan.seed)
+    alone = len(parties.roster) == 1 and plan.budget.relation is Relation.REPLACE_ONE
+    seen = look(parties, keys, plan.encoder, event, plan.seed, public=alone)
     features, rate = seen.features(kind.numeric), min(1.0, plan.batch / seen.rows)
     training = kind.made(features, plan.settings, plan.target, seen.shares(features))
-    net, _ = training.task(training.empty())
+    plan.progress("finding the noise that fits the budget", 0.0)
+    tasks = [training.task(training.empty(stage)) for stage in training.stages]
     order = plan.order(rate, event)
     noise = plan_steps(
         plan.budget, rate=rate, steps=plan.steps, shares=event.shares, tolerated=event.tolerated,
-        dimension=flat_size(net), others=[event], order=order,
+        dimension=max(flat_size(net) for net, _ in tasks), others=[event], order=order,
     )  # fmt: skip
     setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
     parties.ask(Begin(*setup, plan.clip, noise.levels, rate, order))

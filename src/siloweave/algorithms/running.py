@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -189,7 +190,9 @@ def _site(name: str, rows: Rows, job: Job, index: int) -> Site[Rows]:
 
 def _home(name: str, job: Job, index: int) -> tuple[Ledger, Store]:
     """A party's ledger and store: in the job's folder, or in memory for all runs of the job."""
-    limit = job.budget if job.limited else None
+    limit = job.budget
+    if not job.limited:  # no bound, and yet the relation in which events are stated
+        limit = msgspec.structs.replace(limit, epsilon=inf)
     if job.folder is None:
         return job.homes.setdefault(name, (Ledger(name, limit=limit), MemoryStore()))
     home = job.folder / "parties" / f"{index:04d}"

@@ -131,7 +131,7 @@ def _found(
     loss: Any, model: Any, rows: Any, places: Any, count: int, clip: Array, key: Array, layer: type
 ) -> Factors:
     taken = jax.tree.map(lambda x: np.asarray(x)[places], rows)
-    mask = np.arange(CHUNK) < count
+    mask = jnp.asarray(np.arange(CHUNK) < count)
     done: Factors = _compiled(loss, model, taken, mask, clip, key, layer)
     return done
 
@@ -161,23 +161,22 @@ def _order_of(model: Any, layer: type) -> tuple[_Node, ...]:
 
 
 @partial(jax.jit, static_argnames="order")
-def _added(
-    total: Array, dense: Any, rest: Any, scale: Array, *, order: tuple[_Node, ...]
-) -> Array:
+def _added(total: Array, dense: Any, rest: Any, scale: Array, *, order: tuple[_Node, ...]) -> Array:
     """The sum so far and the clipped sum of a chunk, its leaves one after the other; 64-bit."""
     layers, arrays = iter(dense), iter(rest)
     pieces: list[Array] = []
     for node in order:
         if node.fields:
-            made = _product(*next(layers), scale, node)
+            made = _product(next(layers), scale, node)
             pieces += [made[name].ravel() for name in node.fields]
         else:
             pieces.append(jnp.tensordot(_wide(scale), _kept(next(arrays), scale), 1).ravel())
     return total + jnp.concatenate(pieces)
 
 
-def _product(x: Array, d: Array, scale: Array, node: _Node) -> dict[str, Array]:
+def _product(found: tuple[Array, Array], scale: Array, node: _Node) -> dict[str, Array]:
     """Of one dense layer."""
+    x, d = found
     inputs, slopes = _kept(x, scale), _kept(d, scale) * _wide(scale)[:, None, None]
     flat_x, flat_d = (one.reshape(-1, one.shape[-1]) for one in (inputs, slopes))
     whole = jnp.matmul(flat_x.T, flat_d, precision="highest")

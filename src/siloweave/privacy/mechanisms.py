@@ -163,9 +163,9 @@ def _table(first: Decimal, ratio: Decimal, last: int) -> _Table:
     thresholds = [(value << 127) // total for value in sums]
     high = np.array([value >> 64 for value in thresholds], dtype=np.uint64)
     low = np.array([value & (2**64 - 1) for value in thresholds], dtype=np.uint64)
-    first = np.arange(1 << _first_bits(last + 1), dtype=np.uint64)
-    starts = np.searchsorted(high, first << np.uint64(63 - _first_bits(last + 1)), side="left")
-    return _Table(high, low, starts.astype(np.int32))
+    bits = _first_bits(last + 1)
+    heads = np.arange(1 << bits, dtype=np.uint64) << np.uint64(63 - bits)
+    return _Table(high, low, np.searchsorted(high, heads, side="left").astype(np.int32))
 
 
 def _first_bits(entries: int) -> int:
@@ -180,7 +180,7 @@ def _places(table: _Table, upper: NDArray[np.uint64]) -> NDArray[np.int64]:
     after a step or two; the rest, far out in the tail, is searched for as usual.
     """
     bits = table.starts.size.bit_length() - 1
-    places = table.starts[upper >> np.uint64(63 - bits)].astype(np.int64)
+    places: NDArray[np.int64] = table.starts[upper >> np.uint64(63 - bits)].astype(np.int64)
     below = np.flatnonzero(table.high.take(places, mode="clip") < upper)
     for _ in range(_STEPS):
         if not below.size:
