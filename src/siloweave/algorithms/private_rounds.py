@@ -200,9 +200,8 @@ def _checked(kind: Kind, request: Begin, site: Site[Part]) -> Begun:
     """
     who = f"party {site.name!r}"
     refuse_unpayable(who, clip=request.clip, levels=request.levels, rate=request.rate)
-    if request.order is not None and relation_of(site) is Relation.REPLACE_ONE:
-        raise WireError(f"{who}: order={request.order} has no meaning where a row is replaced")
     try:
+        _event(request, site, share_sigma=WIDEST, shares=1, tolerated=0, width=1)
         features = Features.from_json(request.features)
         schema = site.rows.encoder.schema
         if not features.cover(schema):
@@ -305,6 +304,22 @@ def _asked(desk: _Desk, request: Step, site: Site[Part]) -> tuple[Any, Any]:
         raise WireError(f"{who}: {error}") from error
 
 
+def _event(
+    asked: Begin, site: Site[Part], *, share_sigma: float, shares: int, tolerated: int, width: int
+) -> SampledSharedGaussian:
+    """What a step of so many numbers costs; raises InputError where there is no such event."""
+    return SampledSharedGaussian(
+        share_sigma=share_sigma,
+        shares=shares,
+        tolerated=tolerated,
+        sensitivity=moved(asked.levels, width),
+        dimension=width,
+        sampling_rate=asked.rate,
+        replace_one=relation_of(site) is Relation.REPLACE_ONE,
+        order=UNSET if asked.order is None else asked.order,
+    )
+
+
 def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
@@ -316,16 +331,10 @@ def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
     width = exact_sums.flat_size(net)
     try:
         span(shares)
-        event = SampledSharedGaussian(
-            share_sigma=request.share_sigma,
-            shares=shares,
-            tolerated=request.tolerated,
-            sensitivity=moved(asked.levels, width),
-            dimension=width,
-            sampling_rate=asked.rate,
-            replace_one=relation_of(site) is Relation.REPLACE_ONE,
-            order=UNSET if asked.order is None else asked.order,
-        )
+        event = _event(
+            asked, site, share_sigma=request.share_sigma, shares=shares,
+            tolerated=request.tolerated, width=width,
+        )  # fmt: skip
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
     picked = exact_sums.drawn(size, asked.rate, entropy=site.entropy)

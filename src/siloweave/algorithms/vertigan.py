@@ -208,8 +208,6 @@ def _checked(request: Begin, site: Site[Part]) -> VertiGANSettings:
     )  # fmt: skip
     if not (1 <= request.dimension <= MOST_NUMBERS and 1 <= request.rows <= MOST_ROWS):
         raise WireError(f"{who}: dimension={request.dimension} or rows={request.rows} cannot be")
-    if request.order is not None and relation_of(site) is Relation.REPLACE_ONE:
-        raise WireError(f"{who}: order={request.order} has no meaning where a row is replaced")
     return settings
 
 
@@ -361,10 +359,11 @@ def _privately(desk: _Desk, site: Site[Part], own: Own, hidden: Any) -> tuple[Ow
     from siloweave.models.nets import Dense
     from siloweave.privacy import exact_sums
 
-    asked, settings, heads, entropy = desk.begin, desk.settings, desk.heads, site.entropy
+    asked, settings, heads = desk.begin, desk.settings, desk.heads
     unit = asked.clip / asked.levels / (asked.rate * asked.rows)
-    key = jax.random.key(int.from_bytes(entropy.bytes(4), "little"))
+    key = jax.random.key(int.from_bytes(site.entropy.bytes(4), "little"))
     for step in range(settings.critic_steps):
+        entropy = site.entropy.at(f"critic step {step}")
         loss = maths.beside(settings, heads, own, hidden, jax.random.fold_in(key, step))
         picked = exact_sums.drawn(len(desk.rows), asked.rate, entropy=entropy)
         total = exact_sums.summed(

@@ -84,7 +84,7 @@ class AutoencoderSettings:
         bounds.check(
             self,
             hidden=bounds.WIDTHS,
-            latent=bounds.or_none(bounds.COUNT),
+            latent=bounds.or_none(bounds.UNITS),
             divergence=bounds.AMOUNT,
             jitter=bounds.AMOUNT,
             steps=bounds.COUNT,

@@ -106,8 +106,8 @@ class DiffusionSettings:
         bounds.check(
             self,
             hidden=bounds.WIDTHS,
-            embed=bounds.COUNT,
-            timesteps=bounds.at_least(2),
+            embed=bounds.UNITS,
+            timesteps=bounds.TIMES,
             steps=bounds.COUNT,
             passes=bounds.or_none(bounds.POSITIVE),
             batch=bounds.COUNT,

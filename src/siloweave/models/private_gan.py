@@ -95,7 +95,7 @@ class PrivateGANSettings:
         """Refuse what cannot be trained."""
         bounds.check(
             self,
-            noise=bounds.COUNT,
+            noise=bounds.UNITS,
             generator=bounds.WIDTHS,
             critic=bounds.WIDTHS,
             temperature=bounds.POSITIVE,

@@ -115,7 +115,7 @@ class VertiGANSettings:
         """Refuse what cannot be trained."""
         bounds.check(
             self,
-            noise=bounds.COUNT,
+            noise=bounds.UNITS,
             trunk=bounds.WIDTHS,
             head=bounds.WIDTHS,
             critic=bounds.WIDTHS,
