@@ -25,11 +25,12 @@ from siloweave.privacy import (
     NonPrivate,
     OSEntropy,
     Relation,
-    SampledGaussian,
+    SampledSharedGaussian,
     SeededEntropy,
 )
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Event
+from siloweave.privacy.shared_steps import moved
 from siloweave.recording import record_of
 from siloweave.tables import Column, Schema, Table
 
@@ -78,12 +79,12 @@ def test_all_parties_together_spend_the_budget_and_each_its_share():
     kinds = {
         name: [type(entry.event) for entry in entries] for name, entries in fitted.ledgers.items()
     }
-    steps = [SampledGaussian] * NET["rounds"]
+    steps = [SampledSharedGaussian] * NET["rounds"]
     assert kinds == {"north": [Gaussian, Gaussian, *steps], "south": [Gaussian, *steps]}
     events = [entry.event for entries in fitted.ledgers.values() for entry in entries]
-    (step,) = {event for event in events if isinstance(event, SampledGaussian)}
+    (step,) = {event for event in events if isinstance(event, SampledSharedGaussian)}
     assert step.count == NET["critic_steps"]
-    less = msgspec.structs.replace(step, noise_multiplier=step.noise_multiplier * 0.997)
+    less = msgspec.structs.replace(step, share_sigma=step.share_sigma * 0.997)
     cheaper = [less if event == step else event for event in events]
     assert epsilon(cheaper, BUDGET.delta) > BUDGET.epsilon
     assert fitted.info.guarantee == "dp"
@@ -255,10 +256,11 @@ def test_rounds_come_in_their_order_and_shape():
 def test_a_party_trains_only_within_what_all_pay_together():
     parties, site = alone()
     parties.ask(CountColumns(2.0, 8.0, 8))
-    asked = plain(clip=1.0, rows=40, rate=1.0, noise_multiplier=4.0, bins=8)
-    steps = SampledGaussian(4.0, 1.0, False, 6)
+    asked = plain(clip=1.0, rows=40, rate=1.0, levels=1000, share_sigma=4500.0, dimension=200)
+    far = moved(1000, 200)
+    steps = SampledSharedGaussian(4500.0, 1, 0, far, 200, 1.0, False, 6)
     mine: tuple[Event, ...] = (*site.ledger.events, steps)
-    rich = (SampledGaussian(0.5, 1.0, False, 6),)
+    rich = (SampledSharedGaussian(500.0, 1, 0, far, 200, 1.0, False, 6),)
     for prices, error, words in (
         ({}, WireError, "'north': what it is said to pay"),
         ({"north": mine[1:]}, WireError, "what it is said to pay"),
@@ -266,6 +268,16 @@ def test_a_party_trains_only_within_what_all_pay_together():
     ):
         with pytest.raises(error, match=words):
             parties.ask(msgspec.structs.replace(asked, prices=prices))
+    for wrong in (
+        {"settings": b"{"}, {"settings": b"[]"}, {"clip": 1e9}, {"clip": -1.0}, {"levels": 0},
+        {"levels": 2**40}, {"rate": 0.0}, {"rate": 2.0}, {"share_sigma": 2.0**40},
+        {"share_sigma": 0.0}, {"dimension": 0}, {"dimension": 2**40}, {"rows": 0},
+        {"order": 2**20},
+        {"settings": msgspec.json.encode({**NET, "made": 2**31 - 1, "trunk": [60_000]})},
+        {"settings": msgspec.json.encode({**NET, "critic_steps": 2**30})},
+    ):  # fmt: skip
+        with pytest.raises(WireError, match="party 'north'"):
+            parties.ask(msgspec.structs.replace(asked, prices={"north": mine}, **wrong))
     parties.ask(msgspec.structs.replace(asked, prices={"north": mine}))
     with pytest.raises(BudgetError):  # nor without noise
         parties.ask(plain())
