@@ -12,8 +12,9 @@ from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 from siloweave.algorithms import vertigan
 from siloweave.algorithms.columns_split import Part, parts_of
-from siloweave.algorithms.vertigan import PARTY, Begin, CountColumns, Round
+from siloweave.algorithms.vertigan import PARTY, Round
 from siloweave.algorithms.vertigan_method import VertiGAN
+from siloweave.algorithms.vertigan_plan import Begin, CountColumns
 from siloweave.algorithms.woven import read_woven
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, MemoryStore, Parties, Site

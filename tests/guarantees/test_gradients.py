@@ -1,4 +1,4 @@
-"""Clipped sums: their sensitivity on random neighbours, beside known faults; and noise on a grid."""
+"""Clipped sums: their sensitivity on random neighbours, known faults, and noise on a grid."""
 
 import equinox as eqx
 import jax

@@ -106,7 +106,8 @@ class Study:
     def __call__(self, roster, seed=0):
         made = self.made
         run = run_of(roster, made.handlers(), budget=self.budget, seed=seed)
-        plan, parties = made.plan(ENCODER, self.budget, seed), Parties(("curator",), run.wire, run="r")
+        plan = made.plan(ENCODER, self.budget, seed)
+        parties = Parties(("curator",), run.wire, run="r")
         event = plan.look(rho_for(self.budget), 1)
         run.model = private_rounds(parties, made.kind, plan, event)
         return run

@@ -374,7 +374,9 @@ def test_the_sum_is_that_of_every_clipped_gradient(count):
         chosen = rows[start : min(start + size, count)]
         keys = jax.random.split(key, size)[: len(chosen)]
         grads = jax.vmap(eqx.filter_grad(square), (None, 0, 0))(net, chosen, keys)
-        leaves = [np.asarray(x, np.float64).reshape(len(chosen), -1) for x in jax.tree.leaves(grads)]
+        leaves = [
+            np.asarray(x, np.float64).reshape(len(chosen), -1) for x in jax.tree.leaves(grads)
+        ]
         every = np.concatenate(leaves, 1)
         norms = np.linalg.norm(every, axis=1)
         scale = np.where(np.isfinite(norms), np.minimum(1, 0.3 / np.maximum(norms, 1e-30)), 0.0)

@@ -113,7 +113,7 @@ def test_a_round_that_was_paid_for_is_answered_once_whatever_comes_of_it(monkeyp
     for _ in range(2):
         with pytest.MonkeyPatch.context() as patch:
             tap = Tap(patch)
-            with pytest.raises(WireError, match="not finite.*lower critic_rate"):
+            with pytest.raises(WireError, match=r"not finite.*lower critic_rate"):
                 run(halves(), 0.5, tmp_path)
         said.append(tap.answers)
     assert said[0] == said[1]  # the same bytes, and so the same draw

@@ -29,7 +29,8 @@ from siloweave.algorithms.fitted import Info
 from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.networks import jax_key, merged, settings_of
 from siloweave.algorithms.one_owner import owner_of
-from siloweave.algorithms.private_rounds import Kind, Left, Part, begun, encoded
+from siloweave.algorithms.private_begin import Kind, begun, encoded
+from siloweave.algorithms.private_rounds import Left, Part
 from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining, law_of
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
 from siloweave.algorithms.running import Job, Progress, silent

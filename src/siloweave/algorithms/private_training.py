@@ -50,7 +50,7 @@ __all__ = [
     "refuse_what_learns_nothing",
 ]
 
-_COORDINATOR = "coordinator"  # whose folder remembers what a run began with
+_COORDINATOR, _BEGUN = "coordinator", "begun.mark"  # whose folder remembers how a run began
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,8 @@ class PrivateTraining(OneOwner):
         holdings, like = held_by(data, schema, names)
         held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
         store = self.training_store(job, _COORDINATOR)
+        if store is not None:
+            (store / _BEGUN).touch()  # from here on other settings are refused by name
         event = plan.look(rho_for(job.budget), len(held))
         with in_process(held, handlers, job, job.run, transcribed=False) as (parties, sites):
             left = private_rounds(parties, self.kind, plan, event)

@@ -42,33 +42,35 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
 
 from siloweave.algorithms.columns_split import Part, Task, keep_home
 from siloweave.algorithms.generated import Matrix
-from siloweave.algorithms.networks import jax_key, settings_of
+from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_counts import Look
-from siloweave.algorithms.private_rounds import MOST_NUMBERS, refuse_unpayable
-from siloweave.algorithms.secure_sum import relation_of
 from siloweave.algorithms.sent_latents import check_same_rows
 from siloweave.algorithms.vertigan_plan import (
+    Begin,
     CountColumns,
     Counted,
     Plan,
+    Ready,
+    check_prices,
+    checked,
     counted,
     counts_in,
+    priced,
     rows_in,
+    settings_in,
+    steps_event,
 )
-from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
-from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import Relation
-from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian
-from siloweave.privacy.shared_steps import moved, quantised
+from siloweave.privacy.events import NonPrivate
+from siloweave.privacy.shared_steps import quantised
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.grains import Grains
@@ -86,41 +88,6 @@ _FINITE = "finite; where training diverged, lower critic_rate and generator_rate
 
 
 # Messages
-
-
-class Ready(Reply, frozen=True):
-    """Networks are there; the number of rows where nothing is hidden."""
-
-    rows: tuple[Released[int], ...]
-    ready: Public[bool]
-
-
-class Begin(Request[Ready], frozen=True):
-    """Make a head and a critic.
-
-    Attributes:
-        settings: Of the networks, as JSON.
-        seed: What is drawn without rows.
-        clip: Largest norm of a row's gradient; 0 for training without noise.
-        rows: As they were counted.
-        rate: Probability of each row to be in a step.
-        levels: Units of a sum that make one `clip`.
-        share_sigma: Noise of every step, in units.
-        dimension: Numbers of a step at the party that has the most; all pay for so many.
-        order: The Renyi order at which all is read, see privacy/orders.py.
-        prices: What every party is going to release, its counts included.
-    """
-
-    settings: bytes
-    seed: int
-    clip: float = 0.0
-    rows: int = 0
-    rate: float = 0.0
-    levels: int = 0
-    share_sigma: float = 0.0
-    dimension: int = 0
-    order: int | None = None
-    prices: dict[str, tuple[Event, ...]] = msgspec.field(default_factory=dict)
 
 
 class Moved(Reply, frozen=True):
@@ -172,9 +139,9 @@ class _Desk:
 def begin(request: Begin, site: Site[Part]) -> Ready:
     """Check what all parties are going to pay together, and remember what was asked."""
     rows: tuple[Released[int], ...] = ()
-    settings = _checked(request, site)
+    settings = checked(request, site)
     if request.clip:
-        _check_prices(request, site, settings.steps)
+        check_prices(request, site, settings.steps)
         site.remember(_KEY, site.entropy.bytes(8))
     else:
         why = NonPrivate("VertiGAN's critic is trained without noise")
@@ -183,77 +150,6 @@ def begin(request: Begin, site: Site[Part]) -> Ready:
         site.remember(_KEY, b"")
     site.remember(_BEGIN, msgspec.msgpack.encode(request))
     return Ready(rows, Public(True, "says nothing"))
-
-
-def _checked(request: Begin, site: Site[Part]) -> VertiGANSettings:
-    """The settings, if the party can hold and finish what they ask for, and pay for its noise.
-
-    Raises:
-        WireError: Whatever is wrong with the request; names the party.
-    """
-    who = f"party {site.name!r}"
-    try:
-        settings = _settings(request.settings)
-    except (InputError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise WireError(f"{who} cannot train with these settings: {error}") from error
-    layers = (settings.noise, *settings.trunk, *settings.head, *settings.critic)
-    most = max(layers) ** 2
-    if max(most, settings.made * max(layers), settings.steps) > MOST_NUMBERS:
-        raise WireError(f"{who}: networks, hidden rows or steps are more than it takes")
-    if not request.clip:
-        return settings
-    refuse_unpayable(
-        who, clip=request.clip, levels=request.levels, rate=request.rate,
-        share_sigma=request.share_sigma,
-    )  # fmt: skip
-    if not (1 <= request.dimension <= MOST_NUMBERS and 1 <= request.rows <= MOST_ROWS):
-        raise WireError(f"{who}: dimension={request.dimension} or rows={request.rows} cannot be")
-    return settings
-
-
-def _check_prices(request: Begin, site: Site[Part], count: int) -> None:
-    """Refuse to train where all parties together would go beyond this party's limit."""
-    run, limit = site.context.rpartition("/")[0], site.ledger.limit
-    mine = (*(e.event for e in site.ledger.entries if e.run == run), _steps(request, site, count))
-    if mine != tuple(request.prices.get(site.name, ())):
-        raise WireError(f"party {site.name!r}: what it is said to pay is not what it pays")
-    if limit is None:
-        return
-    total = epsilon([e for events in request.prices.values() for e in events], limit.delta)
-    if total > limit.epsilon:
-        raise BudgetError(
-            f"party {site.name!r}: all parties together would release epsilon = {total} at delta "
-            f"= {limit.delta} about a row, more than the limit of {limit.epsilon}. Nothing was "
-            "trained. Plan fewer steps or more noise."
-        )
-
-
-def _steps(request: Begin, site: Site[Part], count: int) -> Event:
-    """So many critic steps; raises WireError where they are no event."""
-    try:
-        return _event(request, relation_of(site), count)
-    except InputError as error:
-        raise WireError(f"party {site.name!r}: {error}") from error
-
-
-def _event(request: Begin, relation: Relation, count: int) -> Event:
-    return SampledSharedGaussian(
-        share_sigma=request.share_sigma,
-        shares=1,
-        tolerated=0,
-        sensitivity=moved(request.levels, request.dimension),
-        dimension=request.dimension,
-        sampling_rate=request.rate,
-        replace_one=relation is Relation.REPLACE_ONE,
-        count=count,
-        order=UNSET if request.order is None else request.order,
-    )
-
-
-def _settings(data: bytes) -> VertiGANSettings:
-    from siloweave.models.vertigan import VertiGANSettings
-
-    return settings_of(VertiGANSettings, msgspec.json.decode(data))
 
 
 def _desk(site: Site[Part]) -> _Desk:
@@ -273,7 +169,7 @@ def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
     from siloweave.models.vertigan import heads_of, own_start
     from siloweave.privacy.exact_sums import flat_size
 
-    part, settings = site.rows, _settings(begin.settings)
+    part, settings = site.rows, settings_in(begin.settings)
     own = fold_in(begin.seed, "party", site.name)
     if begin.clip:
         asked = msgspec.msgpack.decode(site.recall(_ASKED) or b"", type=CountColumns)
@@ -306,7 +202,7 @@ def round_(request: Round, site: Site[Part]) -> Moved:
     draw = partial(_played, desk, site, number, own, hidden)
     if not desk.begin.clip:
         return Moved(site.release_under((site.recall(_ENTRY) or b"").decode(), draw))
-    event = _steps(desk.begin, site, desk.settings.critic_steps)
+    event = steps_event(desk.begin, site, desk.settings.critic_steps)
     what = f"round {number + 1} of {desk.settings.rounds}: how hidden rows should move"
     return Moved(site.release(event, what, draw))
 
@@ -471,7 +367,7 @@ def _planned(
         dimension=dimension,
         order=plan.order(rows),
     )
-    paid = _event(made, task.budget.relation, settings.steps)
+    paid = priced(made, task.budget.relation, settings.steps)
     prices = zip(parties.roster, plan.looks, strict=True)
     return msgspec.structs.replace(made, prices={n: (*events, paid) for n, events in prices})
 

@@ -1,4 +1,4 @@
-"""How VertiGAN's budget is divided: counts of each party's columns, then every critic step of all.
+"""How VertiGAN begins: a budget divided, columns counted, and what a party checks before it trains.
 
 Jiang, Zhang, Karakus & Unsal 2023, see vertigan.py; how the budget is divided is ours. All parties
 hold the same people, so what they release adds up, and the number of rows is common to all.
@@ -15,27 +15,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from siloweave.algorithms.columns_split import Part
+from siloweave.algorithms.networks import settings_of
+from siloweave.algorithms.private_begin import MOST_NUMBERS, refuse_unpayable
 from siloweave.algorithms.private_training import refuse_what_learns_nothing
 from siloweave.algorithms.secure_sum import relation_of
-from siloweave.errors import WireError
+from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.site import Site
 from siloweave.privacy import mechanisms
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, size_sensitivity
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
-from siloweave.privacy.events import Event, Gaussian, rho_once
+from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian, rho_once
 from siloweave.privacy.orders import order_for
-from siloweave.privacy.shared_steps import SharedSteps, plan_steps
+from siloweave.privacy.shared_steps import SharedSteps, moved, plan_steps
 from siloweave.tables.codes import Encoder
 from siloweave.tables.grains import Grains
 
-__all__ = ["CountColumns", "Counted", "Plan", "counted", "counts_event", "counts_in", "rows_in"]
+if TYPE_CHECKING:
+    from siloweave.models.vertigan import VertiGANSettings
+
+__all__ = [
+    "Begin",
+    "CountColumns",
+    "Counted",
+    "Plan",
+    "Ready",
+    "check_prices",
+    "checked",
+    "counted",
+    "counts_in",
+    "priced",
+    "rows_in",
+    "settings_in",
+    "steps_event",
+]
 
 _ROWS_SHARE = 0.01
 _LEAST_SIGMA = 0.5
@@ -67,6 +90,41 @@ class CountColumns(Request[Counted], frozen=True):
     bins: int
 
 
+class Ready(Reply, frozen=True):
+    """Networks are there; the number of rows where nothing is hidden."""
+
+    rows: tuple[Released[int], ...]
+    ready: Public[bool]
+
+
+class Begin(Request[Ready], frozen=True):
+    """Make a head and a critic.
+
+    Attributes:
+        settings: Of the networks, as JSON.
+        seed: What is drawn without rows.
+        clip: Largest norm of a row's gradient; 0 for training without noise.
+        rows: As they were counted.
+        rate: Probability of each row to be in a step.
+        levels: Units of a sum that make one `clip`.
+        share_sigma: Noise of every step, in units.
+        dimension: Numbers of a step at the party that has the most; all pay for so many.
+        order: The Renyi order at which all is read, see privacy/orders.py.
+        prices: What every party is going to release, its counts included.
+    """
+
+    settings: bytes
+    seed: int
+    clip: float = 0.0
+    rows: int = 0
+    rate: float = 0.0
+    levels: int = 0
+    share_sigma: float = 0.0
+    dimension: int = 0
+    order: int | None = None
+    prices: dict[str, tuple[Event, ...]] = msgspec.field(default_factory=dict)
+
+
 def rows_in(party: str, seen: Counted) -> int:
     """How many rows a party said that it has, at least 1; raises WireError if it does not."""
     told = [*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows)]
@@ -89,7 +147,7 @@ def _rows_events(relation: Relation, sigma: float) -> list[Event]:
     return [Gaussian(sigma=sigma, sensitivity=moved)] if moved else []
 
 
-def counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
+def _counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
     """Of tables of counts, released together: every row is in one cell of each, or in none."""
     return Gaussian(
         sigma=sigma, sensitivity=sqrt(tables) * marginal_sensitivity(relation, norm="l2")
@@ -135,10 +193,10 @@ class Plan:
                 the number of rows; the message says what is feasible.
         """
         rho, relation = rho_for(budget), budget.relation
-        unit = counts_event(relation, sum(tables), 1.0).sensitivity
+        unit = _counts_event(relation, sum(tables), 1.0).sensitivity
         rows_sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(share * rho, unit))
-        looks: list[list[Event]] = [[counts_event(relation, n, counts_sigma)] for n in tables]
+        looks: list[list[Event]] = [[_counts_event(relation, n, counts_sigma)] for n in tables]
         looks[0] = [*_rows_events(relation, rows_sigma), *looks[0]]
         own = tuple(tuple(events) for events in looks)
         left = rho - sum(rho_once(event) for events in own for event in events)
@@ -196,7 +254,7 @@ def counted(request: CountColumns, site: Site[Part]) -> Counted:
     priced = [] if sigma is None else _rows_events(relation, sigma)
     paid = tuple(site.release(event, "number of rows", number) for event in priced)
     known = () if paid or sigma is None else (Public(n, "neighbours have the same number of rows"),)
-    event = counts_event(relation, grains.number, request.counts_sigma)
+    event = _counts_event(relation, grains.number, request.counts_sigma)
     what = f"counts of {len(codes.columns)} columns in {grains.number} tables"
     return Counted(paid, known, site.release(event, what, counts))
 
@@ -210,3 +268,79 @@ def _check(request: CountColumns, site: Site[Part]) -> None:
             f"counts_sigma={request.counts_sigma} and bins={request.bins} cannot be used; noise "
             f"lies between 0.1 and 2**40, bins between 1 and {_MOST_BINS:,}"
         )
+
+
+def checked(request: Begin, site: Site[Part]) -> VertiGANSettings:
+    """The settings, if the party can hold and finish what they ask for, and pay for its noise.
+
+    Raises:
+        WireError: Whatever is wrong with the request; names the party.
+    """
+    who = f"party {site.name!r}"
+    try:
+        settings = settings_in(request.settings)
+    except (InputError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise WireError(f"{who} cannot train with these settings: {error}") from error
+    layers = (settings.noise, *settings.trunk, *settings.head, *settings.critic)
+    most = max(layers) ** 2
+    if max(most, settings.made * max(layers), settings.steps) > MOST_NUMBERS:
+        raise WireError(f"{who}: networks, hidden rows or steps are more than it takes")
+    if not request.clip:
+        return settings
+    refuse_unpayable(
+        who, clip=request.clip, levels=request.levels, rate=request.rate,
+        share_sigma=request.share_sigma,
+    )  # fmt: skip
+    if not (1 <= request.dimension <= MOST_NUMBERS and 1 <= request.rows <= MOST_ROWS):
+        raise WireError(f"{who}: dimension={request.dimension} or rows={request.rows} cannot be")
+    return settings
+
+
+def check_prices(request: Begin, site: Site[Part], count: int) -> None:
+    """Refuse to train where all parties together would go beyond this party's limit."""
+    run, limit = site.context.rpartition("/")[0], site.ledger.limit
+    mine = (
+        *(e.event for e in site.ledger.entries if e.run == run),
+        steps_event(request, site, count),
+    )
+    if mine != tuple(request.prices.get(site.name, ())):
+        raise WireError(f"party {site.name!r}: what it is said to pay is not what it pays")
+    if limit is None:
+        return
+    total = epsilon([e for events in request.prices.values() for e in events], limit.delta)
+    if total > limit.epsilon:
+        raise BudgetError(
+            f"party {site.name!r}: all parties together would release epsilon = {total} at delta "
+            f"= {limit.delta} about a row, more than the limit of {limit.epsilon}. Nothing was "
+            "trained. Plan fewer steps or more noise."
+        )
+
+
+def steps_event(request: Begin, site: Site[Part], count: int) -> Event:
+    """So many critic steps; raises WireError where they are no event."""
+    try:
+        return priced(request, relation_of(site), count)
+    except InputError as error:
+        raise WireError(f"party {site.name!r}: {error}") from error
+
+
+def priced(request: Begin, relation: Relation, count: int) -> Event:
+    """What so many critic steps cost; raises InputError where there is no such event."""
+    return SampledSharedGaussian(
+        share_sigma=request.share_sigma,
+        shares=1,
+        tolerated=0,
+        sensitivity=moved(request.levels, request.dimension),
+        dimension=request.dimension,
+        sampling_rate=request.rate,
+        replace_one=relation is Relation.REPLACE_ONE,
+        count=count,
+        order=UNSET if request.order is None else request.order,
+    )
+
+
+def settings_in(data: bytes) -> VertiGANSettings:
+    """Settings as they travel; raises InputError where they are none."""
+    from siloweave.models.vertigan import VertiGANSettings
+
+    return settings_of(VertiGANSettings, msgspec.json.decode(data))

@@ -96,7 +96,7 @@ def check(settings: Any, **bounds: Bound) -> None:
         >>> check(SimpleNamespace(steps=0), steps=COUNT)
         Traceback (most recent call last):
         ...
-        siloweave.errors.InputError: steps=0 must be a whole number of 1 or more, and 2,147,483,647 at most
+        siloweave.errors.InputError: steps=0 must be a whole number of 1 or more, and ...
     """
     for name, bound in bounds.items():
         value = getattr(settings, name)

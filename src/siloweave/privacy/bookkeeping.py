@@ -8,8 +8,9 @@ A layer may be called backwards too, `layer.transposed(d)` for d W^T, as a criti
 that writes slopes out. The gradient for W is again an outer product, of the gradient at the output
 and of d, so such a call is one more among the layer's calls, of which the bias is no part.
 
-**Guarantee**: see `siloweave.privacy.exact_sums`, which multiplies and adds. Norms are computed with
-a margin of 0.01 percent above what rounding can hide, so no clipped gradient is longer than `clip`.
+**Guarantee**: see `siloweave.privacy.exact_sums`, which multiplies and adds. Norms are computed
+with a margin of 0.01 percent above what rounding can hide, so no clipped gradient is longer than
+`clip`.
 """
 
 from __future__ import annotations
