@@ -1,7 +1,7 @@
 """Seconds a step and a fit of private networks on Adult: this version beside another checkout.
 
-Run: ``python benchmarks/private_steps.py --before ../other/src``. Each run is a process of its own, and
-both versions take turns, so that a busy machine slows both; medians and their ratio are printed.
+Run: ``python benchmarks/private_steps.py --before ../other/src``. Each run is a process of its own,
+and both versions take turns, so that a busy machine slows both; medians are printed.
 Steps are timed behind the first two fifths of a run, so that nothing is compiled meanwhile.
 """
 
@@ -54,7 +54,8 @@ def one(name, steps):
         if mark[1] >= stage[-1][1]:
             break
         stage.append(mark)
-    end, start = stage[0], next(m for m in reversed(stage) if m[1] >= 0.4 * stage[0][1])
+    end, before = stage[0], stage[:0:-1]
+    start = next((mark for mark in before if mark[1] >= 0.4 * end[1]), before[-1])
     pace = (end[0] - start[0]) / max(end[1] - start[1], 1)
     print(json.dumps({"seconds": whole, "step": pace, "cpu": time.process_time()}))
 
