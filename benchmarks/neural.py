@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -160,29 +159,6 @@ def speed(args: argparse.Namespace) -> None:
     neural_speed.speed(args)
 
 
-def dp_step(args: argparse.Namespace) -> None:
-    """Steps a second with and without privacy, by dp_sgd.py, and kept."""
-    from flaim_adult import commit
-
-    load = os.getloadavg()[0]
-    asked = ["--steps", str(args.steps), "--rounds", str(args.rounds), "--slow", str(args.slow)]
-    done = subprocess.run(
-        [sys.executable, str(HERE / "dp_sgd.py"), *asked],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    print(done.stdout, end="")
-    row = {
-        "call": time.strftime("%Y-%m-%dT%H:%M:%S"), "commit": commit(), "steps": args.steps,
-        "rounds": args.rounds, "threads": os.environ.get("OMP_NUM_THREADS", "all"),
-        "load": [load, os.getloadavg()[0]], "found": json.loads(done.stdout.splitlines()[-1]),
-    }  # fmt: skip
-    out = args.out or RESULTS / "neural_dp_step.jsonl"
-    with out.open("a") as kept:
-        kept.write(json.dumps(row) + "\n")
-
-
 def memory(args: argparse.Namespace) -> None:
     """Largest resident set of a fit on tables of awkward shapes; what is there is not repeated."""
     from flaim_adult import commit
@@ -241,12 +217,6 @@ def parser() -> argparse.ArgumentParser:
     part = parts.add_parser("privacy", help="the same at equal budgets, and attack")
     part.add_argument("--separation", nargs="*", type=float, help="whose epsilon is spent")
     fits(part, privacy)
-    part = parts.add_parser("dp-step", help="a private step beside others: see dp_sgd.py")
-    part.add_argument("--steps", type=int, default=60)
-    part.add_argument("--rounds", type=int, default=3)
-    part.add_argument("--slow", type=int, default=3, help="steps with a gradient per row")
-    part.add_argument("--out", type=Path, help="where lines are kept")
-    part.set_defaults(do=dp_step)
     part = parts.add_parser("memory", help="of fits of awkward shapes: see neural_memory.py")
     part.add_argument("--model", nargs="*")
     part.add_argument("--out", type=Path, help="where lines are kept")

@@ -140,10 +140,9 @@ def _point_below(given: Mapping[str, Any], names: list[str], kind: Any) -> None:
 
 
 def _trained_privately(synth: Any) -> bool:
-    from siloweave.algorithms.private_fit import PrivateGenerator
-    from siloweave.algorithms.private_rows_split import PrivateRowsSplit
+    from siloweave.algorithms.private_training import PrivateTraining
 
-    return isinstance(synth, PrivateGenerator | PrivateRowsSplit)
+    return isinstance(synth, PrivateTraining)
 
 
 def split_columns_of(synth: Any) -> bool:

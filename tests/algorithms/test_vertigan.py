@@ -14,23 +14,23 @@ from tests.synthesizers.properties import BY_SCHEMA
 
 from siloweave.algorithms import vertigan
 from siloweave.algorithms.columns_split import Part, parts_of
-from siloweave.algorithms.vertigan import PARTY, Begin, CountColumns, Round
+from siloweave.algorithms.running import plain as plain_settings
+from siloweave.algorithms.vertigan import PARTY, Round
 from siloweave.algorithms.vertigan_method import VertiGAN
+from siloweave.algorithms.vertigan_plan import Begin, CountColumns, own_plan, priced
 from siloweave.algorithms.woven import read_woven
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation import InProcess, MemoryStore, Parties, Site
+from siloweave.federation import InProcess, Parties
 from siloweave.federation.messages import Array
 from siloweave.privacy import (
     Budget,
     Gaussian,
-    Ledger,
     NonPrivate,
     Relation,
-    SampledGaussian,
+    SampledSharedGaussian,
     SeededEntropy,
 )
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.events import Event
 from siloweave.recording import record_of
 from siloweave.tables import Column, Schema, Table
 
@@ -81,12 +81,12 @@ def test_all_parties_together_spend_the_budget_and_each_its_share():
     kinds = {
         name: [type(entry.event) for entry in entries] for name, entries in fitted.ledgers.items()
     }
-    steps = [SampledGaussian] * NET["rounds"]
+    steps = [SampledSharedGaussian] * NET["rounds"]
     assert kinds == {"north": [Gaussian, Gaussian, *steps], "south": [Gaussian, *steps]}
     events = [entry.event for entries in fitted.ledgers.values() for entry in entries]
-    (step,) = {event for event in events if isinstance(event, SampledGaussian)}
+    (step,) = {event for event in events if isinstance(event, SampledSharedGaussian)}
     assert step.count == NET["critic_steps"]
-    less = msgspec.structs.replace(step, noise_multiplier=step.noise_multiplier * 0.997)
+    less = msgspec.structs.replace(step, share_sigma=step.share_sigma * 0.997)
     cheaper = [less if event == step else event for event in events]
     assert epsilon(cheaper, BUDGET.delta) > BUDGET.epsilon
     assert fitted.info.guarantee == "dp"
@@ -222,9 +222,17 @@ def alone(limit=BUDGET):
     """One party and the way to it."""
     frame = Table.from_columns({n: (c.to_numpy(), None) for n, c in halves()["north"].items()})
     part = Part(frame, SAME.select(frame.names))
-    site = Site("north", part, ledger=Ledger("north", limit=limit), entropy=SeededEntropy(b"x"),
-                store=MemoryStore())  # fmt: skip
-    return Parties(("north",), InProcess({"north": site}, PARTY), run="r"), site
+    made = VertiGAN(settings=NET, private=limit is not None, bins=8)
+    sites = roster_of(
+        {"north": part}, limit=limit, entropy=SeededEntropy(b"x"),
+        facts=known(made, {"north": part}),
+    )  # fmt: skip
+    return Parties(("north",), InProcess(sites, PARTY), run="r"), sites["north"]
+
+
+def known(made, parts):
+    """What every party is given of a study."""
+    return plain_settings(made.chosen()) | {"parts": {n: part.schema for n, part in parts.items()}}
 
 
 def plain(**named):
@@ -257,20 +265,35 @@ def test_rounds_come_in_their_order_and_shape():
 
 def test_a_party_trains_only_within_what_all_pay_together():
     parties, site = alone()
-    parties.ask(CountColumns(2.0, 8.0, 8))
-    asked = plain(clip=1.0, rows=40, rate=1.0, noise_multiplier=4.0, bins=8)
-    steps = SampledGaussian(4.0, 1.0, False, 6)
-    mine: tuple[Event, ...] = (*site.ledger.events, steps)
-    rich = (SampledGaussian(0.5, 1.0, False, 6),)
-    for prices, error, words in (
-        ({}, WireError, "'north': what it is said to pay"),
-        ({"north": mine[1:]}, WireError, "what it is said to pay"),
-        ({"north": mine, "south": rich}, BudgetError, "'north': all parties together .*limit"),
-    ):
-        with pytest.raises(error, match=words):
+    planned = own_plan(site)
+    for sigmas in ((2.0, 8.0), (None, planned.counts_sigma), (planned.rows_sigma, 1.0)):
+        with pytest.raises(WireError, match="'north' was asked to count with noise"):
+            parties.ask(CountColumns(*sigmas, 8))
+    parties.ask(CountColumns(planned.rows_sigma, planned.counts_sigma, 8))
+    noise = planned.noise(40, 200)
+    facts = {"clip": 1.0, "rows": 40, "rate": planned.rate(40), "levels": noise.levels}
+    facts |= {"share_sigma": noise.share_sigma, "dimension": 200, "order": planned.order(40)}
+    asked = plain(**facts)
+    mine = (*planned.looks[0], priced(asked, BUDGET.relation, planned.steps))
+    for prices in ({}, {"north": mine[1:]}, {"north": mine, "south": mine}):
+        with pytest.raises(WireError, match="'north': the prices .* do not follow"):
             parties.ask(msgspec.structs.replace(asked, prices=prices))
+    poor = msgspec.structs.replace(asked, share_sigma=noise.share_sigma / 4)
+    less = (*planned.looks[0], priced(poor, BUDGET.relation, planned.steps))
+    with pytest.raises(BudgetError, match=r"'north': all parties together .*limit"):
+        parties.ask(msgspec.structs.replace(poor, prices={"north": less}))
+    for wrong in (
+        {"settings": b"{"}, {"settings": b"[]"}, {"clip": 1e9}, {"clip": -1.0}, {"levels": 0},
+        {"levels": 2**40}, {"rate": 0.0}, {"rate": 2.0}, {"share_sigma": 2.0**40},
+        {"share_sigma": 0.0}, {"dimension": 0}, {"dimension": 2**40}, {"rows": 0},
+        {"order": 2**20},
+        {"settings": msgspec.json.encode({**NET, "made": 2**31 - 1, "trunk": [60_000]})},
+        {"settings": msgspec.json.encode({**NET, "critic_steps": 2**30})},
+    ):  # fmt: skip
+        with pytest.raises(WireError, match="party 'north'"):
+            parties.ask(msgspec.structs.replace(asked, prices={"north": mine}, **wrong))
     parties.ask(msgspec.structs.replace(asked, prices={"north": mine}))
-    with pytest.raises(BudgetError):  # nor without noise
+    with pytest.raises(WireError, match="the request says private = False"):  # nor without noise
         parties.ask(plain())
 
 
@@ -307,10 +330,14 @@ def test_a_constant_column_and_one_row():
 def test_counts_are_told_once_a_run():
     """What all parties tell together is held to a limit for one telling of each."""
     _, parts = parts_of(halves(), SAME)
-    sites = roster_of(parts, limit=BUDGET)
+    facts = known(VertiGAN(settings=NET, bins=8), parts)
+    sites = roster_of(parts, limit=BUDGET, facts=facts)
     parties = Parties(tuple(sites), InProcess(sites, PARTY), run="r")
-    parties.ask(CountColumns(None, 50.0, 8))
+    head, *others = sites
+    planned = own_plan(sites[head])
+    parties.ask(CountColumns(planned.rows_sigma, planned.counts_sigma, 8), [head])
+    parties.ask(CountColumns(None, planned.counts_sigma, 8), others)
     before = {name: len(site.ledger.entries) for name, site in sites.items()}
-    with pytest.raises(WireError, match=r"party 'north'.*may only come first"):
-        parties.ask(CountColumns(None, 50.0, 8))
+    with pytest.raises(WireError, match=r"party 'south'.*may only come first"):
+        parties.ask(CountColumns(None, planned.counts_sigma, 8), others)
     assert {name: len(site.ledger.entries) for name, site in sites.items()} == before

@@ -46,7 +46,7 @@ NEURAL = (
 )
 ARRAY_FILES = {
     *(f"siloweave.models.{name}" for name in NEURAL),
-    *(f"siloweave.privacy.{name}" for name in ("gradients", "bookkeeping", "normal", "exact_sums")),
+    *(f"siloweave.privacy.{name}" for name in ("bookkeeping", "exact_sums")),
 }
 # Not dependencies: read.py meets these only when the user's own frame is one.
 GUESTS = {"pandas", "pyarrow"}

@@ -1,8 +1,8 @@
 """DP-CTGAN, DP-TabDDPM and DP-TLDM on neighbours: the whole run, from rows to weights, replayed."""
 
-import ast
-from pathlib import Path
+from dataclasses import dataclass, replace
 
+import equinox as eqx
 import jax
 import msgspec
 import numpy as np
@@ -10,15 +10,31 @@ import pandas as pd
 import pytest
 
 import siloweave
-from siloweave.algorithms import private_central
+from siloweave.algorithms import private_rounds as file
 from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
-from siloweave.privacy import Budget, Gaussian, Relation, SampledGaussian, bookkeeping
+from siloweave.algorithms.private_rounds import Begin, CountRows, Part, Step, private_rounds
+from siloweave.errors import WireError
+from siloweave.federation import Parties
+from siloweave.models import diffusion
+from siloweave.models.rounds import packed
+from siloweave.privacy import (
+    Budget,
+    Relation,
+    SampledSharedGaussian,
+    SharedGaussian,
+    bookkeeping,
+    exact_sums,
+)
 from siloweave.privacy import accountants as ac
+from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
-from siloweave.privacy.gradients import Private
 from siloweave.tables import Column, Schema
-from tests.guarantees.replay import record, replay
-from tests.guarantees.steps import taped
+from siloweave.tables.codes import Encoder
+from siloweave.tables.features import Features
+from siloweave.tables.read import read
+from tests.guarantees.replay import record
+from tests.guarantees.test_private_rounds import coins, of_steps, unclipped
+from tests.guarantees.whole import paid_calls, run_of, sums_of, twins
 
 SCHEMA = Schema(
     (
@@ -27,9 +43,8 @@ SCHEMA = Schema(
         Column("sex", "categorical", categories=("f", "m")),
     )
 )
+ENCODER = Encoder(SCHEMA, 6)
 NET = {"hidden": (4,), "embed": 4, "timesteps": 4, "steps": 4}
-# A batch beyond the rows draws all of them: one program is compiled instead of two. One method
-# draws some rows only, as all would.
 SETTINGS = {
     "dp_ctgan": {"batch": 99, "steps": 4, "ratio": 2, "generator": (4,), "critic": (4,)},
     "dp_tabddpm": {"batch": 12, **NET},
@@ -40,6 +55,8 @@ SETTINGS = {
 }
 PAID = {"dp_ctgan": 4, "dp_tabddpm": 4, "dp_tldm": 7}
 BUDGET = Budget(epsilon=5.0, delta=1e-5)
+CLIP = 0.01  # every row reaches it
+every = pytest.mark.parametrize("name", PRIVATE_GENERATORS)
 
 
 def frame(rows=40):
@@ -56,129 +73,257 @@ def frame(rows=40):
     return made
 
 
-def own_program(name, clip):
-    """Settings of each clip alone: one program serves all clips, and it keeps its tape."""
-    rate, made = 1e-3 * (1 + clip), SETTINGS[name]
-    if name == "dp_tldm":
-        return {part: {**chosen, "learning_rate": rate} for part, chosen in made.items()}
-    return {**made, "critic_rate" if name == "dp_ctgan" else "learning_rate": rate}
+def part(data):
+    table = read(data)
+    return {"curator": Part(table, ENCODER, ENCODER.encode(table))}
 
 
-def run(name, table, clip, *, budget=BUDGET, heard=None, target="sex", noise="seeded", seed=0):
-    kind = PRIVATE_GENERATORS[name]
-    chosen = {"target": target} if kind.takes_target else {}
-    made = kind(settings=own_program(name, clip), clip=clip, bins=6, **chosen)
-    told = (lambda text, done: heard.append(text)) if heard is not None else (lambda *_: None)
-    return made.fit(table, SCHEMA, budget=budget, noise=noise, seed=seed, progress=told)
+def neighbours(relation=Relation.ADD_REMOVE):
+    whole = frame()
+    if relation is Relation.REPLACE_ONE:
+        other = whole.copy()
+        other.loc[len(other) - 1] = [-4.0, "a", "m"]
+        return part(whole), part(other)
+    return part(whole), part(whole[:-1])
 
 
-def weights(fitted, folder):
-    fitted.save(folder)
-    return (folder / "model.safetensors").read_bytes(), (folder / "features.json").read_text()
+@dataclass(frozen=True)
+class Study:
+    """The rounds of a central generator: a roster of one."""
+
+    name: str = "dp_tabddpm"
+    budget: Budget = BUDGET
+    clip: float = CLIP
+    batch: int | None = None
+
+    @property
+    def made(self):
+        kind = PRIVATE_GENERATORS[self.name]
+        target = {"target": "sex"} if kind.takes_target else {}
+        own = {} if self.batch is None else {"batch": self.batch}
+        return kind(settings=SETTINGS[self.name] | own, clip=self.clip, bins=6, **target)
+
+    def __call__(self, roster, seed=0):
+        made = self.made
+        run = run_of(roster, made.handlers(), budget=self.budget, seed=seed)
+        plan = made.plan(ENCODER, self.budget, seed)
+        parties = Parties(("curator",), run.wire, run="r")
+        event = plan.look(rho_for(self.budget), 1)
+        run.model = private_rounds(parties, made.kind, plan, event)
+        return run
 
 
-def neighbours(name, folder, clip, **named):
-    """A run on all rows, and its replay without the last one."""
-    table, found = frame(), []
-    with taped() as first:
-        tape = record(lambda: found.append(run(name, table, clip, **named)))
-    with taped(first) as second:
-        twin = replay(tape, lambda: found.append(run(name, table[:-1], clip, **named)))
-    models = [weights(one, folder / str(i)) for i, one in enumerate(found)]
-    return found, (first, second), twin, models
+@pytest.fixture(autouse=True)
+def same_coins(monkeypatch):
+    """Here neighbours draw alike; sampling itself is tested with the rounds of several parties."""
+    monkeypatch.setattr(exact_sums, "drawn", coins)
 
 
-@pytest.mark.parametrize("name", PRIVATE_GENERATORS)
-def test_a_row_moves_what_was_paid_for_and_nothing_else(name, tmp_path):
-    clip = 0.125
-    (fitted, _), (first, second), twin, models = neighbours(name, tmp_path, clip)
-    paid = fitted.ledgers["curator"]
-    steps = paid[-1].event
-    assert [type(entry.event) for entry in paid] == [Gaussian, Gaussian, SampledGaussian]
-    assert steps.count == PAID[name] == len(first.exact) == len(second.exact)
-    (width,) = set(first.widths)
-    assert 1.0 <= width / (clip * steps.noise_multiplier) < 1.000001
-    assert 0.5 * clip < max(second.moved) <= clip * (1 + 1e-5)
-    twin.require(l2=np.sqrt(len(SCHEMA.columns)))
-    assert max(twin.distances("l2")) > 0
-    twin.require_paid([entry.event for entry in paid])
-    assert models[0] == models[1]
+def weights_of(run):
+    network = run.model.network
+    arrays = eqx.filter([getattr(network, n) for n in vars(network)], eqx.is_array)
+    return packed(arrays) + packed(_nets(network)) + str(run.model.look.counts).encode()
+
+
+def _nets(network):
+    inner = [getattr(network, name, None) for name in ("net", "generator", "coder", "diffusion")]
+    return [getattr(one, "net", one) for one in inner]
+
+
+@every
+def test_a_row_moves_what_was_paid_for_and_nothing_else(name):
+    pair = twins(Study(name), *neighbours())
+    pair.check()
+    events = pair.first.ledger("curator").events
+    assert [type(e) for e in events] == [SharedGaussian, *PAID[name] * [SampledSharedGaussian]]
+    assert {(e.shares, e.tolerated) for e in events} == {(1, 0)}
+    far = [
+        np.linalg.norm(moved.astype(float)) / p.event.sensitivity
+        for p, (_, moved) in zip(paid_calls(pair.tape), pair.twin.moved, strict=True)
+        if isinstance(p.event, SampledSharedGaussian)
+    ]
+    assert 0.9 < max(far) <= 1  # a row at the clip: the bound is no fantasy
+    assert pair.first.ledger("curator").epsilon() > 0.9 * BUDGET.epsilon
+    assert weights_of(pair.first) == weights_of(pair.second)
+
+
+def test_under_replace_one_the_number_of_rows_is_public_and_costs_nothing():
+    budget = replace_one()
+    pair = twins(Study(budget=budget), *neighbours(Relation.REPLACE_ONE))
+    pair.check()
+    look, *steps = pair.first.ledger("curator").events
+    assert look.sensitivity == pytest.approx(np.sqrt(2 * len(SCHEMA.columns)))
+    assert all(step.replace_one for step in steps)
+    assert pair.first.model.look.rows == len(frame())
+    hidden = run_of(neighbours()[0], Study().made.handlers(), budget=BUDGET)
+    with pytest.raises(WireError, match="'curator' hides its number of rows"):
+        Parties(("curator",), hidden.wire, run="r").ask(CountRows())
+
+
+def replace_one():
+    return Budget(2.0, 1e-5, relation=Relation.REPLACE_ONE)
 
 
 @pytest.mark.parametrize("relation", Relation)
 def test_the_noise_is_the_least_that_the_ledger_reads_as_the_budget(relation):
     budget, heard = Budget(2.0, 1e-5, relation=relation), []
-    fitted = run("dp_tabddpm", frame(), 0.5, budget=budget, heard=heard)
+    made = Study(clip=0.5).made
+    fitted = made.fit(frame(), SCHEMA, budget=budget, noise="seeded",
+                      progress=lambda text, done: heard.append(text))  # fmt: skip
     assert any("step 4 of 4" in text for text in heard)
     assert not any("loss" in text for text in heard)
     assert 0.99 * budget.epsilon < fitted.epsilon <= budget.epsilon
-    *looks, steps = [entry.event for entry in fitted.ledgers["curator"]]
-    less = msgspec.structs.replace(steps, noise_multiplier=steps.noise_multiplier * 0.997)
-    assert (order_of(steps) is None) is (relation is Relation.REPLACE_ONE)  # rows are public there
-    assert ac.epsilon([*looks, less], budget.delta) > budget.epsilon
-    assert fitted.settings["noise_multiplier"] == steps.noise_multiplier
-    if relation is Relation.REPLACE_ONE:
-        assert steps.replace_one
-        assert fitted.num_rows == len(frame())
-        assert [event.sensitivity for event in looks] == pytest.approx([np.sqrt(6)])
-    else:
-        assert [event.sensitivity for event in looks] == [1.0, np.sqrt(3)]
+    look, *steps = [entry.event for entry in fitted.ledgers["curator"]]
+    less = [msgspec.structs.replace(e, share_sigma=e.share_sigma * 0.997) for e in steps]
+    assert (order_of(steps[0]) is None) is (relation is Relation.REPLACE_ONE)
+    assert ac.epsilon([look, *less], budget.delta) > budget.epsilon
+    assert fitted.settings["share_sigma"] == steps[0].share_sigma
+
+
+def another_program():
+    """Compiled anew, so that what a test changed is part of it."""
+
+    def factors(loss, model, rows, mask, clip, key, layer):
+        return bookkeeping.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+
+    return eqx.filter_jit(factors)
+
+
+# What the noise looks like
+
+
+def test_every_released_number_is_whole_wherever_the_clipped_sum_is_0():
+    """Float noise would single rows out at such coordinates, here noise is alike everywhere.
+
+    A class of the label that nobody has who was drawn gets no gradient at all.
+    """
+    runs = []
+    tape = record(lambda: runs.append(Study(batch=2)(neighbours()[0])))
+    found = [s for s in sums_of(runs[0], tape) if isinstance(s.request, Step)]
+    exact, noise = (np.concatenate([getattr(s, n) for s in found]) for n in ("exact", "noise"))
+    sigma = found[0].event.share_sigma
+    still = exact == 0
+    assert 16 <= still.sum() < still.size
+    assert noise.dtype.kind == "i" or (noise == np.rint(noise)).all()
+    for some in (noise[still], noise[~still]):
+        assert 0.6 < some.std() / sigma < 1.5
+    assert sigma > 1000  # units: the grid is far finer than the noise
+
+
+def test_a_sum_of_real_losses_that_overflows_aborts_nothing(monkeypatch):
+    """Each row's loss is finite, their float32 sum is not, and no gradient is any other."""
+    plain = Study(clip=0.5).made.fit(frame(), SCHEMA, budget=BUDGET, noise="seeded")
+    real = diffusion._Descent.losses
+
+    def huge(self, net, rows, key):
+        return real(self, net, rows, key) + 3e38 * jax.lax.stop_gradient(rows.numbers[:, 0] < 9)
+
+    monkeypatch.setattr(diffusion._Descent, "losses", huge)
+    monkeypatch.setattr(exact_sums, "_compiled", another_program())
+    heavy = Study(clip=0.5).made.fit(frame(), SCHEMA, budget=BUDGET, noise="seeded")
+    one, other = (packed(fitted.model.net.net) for fitted in (plain, heavy))
+    assert one == other
+    assert heavy.epsilon == plain.epsilon
 
 
 # Known faults are seen
 
 
-def test_mutants_are_seen(tmp_path, monkeypatch):
-    """No clip, a divisor that counts the batch, frequencies that nobody paid for: all at once."""
-    real = Private.__call__
+@pytest.mark.parametrize("name", ["dp_tabddpm", "dp_tldm"])
+def test_mutants_whose_clip_does_not_bound_what_is_summed_are_caught(monkeypatch, name):
+    monkeypatch.setattr(bookkeeping, "_scale", unclipped(bookkeeping._scale))
+    monkeypatch.setattr(exact_sums, "_compiled", another_program())
+    with pytest.raises(AssertionError, match="above the declared"):
+        twins(Study(name), *neighbours()).check()
 
-    def unclipped(squares, mask, clip):
-        return squares**0.5, mask.astype("float32")
 
-    def counted(self, loss, model, batch, key):
-        slope, value = real(self, loss, model, batch, key)
-        return jax.tree.map(lambda x: x * self.batch / (batch.mask.sum() + 1), slope), value
+def test_the_mutant_that_rounds_to_another_grid_than_it_pays_for_is_caught(monkeypatch):
+    of_steps(monkeypatch, lambda event, x: (event, 2 * x))
+    with pytest.raises(AssertionError, match=r"above|was charged"):
+        twins(Study(), *neighbours()).check()
 
-    def law(self, features):
-        return np.bincount(self.owned.codes.column("sex"), minlength=2).tolist()
 
-    monkeypatch.setattr(bookkeeping, "_scale", unclipped)
-    monkeypatch.setattr(Private, "__call__", counted)
-    monkeypatch.setattr(private_central.Work, "law", law)
-    found, (_, second), _, _ = neighbours("dp_tabddpm", tmp_path, 0.126)
-    assert max(second.moved) > 0.126 * 1.01
-    one, other = (fitted.model.net for fitted in found)
-    assert one.label_law != other.label_law
-    assert not np.array_equal(one.net.project.weight, other.net.project.weight)
+def test_the_mutant_whose_law_of_the_label_nobody_paid_for_is_caught(monkeypatch):
+    honest, counted = file.Look.shares, []
+
+    def peeking(self, features):
+        return {k: [counted[-1], 1.0] if len(v) == 2 else v
+                for k, v in honest(self, features).items()}  # fmt: skip
+
+    def count(request, site):
+        counted.append(float(np.bincount(site.rows.codes.column("sex"), minlength=2)[0]))
+        return real(request, site)
+
+    real = file.count_columns
+    monkeypatch.setattr(file.Look, "shares", peeking)
+    monkeypatch.setattr(file, "count_columns", count)
+    pair = twins(Study(), *neighbours())
+    one, other = (run.model.network.label_law for run in (pair.first, pair.second))
+    assert one != other
+
+
+# What a party refuses
+
+
+def test_what_a_party_cannot_hold_or_finish_is_refused():
+    made = Study().made
+    run = run_of(neighbours()[0], made.handlers(), budget=BUDGET)
+    parties = Parties(("curator",), run.wire, run="r")
+    settings = made.network()[0]
+    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings), None, 1.0,
+                  100, 0.1, None)  # fmt: skip
+    for wrong in (
+        {"settings": b"{"},
+        {"settings": b"[1]"},
+        {"settings": msgspec.json.encode({**settings, "steps": 2**40})},
+        {"settings": msgspec.json.encode({**settings, "hidden": [60_000, 60_000]})},
+        {"settings": msgspec.json.encode({**settings, "timesteps": 2**50})},
+        {"settings": msgspec.json.encode({**settings, "wings": 2})},
+        {"target": "wings"},
+        {"features": "{}"},
+        {"levels": 2**40},
+        {"order": 2**20},
+    ):
+        with pytest.raises(WireError, match="party 'curator'"):
+            parties.ask(msgspec.structs.replace(asked, **wrong))
+    assert not run.ledger("curator").entries
+    parties.ask(asked)
+    keys = {"curator": bytes(32)}
+    for wrong in (
+        Step(keys, 2.0**40, 0, 0, b""),
+        Step(keys, float("nan"), 0, 0, b""),
+        Step(keys, 100.0, 0, -1, b""),
+        Step(keys, 100.0, 0, 99, b""),
+        Step(keys, 100.0, 0, 0, b"none"),
+        Step(keys, 100.0, 5, 0, packed(made.training(
+            Features.declared(SCHEMA), settings, None, None).empty())),
+    ):  # fmt: skip
+        with pytest.raises(WireError, match="party 'curator'"):
+            parties.ask(wrong)
+    assert not run.ledger("curator").entries
+
+
+def test_an_order_is_refused_where_a_row_is_replaced():
+    made = Study(budget=replace_one()).made
+    run = run_of(neighbours()[0], made.handlers(), budget=replace_one())
+    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(made.network()[0]),
+                  None, 1.0, 100, 0.1, 12)  # fmt: skip
+    with pytest.raises(WireError, match="order = 12"):
+        Parties(("curator",), run.wire, run="r").ask(asked)
 
 
 # Nobody can choose what is to be secret
 
 
-def test_secrets_are_made_in_one_place_and_from_the_owners_entropy():
-    """One file alone makes private gradients and gives samplers a key, and asks for a secret."""
-    root = Path(siloweave.__file__).parent
-    makers = {}
-    for path in sorted(root.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            called = getattr(node, "func", None)
-            name = getattr(called, "id", getattr(called, "attr", ""))
-            keyed = name == "Poisson" and len(node.args) + len(node.keywords) > 1
-            if name in ("Private", "BatchClipped", "secret_key") or keyed:
-                makers.setdefault(name, set()).add(path.name)
-    assert set(makers) == {"Private", "Poisson", "secret_key"}
-    asking = makers.pop("secret_key")
-    assert asking == {"private_central.py", "vertigan.py"}
-    assert all(files == {"private_central.py"} for files in makers.values())
-
-
-def test_two_runs_of_the_operating_systems_entropy_differ():
+def test_two_runs_of_the_operating_systems_entropy_differ(monkeypatch):
     """The same seed, and yet other counts, batches and noise; a test's noise is marked."""
-    one, other = (run("dp_tabddpm", frame(), 0.5, noise="os", seed=3) for _ in range(2))
+    monkeypatch.undo()
+    made = Study(clip=0.5).made
+    one, other = (made.fit(frame(), SCHEMA, budget=BUDGET, seed=3) for _ in range(2))
     assert one.private
     assert one.info.guarantee == "dp"
     assert not one.sample(30, seed=0).equals(other.sample(30, seed=0))
-    assert not run("dp_tabddpm", frame(), 0.5).private
+    assert not made.fit(frame(), SCHEMA, budget=BUDGET, noise="seeded").private
 
 
 @pytest.mark.parametrize(
@@ -192,7 +337,13 @@ def test_two_runs_of_the_operating_systems_entropy_differ():
 )
 def test_private_diffusions_take_all_paid_steps_and_draw_as_they_were_measured(made):
     """Decisions 0022 and 0023: whose figures are on record, and whose steps tell no count."""
-    found = made.network()
-    whole = found[0] if isinstance(found, tuple) else found
+    whole, _ = made.network()
     own = whole.get("diffusion", whole)
     assert (own["passes"], own["eta"]) == (None, 0.0)
+
+
+def test_rows_are_drawn_and_noise_is_added_at_the_party_alone():
+    """A step's message carries weights, and nothing of a seed or a secret."""
+    fields = set(Step.__struct_fields__) | set(Begin.__struct_fields__)
+    assert not fields & {"seed", "key", "secret", "entropy"}
+    assert replace(Study(), clip=1.0).made.clip == 1.0

@@ -34,7 +34,6 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
-from siloweave.privacy.gradients import clipped_sum, rounding
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -324,8 +323,8 @@ def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
     """A coordinator that was told the true number of rows."""
     honest, counted = file.look, {}
 
-    def peeking(*asked):
-        return replace(honest(*asked), rows=counted["rows"])
+    def peeking(*asked, **named):
+        return replace(honest(*asked, **named), rows=counted["rows"])
 
     def count(request, site):
         counted["rows"] = counted.get("rows", 0) + site.rows.table.num_rows
@@ -366,7 +365,7 @@ class Known:
 
 @pytest.mark.parametrize("count", [0, 7, 300])
 def test_the_sum_is_that_of_every_clipped_gradient(count):
-    """Against `clipped_sum`, which is tested against a gradient per row; several turns add up."""
+    """Against a gradient per row; several turns add up."""
     net, size = MLP(3, (4,), 2, key=jax.random.key(0), act="tanh"), exact_sums.CHUNK
     rows = np.random.default_rng(1).normal(size=(400, 3)).astype(np.float32)
     rows[3] = np.inf  # its gradient is not finite, and counts nothing
@@ -375,15 +374,16 @@ def test_the_sum_is_that_of_every_clipped_gradient(count):
     key = jax.random.wrap_key_data(np.frombuffer(bytes(range(8)), "<u4"))
     wanted = np.zeros(exact_sums.flat_size(net))
     for start in range(0, count, size):
-        part = np.zeros((size, 3), np.float32)
         chosen = rows[start : min(start + size, count)]
-        part[: len(chosen)] = chosen
-        mask = np.arange(size) < len(chosen)
-        clip = 0.3 * (1 + rounding(size))  # sums in 64-bit floats need nothing left free
-        total = clipped_sum(square, net, part, mask, clip=clip, key=key, layer=Dense).total
-        wanted += np.concatenate(
-            [np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(total)]
-        )
+        keys = jax.random.split(key, size)[: len(chosen)]
+        grads = jax.vmap(eqx.filter_grad(square), (None, 0, 0))(net, chosen, keys)
+        leaves = [
+            np.asarray(x, np.float64).reshape(len(chosen), -1) for x in jax.tree.leaves(grads)
+        ]
+        every = np.concatenate(leaves, 1)
+        norms = np.linalg.norm(every, axis=1)
+        scale = np.where(np.isfinite(norms), np.minimum(1, 0.3 / np.maximum(norms, 1e-30)), 0.0)
+        wanted += scale @ np.where(scale[:, None] > 0, every, 0.0)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     again = exact_sums.unflattened(found, net)
     assert jax.tree.structure(again) == jax.tree.structure(eqx.filter(net, eqx.is_inexact_array))
@@ -428,7 +428,8 @@ def test_a_beginning_that_cannot_be_paid_for_is_refused():
     roster = neighbours()[0]
     run = run_of(roster, party(Study().made.kind), budget=BUDGET)
     parties = Parties(tuple(roster), run.wire, run="r")
-    asked = Begin(Features.declared(ENCODER.schema).to_json(), b"", None, 1.0, 100, 0.1, None)
+    settings = msgspec.json.encode(Study().made.network()[0])
+    asked = Begin(Features.declared(ENCODER.schema).to_json(), settings, None, 1.0, 100, 0.1, None)
     for wrong in ({"clip": 0.0}, {"clip": 1e-7}, {"clip": 1e7}, {"clip": np.nan}, {"levels": 0},
                   {"rate": 0.0}, {"rate": -0.1}, {"rate": 1.5}, {"rate": np.nan}):  # fmt: skip
         ((name, value),) = wrong.items()

@@ -11,7 +11,6 @@ from siloweave.errors import DataError, InputError
 from siloweave.models import diffusion
 from siloweave.models.descent import Descent, State
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
-from siloweave.models.train import mean_gradient
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
@@ -72,9 +71,6 @@ def test_few_rows_are_not_seen_too_often():
     assert short.settings.steps == 4  # 4 x 8 rows hold 30
     assert (short.sample(9, key=KEY) == told.sample(9, key=KEY)).all()
     assert diffusion.fit(X, BLOCKS, replace(TINY, steps=5), key=KEY).settings.steps == 5
-    paid = replace(TINY, steps=5, passes=0.1)
-    model = diffusion.fit(X, BLOCKS, paid, key=KEY, gradient=mean_gradient)
-    assert model.settings.steps == 5
 
 
 def test_labels_follow_their_law_or_are_balanced(labelled):

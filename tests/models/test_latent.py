@@ -9,9 +9,8 @@ import pytest
 from scipy.stats import norm
 
 from siloweave.errors import InputError
-from siloweave.models import autoencoder, diffusion, latent
+from siloweave.models import latent
 from siloweave.models.autoencoder import AutoencoderSettings
-from siloweave.models.batches import Poisson, plan_of
 from siloweave.models.denoiser import Rows
 from siloweave.models.diffusion import DiffusionSettings
 from siloweave.models.end_to_end import surprise
@@ -122,21 +121,3 @@ def test_what_a_joint_training_makes_no_use_of_is_refused_by_name(name, value):
     odd = {part: {**joint[part], inner: value}} if part else {inner: value}
     with pytest.raises(InputError, match=rf"^{name}={value!r} does nothing where joint=True"):
         latent.settings_of_facts(joint | odd)
-
-
-def test_its_two_trainings_on_one_sampler_draw_rows_apart(monkeypatch):
-    """A private fit pays for all steps as for independent samples; the same ones cost far more."""
-    seen = []
-
-    def watched(state, update, rows, *, steps, batch, key, sampler, **_):
-        picks = plan_of(sampler, rows, batch=batch, key=key, most=steps).picks(0, steps)
-        sizes = picks.sizes.tolist()
-        seen.append([set(picks.rows[i, :size].tolist()) for i, size in enumerate(sizes)])
-        return state
-
-    for stage in (autoencoder, diffusion):
-        monkeypatch.setattr(stage, "train", watched)
-    latent.fit(toy(400), BLOCKS, TINY, key=KEY, sampler=Poisson(0.3, jax.random.key(9)))
-    first, second = seen
-    for one, other in zip(first, second, strict=True):  # 36 in common by chance, 120 if the same
-        assert len(one & other) < 72

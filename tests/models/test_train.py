@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import binom, chisquare
 
 from siloweave.errors import DataError, InputError
-from siloweave.models import batches
-from siloweave.models.batches import Poisson, Sampled, capacity, plan_of
+from siloweave.models.batches import plan_of
 from siloweave.models.train import TrainingError, mean_gradient, train
 
 KEY = jax.random.key(7)
@@ -47,19 +45,18 @@ def same(a, b):
     )
 
 
-@pytest.mark.parametrize("sampler", ["shuffled", "poisson", Poisson(0.05)])
-def test_the_same_key_gives_the_same_bits_whatever_the_stretches(sampler):
-    first = run(sampler=sampler)
+def test_the_same_key_gives_the_same_bits_whatever_the_stretches():
+    first = run()
     assert int(first.steps) == 30
-    assert same(first, run(sampler=sampler))
-    assert same(first, run(sampler=sampler, epoch_steps=7))
-    assert not same(first, run(sampler=sampler, key=jax.random.key(8)))
+    assert same(first, run())
+    assert same(first, run(epoch_steps=7))
+    assert not same(first, run(key=jax.random.key(8)))
     assert np.isfinite(first.weight).all()
 
 
 def test_a_loop_in_plain_python_gives_the_same_state():
     plan = plan_of("shuffled", jnp.asarray(ROWS), batch=8, key=KEY, most=30)
-    index = plan.picks(0, 30).rows
+    index = plan.picks(0, 30)
     state = FRESH
     for step in range(30):
         _, key = jax.random.split(jax.random.fold_in(KEY, step))
@@ -79,11 +76,10 @@ def stop_at(share):
     return progress
 
 
-@pytest.mark.parametrize("sampler", ["shuffled", "poisson"])
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
-def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, sampler, seconds):
-    whole = run(sampler=sampler)
-    kept = {"sampler": sampler, "store": tmp_path, "checkpoint_seconds": seconds}
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, seconds):
+    whole = run()
+    kept = {"store": tmp_path, "checkpoint_seconds": seconds}
     with pytest.raises(StopError):
         run(**kept, progress=stop_at(0.5))
     facts = json.loads((tmp_path / "training.json").read_text())
@@ -105,7 +101,7 @@ def test_more_steps_go_on_from_the_last_checkpoint(tmp_path):
     [
         ({"batch": 9}, "batch"),
         ({"key": jax.random.key(1)}, "data"),
-        ({"sampler": "poisson"}, "sampler"),
+        ({"sampler": lambda rows, key: rows[:8]}, "sampler"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, named):
@@ -149,61 +145,11 @@ def test_divergence_is_detected_and_the_last_good_state_kept(tmp_path, in_loss):
 
 def test_every_epoch_is_a_permutation_cut_into_whole_batches():
     plan = plan_of("shuffled", jnp.zeros((41, 1)), batch=8, key=KEY, most=10)
-    index = plan.picks(0, 10).rows
+    index = plan.picks(0, 10)
     for epoch in (index[:5], index[5:]):
         assert len(set(epoch.ravel().tolist())) == 40
     assert not np.array_equal(np.sort(index[:5].ravel()), np.sort(index[5:].ravel()))
-    np.testing.assert_array_equal(plan.picks(3, 4).rows[:4], index[3:7])
-
-
-def test_poisson_sampling_draws_every_row_independently():
-    count, rate, steps = 12, 0.3, 4000
-    plan = plan_of(Poisson(rate), jnp.zeros((count, 1)), batch=1, key=KEY, most=steps)
-    picks = plan.picks(0, steps)
-    drawn = np.zeros((steps, count))
-    for step, size in enumerate(picks.sizes):
-        chosen = picks.rows[step, :size]
-        assert len(set(chosen.tolist())) == size
-        drawn[step, chosen] = 1
-    sizes = np.bincount(picks.sizes, minlength=count + 1)
-    expected = binom.pmf(np.arange(count + 1), count, rate) * steps
-    low, high = 0, 9
-    observed = [*sizes[low:high], sizes[high:].sum()]
-    assert chisquare(observed, [*expected[low:high], expected[high:].sum()]).pvalue > 1e-3
-    correlation = np.corrcoef(drawn.T) - np.eye(count)
-    assert np.abs(drawn.mean(0) - rate).max() < 5 * np.sqrt(rate * (1 - rate) / steps)
-    assert np.abs(correlation).max() < 5 / np.sqrt(steps)
-
-
-@pytest.mark.parametrize(("count", "rate"), [(40_000, 0.0125), (300, 0.5), (5, 0.01), (7, 1.0)])
-def test_batches_larger_than_the_capacity_are_rarer_than_1e_12(count, rate):
-    room = capacity(count, rate)
-    assert binom.sf(room, count, rate) < batches.OVERFLOW
-    assert room <= 8 or room - 8 < count
-    if room > 8 and room < count:
-        assert binom.sf(room - 9, count, rate) >= batches.OVERFLOW
-
-
-def total(state, batch, key):
-    """Counts rows exactly, and refuses to count the padding."""
-    rows, mask = batch
-    return State(state.weight + (rows * mask[:, None]).sum(0), state.steps + mask.sum()), 0.0
-
-
-def test_a_batch_beyond_the_capacity_loses_no_row(monkeypatch):
-    ones = np.ones((40, 3), np.float32)
-    given = {"steps": 20, "batch": 20, "key": KEY, "sampler": Poisson(0.5), "epoch_steps": 5}
-    expected = train(FRESH, total, ones, **given)
-    monkeypatch.setattr(batches, "capacity", lambda *given: 8)
-    cramped = train(FRESH, total, ones, **given)
-    assert same(expected, cramped)
-    assert float(cramped.weight[0]) == int(cramped.steps) > 20 * 8
-
-
-def test_empty_batches_are_normal_steps():
-    end = train(FRESH, update, ROWS, steps=30, batch=1, key=KEY, sampler=Poisson(1e-6))
-    assert int(end.steps) == 30
-    np.testing.assert_array_equal(end.weight, 0.0)
+    np.testing.assert_array_equal(plan.picks(3, 4)[:4], index[3:7])
 
 
 def test_a_sampler_of_the_models_own_runs_inside_the_loop():
@@ -251,12 +197,6 @@ def test_bad_arguments_are_named(change, message):
         run(**change)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.5, float("nan")])
-def test_an_impossible_rate_is_refused(rate):
-    with pytest.raises(InputError, match="rate = "):
-        Poisson(rate)
-
-
 def test_bad_rows_are_named():
     broken = ROWS.copy()
     broken[5, 1] = np.nan
@@ -277,13 +217,3 @@ def test_updates_that_change_shapes_are_refused():
         train(FRESH, lambda s, b, k: ((s, s), 0.0), ROWS, **given)
     with pytest.raises(InputError, match="loss has shape"):
         train(FRESH, lambda s, b, k: (s, jnp.zeros(2)), ROWS, **given)
-
-
-def test_the_mean_gradient_of_a_sampled_batch_leaves_the_padding_out():
-    mask = jnp.array([True, False, True, False])
-    rows = jnp.asarray(ROWS[:4])
-    some = mean_gradient(lambda w, r, k: jnp.sum((w - r) ** 2), jnp.ones(3), rows[::2], KEY)
-    padded = Sampled(rows, mask)
-    all_ = mean_gradient(lambda w, r, k: jnp.sum((w - r) ** 2), jnp.ones(3), padded, KEY)
-    np.testing.assert_allclose(some[0], all_[0], rtol=1e-6)
-    np.testing.assert_allclose(some[1], all_[1], rtol=1e-6)

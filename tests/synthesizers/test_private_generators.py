@@ -6,13 +6,12 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from siloweave.algorithms import private_central
 from siloweave.algorithms.generated import read_generated
 from siloweave.algorithms.private_generators import DPTLDM, PRIVATE_GENERATORS
 from siloweave.errors import BudgetError, InputError, RosterError
-from siloweave.models import checkpoints
-from siloweave.privacy import Budget, NonPrivate, SampledGaussian
+from siloweave.privacy import Budget, NonPrivate, Relation, SampledSharedGaussian
 from siloweave.tables import Column, Schema
+from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 from tests.synthesizers.properties import (
     BY_SCHEMA,
@@ -88,39 +87,45 @@ def test_it_is_kept_as_data_and_read_again(name, tmp_path):
     check_kept(fitted_once(name), tmp_path, lambda folder: read_generated(folder, readers))
 
 
-@every
-def test_an_interrupted_run_goes_on_to_the_same_rows(name, tmp_path, monkeypatch):
-    kept = checkpoints.Keeper.keep
+KILLED = [  # the look, a step, and of DP-TLDM the first step of its second stage
+    ("dp_tabddpm", 2, WHERE[1]),
+    ("dp_tabddpm", 5, WHERE[2]),
+    ("dp_tldm", 6, WHERE[1]),
+    pytest.param("dp_ctgan", 5, WHERE[0], marks=pytest.mark.slow),
+]
 
-    def killed(self, step, arrays):
-        kept(self, step, arrays)
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoints.Keeper, "keep", killed)
-    with pytest.raises(KeyboardInterrupt):
-        fit(name, folder=tmp_path, noise="os")
-    (secret,) = tmp_path.rglob("secret.json")
-    first = secret.read_bytes()
+@pytest.mark.parametrize(("name", "at", "where"), KILLED)
+def test_an_interrupted_run_goes_on_to_the_same_rows(name, at, where, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        first = Tap(patch, at, where)
+        with pytest.raises(KilledError):
+            fit(name, folder=tmp_path, noise="os")
+    with pytest.MonkeyPatch.context() as patch:
+        second = Tap(patch)
+        resumed = fit(name, folder=tmp_path, noise="os")
+    assert all(second.answers[step] == answer for step, answer in first.answers.items())
     ledger = next(tmp_path.rglob("ledger.jsonl")).read_bytes()
-    monkeypatch.undo()
-    seen = []
-    drawn = private_central._weights
-
-    def watched(*args):
-        model = drawn(*args)
-        seen.append(secret.read_bytes())
-        return model
-
-    monkeypatch.setattr(private_central, "_weights", watched)
-    resumed = fit(name, folder=tmp_path, noise="os")
-    assert seen == [first]
+    again = fit(name, folder=tmp_path, noise="os")  # from the answers that were kept
     assert next(tmp_path.rglob("ledger.jsonl")).read_bytes() == ledger  # nothing is paid twice
-    assert not list(tmp_path.rglob("secret.json"))
     assert not list(tmp_path.rglob("training-*"))
-    again = fit(name, folder=tmp_path, noise="os")  # the answer that was kept
-    assert len(seen) == 1
     pd.testing.assert_frame_equal(again.sample(30, seed=0), resumed.sample(30, seed=0))
     assert again.private
+
+
+def test_the_papers_scope_goes_on_where_it_was_stopped(tmp_path):
+    """Killed before the answer without noise is kept: it is trained again, alike."""
+    made = make("dp_tldm", scope="autoencoder")
+    last = 4 + FAST["dp_tldm"]["autoencoder"]["steps"]
+    with pytest.MonkeyPatch.context() as patch:
+        Tap(patch, last, WHERE[1])
+        with pytest.raises(KilledError):
+            made.fit(pandas_frame(), SCHEMA, budget=BUDGET, folder=tmp_path)
+    one, other = (
+        made.fit(pandas_frame(), SCHEMA, budget=BUDGET, folder=tmp_path) for _ in range(2)
+    )
+    pd.testing.assert_frame_equal(one.sample(30), other.sample(30))
+    assert sum(isinstance(e.event, NonPrivate) for e in one.ledgers["curator"]) == 1
 
 
 def test_the_same_seeds_give_the_same_rows_and_polars_gives_polars():
@@ -187,5 +192,9 @@ def test_the_papers_scope_is_partial_and_its_epsilon_infinite():
     assert fitted.info.guarantee == "partial"
     assert "no finite epsilon" in fitted.info.statement
     assert isinstance(events[-1], NonPrivate)
-    assert isinstance(events[-2], SampledGaussian)
-    assert events[-2].count == FAST["dp_tldm"]["autoencoder"]["steps"]
+    paid = [event for event in events if isinstance(event, SampledSharedGaussian)]
+    assert len(paid) == FAST["dp_tldm"]["autoencoder"]["steps"] == len(events) - 2
+    budget = Budget(4.0, 1e-5, relation=Relation.REPLACE_ONE)
+    replaced = make("dp_tldm", scope="autoencoder").fit(pandas_frame(), SCHEMA, budget=budget)
+    assert replaced.ledgers["curator"][1].event.replace_one
+    assert replaced.num_rows == len(pandas_frame())

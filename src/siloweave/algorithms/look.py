@@ -8,9 +8,10 @@ several columns, AIM, FLAIM and TwoRound, cuts columns into bins by it (tables/c
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees what follows from the
-counts. A row is in one cell of every table and in the count of rows: the party computes the
-sensitivity itself, and its ledger is charged before noise is drawn. Assumed public: schema, bins
-and roster.
+counts. A row is in one cell of every table and in the count of rows, which only moves where a row
+is added or removed: the party computes the sensitivity itself, and its ledger is charged before
+noise is drawn. Where a row is replaced, one party alone says how many rows it has. Assumed public:
+schema, bins and roster.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ from siloweave.algorithms.secure_sum import (
     masked_reply,
     meet,
     noisy_sums,
+    relation_of,
 )
+from siloweave.errors import WireError
+from siloweave.federation.expected import MOST_ROWS, Said
+from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity
@@ -42,7 +47,17 @@ from siloweave.tables.digests import digest_of
 from siloweave.tables.grains import Grains
 from siloweave.tables.read import Table
 
-__all__ = ["PARTY", "CountColumns", "Part", "count_columns", "look", "look_event", "look_for_cuts"]
+__all__ = [
+    "PARTY",
+    "CountColumns",
+    "CountRows",
+    "Part",
+    "count_columns",
+    "count_rows",
+    "look",
+    "look_event",
+    "look_for_cuts",
+]
 
 
 # Messages
@@ -50,6 +65,16 @@ __all__ = ["PARTY", "CountColumns", "Part", "count_columns", "look", "look_event
 
 class CountColumns(Cohort, frozen=True):
     """Count your rows, by every column's code and in all."""
+
+
+class Known(Reply, frozen=True):
+    """How many rows a party has, where that tells no neighbours apart."""
+
+    rows: Public[int]
+
+
+class CountRows(Request[Known], frozen=True):
+    """How many rows have you? Asked of one party alone, where neighbours replace a row."""
 
 
 # Party
@@ -79,11 +104,19 @@ def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
     rows = np.array([site.rows.table.num_rows], dtype=np.int64)
     what = f"counts of {len(codes.columns)} columns in {grains.number} tables, and of rows"
     tables = [grains.count(codes), rows]
-    return masked_reply(request, site, tables, what, contributes=grains.number + 1)
+    moved = grains.number + (relation_of(site) is Relation.ADD_REMOVE)
+    return masked_reply(request, site, tables, what, contributes=moved)
+
+
+def count_rows(request: CountRows, site: Site[Part]) -> Known:
+    """The number of rows, public where a row is replaced and refused elsewhere."""
+    if relation_of(site) is not Relation.REPLACE_ONE:
+        raise WireError(f"party {site.name!r} hides its number of rows; it is counted with noise")
+    return Known(Public(site.rows.table.num_rows, "neighbours have the same number of rows"))
 
 
 # A party's side of a look alone; its rows are a `Part`.
-PARTY: Handlers = {Hello: hello, CountColumns: count_columns}
+PARTY: Handlers = {Hello: hello, CountRows: count_rows, CountColumns: count_columns}
 
 
 # Coordinator
@@ -102,14 +135,21 @@ def look_event(
         tolerated: Of them, how many may pool what they know with the coordinator.
     """
     grains = Grains(encoder)
-    unit = sqrt(grains.number + 1) * marginal_sensitivity(relation, norm="l2")
+    moved = grains.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
+    unit = sqrt(moved) * marginal_sensitivity(relation, norm="l2")
     cells = grains.cells + 1
     share, missed = Noise(unit / sqrt(2 * rho), tolerated).share(parties, cells)
     return SharedGaussian(share, parties, missed, unit, cells)
 
 
 def look(
-    parties: Parties, keys: dict[str, bytes], encoder: Encoder, event: SharedGaussian, seed: int
+    parties: Parties,
+    keys: dict[str, bytes],
+    encoder: Encoder,
+    event: SharedGaussian,
+    seed: int,
+    *,
+    public: bool = False,
 ) -> Look:
     """Count all columns, and the rows, in one masked sum.
 
@@ -119,6 +159,7 @@ def look(
         encoder: Columns, and the finest bins.
         event: From `look_event`.
         seed: For what is drawn from the counts; public.
+        public: Whether the number of rows is: one party alone holds them, and a row is replaced.
 
     Raises:
         WireError: A party sent words that are no part of this sum; names it.
@@ -126,6 +167,9 @@ def look(
     request = CountColumns(keys, event.share_sigma, event.tolerated)
     counts, rows = noisy_sums(parties, request, [(event.dimension - 1,), (1,)])
     found = max(1, int(rows[0]))
+    if public:
+        (name,), (known,) = parties.roster, parties.ask(CountRows())
+        found = max(1, Said(name).number("rows", known.rows.value, least=0, most=MOST_ROWS))
     return Look(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
 
 

@@ -1,7 +1,7 @@
 """What every generator shares whose rows lie with one owner, private or not.
 
 Xu et al. 2019, "Modeling tabular data using conditional GAN", and the papers that the generators
-name, have all rows at one place; central.py and private_fit.py run them as one-party studies.
+name, have all rows at one place; central.py and private_training.py run them as one-party studies.
 
 **Guarantee**: none of its own; nothing here reads a row.
 """

@@ -4,34 +4,51 @@ Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, "Quantifying and Mitigating Pri
 Tabular Generative Models", name these three; Xu et al. 2019 (CTGAN), Kotelnikov et al. 2023
 (TabDDPM) are the models.
 
-**Guarantee**: that of private_central.py, for every row and towards everyone. Departures from the
-paper: gradients are clipped per row and not per batch (which bounds nothing by itself), one clip
-holds for encoder and decoder together, both stages of DP-TLDM are paid, batches are Poisson
-samples, and the price is read from the ledger with the accountant of sampled Gaussians instead of
-a limit theorem. `DPTLDM(scope="autoencoder")` is the paper's scope: its second stage reads every
-row without noise, which is no post-processing, so its guarantee is `partial` and its epsilon
-infinite.
+**Guarantee**: that of private_rounds.py for a roster of one, for every row and towards everyone who
+sees the model or the synthetic table. Departures from the paper: gradients are clipped per row and
+not per batch (which bounds nothing by itself: one row swings a clipped mean by two clips, whatever
+the batch), one clip holds for encoder and decoder together, both stages of DP-TLDM are paid,
+batches are Poisson samples, noise is whole numbers on a grid, and the price is read from the ledger
+with the accountant of its events instead of a limit theorem. `DPTLDM(scope="autoencoder")` is the
+paper's scope: its second stage reads every row without noise, which is no post-processing, so its
+guarantee is `partial`, its epsilon infinite, and its ledger holds an event that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from siloweave.algorithms.diffusions import DiffusionModel, LatentModel
-from siloweave.algorithms.gans import GANModel
-from siloweave.algorithms.generated import Model
-from siloweave.algorithms.networks import merged, settings_of
+from siloweave.algorithms.generated import Generated
+from siloweave.algorithms.networks import jax_key, merged, settings_of
+from siloweave.algorithms.one_owner import owner_of
 from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.private_central import Method, Work
-from siloweave.algorithms.private_fit import PrivateGenerator
+from siloweave.algorithms.private_begin import Kind, begun, encoded
+from siloweave.algorithms.private_rounds import Left, Part
+from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining, law_of
+from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
+from siloweave.algorithms.running import Job
 from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views, by_name
 from siloweave.errors import InputError
+from siloweave.federation.messages import Released, Reply, Request
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import NonPrivate
+from siloweave.progress import shows_progress
 from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in
+from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.models.latent import LatentSettings
+    from siloweave.models.stepwise import Stepwise
 
 __all__ = ["DPCTGAN", "DPTLDM", "PRIVATE_GENERATORS", "DPTabDDPM"]
 
@@ -48,12 +65,10 @@ _PARTIAL = (
     "for. The diffusion is trained on encoded rows without noise and may reproduce them, so no "
     "finite epsilon holds for what is released."
 )
-_COUNTS = ("Counted.paid_rows", "Counted.counts")
-_COUNTED = "noisy counts of every column, and of the rows if their number is private"
+_SUMS = "noisy counts of every column and of the rows, and noisy sums of clipped gradients"
 _VIEWS: Views = (
     CURATOR,
-    View("readers", _COUNTED, NOISE, _COUNTS),
-    View("readers", "the model and the synthetic table", NOISE, ("Trained.model",)),
+    View("readers", f"{_SUMS}; the model and the synthetic table", NOISE, ("Counts.sums",)),
 )
 
 
@@ -61,38 +76,65 @@ def _info(name: str, title: str, family: str, paper: str) -> Info:
     return Info(name, title, family, "central", "curator", "dp", paper, _STATEMENT)
 
 
+@dataclass(frozen=True)
+class PrivateGenerator(PrivateTraining):
+    """What all private central generators share.
+
+    Args:
+        target, settings, clip, counts_share, bins: See `PrivateTraining`.
+    """
+
+    @property
+    def instead(self) -> str:
+        """The generator without DP."""
+        return "the same generator without DP"
+
+    @shows_progress
+    def fit(
+        self,
+        data: Any,
+        schema: Schema,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        folder: Path | None = None,
+        run: str = "run",
+        noise: str = "os",
+        progress: Any = None,
+    ) -> Generated:
+        """Train on one table.
+
+        Args:
+            data: The owner's table: a `Table`, frame or path; in a mapping of one name, the
+                owner's ("curator" otherwise).
+            schema: Public facts about the columns.
+            budget: Most that any row may cost; all of it is spent.
+            seed: First weights, and what is drawn without rows.
+            folder: Keeps the ledger and replies; the same folder and run resume. In memory if
+                None.
+            run: Name of the run.
+            noise: "os" for the operating system's entropy; "seeded" protects nothing.
+            progress: A bar if None and someone looks; True, False, or a function that is called
+                with a text and the share that is done. It shows no losses.
+
+        Raises:
+            BudgetError: The budget has no bound, or is too small for these settings; nothing is
+                read. Or another run spent some of it.
+            InputError: A setting is wrong, or there is no such target; nothing is read. Or the run
+                was stopped with other settings or rows.
+            SchemaError, DataError: The table does not fit the schema; nothing is released.
+        """
+        owner, table = owner_of(data)
+        limited = self.stated.guarantee == "dp"
+        job = Job(budget, seed, folder, run, noise, progress, limited)
+        return self._fit({owner: table}, schema, job)
+
+
 # DP-CTGAN
 
 
-class _GANMethod(Method):
-    title = "DP-CTGAN"
-    numeric = "modes"
-
-    @staticmethod
-    def paid_steps(network: dict[str, Any]) -> int:
-        return int(network["steps"])
-
-    @staticmethod
-    def train(work: Work, features: Features) -> Model:
-        from siloweave.models.nets import Dense
-        from siloweave.models.private_gan import PrivateGANSettings, fit_private_gan
-
-        made = fit_private_gan(
-            work.encode(features),
-            features.blocks,
-            PrivateGANSettings(**work.network),
-            shares=work.shares(features),
-            key=work.key,
-            gradient=work.gradient(Dense),
-            sampler=work.sampler,
-            progress=work.progress,
-            store=work.store,
-        )
-        return GANModel(made)
-
-
 @dataclass(frozen=True)
-class DPCTGAN(PrivateGenerator):
+class DPCTGAN(PrivateGAN, PrivateGenerator):
     """Conditional GAN whose critic is trained privately.
 
     Args:
@@ -105,20 +147,12 @@ class DPCTGAN(PrivateGenerator):
 
     info: ClassVar[Info] = _info("dp_ctgan", "DP-CTGAN", "GAN", _ZHU)
     visibility: ClassVar[Views] = _VIEWS
-    method: ClassVar[type[Method]] = _GANMethod
+    base: ClassVar[type[RowsSplit]] = FedTGAN
 
-    def network(self) -> dict[str, Any]:
-        """Settings of the model, as plain values."""
-        from siloweave.models.private_gan import PrivateGANSettings
-
-        return asdict(settings_of(PrivateGANSettings, self.settings))
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        from siloweave.models.draws import GAN
-
-        return GANModel(GAN.load(path))
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the GAN, twice."""
+        made = asdict(settings_of(self.settings_type(), self.settings))
+        return made, made
 
 
 # DP-TabDDPM
@@ -149,33 +183,6 @@ def _diffusion(given: Mapping[str, Any], title: str, where: str = "settings") ->
     return made
 
 
-class _DiffusionMethod(Method):
-    title = "DP-TabDDPM"
-
-    @staticmethod
-    def paid_steps(network: dict[str, Any]) -> int:
-        return int(network["steps"])
-
-    @staticmethod
-    def train(work: Work, features: Features) -> Model:
-        from siloweave.models.diffusion import DiffusionSettings, fit
-        from siloweave.models.nets import Dense
-
-        made = fit(
-            work.encode(features),
-            features.blocks,
-            DiffusionSettings(**work.network),
-            key=work.key,
-            labels=work.target,
-            law=work.law(features),
-            gradient=work.gradient(Dense),
-            sampler=work.sampler,
-            progress=work.progress,
-            store=work.store,
-        )
-        return DiffusionModel(made)
-
-
 @dataclass(frozen=True)
 class DPTabDDPM(PrivateGenerator):
     """Diffusion of numbers and choices, every step private.
@@ -192,19 +199,13 @@ class DPTabDDPM(PrivateGenerator):
 
     info: ClassVar[Info] = _info("dp_tabddpm", "DP-TabDDPM", "diffusion", _ZHU)
     visibility: ClassVar[Views] = _VIEWS
-    method: ClassVar[type[Method]] = _DiffusionMethod
+    base: ClassVar[type[RowsSplit]] = FedTabDDPM
     takes_target: ClassVar[bool] = True
 
-    def network(self) -> dict[str, Any]:
-        """Settings of the model, as plain values."""
-        return asdict(_diffusion(self.settings, self.info.title))
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        from siloweave.models.diffusion import TabDDPM
-
-        return DiffusionModel(TabDDPM.load(path))
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the network, twice."""
+        made = asdict(_diffusion(self.settings, self.info.title))
+        return made, made
 
 
 # DP-TLDM
@@ -220,49 +221,70 @@ _CODER: dict[str, Any] = {
 }
 
 
-class _LatentMethod(Method):
-    title = "DP-TLDM"
+class Trained(Reply, frozen=True):
+    """A diffusion of latent rows as a safetensors file, for which nothing is paid."""
 
-    @staticmethod
-    def paid_steps(network: dict[str, Any]) -> int:
-        first, second = network["autoencoder"]["steps"], network["diffusion"]["steps"]
-        return int(first + second if network["scope"] == "end-to-end" else first)
+    law: Released[bytes]
 
-    @staticmethod
-    def unpaid(network: dict[str, Any]) -> str:
-        if network["scope"] == "end-to-end":
-            return ""
-        return "DP-TLDM's diffusion is trained on encoded rows without noise"
 
-    @staticmethod
-    def train(work: Work, features: Features) -> Model:
-        from siloweave.models.autoencoder import AutoencoderSettings
-        from siloweave.models.diffusion import DiffusionSettings
-        from siloweave.models.latent import LatentSettings, fit
-        from siloweave.models.nets import Dense
+class Rest(Request[Trained], frozen=True):
+    """Train the diffusion on your encoded rows, without noise.
 
-        chosen = work.network
-        settings = LatentSettings(
-            AutoencoderSettings(**chosen["autoencoder"]),
-            DiffusionSettings(**chosen["diffusion"]),
-            scaled=False,
-            numbers=chosen["numbers"],
-        )
-        both = chosen["scope"] == "end-to-end"
-        made = fit(
-            work.encode(features),
-            features.blocks,
-            settings,
-            key=work.key,
-            labels=work.target,
-            law=work.law(features),
-            gradient=work.gradient(Dense),
-            latent_gradient=work.gradient(Dense, part=1) if both else None,
-            sampler=work.sampler,
-            progress=work.progress,
-            store=work.store,
-        )
-        return LatentModel(made)
+    Attributes:
+        coder: The trained autoencoder, as a file.
+        law: How frequent the target's classes are, by the paid counts; None without a target.
+        seed: First weights, batches and noise of the diffusion.
+    """
+
+    coder: bytes
+    law: tuple[float, ...] | None
+    seed: int
+
+
+_UNPAID = "DP-TLDM's diffusion is trained on encoded rows without noise"
+
+
+def rest(kind: Kind, request: Rest, site: Site[Part]) -> Trained:
+    """Note that nothing protects it, then train on every row."""
+    draw = partial(_diffused, kind, request, site)
+    return Trained(site.release(NonPrivate(_UNPAID), "weights of DP-TLDM: the diffusion", draw))
+
+
+def _diffused(kind: Kind, request: Rest, site: Site[Part]) -> bytes:
+    from siloweave.models import latent_law
+    from siloweave.models.coders import RowCoder
+
+    asked, _, features = begun(kind, site)
+    settings = _latent(msgspec.json.decode(asked.settings))
+    coder = RowCoder.from_bytes(request.coder)
+    law = latent_law.fit(
+        coder.encode(encoded(site, features)), coder.latent, settings.diffusion,
+        scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), law=request.law,
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        law.save(Path(folder) / "law.safetensors")
+        return (Path(folder) / "law.safetensors").read_bytes()
+
+
+def _asked_for_the_rest(
+    parties: Parties, left: Left, settings: LatentSettings, target: str | None, seed: int
+) -> Any:
+    """A latent diffusion of the trained autoencoder, and of what the party trains on its codes."""
+    from siloweave.models.latent import LatentDiffusion
+    from siloweave.models.latent_law import LatentLaw
+
+    coder, shares = left.network, left.look.shares(left.features)
+    paid = law_of(left.features, target, shares) if coder.label else None
+    law = None if paid is None else tuple(paid)
+    (trained,) = parties.ask(Rest(coder.to_bytes(), law, seed))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "law.safetensors"
+        path.write_bytes(trained.law.value)
+        found = LatentLaw.load(path)
+    return LatentDiffusion(
+        coder.coder, found.diffusion, coder.layout, settings, found.shift, found.scale,
+        coder.label,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -286,7 +308,7 @@ class DPTLDM(PrivateGenerator):
 
     scope: Literal["end-to-end", "autoencoder"] = "end-to-end"
     info: ClassVar[Info] = _info("dp_tldm", "DP-TLDM", "latent diffusion", _ZHU)
-    method: ClassVar[type[Method]] = _LatentMethod
+    base: ClassVar[type[RowsSplit]] = FedPointDiff  # whose models are latent diffusions too
     takes_target: ClassVar[bool] = True
 
     @property
@@ -294,9 +316,8 @@ class DPTLDM(PrivateGenerator):
         """Who sees what of a run at these settings."""
         if self.scope == "end-to-end":
             return _VIEWS
-        *before, model = _VIEWS
-        why = "nothing: the diffusion is trained on encoded rows without noise"
-        return (*before, msgspec.structs.replace(model, protected_by=why))
+        sees = "the diffusion, and what it repeats of encoded rows"
+        return (*_VIEWS, View("readers", sees, "nothing: no noise was added", ("Trained.law",)))
 
     @property
     def stated(self) -> Info:
@@ -305,8 +326,8 @@ class DPTLDM(PrivateGenerator):
             return super().stated
         return msgspec.structs.replace(super().stated, guarantee="partial", statement=_PARTIAL)
 
-    def network(self) -> dict[str, Any]:
-        """Settings of the model, as plain values."""
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of both stages, and the steps that are paid for with their batch."""
         from siloweave.models.autoencoder import AutoencoderSettings
 
         if self.scope not in ("end-to-end", "autoencoder"):
@@ -334,14 +355,48 @@ class DPTLDM(PrivateGenerator):
                 "must be the same: all steps are paid as one"
             )
         made = {"autoencoder": asdict(coder), "diffusion": asdict(latent)}
-        return {**made, "numbers": chosen["numbers"], "scope": self.scope, "batch": coder.batch}
+        steps = coder.steps + (latent.steps if self.scope == "end-to-end" else 0)
+        whole = {**made, "numbers": chosen["numbers"], "scope": self.scope, "batch": coder.batch}
+        return whole, {"steps": steps, "batch": coder.batch}
 
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        from siloweave.models.latent import LatentDiffusion
+    @classmethod
+    def training(
+        cls,
+        features: Features,
+        settings: dict[str, Any],
+        target: str | None,
+        shares: Mapping[int, Sequence[float]] | None,
+    ) -> Stepwise:
+        """The autoencoder, and with the whole scope its latents' diffusion."""
+        from siloweave.models.stepwise import LatentSteps
 
-        return LatentModel(LatentDiffusion.load(path))
+        law, both = law_of(features, target, shares), settings["scope"] == "end-to-end"
+        return LatentSteps(_latent(settings), features.blocks, target, law, both)
+
+    def handlers(self) -> Handlers:
+        """A party's side; with the paper's scope it also trains without noise."""
+        known = super().handlers()
+        return known if self.scope == "end-to-end" else {**known, Rest: partial(rest, self.kind)}
+
+    def finished(self, parties: Parties, left: Left, seed: int) -> Any:
+        """The whole model; with the paper's scope the party trains the rest of it."""
+        if self.scope == "end-to-end":
+            return left.network
+        settings = _latent(self.network()[0])
+        return _asked_for_the_rest(parties, left, settings, self.target, seed)
+
+
+def _latent(settings: Mapping[str, Any]) -> LatentSettings:
+    from siloweave.models.autoencoder import AutoencoderSettings
+    from siloweave.models.diffusion import DiffusionSettings
+    from siloweave.models.latent import LatentSettings
+
+    return LatentSettings(
+        settings_of(AutoencoderSettings, settings["autoencoder"], "settings.autoencoder"),
+        settings_of(DiffusionSettings, settings["diffusion"], "settings.diffusion"),
+        scaled=False,
+        numbers=settings["numbers"],
+    )
 
 
 PRIVATE_GENERATORS: Mapping[str, type[PrivateGenerator]] = by_name(DPCTGAN, DPTabDDPM, DPTLDM)

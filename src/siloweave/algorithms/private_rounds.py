@@ -18,35 +18,59 @@ network. Of a GAN it is the critic and a pool of generated rows (Xie, Lin, Wang,
 "Differentially private generative adversarial network": only the critic meets real rows); the
 generator moves at the coordinator, by the critic and the paid counts, which is post-processing.
 
+One party alone is the central case: its masks are empty, it adds all the noise itself, and what the
+coordinator sees is its noisy sums.
+
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
 model. A party encodes its rows by its own declared facts, or not at all. A row pays for one look
 and for every step, each entered in its party's ledger before noise is drawn; all are read at one
 Renyi order, which the noisy number of rows may choose only as far as its price contains it
-(privacy/orders.py). The party computes the sensitivity itself (privacy/shared_steps.py) from how it
-clips and rounds. Who is drawn, what a row's loss draws, where in its bin a value is encoded, and
-the noise come from the party's own entropy and stay there, so that sampling amplifies towards all
-others; it does not towards someone who reads the party's memory. Assumed public: schema, bins,
-settings, roster, and how long a party takes. The coordinator is taken to follow the protocol;
+(privacy/orders.py). Where a row is replaced the number of rows costs nothing; of one party alone
+it is public. The party computes the sensitivity itself (privacy/shared_steps.py) from how it clips
+and rounds, and refuses settings that are beyond what it can pay for, hold or finish. Who is drawn,
+what a row's loss draws, where in its bin a value is encoded, and the noise come from the party's
+own entropy and stay there, so that sampling amplifies towards all others; it does not towards
+someone who reads the party's memory. No loss leaves the party or steers anything: whether training
+diverged is seen by the weights alone, which follow from noisy sums. Every noisy number is a whole
+number of units, at whatever coordinate; nothing of the noise is a float. Assumed public: schema,
+bins, settings, roster, and how long a party takes. The coordinator is taken to follow the protocol;
 whatever it asks, weights and generated rows of any kind, a row's gradient is clipped and a party's
-ledger pays for what it does. Per-step noise holds with `tolerated` shares missing; a party that
-does not answer stops the run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its law, as
-everywhere. That a row's gradient is the same at any place of a batch but for its last bits is taken
-from the compiler (seen on CPUs); `shared_steps.moved` leaves a 1024th of the clip for them.
+ledger pays for what it does.
+Per-step noise holds with `tolerated` shares missing; a party that does not answer stops the run.
+Noise is drawn within `mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is
+the same at any place of a batch but for its last bits is taken from the compiler (seen on CPUs);
+`shared_steps.moved` leaves a 1024th of the clip for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
 
-from siloweave.algorithms.look import CountColumns, Part, count_columns, look, look_event
+from siloweave.algorithms.look import (
+    CountColumns,
+    CountRows,
+    Part,
+    count_columns,
+    count_rows,
+    look,
+    look_event,
+)
 from siloweave.algorithms.networks import jax_key
+from siloweave.algorithms.private_begin import (
+    Begin,
+    Kind,
+    begin,
+    begun,
+    encoded,
+    event_of,
+    refuse_unpayable,
+)
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.secure_sum import (
     Cohort,
@@ -55,16 +79,19 @@ from siloweave.algorithms.secure_sum import (
     hello,
     meet,
     noisy_sums,
-    relation_of,
 )
-from siloweave.errors import InputError, SiloweaveError, WireError, naming_party
-from siloweave.federation.messages import Public, Reply, Request
+from siloweave.errors import InputError, WireError
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.orders import order_for
-from siloweave.privacy.shared_steps import CLIPS, SharedSteps, moved, plan_steps, quantised
+from siloweave.privacy.shared_steps import (
+    SharedSteps,
+    plan_steps,
+    quantised,
+    span,
+)
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -80,24 +107,6 @@ _NARROW = 3.0  # share of noise; the mass of a sum of wider ones is that of one 
 # Messages
 
 
-class Ready(Reply, frozen=True):
-    """What to train is known."""
-
-    ready: Public[bool]
-
-
-class Begin(Request[Ready], frozen=True):
-    """Encode your rows with these features; `levels` units of a sum make one `clip`."""
-
-    features: str
-    settings: bytes
-    target: str | None
-    clip: float
-    levels: int
-    rate: float
-    order: int | None
-
-
 class Step(Cohort, frozen=True):
     """Add up the clipped gradients of a fresh sample; `message` holds weights, as safetensors."""
 
@@ -105,97 +114,67 @@ class Step(Cohort, frozen=True):
     message: bytes
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What is trained.
-
-    Attributes:
-        title: What the ledger calls it.
-        numeric: What a continuum becomes.
-        made: What trains, from features, settings, a target, and how frequent each option of each
-            choice is, by where its block starts; a party makes it without these.
-    """
-
-    title: str
-    numeric: Any
-    made: Callable[
-        [Features, dict[str, Any], str | None, Mapping[int, Sequence[float]] | None], Stepwise
-    ]
-
-
 # Party
 
 
-def begin(request: Begin, site: Site[Part]) -> Ready:
-    """Remember what is trained, and the secret by which rows are encoded."""
-    if not (CLIPS[0] <= request.clip <= CLIPS[1] and request.levels >= 1 and 0 < request.rate <= 1):
-        what = f"clip={request.clip}, levels={request.levels} and rate={request.rate}"
-        raise WireError(f"party {site.name!r}: {what} are none that can be paid for")
-    with naming_party(site.name):
-        told = Features.from_json(request.features)
-    if not told.cover(site.rows.encoder.schema):
-        raise WireError(f"party {site.name!r} is told to encode by other facts than its own")
-    site.remember("secret of encoding", site.entropy.bytes(8))
-    site.remember("begin", msgspec.msgpack.encode(request))
-    return Ready(Public(True, "says nothing"))
-
-
 class _Desk(NamedTuple):
-    """What was asked for, what trains, rows as its losses read them, and a message's shapes."""
+    """What was asked for, what trains, rows as its losses read them, and messages by stage."""
 
     begin: Begin
     training: Stepwise
     rows: Any
-    like: Any
+    likes: dict[int, Any]
 
 
 def _desk(kind: Kind, site: Site[Part]) -> _Desk:
     """Laid out once a process, from what is remembered."""
-    asked, secret = site.recall("begin"), site.recall("secret of encoding")
-    if asked is None or secret is None:
-        raise WireError(f"party {site.name!r} is asked to train, and was never told what")
-    name = ("private rounds", site.context.rpartition("/")[0], asked)
+    name = ("private rounds", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
-        setup = msgspec.msgpack.decode(asked, type=Begin)
-        features = Features.from_json(setup.features)
-        training = kind.made(features, msgspec.json.decode(setup.settings), setup.target, None)
-        try:
-            X = features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
-        except SiloweaveError:  # what it says of the rows, nobody has paid for
-            raise WireError(f"party {site.name!r} cannot encode its rows so") from None
-        site.memo[name] = _Desk(setup, training, training.rows(X), training.empty())
+        asked, training, features = begun(kind, site)
+        site.memo[name] = _Desk(asked, training, training.rows(encoded(site, features)), {})
     desk: _Desk = site.memo[name]
     return desk
+
+
+def _asked(desk: _Desk, request: Step, site: Site[Part]) -> tuple[Any, Any]:
+    """The network and the loss of a step; raises WireError where the request is none."""
+    from siloweave.models.rounds import unpacked
+
+    who, number = f"party {site.name!r}, step {request.number}", request.number
+    if not 0 <= number < desk.training.steps:
+        raise WireError(f"{who}: there are {desk.training.steps:,} steps, counted from 0")
+    refuse_unpayable(who, share_sigma=request.share_sigma)
+    stage = desk.training.stage(number)
+    if stage not in desk.likes:
+        desk.likes[stage] = desk.training.empty(stage)
+    try:
+        return desk.training.task(unpacked(request.message, desk.likes[stage]))
+    except InputError as error:
+        raise WireError(f"{who}: {error}") from error
 
 
 def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
-    from siloweave.models.rounds import unpacked
     from siloweave.privacy import exact_sums
 
     desk, size = _desk(kind, site), site.rows.table.num_rows
-    asked = desk.begin
+    asked, shares = desk.begin, len(request.keys)
+    net, loss = _asked(desk, request, site)
+    width = exact_sums.flat_size(net)
     try:
-        net, loss = desk.training.task(unpacked(request.message, desk.like))
+        span(shares)
+        event = event_of(
+            asked, site, share_sigma=request.share_sigma, shares=shares,
+            tolerated=request.tolerated, width=width,
+        )  # fmt: skip
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
     picked = exact_sums.drawn(size, asked.rate, entropy=site.entropy)
     total = exact_sums.summed(
         loss, net, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=site.entropy
     )
-    shares = len(request.keys)
     whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=shares)
-    event = SampledSharedGaussian(
-        share_sigma=request.share_sigma,
-        shares=shares,
-        tolerated=request.tolerated,
-        sensitivity=moved(asked.levels, whole.size),
-        dimension=whole.size,
-        sampling_rate=asked.rate,
-        replace_one=relation_of(site) is Relation.REPLACE_ONE,
-        order=UNSET if asked.order is None else asked.order,
-    )
     what = f"step {request.number + 1} of {kind.title}"
     return Counts(site.release_masked(event, what, whole, request.keys))
 
@@ -204,8 +183,9 @@ def party(kind: Kind) -> Handlers:
     """A party's side: which function answers which request."""
     return {
         Hello: hello,
+        CountRows: count_rows,
         CountColumns: count_columns,
-        Begin: begin,
+        Begin: partial(begin, kind),
         Step: partial(step, kind),
     }
 
@@ -282,14 +262,16 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
 
     plan.progress("counting", 0.0)
     keys = meet(parties, plan.encoder.domain)
-    seen = look(parties, keys, plan.encoder, event, plan.seed)
+    alone = len(parties.roster) == 1 and plan.budget.relation is Relation.REPLACE_ONE
+    seen = look(parties, keys, plan.encoder, event, plan.seed, public=alone)
     features, rate = seen.features(kind.numeric), min(1.0, plan.batch / seen.rows)
     training = kind.made(features, plan.settings, plan.target, seen.shares(features))
-    net, _ = training.task(training.empty())
+    plan.progress("finding the noise that fits the budget", 0.0)
+    tasks = [training.task(training.empty(stage)) for stage in training.stages]
     order = plan.order(rate, event)
     noise = plan_steps(
         plan.budget, rate=rate, steps=plan.steps, shares=event.shares, tolerated=event.tolerated,
-        dimension=flat_size(net), others=[event], order=order,
+        dimension=max(flat_size(net) for net, _ in tasks), others=[event], order=order,
     )  # fmt: skip
     setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
     parties.ask(Begin(*setup, plan.clip, noise.levels, rate, order))

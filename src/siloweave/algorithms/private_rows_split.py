@@ -4,29 +4,23 @@ Kotelnikov et al. 2023, "TabDDPM", our points in the place of its one-hot choice
 Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN", trained by DP-SGD (Abadi et al. 2016) over masked sums
 (private_rounds.py).
 
-**Guarantee**: that of private_rounds.py. Here nothing reads rows but to check them and to put them
-into public bins; ledgers have the last word, and the noise is the least for which they read at most
-the budget.
+**Guarantee**: that of private_rounds.py; here nothing reads a row.
 """
 
 from __future__ import annotations
 
-import time
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from siloweave.algorithms.diffusions import PointDiff, TabDDPM
-from siloweave.algorithms.generated import Generated, Model
-from siloweave.algorithms.look import Part
+from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.networks import merged, settings_of
-from siloweave.algorithms.outcome import Cost, Info
-from siloweave.algorithms.private_rounds import Kind, Plan, party, private_rounds
-from siloweave.algorithms.private_training import PrivateTraining, refuse_what_learns_nothing
-from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit, held_by
-from siloweave.algorithms.running import Job, Progress, in_process, silent
+from siloweave.algorithms.outcome import Info
+from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining
+from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
+from siloweave.algorithms.running import Job
 from siloweave.algorithms.visibility import (
     OTHERS,
     OTHERS_NOISE,
@@ -39,16 +33,8 @@ from siloweave.algorithms.visibility import (
 )
 from siloweave.errors import InputError, whole
 from siloweave.privacy.budget import Budget
-from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import rho_once
 from siloweave.progress import shows_progress
-from siloweave.tables.codes import Encoder
-from siloweave.tables.features import Features
-from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
-
-if TYPE_CHECKING:
-    from siloweave.models.stepwise import Stepwise
 
 __all__ = ["PRIVATE_ROW_METHODS", "DPFedPointDiff", "DPFedTGAN", "DPFedTabDDPM", "PrivateRowsSplit"]
 
@@ -109,7 +95,6 @@ class PrivateRowsSplit(PrivateTraining):
 
     tolerated: int = 1
     takes_target: ClassVar[bool] = True
-    base: ClassVar[type[RowsSplit]]
 
     @property
     def instead(self) -> str:
@@ -117,52 +102,15 @@ class PrivateRowsSplit(PrivateTraining):
         return self.base.info.title
 
     @property
-    def kind(self) -> Kind:
-        """What is trained."""
-        return Kind(self.info.title, self.base.numeric, self.training)
+    def missed(self) -> int:
+        """Shares of the noise that the claim does without."""
+        return self.tolerated
 
-    @classmethod
-    def training(
-        cls,
-        features: Features,
-        settings: dict[str, Any],
-        target: str | None,
-        shares: Mapping[int, Sequence[float]] | None,
-    ) -> Stepwise:
-        """What trains on vectors of these features, see `private_rounds.Kind`; a diffusion."""
-        from siloweave.models.stepwise import DiffusionSteps
-
-        starts = [block.start for block in features.blocks if block.column == target]
-        law = shares[starts[0]] if shares and starts else None
-        learner: Any = cls.base.learner(features, settings, target)
-        return DiffusionSteps(learner, law)
-
-    @classmethod
-    def settings_type(cls) -> Any:
-        """The dataclass of its settings."""
-        return cls.base.settings_type()
-
-    @classmethod
-    def load(cls, path: Path) -> Model:
-        """Read a model that was saved."""
-        return cls.base.load(path)
-
-    @abstractmethod
-    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Settings of the whole, and of what trains; raises InputError if one is wrong."""
-
-    def chosen(self) -> dict[str, Any]:
-        """All settings, as plain values; raises InputError if one is wrong."""
-        own = self.shared()
+    def shared(self) -> dict[str, Any]:
+        """Settings of every private training, and how many parties are tolerated."""
+        own = super().shared()
         whole("tolerated", self.tolerated, 1)
-        made, _ = self.network()
-        return {**own, "tolerated": self.tolerated, **made}
-
-    def moves(self, weights: int) -> tuple[int, int]:
-        """Questions and bytes of a party that a run will take, roughly."""
-        _, trained = self.network()
-        steps = int(trained["steps"])
-        return 3 + steps, 2 * 4 * weights * steps
+        return {**own, "tolerated": self.tolerated}
 
     @shows_progress
     def fit(
@@ -189,66 +137,18 @@ class PrivateRowsSplit(PrivateTraining):
             folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
             run: Name of the run.
             noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-                a text and the share that is done.
+            progress: A bar if None and someone looks; True, False, or a function that is called
+                with a text and the share that is done. It shows no losses.
 
         Raises:
             BudgetError: The budget has no bound, or is too small for these settings; nothing is
                 read. Or another run spent some of it.
-            InputError: A setting is wrong, or there is no such target; nothing is read.
+            InputError: A setting is wrong, or there is no such target; nothing is read. Or the run
+                was stopped with other settings.
             RosterError, SchemaError, DataError: A table does not fit; names the party.
         """
-        chosen, encoder = self.prepared(schema, budget)
-        plan = self.plan(encoder, budget, seed, progress)
-        check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
-        start = time.perf_counter()
         job = Job(budget, seed, folder, run, noise, progress, tolerated=self.tolerated)
-        holdings, like = held_by(data, schema, names)
-        held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
-        return self._run(held, plan, job, chosen, like, start)
-
-    def plan(
-        self, encoder: Encoder, budget: Budget, seed: int = 0, progress: Progress = silent
-    ) -> Plan:
-        """What the coordinator is to do."""
-        whole, trained = self.network()
-        steps, batch = int(trained["steps"]), int(trained["batch"])
-        facts = (self.counts_share, self.clip, steps, batch, self.tolerated, seed, progress)
-        return Plan(encoder, whole, self.target, budget, *facts)
-
-    def _run(
-        self, held: Mapping[str, Part], plan: Plan, job: Job, chosen: dict[str, Any], like: Table,
-        start: float,
-    ) -> Generated:  # fmt: skip
-        event = plan.look(rho_for(job.budget), len(held))
-        handlers = party(self.kind)
-        with in_process(held, handlers, job, job.run, transcribed=False) as (parties, sites):
-            left = private_rounds(parties, self.kind, plan, event)
-            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
-            heads = {name: site.ledger.head for name, site in sites.items()}
-        cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
-        drawn = {"noise_multiplier": left.noise.multiplier, "rate": left.rate}
-        drawn |= {"share_sigma": left.noise.share_sigma, "levels": left.noise.levels}
-        return Generated(
-            self.base.model(left.network), left.features, self.stated, job.budget,
-            job.noise == "os", {**chosen, **drawn}, ledgers, heads, cost, left.look.rows, like,
-            left.look.one_way,
-        )  # fmt: skip
-
-
-def check_affordable(plan: Plan, parties: int) -> None:
-    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
-
-    Args:
-        plan: What is to be done.
-        parties: How many there are.
-
-    Raises:
-        BudgetError: With what would be feasible; nothing was read.
-    """
-    rho = rho_for(plan.budget)
-    left = rho - rho_once(plan.look(rho, max(parties, 1)))
-    refuse_what_learns_nothing(plan.budget, left, plan.steps, plan.batch)
+        return self._fit(data, schema, job, names)
 
 
 def _private(made: Any, title: str, where: str) -> None:
@@ -338,7 +238,7 @@ class DPFedPointDiff(PrivateRowsSplit):
 
 
 @dataclass(frozen=True)
-class DPFedTGAN(PrivateRowsSplit):
+class DPFedTGAN(PrivateGAN, PrivateRowsSplit):
     """CTGAN that parties train together, every step of its critic a noisy masked sum.
 
     The critic alone meets real rows. Each step's message carries it and a pool of generated rows;
@@ -375,26 +275,6 @@ class DPFedTGAN(PrivateRowsSplit):
     def visibility(self) -> Views:
         """Who sees what of a run at these settings."""
         return _views(self.tolerated, "the critic and a pool of generated rows")
-
-    @classmethod
-    def settings_type(cls) -> Any:
-        """The dataclass of its settings."""
-        from siloweave.models.private_gan import PrivateGANSettings
-
-        return PrivateGANSettings
-
-    @classmethod
-    def training(
-        cls,
-        features: Features,
-        settings: dict[str, Any],
-        target: str | None,
-        shares: Mapping[int, Sequence[float]] | None,
-    ) -> Stepwise:
-        """The GAN, its conditions by these frequencies."""
-        from siloweave.models.private_gan import GANSteps
-
-        return GANSteps(settings_of(cls.settings_type(), settings), features.blocks, shares)
 
     def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Settings of the GAN, twice."""

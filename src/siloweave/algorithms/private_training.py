@@ -1,29 +1,56 @@
-"""What networks share whose every step is paid for, wherever the rows lie.
+"""What networks share that are trained under a budget: settings, the plan, and the fit.
 
-DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy") needs a clip, a share of the
-budget for the look at the columns, and enough budget for its steps; all of it is checked before
-anything is read.
+DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy") over the rows of one owner or
+of several: private_rounds.py trains both, and a central training is its one-party case. All that
+the budget cannot pay for is refused before anything is read.
 
-**Guarantee**: none of its own; nothing here reads a row.
+**Guarantee**: that of private_rounds.py. Here nothing reads rows but to check them and to put them
+into public bins; ledgers have the last word, and the noise is the least for which they read at most
+the budget.
 """
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.look import Part
+from siloweave.algorithms.networks import settings_of
 from siloweave.algorithms.one_owner import OneOwner
+from siloweave.algorithms.outcome import Cost
+from siloweave.algorithms.private_rounds import Kind, Left, Plan, party, private_rounds
+from siloweave.algorithms.rows_split import RowsSplit, held_by
+from siloweave.algorithms.running import Job, Progress, in_process, plain, silent
 from siloweave.errors import BudgetError, InputError, number, whole
+from siloweave.federation.parties import Parties
+from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import SampledGaussian, rho_once
+from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.events import rho_once
 from siloweave.privacy.shared_steps import CLIPS
 from siloweave.tables.codes import Encoder
+from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
-__all__ = ["PrivateTraining", "refuse_what_learns_nothing"]
+if TYPE_CHECKING:
+    from siloweave.models.stepwise import Stepwise
+
+__all__ = [
+    "PrivateGAN",
+    "PrivateTraining",
+    "check_affordable",
+    "law_of",
+    "refuse_what_learns_nothing",
+]
+
+_COORDINATOR, _BEGUN = "coordinator", "begun.mark"  # whose folder remembers how a run began
 
 
 @dataclass(frozen=True)
@@ -44,6 +71,12 @@ class PrivateTraining(OneOwner):
     clip: float = 1.0
     counts_share: float = 0.1
     bins: int = 4096
+    base: ClassVar[type[RowsSplit]]
+
+    @property
+    def missed(self) -> int:
+        """Shares of the noise that the claim does without."""
+        return 0
 
     @property
     @abstractmethod
@@ -51,8 +84,14 @@ class PrivateTraining(OneOwner):
         """What keeps no bound and is otherwise the same, in words."""
 
     @abstractmethod
+    def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the whole, and steps and batch; raises InputError if one is wrong."""
+
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""
+        own = self.shared()
+        made, _ = self.network()
+        return {**own, **made}
 
     def shared(self) -> dict[str, Any]:
         """Those of them that are listed here; raises InputError if one is wrong."""
@@ -82,6 +121,142 @@ class PrivateTraining(OneOwner):
         self.check_schema(schema)
         return chosen, encoder
 
+    @property
+    def kind(self) -> Kind:
+        """What is trained."""
+        return Kind(self.info.title, self.base.numeric, self.training)
+
+    @classmethod
+    def training(
+        cls,
+        features: Features,
+        settings: dict[str, Any],
+        target: str | None,
+        shares: Mapping[int, Sequence[float]] | None,
+    ) -> Stepwise:
+        """What trains on vectors of these features, see `private_rounds.Kind`; a diffusion."""
+        from siloweave.models.stepwise import DiffusionSteps
+
+        learner: Any = cls.base.learner(features, settings, target)
+        return DiffusionSteps(learner, law_of(features, target, shares))
+
+    @classmethod
+    def settings_type(cls) -> Any:
+        """The dataclass of its settings."""
+        return cls.base.settings_type()
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read a model that was saved."""
+        return cls.base.load(path)
+
+    def handlers(self) -> Handlers:
+        """A party's side; `Site.rows` is its `Part`."""
+        return party(self.kind)
+
+    def finished(self, parties: Parties, left: Left, seed: int) -> Any:
+        """The model that samples, from what the rounds left."""
+        return left.network
+
+    def moves(self, weights: int) -> tuple[int, int]:
+        """Questions and bytes of a party that a run will take, roughly."""
+        _, trained = self.network()
+        steps = int(trained["steps"])
+        return 3 + steps, 2 * 4 * weights * steps
+
+    def plan(
+        self, encoder: Encoder, budget: Budget, seed: int = 0, progress: Progress = silent
+    ) -> Plan:
+        """What the coordinator is to do."""
+        whole, trained = self.network()
+        steps, batch = int(trained["steps"]), int(trained["batch"])
+        facts = (self.counts_share, self.clip, steps, batch, self.missed, seed, progress)
+        return Plan(encoder, whole, self.target, budget, *facts)
+
+    def _fit(
+        self, data: Any, schema: Schema, job: Job, names: Sequence[str] | None = None
+    ) -> Generated:
+        """Train; the arguments of `fit`, of which `job` holds most."""
+        chosen, encoder = self.prepared(schema, job.budget)
+        plan = self.plan(encoder, job.budget, job.seed, job.progress)
+        check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
+        start, handlers = time.perf_counter(), self.handlers()
+        holdings, like = held_by(data, schema, names)
+        held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
+        store = self.training_store(job, _COORDINATOR)
+        if store is not None:
+            (store / _BEGUN).touch()  # from here on other settings are refused by name
+        event = plan.look(rho_for(job.budget), len(held))
+        facts = {"settings": plain(plan.settings), "target": self.target, "clip": self.clip}
+        job = replace(job, facts=facts)
+        with in_process(held, handlers, job, job.run, transcribed=False) as (parties, sites):
+            left = private_rounds(parties, self.kind, plan, event)
+            model = self.base.model(self.finished(parties, left, job.seed))
+            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
+            heads = {name: site.ledger.head for name, site in sites.items()}
+        if store is not None:
+            rmtree(store, ignore_errors=True)
+        cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
+        drawn = {"noise_multiplier": left.noise.multiplier, "rate": left.rate}
+        drawn |= {"share_sigma": left.noise.share_sigma, "levels": left.noise.levels}
+        return Generated(
+            model, left.features, self.stated, job.budget,
+            job.noise == "os" and self.stated.guarantee == "dp", {**chosen, **drawn}, ledgers,
+            heads, cost, left.look.rows, like, left.look.one_way,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PrivateGAN(PrivateTraining):
+    """A GAN whose critic alone meets real rows; the generator follows the critic.
+
+    Args:
+        target, settings, clip, counts_share, bins: See `PrivateTraining`; it takes no target.
+    """
+
+    @classmethod
+    def settings_type(cls) -> Any:
+        """The dataclass of its settings."""
+        from siloweave.models.private_gan import PrivateGANSettings
+
+        return PrivateGANSettings
+
+    @classmethod
+    def training(
+        cls,
+        features: Features,
+        settings: dict[str, Any],
+        target: str | None,
+        shares: Mapping[int, Sequence[float]] | None,
+    ) -> Stepwise:
+        """The GAN, its conditions by these frequencies."""
+        from siloweave.models.private_gan import GANSteps
+
+        return GANSteps(settings_of(cls.settings_type(), settings), features.blocks, shares)
+
+
+def law_of(
+    features: Features, target: str | None, shares: Mapping[int, Sequence[float]] | None
+) -> Sequence[float] | None:
+    """How frequent each class of a target is, by the paid counts; None where it is not known."""
+    starts = [block.start for block in features.blocks if block.column == target]
+    return shares[starts[0]] if shares and starts else None
+
+
+def check_affordable(plan: Plan, parties: int) -> None:
+    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
+
+    Args:
+        plan: What is to be done.
+        parties: How many there are.
+
+    Raises:
+        BudgetError: With what would be feasible; nothing was read.
+    """
+    rho = rho_for(plan.budget)
+    left = rho - rho_once(plan.look(rho, max(parties, 1)))
+    refuse_what_learns_nothing(plan.budget, left, plan.steps, plan.batch)
+
 
 def refuse_what_learns_nothing(budget: Budget, left: float, steps: int, batch: int) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
@@ -96,7 +271,7 @@ def refuse_what_learns_nothing(budget: Budget, left: float, steps: int, batch: i
         BudgetError: With what would be feasible.
     """
     replaced = budget.relation is Relation.REPLACE_ONE
-    unit = rho_once(SampledGaussian(1.0, 1.0, replaced, 1))  # at noise as large as one row
+    unit = 2.0 if replaced else 0.5  # zCDP of a step at noise as large as one row
     one = unit / batch**2
     if left >= steps * one:
         return

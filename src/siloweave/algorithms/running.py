@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -214,7 +215,9 @@ def _site(
 
 def _home(name: str, job: Job, index: int) -> PartyStores:
     """What a party has: in the job's folder, or in memory for all runs of the job."""
-    limit = (job.total or job.budget) if job.limited else None
+    limit = job.total or job.budget
+    if not job.limited:  # no bound, and yet the relation in which events are stated
+        limit = msgspec.structs.replace(limit, epsilon=inf)
     if job.folder is None:
         return job.homes.setdefault(name, (Ledger(name, limit=limit), MemoryStore()))
     home = job.folder / "parties" / f"{index:04d}"

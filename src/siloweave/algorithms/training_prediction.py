@@ -15,13 +15,11 @@ from typing import Any
 from siloweave.algorithms.central import CentralGenerator
 from siloweave.algorithms.columns_split import ColumnsSplit
 from siloweave.algorithms.prediction import Prediction
-from siloweave.algorithms.private_fit import Plan, PrivateGenerator
-from siloweave.algorithms.private_rows_split import PrivateRowsSplit, check_affordable
+from siloweave.algorithms.private_training import PrivateTraining, check_affordable
 from siloweave.algorithms.rows_split import RowsSplit
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
-from siloweave.tables.grains import Grains
 from siloweave.tables.schema import Schema
 
 __all__ = ["predict_training"]
@@ -33,7 +31,7 @@ _MULTIPLY_S, _PRIVATE = 2e-11, 1.8  # one multiplication of training; how much d
 _BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
 _NOT_WIDTHS = ("betas",)
 
-_Generator = CentralGenerator | PrivateGenerator | PrivateRowsSplit | ColumnsSplit | RowsSplit
+_Generator = CentralGenerator | PrivateTraining | ColumnsSplit | RowsSplit
 
 
 def predict_training(
@@ -58,12 +56,10 @@ def predict_training(
         SchemaError: A bound is not declared.
     """
     settings = generator.chosen()
-    private = isinstance(generator, PrivateGenerator | PrivateRowsSplit)
+    private = isinstance(generator, PrivateTraining)
     if isinstance(generator, RowsSplit):
         settings = generator.lasting(settings, rows)
-    if isinstance(generator, PrivateGenerator):
-        _check_steps(generator, schema, budget)
-    if isinstance(generator, PrivateRowsSplit):
+    if isinstance(generator, PrivateTraining):
         check_affordable(generator.plan(Encoder(schema, generator.bins), budget), parties)
     width, columns = _width(generator, schema), len(schema.columns)
     bounded = not (private or isinstance(generator, RowsSplit) or settings.get("joint"))
@@ -94,30 +90,15 @@ def _moves(
     """Questions to a party, and bytes that it sends and receives."""
     if isinstance(generator, ColumnsSplit):
         return generator.moves(schema, rows, parties)
-    if isinstance(generator, RowsSplit | PrivateRowsSplit):
+    if isinstance(generator, RowsSplit | PrivateTraining):
         return generator.moves(weights)
-    model = int(4 * weights + 300 * width)
-    if isinstance(generator, PrivateGenerator):  # counts go both ways, 8 bytes each
-        return 2, model + 16 * Grains(Encoder(schema, generator.bins)).cells
-    return 1, model
-
-
-def _check_steps(generator: PrivateGenerator, schema: Schema, budget: Budget) -> None:
-    network = generator.network()
-    Plan.of(
-        budget,
-        Grains(Encoder(schema, generator.bins)).number,
-        share=generator.counts_share,
-        steps=generator.method.paid_steps(network),
-        batch=int(network["batch"]),
-    )
+    return 1, int(4 * weights + 300 * width)
 
 
 def _width(generator: _Generator, schema: Schema) -> int:
     """Entries of a row's vector, roughly."""
     width = Features.declared(schema).width
-    coding: Any = generator.method if isinstance(generator, PrivateGenerator) else generator
-    coding = generator.base if isinstance(generator, PrivateRowsSplit) else coding
+    coding: Any = generator.base if isinstance(generator, PrivateTraining) else generator
     if coding.numeric == "modes":
         numbers = [c for c in schema.columns if c.kind in ("integer", "continuous", "datetime")]
         width += _MODES * len(numbers)

@@ -10,18 +10,21 @@ each party makes its own synthetic columns of the server's hidden rows.
 **Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards the server and
 everyone who sees synthetic rows; towards the other parties under replace-one only, since each holds
 the same people, so that for it no row can come or go, only change: read so, an add/remove budget of
-1 is 1.6 with two parties and 2.0 with four, of 14 columns and 40,000 rows. Counts are exact
-integers with exact discrete noise; gradients, their sums and their noise are 32-bit floats, with
-the limits that privacy/gradients.py tells. One person's row lies at every party, so what all
-parties release about it composes: the number of rows, which is common to all and asked of the first
-party alone (public under replace-one); every party's column counts, told once a run; and all critic
-steps of all parties, with one noise multiplier, the least for which all ledgers read together keep
-to the budget. A party's share is what its own ledger holds; before it trains it reads what all are
-going to pay together, and refuses if that is beyond its limit. Head, slopes and synthetic columns
-are computed from the private critic (post-processing). Noise, batches and what a row's loss draws
-come from the party's own entropy, fresh in every round. Assumed public: schema, bounds and bins,
-settings, roster, and that rows are aligned. The server sees every slope, each of them paid for.
-With ``private=False`` or without a bound: none, and every ledger says so.
+1 is 1.6 with two parties and 2.0 with four, of 14 columns and 40,000 rows. Counts and sums of
+clipped gradients are exact integers with exact discrete noise (privacy/exact_sums.py,
+privacy/shared_steps.py); a party computes their sensitivity itself. One person's row lies at every
+party, so what all parties release about it composes: the number of rows, which is common to all and
+asked of the first party alone (public under replace-one); every party's column counts, told once a
+run; and all critic steps of all parties, with one noise, the least for which all ledgers read
+together keep to the budget; they are read at one Renyi order (privacy/orders.py). A party's share
+is what its own ledger holds; before it trains it reads what all are going to pay together, and
+refuses if that is beyond its limit. Head, slopes and synthetic columns are computed from the
+private critic (post-processing). Noise, batches and what a row's loss draws come from the party's
+own entropy, fresh in every round. Once a round is paid for nothing refuses it: networks that
+diverged answer with slopes that are not finite, which the server refuses. Assumed public: schema,
+bounds and bins, settings, roster,
+and that rows are aligned. The server sees every slope, each of them paid for. With
+``private=False`` or without a bound: none, and every ledger says so.
 
 * The gradient penalty is of one real row and one generated row. The published replica adds the
   penalty's mean over the batch to each row's loss, so that one row moves every clipped gradient and
@@ -33,7 +36,7 @@ With ``private=False`` or without a bound: none, and every ledger says so.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,27 +45,32 @@ import numpy as np
 
 from siloweave.algorithms.columns_split import Part, Task, keep_home
 from siloweave.algorithms.generated import Matrix
-from siloweave.algorithms.networks import jax_key, settings_of
-from siloweave.algorithms.private_central import (
-    Counted,
-    Counts,
-    Owned,
-    Prices,
-    Steps,
-    counted,
-    rows_in,
-)
+from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_counts import Look
-from siloweave.algorithms.private_fit import Plan
-from siloweave.algorithms.secure_sum import relation_of
 from siloweave.algorithms.sent_latents import check_same_rows
-from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.algorithms.vertigan_plan import (
+    Begin,
+    CountColumns,
+    Counted,
+    Plan,
+    Ready,
+    check_prices,
+    checked,
+    counted,
+    counts_in,
+    priced,
+    rows_in,
+    settings_in,
+    steps_event,
+)
+from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.events import Event, NonPrivate
+from siloweave.privacy import mechanisms
+from siloweave.privacy.events import NonPrivate
+from siloweave.privacy.shared_steps import quantised
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.grains import Grains
@@ -74,51 +82,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTY", "vertigan"]
 
-_BEGIN, _COUNTS, _KEY, _ENTRY = "begin", "counts", "key", "entry"  # what a party remembers
+_BEGIN, _COUNTS, _ASKED = "begin", "counts", "counted as"  # what a party remembers
+_KEY, _ENTRY = "key", "entry"
+_FINITE = "finite; where training diverged, lower critic_rate and generator_rate"
 
 
 # Messages
-
-
-class CountColumns(Counts, frozen=True):
-    """Count, in so many bins of every column of numbers."""
-
-    bins: int
-
-
-class Ready(Reply, frozen=True):
-    """Networks are there; the number of rows where nothing is hidden."""
-
-    rows: tuple[Released[int], ...]
-    ready: Public[bool]
-
-
-class Begin(Request[Ready], frozen=True):
-    """Make a head and a critic.
-
-    Attributes:
-        settings: Of the networks, as JSON.
-        seed: What is drawn without rows.
-        clip: Largest norm of a row's gradient; 0 for training without noise.
-        rows: As they were counted.
-        rate: Probability of each row to be in a step.
-        noise_multiplier: Of every step.
-        order: The Renyi order at which all is read, see privacy/orders.py.
-        bins: As they were counted.
-        counts_sigma: The noise of these counts.
-        prices: What every party is going to release, its counts included.
-    """
-
-    settings: bytes
-    seed: int
-    clip: float = 0.0
-    rows: int = 0
-    rate: float = 0.0
-    noise_multiplier: float = 0.0
-    order: int | None = None
-    bins: int = 0
-    counts_sigma: float = 0.0
-    prices: dict[str, tuple[Event, ...]] = msgspec.field(default_factory=dict)
 
 
 class Moved(Reply, frozen=True):
@@ -140,10 +109,9 @@ class Round(Request[Moved], frozen=True):
 def look(request: CountColumns, site: Site[Part]) -> Counted:
     """Pay for the counts of the party's columns, and of the number of rows where it is asked."""
     site.require_first()
-    part, encoder = site.rows, Encoder(site.rows.schema, request.bins)
-    held = Owned(part.table, encoder, encoder.encode(part.table), relation_of(site))
-    reply = counted(request, site, held)
+    reply = counted(request, site)
     site.remember(_COUNTS, reply.counts.value.data)
+    site.remember(_ASKED, msgspec.msgpack.encode(request))
     return reply
 
 
@@ -171,8 +139,9 @@ class _Desk:
 def begin(request: Begin, site: Site[Part]) -> Ready:
     """Check what all parties are going to pay together, and remember what was asked."""
     rows: tuple[Released[int], ...] = ()
+    settings = checked(request, site)
     if request.clip:
-        _check_prices(request, site)
+        check_prices(request, site, settings)
         site.remember(_KEY, site.entropy.bytes(8))
     else:
         why = NonPrivate("VertiGAN's critic is trained without noise")
@@ -181,36 +150,6 @@ def begin(request: Begin, site: Site[Part]) -> Ready:
         site.remember(_KEY, b"")
     site.remember(_BEGIN, msgspec.msgpack.encode(request))
     return Ready(rows, Public(True, "says nothing"))
-
-
-def _check_prices(request: Begin, site: Site[Part]) -> None:
-    """Refuse to train where all parties together would go beyond this party's limit."""
-    run, limit = site.context.rpartition("/")[0], site.ledger.limit
-    settings = _settings(request.settings)
-    steps = _steps(request, site, settings.steps)
-    mine = (*(entry.event for entry in site.ledger.entries if entry.run == run), steps)
-    if mine != tuple(request.prices.get(site.name, ())):
-        raise WireError(f"party {site.name!r}: what it is said to pay is not what it pays")
-    if limit is None:
-        return
-    total = epsilon([e for events in request.prices.values() for e in events], limit.delta)
-    if total > limit.epsilon:
-        raise BudgetError(
-            f"party {site.name!r}: all parties together would release epsilon = {total} at delta "
-            f"= {limit.delta} about a row, more than the limit of {limit.epsilon}. Nothing was "
-            "trained. Plan fewer steps or more noise."
-        )
-
-
-def _steps(request: Begin, site: Site[Part], count: int) -> Event:
-    prices, asked = Prices(relation_of(site)), request
-    return prices.steps(asked.noise_multiplier, asked.rate, count, asked.order)
-
-
-def _settings(data: bytes) -> VertiGANSettings:
-    from siloweave.models.vertigan import VertiGANSettings
-
-    return settings_of(VertiGANSettings, msgspec.json.decode(data))
 
 
 def _desk(site: Site[Part]) -> _Desk:
@@ -228,13 +167,15 @@ def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
     import jax.numpy as jnp
 
     from siloweave.models.vertigan import heads_of, own_start
+    from siloweave.privacy.exact_sums import flat_size
 
-    part, settings = site.rows, _settings(begin.settings)
+    part, settings = site.rows, settings_in(begin.settings)
     own = fold_in(begin.seed, "party", site.name)
     if begin.clip:
+        asked = msgspec.msgpack.decode(site.recall(_ASKED) or b"", type=CountColumns)
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
-        encoder = Encoder(part.schema, begin.bins)
-        seen = Look(encoder, counts, begin.counts_sigma, begin.rows, begin.seed)
+        encoder = Encoder(part.schema, asked.bins)
+        seen = Look(encoder, counts, asked.counts_sigma, begin.rows, begin.seed)
         features = seen.features("modes")
         shares = seen.shares(features)
         X = features.encode(part.table, key=int.from_bytes(kept, "little"))
@@ -245,6 +186,11 @@ def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
         shares = {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
     heads = heads_of(features.blocks)
     first = own_start(settings, heads, shares, jax_key(fold_in(own, "weights")))
+    if begin.clip and flat_size(first.critic) > begin.dimension:
+        raise WireError(
+            f"party {site.name!r}: its critic has {flat_size(first.critic):,} numbers, and "
+            f"{begin.dimension:,} would be paid for"
+        )
     return _Desk(begin, settings, features, heads, jnp.asarray(X[:, heads.order]), first)
 
 
@@ -256,7 +202,7 @@ def round_(request: Round, site: Site[Part]) -> Moved:
     draw = partial(_played, desk, site, number, own, hidden)
     if not desk.begin.clip:
         return Moved(site.release_under((site.recall(_ENTRY) or b"").decode(), draw))
-    event = _steps(desk.begin, site, desk.settings.critic_steps)
+    event = steps_event(desk.begin, site, desk.settings.critic_steps)
     what = f"round {number + 1} of {desk.settings.rounds}: how hidden rows should move"
     return Moved(site.release(event, what, draw))
 
@@ -279,28 +225,21 @@ def _before(desk: _Desk, site: Site[Part], number: int) -> Own:
 
 
 def _played(desk: _Desk, site: Site[Part], number: int, own: Own, hidden: Matrix) -> Array:
-    import jax
+    """All critic steps, and the head's; where a bound is kept, nothing here raises for a row."""
     import jax.numpy as jnp
 
     from siloweave.models.rounds import packed
-    from siloweave.models.train import mean_gradient
     from siloweave.models.vertigan import Head, play
-    from siloweave.privacy.gradients import secret_key
 
-    asked = desk.begin
-    how: dict[str, Any]
-    if asked.clip:
-        secret = secret_key(site.entropy)
-        steps = Steps(secret, asked.clip, asked.rows, asked.rate, asked.noise_multiplier)
-        how = {"gradient": steps.gradient(None), "sampler": steps.sampler}
-        how["key"] = jax.random.fold_in(secret, 0)
+    shown = jnp.asarray(hidden)
+    if desk.begin.clip:
+        own, slope = _privately(desk, site, own, shown)
     else:
-        key = jax_key(fold_in(asked.seed, "party", site.name, "round", number))
-        how = {"gradient": mean_gradient, "sampler": "shuffled", "key": key}
-    try:
-        own, slope = play(desk.settings, desk.heads, own, jnp.asarray(hidden), desk.rows, **how)
-    except InputError as error:
-        raise InputError(f"party {site.name!r}, round {number + 1}: {error}") from error
+        key = jax_key(fold_in(desk.begin.seed, "party", site.name, "round", number))
+        try:
+            own, slope = play(desk.settings, desk.heads, own, shown, desk.rows, key=key)
+        except InputError as error:
+            raise InputError(f"party {site.name!r}, round {number + 1}: {error}") from error
     site.remember(f"round/{number % 2}", packed((own, np.array(number))))
     if number == desk.settings.rounds - 1:
         head = Head(desk.settings, desk.heads, own.average)
@@ -308,9 +247,35 @@ def _played(desk: _Desk, site: Site[Part], number: int, own: Own, hidden: Matrix
     return Array.of(np.asarray(slope), "<f4")
 
 
+def _privately(desk: _Desk, site: Site[Part], own: Own, hidden: Any) -> tuple[Own, Any]:
+    """Critic steps along sums of clipped gradients, rounded to integers, with exact noise."""
+    import jax
+
+    from siloweave.models import vertigan as maths
+    from siloweave.models.nets import Dense
+    from siloweave.privacy import exact_sums
+
+    asked, settings, heads = desk.begin, desk.settings, desk.heads
+    unit = asked.clip / asked.levels / (asked.rate * asked.rows)
+    key = jax.random.key(int.from_bytes(site.entropy.bytes(4), "little"))
+    for step in range(settings.critic_steps):
+        entropy = site.entropy.at(f"critic step {step}")
+        loss = maths.beside(settings, heads, own, hidden, jax.random.fold_in(key, step))
+        picked = exact_sums.drawn(len(desk.rows), asked.rate, entropy=entropy)
+        total = exact_sums.summed(
+            loss, own.critic, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=entropy
+        )
+        whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=1)
+        noisy = mechanisms.add_gaussian(whole, asked.share_sigma, entropy=entropy)
+        slope = exact_sums.unflattened(noisy.astype(np.float64) * unit, own.critic)
+        own = maths.judged(settings, own, slope)
+    after = jax.random.fold_in(key, settings.critic_steps)
+    return maths.answered(settings, heads, own, hidden, after)
+
+
 def _told(name: str, field: str, array: Array, settings: VertiGANSettings) -> Matrix:
     """Hidden rows or slopes, if they have the shape that the settings say."""
-    return Said(name).reals(field, array, (settings.made, settings.trunk[-1]))
+    return Said(name).reals(field, array, (settings.made, settings.trunk[-1]), finite=_FINITE)
 
 
 PARTY: Handlers = {CountColumns: look, Begin: begin, Round: round_}
@@ -349,8 +314,9 @@ def vertigan(
 
     first = Begin(msgspec.json.encode(asdict(settings)), task.seed)
     if task.budget.private:
-        first = msgspec.structs.replace(first, clip=clip, bins=bins)
-        first = _planned(parties, task, settings, first, counts_share)
+        first = _planned(
+            parties, task, settings, msgspec.structs.replace(first, clip=clip), (counts_share, bins)
+        )
     known: dict[str, int] = {}
     for name, reply in zip(parties.roster, parties.ask(first), strict=True):
         for one in Said(name).items("numbers of rows", reply.rows, count=0 if first.clip else 1):
@@ -370,35 +336,44 @@ def vertigan(
 
 
 def _planned(
-    parties: Parties, task: Task, settings: VertiGANSettings, first: Begin, share: float
+    parties: Parties, task: Task, settings: VertiGANSettings, first: Begin, how: tuple[float, int]
 ) -> Begin:
     """Divide the budget over all parties, count, and find the noise that fits."""
-    coded = {n: Encoder(task.schema.select(own), first.bins) for n, own in task.columns.items()}
-    wide = {name: Grains(encoder).number for name, encoder in coded.items()}
+    share, bins = how
+    coded = {n: Encoder(task.schema.select(task.columns[n]), bins) for n in parties.roster}
+    tables = [Grains(encoder).number for encoder in coded.values()]
     steps = len(parties.roster) * settings.steps
-    plan = Plan.of(task.budget, sum(wide.values()), share=share, steps=steps, batch=settings.batch)
+    plan = Plan.of(task.budget, tables, share=share, steps=steps, batch=settings.batch)
     head, *others = parties.roster
     task.progress("counting", 0.0)
-    (seen,) = parties.ask(CountColumns(plan.rows_sigma, plan.counts_sigma, first.bins), [head])
+    replies = parties.ask(CountColumns(plan.rows_sigma, plan.counts_sigma, bins), [head])
+    rows = rows_in(head, replies[0])
     if others:
-        parties.ask(CountColumns(None, plan.counts_sigma, first.bins), others)
-    prices, rows = Prices(task.budget.relation), rows_in(head, seen)
-    paid: dict[str, list[Event]] = {name: [] for name in parties.roster}
-    paid[head] += prices.rows(plan.rows_sigma)
-    for name in parties.roster:
-        paid[name].append(prices.counts(wide[name], plan.counts_sigma))
-    looks = tuple(event for events in paid.values() for event in events)
+        asked = CountColumns(None, plan.counts_sigma, bins)
+        replies = [*replies, *parties.ask(asked, others)]
     task.progress("finding the noise that fits the budget", 0.0)
-    whole = replace(plan, looks=looks)
-    rate, multiplier, order = plan.rate(rows), whole.multiplier(rows), whole.order(rows)
-    for events in paid.values():
-        events.append(prices.steps(multiplier, rate, settings.steps, order))
-    return msgspec.structs.replace(
+    told = zip(parties.roster, replies, strict=True)
+    counts = {name: counts_in(name, reply, coded[name]) for name, reply in told}
+    sigma, seed = plan.counts_sigma, first.seed
+    looks = [Look(coded[n], counts[n], sigma, rows, seed) for n in parties.roster]
+    dimension = max(_critic_size(settings, look.features("modes")) for look in looks)
+    noise = plan.noise(rows, dimension)
+    made = msgspec.structs.replace(
         first,
-        counts_sigma=plan.counts_sigma,
         rows=rows,
-        rate=rate,
-        noise_multiplier=multiplier,
-        order=order,
-        prices={name: tuple(events) for name, events in paid.items()},
+        rate=plan.rate(rows),
+        levels=noise.levels,
+        share_sigma=noise.share_sigma,
+        dimension=dimension,
+        order=plan.order(rows),
     )
+    paid = priced(made, task.budget.relation, settings.steps)
+    prices = zip(parties.roster, plan.looks, strict=True)
+    return msgspec.structs.replace(made, prices={n: (*events, paid) for n, events in prices})
+
+
+def _critic_size(settings: VertiGANSettings, features: Features) -> int:
+    """Numbers of a critic of a party's rows."""
+    from siloweave.models.vertigan import critic_size, heads_of
+
+    return critic_size(settings, heads_of(features.blocks))

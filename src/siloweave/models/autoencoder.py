@@ -21,16 +21,25 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models import bounds
 from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
-from siloweave.models.descent import Descent, Gradient
+from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, Spots
 from siloweave.models.multinomial import draw
 from siloweave.models.nets import MLP, Array, activation, fresh, load_arrays, save_arrays
 from siloweave.models.options import Groups, Options
 from siloweave.models.reverse import padded
-from siloweave.models.train import Poisson, train
+from siloweave.models.train import train
 from siloweave.tables.features import Block
 
-__all__ = ["Autoencoder", "AutoencoderSettings", "Coder", "fit", "reconstruction", "row_losses"]
+__all__ = [
+    "Autoencoder",
+    "AutoencoderSettings",
+    "Coder",
+    "descent",
+    "fit",
+    "latent_size",
+    "reconstruction",
+    "row_losses",
+]
 
 Progress = Callable[[str, float], None]
 _CHUNK = 4096
@@ -75,7 +84,7 @@ class AutoencoderSettings:
         bounds.check(
             self,
             hidden=bounds.WIDTHS,
-            latent=bounds.or_none(bounds.COUNT),
+            latent=bounds.or_none(bounds.UNITS),
             divergence=bounds.AMOUNT,
             jitter=bounds.AMOUNT,
             steps=bounds.COUNT,
@@ -86,6 +95,11 @@ class AutoencoderSettings:
             heads=bounds.one_of("draw", "likeliest"),
         )
         activation(self.act)
+
+
+def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:
+    """Length of a latent row: one number for each block where the settings leave it open."""
+    return settings.latent or max(len(layout.blocks), 1)
 
 
 class Coder(eqx.Module):
@@ -104,7 +118,7 @@ class Coder(eqx.Module):
     def __init__(self, layout: Layout, settings: AutoencoderSettings, *, key: Array) -> None:
         first, second = jax.random.split(key)
         d, categories = len(layout.numbers), sum(b.size for b in layout.choices)
-        self.latent = settings.latent or max(len(layout.blocks), 1)
+        self.latent = latent_size(settings, layout)
         codes = self.latent * (2 if settings.divergence else 1)
         hidden = settings.hidden
         self.encoder = MLP(d + categories, hidden, codes, key=first, act=settings.act)
@@ -150,6 +164,11 @@ def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
 class _Descent(Descent):
     def losses(self, net: Coder, rows: Rows, key: Array) -> Array:
         return row_losses(net, rows, key, self.groups, self.settings)
+
+
+def descent(settings: AutoencoderSettings, layout: Layout) -> Descent:
+    """One step of training, as `models.train` takes it."""
+    return _Descent(settings, layout.groups)
 
 
 def row_losses(
@@ -285,8 +304,6 @@ def fit(
     settings: AutoencoderSettings | None = None,
     *,
     key: Array,
-    gradient: Gradient | None = None,
-    sampler: str | Poisson = "shuffled",
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> Autoencoder:
@@ -297,9 +314,6 @@ def fit(
         blocks: What its entries are.
         settings: Sizes and training.
         key: A key of JAX: first weights, batches and latent noise.
-        gradient: What a step follows instead of the mean loss's gradient: a function of the loss
-            of one row `(net, row, key)`, the network, a batch and a key.
-        sampler: How batches are drawn, as `train` takes it.
         progress: Called with a text and the share done.
         store: Folder for checkpoints; an interrupted fit resumes there.
 
@@ -311,7 +325,7 @@ def fit(
     numbers, codes = layout.split(layout.check(X))
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(len(X), jnp.int32))
     born, key = jax.random.split(key)
-    update = _Descent(settings, layout.groups, gradient)
+    update = descent(settings, layout)
     state = train(
         update.start(fresh(Coder, layout, settings, key=born)),
         update,
@@ -319,7 +333,6 @@ def fit(
         steps=settings.steps,
         batch=min(settings.batch, len(X)),
         key=key,
-        sampler=sampler,
         progress=progress,
         store=store,
     )

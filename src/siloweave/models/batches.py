@@ -5,9 +5,7 @@ A stretch of steps needs a small table of row numbers; the compiled loop gathers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,62 +17,7 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.tables.keys import fold_in, generator
 
-__all__ = ["OVERFLOW", "Picks", "Plan", "Poisson", "Sampled", "capacity", "plan_of"]
-
-#: Probability with which a batch is larger than the room that is compiled for it, at most.
-OVERFLOW = 1e-12
-_OFTEN = 0.07  # part of the batches that the larger of two programs runs
-_ROUND = 8  # capacities are multiples of it
-
-
-class Sampled(NamedTuple):
-    """A batch of Poisson sampling.
-
-    Attributes:
-        rows: As many rows as there is room for; those beyond the mask are copies of some row.
-        mask: (capacity,), which of them were drawn; maybe none.
-    """
-
-    rows: Any
-    mask: jax.Array
-
-
-@dataclass(frozen=True)
-class Poisson:
-    """Every row is in a batch with probability `rate`, independently of every other row.
-
-    Attributes:
-        rate: In (0, 1].
-        key: What the draws come from, with the key of the loop: two trainings on one sampler draw
-            apart, as the price of both together needs. The key of the loop alone if None.
-            Amplification by sampling holds only against those who do not know which rows were
-            drawn: for a private run this key, or the loop's, must come from
-            `siloweave.privacy.gradients.secret_key`.
-    """
-
-    rate: float
-    key: jax.Array | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise InputError(
-                f"Poisson: rate = {self.rate} must lie in (0, 1]. It is the expected batch "
-                "divided by the number of rows."
-            )
-
-
-class Picks(NamedTuple):
-    """Row numbers of a stretch of steps.
-
-    Attributes:
-        rows: (steps, room), int32.
-        sizes: (steps,), how many of them count; None where all do.
-        tight: Room that suffices for most steps.
-    """
-
-    rows: NDArray[np.int32]
-    sizes: NDArray[np.int32] | None
-    tight: int = 0
+__all__ = ["Plan", "plan_of"]
 
 
 class Plan(NamedTuple):
@@ -83,18 +26,18 @@ class Plan(NamedTuple):
     Attributes:
         name: For the checkpoint, which goes on only with the same plan.
         most: Steps of the longest stretch.
-        picks: Row numbers of `count` steps from `step` on; None with a sampler.
+        picks: Row numbers of `count` steps from `step` on, (most, batch); None with a sampler.
         sampler: A function `(rows, key) -> batch`, or None.
     """
 
     name: str
     most: int
-    picks: Callable[[int, int], Picks | None]
+    picks: Callable[[int, int], NDArray[np.int32] | None]
     sampler: Callable[[Any, jax.Array], Any] | None = None
 
 
 def plan_of(
-    sampler: str | Poisson | Callable[[Any, jax.Array], Any],
+    sampler: str | Callable[[Any, jax.Array], Any],
     rows: Any,
     *,
     batch: int,
@@ -113,15 +56,9 @@ def plan_of(
     count = _count(rows)
     if sampler == "shuffled":
         return Plan("shuffled", most, _Shuffled(count, batch, key, most))
-    if sampler == "poisson":
-        sampler = Poisson(min(batch / count, 1.0))
-    if isinstance(sampler, Poisson):
-        keys = (key,) if sampler.key is None else (sampler.key, key)
-        draws = _PoissonDraws(count, sampler.rate, keys, most)
-        return Plan(f"poisson {sampler.rate!r}", most, draws)
     raise InputError(
-        f"train: sampler = {sampler!r} is not known. Give 'shuffled', 'poisson', a Poisson(rate), "
-        "or a function of rows and key."
+        f"train: sampler = {sampler!r} is not known. Give 'shuffled', or a function of rows and "
+        "key."
     )
 
 
@@ -152,9 +89,9 @@ def _count(rows: Any) -> int:
     return count
 
 
-def _seeds(*keys: jax.Array) -> np.random.SeedSequence:
-    words = [np.asarray(jax.random.key_data(key)).ravel() for key in keys]
-    return np.random.SeedSequence([int(word) for part in words for word in part])
+def _seeds(key: jax.Array) -> np.random.SeedSequence:
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    return np.random.SeedSequence([int(word) for word in words])
 
 
 class _Shuffled:
@@ -174,61 +111,10 @@ class _Shuffled:
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         return generator(fold_in(self.seeds, "epoch", epoch)).permutation(self.count)
 
-    def __call__(self, step: int, count: int) -> Picks:
+    def __call__(self, step: int, count: int) -> NDArray[np.int32]:
         index = np.zeros((self.most, self.batch), np.int32)
         for i in range(count):
             epoch, place = divmod(step + i, self.epoch)
             start = place * self.batch
             index[i] = self._order(epoch)[start : start + self.batch]
-        return Picks(index, None)
-
-
-class _PoissonDraws:
-    """A binomial number of rows, each set of that size equally likely: exactly Poisson sampling."""
-
-    def __init__(self, count: int, rate: float, keys: tuple[jax.Array, ...], most: int) -> None:
-        self.count, self.rate, self.most = count, rate, most
-        self.seeds = _seeds(*keys)
-        self.room, self.tight = capacity(count, rate), capacity(count, rate, _OFTEN)
-
-    def _draw(self, step: int) -> NDArray[np.int64]:
-        random = generator(fold_in(self.seeds, "poisson", step))
-        size = int(random.binomial(self.count, self.rate))
-        return random.choice(self.count, size, replace=False, shuffle=False)
-
-    def __call__(self, step: int, count: int) -> Picks:
-        drawn = [self._draw(step + i) for i in range(count)]
-        size = np.zeros(self.most, np.int32)
-        size[:count] = [len(rows) for rows in drawn]
-        room = self.room
-        while room < int(size.max()):  # then, and only then, this stretch is compiled again
-            room = _rounded(2 * room)
-        index = np.zeros((self.most, room), np.int32)
-        for i, rows in enumerate(drawn):
-            index[i, : len(rows)] = rows
-        return Picks(index, size, self.tight)
-
-
-def _rounded(value: int) -> int:
-    return _ROUND * math.ceil(value / _ROUND)
-
-
-def capacity(count: int, rate: float, overflow: float = OVERFLOW) -> int:
-    """Room for a batch: a multiple of 8 that a batch exceeds with probability below `overflow`.
-
-    Args:
-        count: Rows there are.
-        rate: Probability of each to be drawn.
-        overflow: In (0, 1).
-
-    Example:
-        >>> capacity(40_000, 0.0125)
-        664
-    """
-    from scipy.special import bdtrc
-
-    low, high = -1, count  # more than `high` are drawn with probability below `overflow`
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if bdtrc(middle, count, rate) < overflow else (middle, high)
-    return _rounded(max(high, 1))
+        return index

@@ -15,6 +15,8 @@ __all__ = [
     "COUNT",
     "POSITIVE",
     "SHARE",
+    "TIMES",
+    "UNITS",
     "WIDTHS",
     "Bound",
     "at_least",
@@ -36,11 +38,12 @@ class Bound(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-def at_least(low: int, *, whole: bool = True) -> Bound:
-    """Whole numbers from `low` on, or all finite ones."""
+def at_least(low: int, *, whole: bool = True, most: float = inf) -> Bound:
+    """Whole numbers from `low` on, or all finite ones; up to `most`."""
     said = f"a whole number of {low} or more" if whole else f"finite, and {low} or more"
+    said += f", and {most:,} at most" if most < inf else ""
     kind = Integral if whole else Real
-    return Bound(said, lambda value: issubclass(type(value), kind) and low <= value < inf)
+    return Bound(said, lambda v: issubclass(type(v), kind) and low <= v < inf and v <= most)
 
 
 def one_of(*names: str) -> Bound:
@@ -53,15 +56,22 @@ def or_none(bound: Bound) -> Bound:
     return Bound(f"{bound.said}, or None", lambda value: value is None or bound.holds(value))
 
 
-COUNT = at_least(1)
-"""Of rows, steps, units."""
+COUNT = at_least(1, most=2**31 - 1)
+"""Of rows, steps."""
+UNITS = at_least(1, most=2**16)
+"""Of a layer."""
+TIMES = at_least(2, most=100_000)
+"""Of a diffusion."""
 AMOUNT = at_least(0, whole=False)
 """Of a weight in a loss."""
 POSITIVE = Bound("finite, and above 0", lambda value: AMOUNT.holds(value) and value > 0)
 """A rate, a temperature, a clip."""
 SHARE = Bound("in [0, 1)", lambda value: AMOUNT.holds(value) and value < 1)
 """Of units dropped, of old weights in a moving average."""
-WIDTHS = Bound("widths of 1 or more each", lambda value: _each(COUNT, value))
+WIDTHS = Bound(
+    "at most 64 widths, of 1 or more each, and 65,536 at most",
+    lambda value: _each(UNITS, value) and len(value) <= 64,
+)
 """Of hidden layers; none is well."""
 BETAS = Bound("two numbers in [0, 1)", lambda value: _each(SHARE, value) and len(value) == 2)
 """Of Adam."""
@@ -86,7 +96,7 @@ def check(settings: Any, **bounds: Bound) -> None:
         >>> check(SimpleNamespace(steps=0), steps=COUNT)
         Traceback (most recent call last):
         ...
-        siloweave.errors.InputError: steps=0 must be a whole number of 1 or more
+        siloweave.errors.InputError: steps=0 must be a whole number of 1 or more, and ...
     """
     for name, bound in bounds.items():
         value = getattr(settings, name)

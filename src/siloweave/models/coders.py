@@ -256,7 +256,7 @@ def fit(
         settings: Of an autoencoder or of points.
         label: A choice that is not encoded.
         numbers: See `RowCoder`.
-        training: What `autoencoder.fit` takes: key, gradient, sampler, progress, store.
+        training: What `autoencoder.fit` takes: key, progress, store.
 
     Raises:
         InputError: For rows that are not finite or not one-hot.

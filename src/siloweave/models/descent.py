@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -13,12 +12,8 @@ import optax
 
 from siloweave.models.nets import Array, averaged
 from siloweave.models.options import Groups
-from siloweave.models.train import Sampled
 
-__all__ = ["Descent", "Gradient", "State"]
-
-#: From a loss of one row, a model, a batch and a key to the gradient and the mean loss.
-Gradient = Callable[[Any, Any, Any, Array], tuple[Any, Array]]
+__all__ = ["Descent", "State"]
 
 
 class Pace(Protocol):
@@ -63,12 +58,10 @@ class Descent(eqx.Module):
     Attributes:
         settings: Rate, length and the model's own settings; hashable.
         groups: (how many, of which size) of the choices.
-        gradient: What is followed instead of the gradient of the mean loss; None for that.
     """
 
     settings: Any = eqx.field(static=True)
     groups: Groups = eqx.field(static=True)
-    gradient: Gradient | None = None
 
     @abstractmethod
     def losses(self, net: Any, rows: Any, key: Array) -> Array:
@@ -79,11 +72,8 @@ class Descent(eqx.Module):
         return self.losses(net, jax.tree.map(lambda x: x[None], row), key)[0]
 
     def mean(self, net: Any, batch: Any, key: Array) -> Array:
-        """The mean loss of a batch; 0 when Poisson sampling drew nobody."""
-        if not isinstance(batch, Sampled):
-            return self.losses(net, batch, key).mean()
-        losses = self.losses(net, batch.rows, key)
-        return jnp.where(batch.mask, losses, 0.0).sum() / jnp.maximum(batch.mask.sum(), 1)
+        """The mean loss of a batch."""
+        return self.losses(net, batch, key).mean()
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
@@ -100,10 +90,7 @@ class Descent(eqx.Module):
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""
-        if self.gradient is None:
-            loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
-        else:
-            slope, loss = self.gradient(self.one, state.net, batch, key)
+        loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
         return self.moved(state, slope), loss
 
     def moved(self, state: State, slope: Any) -> State:

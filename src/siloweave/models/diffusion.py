@@ -35,12 +35,12 @@ from siloweave.models.denoiser import (
     Rows,
     row_losses,
 )
-from siloweave.models.descent import Descent, Gradient
+from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array, activation, fresh, load_arrays, save_arrays
 from siloweave.models.reverse import Kind, denoise, padded, table
 from siloweave.models.schedules import kept_variance, walk
-from siloweave.models.train import Poisson, train
+from siloweave.models.train import train
 from siloweave.tables.features import Block
 
 __all__ = ["DiffusionSettings", "TabDDPM", "descent", "fit", "network", "rows_of"]
@@ -106,8 +106,8 @@ class DiffusionSettings:
         bounds.check(
             self,
             hidden=bounds.WIDTHS,
-            embed=bounds.COUNT,
-            timesteps=bounds.at_least(2),
+            embed=bounds.UNITS,
+            timesteps=bounds.TIMES,
             steps=bounds.COUNT,
             passes=bounds.or_none(bounds.POSITIVE),
             batch=bounds.COUNT,
@@ -124,7 +124,7 @@ class DiffusionSettings:
         walk(kept_variance(self.schedule, self.timesteps), "solver", 2, self.eta)
 
     def taken(self, rows: int) -> int:
-        """Steps of a fit without a private gradient to so many rows.
+        """Steps of a fit to so many rows.
 
         Example:
             >>> DiffusionSettings(steps=10_000, batch=256, passes=500).taken(512)
@@ -345,8 +345,6 @@ def fit(
     key: Array,
     labels: str | None = None,
     law: Sequence[float] | None = None,
-    gradient: Gradient | None = None,
-    sampler: str | Poisson = "shuffled",
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> TabDDPM:
@@ -360,11 +358,7 @@ def fit(
         key: A key of JAX: first weights, batches, times and noise.
         labels: A column that is one choice; the network is told it instead of diffusing it.
             It is diffused like the others when it is the only column.
-        law: Shares of the labels' categories to draw them by; those of the rows if None, which a
-            private fit must not leave.
-        gradient: What a step follows instead of the mean loss's gradient: a function of the loss
-            of one row `(net, row, key)`, the network, a batch and a key.
-        sampler: How batches are drawn, as `train` takes it.
+        law: Shares of the labels' categories to draw them by; those of the rows if None.
         progress: Called with a text and the share done.
         store: Folder for checkpoints; an interrupted fit resumes there.
 
@@ -374,16 +368,15 @@ def fit(
     settings = settings or DiffusionSettings()
     layout = Layout(tuple(blocks), spots)
     X = layout.check(X)
-    if gradient is None:
-        settings = replace(settings, steps=settings.taken(len(X)))
+    settings = replace(settings, steps=settings.taken(len(X)))
     label = None if labels is None else layout.choice_of(labels)
     label = None if len(layout.blocks) == 1 else label
     born, key = jax.random.split(key)
     net = network(layout, settings, label, born)
-    update, rows = descent(settings, layout, label, gradient), rows_of(X, layout, label)
+    update, rows = descent(settings, layout, label), rows_of(X, layout, label)
     state = train(
         update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
-        key=key, sampler=sampler, progress=progress, store=store,
+        key=key, progress=progress, store=store,
     )  # fmt: skip
     reach = _reach(np.asarray(rows.numbers), settings.reach)
     law = _law(label, np.asarray(rows.labels), law)
@@ -400,15 +393,10 @@ def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
     return Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(told))
 
 
-def descent(
-    settings: DiffusionSettings,
-    layout: Layout,
-    label: Block | None,
-    gradient: Gradient | None = None,
-) -> Descent:
+def descent(settings: DiffusionSettings, layout: Layout, label: Block | None) -> Descent:
     """One step of training, as `models.train` takes it."""
     diffused = layout if label is None else layout.without(label)
-    return _Descent(settings, diffused.groups, gradient, diffused.spots)
+    return _Descent(settings, diffused.groups, diffused.spots)
 
 
 def _law(label: Block | None, told: Any, given: Sequence[float] | None) -> tuple[float, ...]:

@@ -31,17 +31,17 @@ from siloweave.models.coders import RowCoder, assembled, checked, settings_from,
 from siloweave.models.coders import places_of as _places
 from siloweave.models.coders import rest_of as _rest
 from siloweave.models.denoiser import Denoiser, Rows
-from siloweave.models.descent import Descent, Gradient
+from siloweave.models.descent import Descent
 from siloweave.models.diffusion import DiffusionSettings, TabDDPM
 from siloweave.models.end_to_end import REACH, denoised, latents, surprise
 from siloweave.models.latent_law import LatentLaw, frame_of, latent_blocks, told_block
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.points import Points, PointSettings
-from siloweave.models.train import Poisson, train
+from siloweave.models.train import train
 from siloweave.tables.features import Block
 
-__all__ = ["LatentDiffusion", "LatentSettings", "fit", "settings_of_facts"]
+__all__ = ["LatentDiffusion", "LatentSettings", "fit", "put_together", "settings_of_facts"]
 
 Progress = Callable[[str, float], None]
 _SEPARATE = {  # what counts only where coder and diffusion are trained one after the other
@@ -230,7 +230,7 @@ class LatentDiffusion:
         coder, net, shift, scale = load_arrays(path, build)
         layout, settings, label, facts = read
         frame = (np.asarray(shift), np.asarray(scale))
-        made = _assembled((coder, net), layout, settings, label, facts, frame)
+        made = put_together((coder, net), layout, settings, label, facts, frame)
         checked(made.coder)
         return made
 
@@ -242,7 +242,7 @@ def settings_of_facts(raw: dict[str, Any]) -> LatentSettings:
     return LatentSettings(coder, DiffusionSettings(**raw.pop("diffusion")), **raw)
 
 
-def _assembled(
+def put_together(
     nets: tuple[Any, Denoiser],
     layout: Layout,
     settings: LatentSettings,
@@ -250,6 +250,7 @@ def _assembled(
     facts: _Facts,
     frame: tuple[Matrix, Matrix],
 ) -> LatentDiffusion:
+    """A latent diffusion of its trained parts: coder and denoiser, label law and range, frame."""
     coder = assembled(nets[0], _rest(layout, label), settings.autoencoder)
     latents = _latents(coder, label)
     told = _told_block(latents, label)
@@ -273,9 +274,6 @@ def fit(
     key: Array,
     labels: str | None = None,
     law: Sequence[float] | None = None,
-    gradient: Gradient | None = None,
-    latent_gradient: Gradient | None = None,
-    sampler: str | Poisson = "shuffled",
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> LatentDiffusion:
@@ -287,13 +285,7 @@ def fit(
         settings: Sizes and training.
         key: A key of JAX.
         labels: A column that is one choice; it is not encoded, and the diffusion is told it.
-        law: Shares of the labels' categories to draw them by; those of the rows if None, which a
-            private fit must not leave (nor may it be joint).
-        gradient: What steps of the autoencoder (of everything, when joint) follow instead of the
-            mean loss's gradient.
-        latent_gradient: The same for the diffusion, which reads the rows once more. A private
-            gradient for the autoencoder alone leaves what the diffusion learns unprotected.
-        sampler: How batches are drawn, as `train` takes it.
+        law: Shares of the labels' categories to draw them by; those of the rows if None.
         progress: Called with a text and the share done.
         store: Folder for checkpoints.
 
@@ -307,18 +299,18 @@ def fit(
     if settings.joint:
         return _fit_joint(
             X, (layout, _rest(layout, label), label), settings,
-            key=first, gradient=gradient, sampler=sampler, progress=progress, store=store,
+            key=first, progress=progress, store=store,
         )  # fmt: skip
     before = 0.0 if isinstance(settings.autoencoder, PointSettings) else 0.5
     rows = coders.fit(
         X, layout, settings.autoencoder, label=label, numbers=settings.numbers,
-        key=first, gradient=gradient, sampler=sampler,
+        key=first,
         progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
         store=None if store is None else store / "autoencoder",
     )  # fmt: skip
     law_ = latent_law.fit(
         rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled, spots=rows.spots,
-        key=second, law=law, gradient=latent_gradient, sampler=sampler,
+        key=second, law=law,
         progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),
         store=None if store is None else store / "diffusion",
     )  # fmt: skip
@@ -341,7 +333,6 @@ def _fit_joint(
     settings: LatentSettings,
     *,
     key: Array,
-    gradient: Gradient | None,
     **training: Any,
 ) -> LatentDiffusion:
     layout, rest, label = parts
@@ -355,10 +346,10 @@ def _fit_joint(
     numbers, codes = rest.split(X)
     classes = told.argmax(1) if label else np.zeros(len(X))
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(classes, jnp.int32))
-    descent = _Joint(settings.diffusion, rest.groups, gradient)
+    descent = _Joint(settings.diffusion, rest.groups)
     steps, batch = settings.diffusion.steps, min(settings.diffusion.batch, len(X))
     state = train(descent.start(pair), descent, rows, steps=steps, batch=batch, key=key, **training)
     law = tuple(float(p) for p in told.mean(0)) if label else ()
     net, frame = state.average, frame_of(np.zeros((1, coder.latent), np.float32), False)
     facts = (law, ((-REACH, REACH),) * coder.latent)
-    return _assembled((net.coder, net.denoiser), layout, settings, label, facts, frame)
+    return put_together((net.coder, net.denoiser), layout, settings, label, facts, frame)

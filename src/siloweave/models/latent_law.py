@@ -170,7 +170,7 @@ def fit(
         scaled: Whether latents are standardised by their mean and spread over the rows.
         spots: Choices that are points among the latents.
         facts: Kept beside the law.
-        training: What `diffusion.fit` takes: key, law, gradient, sampler, progress, store.
+        training: What `diffusion.fit` takes: key, law, progress, store.
 
     Raises:
         InputError: For latents that are not finite, or a label that is not one-hot.

@@ -15,8 +15,7 @@ What differs from CTGAN, and why:
 * Several critic steps to one of the generator (Bie, Kamath & Zhang, Private GANs, Revisited, 2023):
   a noisy critic needs them.
 
-Rows of one owner are in reach of a compiled loop (`fit_private_gan`); rows of several answer one
-step at a time (`GANSteps`). Both are the same critic, pool and generator (`Duel`).
+Who holds the rows, one owner or several, answers one step at a time (`GANSteps`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -37,7 +35,6 @@ from numpy.typing import NDArray
 from siloweave.models import bounds
 from siloweave.models.conditional import Conditions, Drawing, RowTable, draw_by, drawing
 from siloweave.models.critic import Critic, layered_losses
-from siloweave.models.descent import Gradient
 from siloweave.models.draws import GAN, draw
 from siloweave.models.gan import GANSettings, Generator, check_numbers, conditional_columns
 from siloweave.models.generator import Heads, Running
@@ -45,10 +42,10 @@ from siloweave.models.layout import Layout
 from siloweave.models.nets import averaged, fresh
 from siloweave.models.rounds import Keys
 from siloweave.models.stepwise import Stepwise
-from siloweave.models.train import Loss, Poisson, Progress, Sampled, train
+from siloweave.models.train import Loss
 from siloweave.tables.features import Block
 
-__all__ = ["Duel", "GANSteps", "PrivateGANSettings", "RowLoss", "fit_private_gan"]
+__all__ = ["Duel", "GANSteps", "PrivateGANSettings", "RowLoss"]
 
 Array = jax.Array
 Matrix = NDArray[np.float32]
@@ -98,7 +95,7 @@ class PrivateGANSettings:
         """Refuse what cannot be trained."""
         bounds.check(
             self,
-            noise=bounds.COUNT,
+            noise=bounds.UNITS,
             generator=bounds.WIDTHS,
             critic=bounds.WIDTHS,
             temperature=bounds.POSITIVE,
@@ -308,6 +305,11 @@ class GANSteps(Stepwise):
     blocks: tuple[Block, ...]
     shares: Mapping[int, Sequence[float]] | None
 
+    @property
+    def steps(self) -> int:
+        """Of the critic."""
+        return self.settings.steps
+
     @cached_property
     def heads(self) -> Heads:
         """Outputs of the generator."""
@@ -358,69 +360,6 @@ class GANSteps(Stepwise):
         """The generator's moving average, with batch statistics of its own rows."""
         running = _settled(self.duel, state.average, key)
         return GAN(self.settings.plain, self.heads, self.conditions, state.average, running)
-
-
-class _Step(eqx.Module):
-    """One step on real rows that are at hand."""
-
-    duel: Duel
-    gradient: Gradient
-
-    def __call__(self, state: State, batch: Sampled, key: Array) -> tuple[State, Array]:
-        """Update; the loss is the critic's, of real rows, and not private."""
-        a, b, c = jax.random.split(key, 3)
-        made = self.duel.made(state.generator, a)
-        loss = self.duel.loss(made.rows, made.places)
-        slope, value = self.gradient(loss, state.critic, batch, b)
-        return self.duel.moved(state, slope, c), value
-
-
-def fit_private_gan(
-    X: Matrix,
-    blocks: Sequence[Block],
-    settings: PrivateGANSettings | None = None,
-    *,
-    shares: Mapping[int, Sequence[float]],
-    key: Array,
-    gradient: Gradient,
-    sampler: Poisson,
-    progress: Progress = lambda text, done: None,
-    store: Path | None = None,
-) -> GAN:
-    """Train a GAN on feature vectors, its critic by a private gradient.
-
-    Args:
-        X: (rows, width), finite, numbers within -1 and 1 (``numeric="modes"`` gives such).
-        blocks: What its columns are.
-        settings: Sizes and training.
-        shares: For every choice, by where its block starts, how frequent each category is: public,
-            or paid for.
-        key: A jax key: first weights and what the generator draws. May be public.
-        gradient: What the critic follows: a function of the loss of one row, the critic, a batch
-            and a key. It is all that reads rows.
-        sampler: How rows are drawn.
-        progress: Told how far training is, and the mean loss, which is not private.
-        store: Folder for checkpoints; a call that finds one goes on from it.
-
-    Raises:
-        InputError: `X` does not fit.
-        TrainingError: Training diverged.
-    """
-    settings = settings or PrivateGANSettings()
-    gan = GANSteps(settings, tuple(blocks), shares)
-    rows, keys = gan.rows(X), gan.keys(key)
-    state = train(
-        gan.start(keys.born),
-        _Step(gan.duel, gradient),
-        rows,
-        steps=settings.steps,
-        batch=min(settings.batch, len(X)),
-        key=keys.steps,
-        sampler=sampler,
-        progress=progress,
-        store=store,
-    )
-    return gan.finish(state, len(X), keys.end)
 
 
 def _networks(

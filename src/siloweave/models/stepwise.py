@@ -11,7 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,21 +20,45 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models.layout import Matrix
+from siloweave.models import autoencoder, diffusion
+from siloweave.models.autoencoder import Coder, latent_size
+from siloweave.models.coders import RowCoder, assembled, places_of, rest_of, untrained
+from siloweave.models.denoiser import Denoiser, Rows, inputs
+from siloweave.models.descent import Descent, State
+from siloweave.models.latent import LatentDiffusion, LatentSettings, put_together
+from siloweave.models.latent_law import latent_blocks, told_block
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.nets import MLP
+from siloweave.models.options import Groups
 from siloweave.models.rounds import DiffusionLearner, Facts, Keys
 from siloweave.models.train import Loss
+from siloweave.tables.features import Block
 
-__all__ = ["DiffusionSteps", "Stepwise", "check_finite"]
+__all__ = ["DiffusionSteps", "LatentSteps", "Stepwise", "check_finite"]
 
 Array = jax.Array
 
 
 class Stepwise(ABC):
-    """A model that is trained by sums of rows' gradients. Conforming: the two in use.
+    """A model that is trained by sums of rows' gradients. Conforming: the three in use.
 
     A message and what follows from it must read no row: what a row's loss is given besides the row
     is the message alone.
     """
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """How many steps there are."""
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The steps at which messages change their shape; the first is 0."""
+        return (0,)
+
+    def stage(self, step: int) -> int:
+        """The stage that a step belongs to, as the number of its first step."""
+        return max(first for first in self.stages if first <= step)
 
     @abstractmethod
     def keys(self, key: Array) -> Keys:
@@ -46,6 +71,10 @@ class Stepwise(ABC):
     @abstractmethod
     def start(self, born: Array) -> Any:
         """The state before the first step."""
+
+    def opened(self, stage: int, born: Array) -> Any:
+        """A state in which a stage may begin, for its shapes."""
+        return self.start(born)
 
     @abstractmethod
     def message(self, state: Any, key: Array) -> Any:
@@ -67,14 +96,17 @@ class Stepwise(ABC):
     def finish(self, state: Any, rows: int, key: Array) -> Any:
         """The model that samples, learned from so many rows as far as is known."""
 
-    def empty(self) -> Any:
-        """A message of zeros, with shapes and types of any other; nothing is computed for it."""
+    def shapes(self, stage: int = 0) -> Any:
+        """Shapes and types of a stage's messages; nothing is computed for them."""
 
         def made(key: Array) -> Any:
-            return self.message(self.start(key), key)
+            return self.message(self.opened(stage, key), key)
 
-        shapes = eqx.filter_eval_shape(made, jax.random.key(0))
-        return jax.tree.map(_zeros, shapes)
+        return eqx.filter_eval_shape(made, jax.random.key(0))
+
+    def empty(self, stage: int = 0) -> Any:
+        """A message of zeros, with shapes and types of any other of its stage."""
+        return jax.tree.map(_zeros, self.shapes(stage))
 
 
 def check_finite(state: Any, step: int) -> None:
@@ -103,6 +135,11 @@ def _zeros(x: Any) -> Any:
     return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 
+@eqx.filter_jit
+def _moved(descent: Any, state: Any, slope: Any) -> Any:
+    return descent.moved(state, slope)
+
+
 @dataclass(frozen=True)
 class DiffusionSteps(Stepwise):
     """A diffusion; a step's message is its network.
@@ -115,6 +152,11 @@ class DiffusionSteps(Stepwise):
 
     learner: DiffusionLearner
     law: Sequence[float] | None = None
+
+    @property
+    def steps(self) -> int:
+        """As the settings say."""
+        return self.learner.settings.steps
 
     def keys(self, key: Array) -> Keys:
         """As the learner has them."""
@@ -154,6 +196,181 @@ class DiffusionSteps(Stepwise):
         return Facts(rows, sums)
 
 
-@eqx.filter_jit
-def _moved(descent: Any, state: Any, slope: Any) -> Any:
-    return descent.moved(state, slope)
+class Second(NamedTuple):
+    """The state of a latent diffusion's second stage.
+
+    Attributes:
+        coder: The trained autoencoder.
+        state: Of the diffusion.
+    """
+
+    coder: Coder
+    state: State
+
+
+class Coded(NamedTuple):
+    """A message of the second stage.
+
+    Attributes:
+        encoder: Of the trained autoencoder.
+        net: The denoiser, whose gradient is asked for.
+    """
+
+    encoder: MLP
+    net: Denoiser
+
+
+class CodedLoss(eqx.Module):
+    """The loss of one row's latent, which a trained encoder makes of the row.
+
+    Attributes:
+        encoder: As it came in the message; nothing moves it.
+        latent: How many of its outputs are latent means.
+        groups: (how many, of which size) of the row's choices.
+        descent: The diffusion of latents.
+    """
+
+    encoder: MLP
+    latent: int = eqx.field(static=True)
+    groups: Groups = eqx.field(static=True)
+    descent: Descent
+
+    def __call__(self, net: Denoiser, row: Rows, key: Array) -> Array:
+        """The diffusion's loss."""
+        numbers, codes, labels = (x[None] for x in row)
+        z = self.encoder(inputs(self.groups, numbers, codes))[:, : self.latent]
+        inner = Rows(z, jnp.zeros((1, 0), jnp.int32), labels)
+        return self.descent.losses(net, inner, key)[0]
+
+
+@dataclass(frozen=True)
+class LatentSteps(Stepwise):
+    """An autoencoder, then a diffusion of its latent rows; latents keep the scale they have.
+
+    A message of the first stage is the autoencoder; one of the second is the denoiser with the
+    trained encoder, so that a row's latent is made where its gradient is.
+
+    Attributes:
+        settings: Of both.
+        blocks: Of a feature vector.
+        target: Column that the diffusion is told, or None.
+        law: How frequent its options are, public or paid for; None without one.
+        both: Whether the diffusion is trained too; else the autoencoder is all that is left.
+    """
+
+    settings: LatentSettings
+    blocks: tuple[Block, ...]
+    target: str | None = None
+    law: Sequence[float] | None = None
+    both: bool = True
+
+    @property
+    def first(self) -> int:
+        """Steps of the autoencoder."""
+        return self.settings.dense.steps
+
+    @property
+    def steps(self) -> int:
+        """Of both stages."""
+        return self.first + (self.settings.diffusion.steps if self.both else 0)
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The autoencoder's first step, and the diffusion's."""
+        return (0, self.first) if self.both else (0,)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The blocks."""
+        return Layout(self.blocks)
+
+    @cached_property
+    def label(self) -> Block | None:
+        """The block of the target; None where it is the only one."""
+        if self.target is None or len(self.blocks) == 1:
+            return None
+        return self.layout.choice_of(self.target)
+
+    @cached_property
+    def rest(self) -> Layout:
+        """The blocks that are encoded."""
+        return rest_of(self.layout, self.label)
+
+    @cached_property
+    def coding(self) -> Descent:
+        """A step of the autoencoder."""
+        return autoencoder.descent(self.settings.dense, self.rest)
+
+    def latents(self, size: int) -> Layout:
+        """The blocks of a latent row."""
+        return Layout(latent_blocks(size, self.label.size if self.label else 0))
+
+    def diffusing(self, size: int) -> Descent:
+        """A step of the diffusion."""
+        latents = self.latents(size)
+        return diffusion.descent(self.settings.diffusion, latents, self._told(latents))
+
+    def _told(self, latents: Layout) -> Block | None:
+        return told_block(latents, self.label.size if self.label else 0)
+
+    def keys(self, key: Array) -> Keys:
+        """For first weights and steps; nothing is drawn at the end."""
+        return Keys(*jax.random.split(key, 3))
+
+    def rows(self, X: Matrix) -> Rows:
+        """Numbers, codes and labels; raises InputError where they do not fit."""
+        X, label = self.layout.check(X), self.label
+        numbers, codes = self.rest.split(X[:, places_of(self.layout, label)])
+        told = X[:, label.start : label.stop].argmax(1) if label else np.zeros(len(X))
+        return Rows(*(jnp.asarray(x) for x in (numbers, codes, told.astype(np.int32))))
+
+    def start(self, born: Array) -> State:
+        """A fresh autoencoder."""
+        state: State = self.coding.start(untrained(self.rest, self.settings.dense, born))
+        return state
+
+    def opened(self, stage: int, born: Array) -> State | Second:
+        """A fresh autoencoder, or a fresh denoiser beside it."""
+        return self._second(self.start(born).net, born) if stage else self.start(born)
+
+    def _second(self, coder: Coder, born: Array) -> Second:
+        latents = self.latents(coder.latent)
+        told = self._told(latents)
+        net = diffusion.network(latents, self.settings.diffusion, told, born)
+        return Second(coder, self.diffusing(coder.latent).start(net))
+
+    def message(self, state: State | Second, key: Array) -> Any:
+        """The autoencoder; or its encoder, and the denoiser."""
+        if isinstance(state, Second):
+            return Coded(state.coder.encoder, state.state.net)
+        return state.net
+
+    def task(self, message: Any) -> tuple[Any, Loss]:
+        """The network that is trained, and its loss."""
+        if not isinstance(message, Coded):
+            return message, self.coding.one
+        size = latent_size(self.settings.dense, self.rest)
+        loss = CodedLoss(message.encoder, size, self.rest.groups, self.diffusing(size))
+        return message.net, loss
+
+    def moved(self, state: State | Second, slope: Any, key: Array) -> State | Second:
+        """One step of the optimiser; after the autoencoder's last one the diffusion begins."""
+        if isinstance(state, Second):
+            after: State = _moved(self.diffusing(state.coder.latent), state.state, slope)
+            return Second(state.coder, after)
+        coded: State = _moved(self.coding, state, slope)
+        if self.both and int(coded.step) == self.first:
+            return self._second(coded.average, jax.random.fold_in(key, 1))
+        return coded
+
+    def finish(self, state: State | Second, rows: int, key: Array) -> LatentDiffusion | RowCoder:
+        """The whole model, or the trained autoencoder."""
+        if not isinstance(state, Second):
+            coder = assembled(state.average, self.rest, self.settings.dense)
+            return RowCoder(coder, self.layout, self.label, self.settings.numbers)
+        size, reach = state.coder.latent, self.settings.diffusion.reach
+        assert reach is not None  # what a private fit is given
+        facts = (tuple(self.law or ()) if self.label else (), ((-reach, reach),) * size)
+        frame = (np.zeros(size, np.float32), np.ones(size, np.float32))
+        nets = (state.coder, state.state.average)
+        return put_together(nets, self.layout, self.settings, self.label, facts, frame)

@@ -1,13 +1,11 @@
 """The one training loop: whole stretches of steps are compiled, and nothing is private here.
 
 A model brings a pure function `update(state, batch, key) -> (state, loss)`. The loop brings
-batches, keys, progress, checkpoints, and the news that training diverged. Whether gradients are
-private is decided by the gradient function inside `update` (`mean_gradient` here, or one of
-`siloweave.privacy.gradients`), so the loop never asks.
+batches, keys, progress, checkpoints, and the news that training diverged. Private networks do not
+come here (models/stepwise.py): this loop looks at losses of real rows.
 
-Batches come from a permutation of the rows per epoch (`"shuffled"`), from Poisson sampling, where
-every row is in a batch with the same probability and independently of all others (`Poisson`), or
-from a function of the model's own.
+Batches come from a permutation of the rows per epoch (`"shuffled"`), or from a function of the
+model's own.
 """
 
 from __future__ import annotations
@@ -24,13 +22,11 @@ import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.models import checkpoints
-from siloweave.models.batches import Picks, Plan, Poisson, Sampled, plan_of
+from siloweave.models.batches import Plan, plan_of
 
 __all__ = [
     "Loss",
-    "Poisson",
     "Progress",
-    "Sampled",
     "Sampler",
     "TrainingError",
     "mean_gradient",
@@ -70,12 +66,11 @@ def mean_gradient(loss: Loss, model: _State, batch: Any, key: Array) -> tuple[_S
     Args:
         loss: The loss of one row.
         model: A pytree; its floating point arrays are trained.
-        batch: Rows with one leading axis, or `Sampled` rows with their mask.
+        batch: Rows with one leading axis.
         key: A jax key; every row gets its own.
 
     Returns:
-        The gradient, shaped as the model (None where nothing is trained), and the mean loss. A
-        batch without rows has gradient and loss 0.
+        The gradient, shaped as the model (None where nothing is trained), and the mean loss.
 
     Example:
         >>> loss = lambda w, row, key: (w - row) ** 2
@@ -83,15 +78,11 @@ def mean_gradient(loss: Loss, model: _State, batch: Any, key: Array) -> tuple[_S
         >>> [float(x) for x in mean_gradient(loss, jnp.array(0.0), rows, jax.random.key(0))]
         [-4.0, 5.0]
     """
-    rows, mask = batch if isinstance(batch, Sampled) else (batch, None)
-    size = jax.tree.leaves(rows)[0].shape[0]
+    size = jax.tree.leaves(batch)[0].shape[0]
     keys = jax.random.split(key, size)
 
     def mean(model: _State) -> Array:
-        losses = jax.vmap(loss, in_axes=(None, 0, 0))(model, rows, keys)
-        if mask is None:
-            return losses.mean()
-        return jnp.where(mask, losses, 0.0).sum() / jnp.maximum(mask.sum(), 1)
+        return jax.vmap(loss, in_axes=(None, 0, 0))(model, batch, keys).mean()
 
     value, gradient = eqx.filter_value_and_grad(mean)(model)
     return gradient, value
@@ -115,7 +106,7 @@ def train(
     steps: int,
     batch: int,
     key: Array,
-    sampler: str | Poisson | Sampler = "shuffled",
+    sampler: str | Sampler = "shuffled",
     epoch_steps: int = 100,
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
@@ -131,12 +122,11 @@ def train(
             dataclass or Equinox module with `__call__`. A closure is compiled anew in each call.
         rows: A pytree of arrays with equal leading axis (any pytree with a sampler of your own).
         steps: Updates in total, those before an interruption included.
-        batch: Rows in a batch, at most all rows; for Poisson sampling the expected number.
+        batch: Rows in a batch, at most all rows.
         key: A jax key. The same key, arguments and machine give the same bits.
         sampler: "shuffled" (every epoch is a permutation of the rows cut into whole batches; what
-            is left over waits for the next epoch), "poisson" for `Poisson(batch / rows)`, a
-            `Poisson`, or a function `(rows, key) -> batch`, compiled with the loop. With Poisson
-            sampling `update` is given `Sampled(rows, mask)`.
+            is left over waits for the next epoch), or a function `(rows, key) -> batch`, compiled
+            with the loop.
         epoch_steps: Most steps between two reports; fewer when steps are slow.
         progress: Told the step, the mean loss and the time left, from the start.
         store: Folder for checkpoints. A call that finds one goes on from it, to the same result.
@@ -154,11 +144,6 @@ def train(
         TrainingError: A loss or the state became infinite or NaN; the last good state is in the
             error, and in `store`.
         DataError: `store` holds a checkpoint of another run.
-
-    With Poisson sampling the number of rows in a batch varies and batches may be empty. They are
-    padded to a capacity that fewer than one batch in 10^12 exceeds. When one does, that stretch is
-    compiled again with room for it: no row is ever left out, so the sampling is exactly Poisson.
-    Most batches fit into less room, for which a second program is compiled.
 
     Example:
         >>> def update(w, batch, key):
@@ -245,7 +230,7 @@ def _finite(arrays: Any) -> bool:
 
 @eqx.filter_jit
 def _advance(
-    update: Any, static: Any, sampler: Any, arrays: Any, rows: Any, picks: Picks | None,
+    update: Any, static: Any, sampler: Any, arrays: Any, rows: Any, picks: Any,
     at: tuple[Array, Array], key: Array, most: int,
 ) -> tuple[Any, Array]:  # fmt: skip
     """The compiled part: a loop of `count` <= `most` steps, of which only `most` is compiled in."""
@@ -255,17 +240,9 @@ def _advance(
         drawing, updating = jax.random.split(jax.random.fold_in(key, step + i))
         whole = eqx.combine(arrays, static)
 
-        def run(room: int | None) -> tuple[Any, Array]:
-            batch = sampler(rows, drawing) if picks is None else _take(rows, picks, i, room)
-            state, loss = update(whole, batch, updating)
-            return _same_shapes(state, arrays), _number(loss)
-
-        if picks is None or picks.sizes is None or picks.tight >= picks.rows.shape[1]:
-            state, loss = run(None)
-        else:  # most batches of Poisson sampling fit into less room
-            fits = picks.sizes[i] <= picks.tight
-            state, loss = jax.lax.cond(fits, lambda: run(picks.tight), lambda: run(None))
-        return state, losses.at[i].set(loss)
+        batch = sampler(rows, drawing) if picks is None else _take(rows, picks[i])
+        state, loss = update(whole, batch, updating)
+        return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
 
     step, count = at
     carry = (arrays, jnp.zeros(most, jnp.float32))
@@ -273,12 +250,8 @@ def _advance(
     return after, losses
 
 
-def _take(rows: Any, picks: Picks, i: Array, room: int | None) -> Any:
-    index = picks.rows[i, :room]
-    taken = jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), rows)
-    if picks.sizes is None:
-        return taken
-    return Sampled(taken, jnp.arange(index.shape[0]) < picks.sizes[i])
+def _take(rows: Any, index: Array) -> Any:
+    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), rows)
 
 
 def _same_shapes(state: Any, arrays: Any) -> Any:

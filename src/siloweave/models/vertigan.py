@@ -11,7 +11,8 @@ and returns how the hidden rows should move. The trunk follows the sum of all th
 * The gradient penalty is that of one real row against one generated row, so a row moves its own
   clipped gradient and nobody else's. (A penalty that is a mean over the batch, added to each row's
   loss, lets every row move all of them.)
-* Only the critic's gradient reads real rows; head and hidden rows follow the critic.
+* Only the critic's gradient reads real rows; head and hidden rows follow the critic. Whoever takes
+  its steps with noise asks for the loss (`beside`), and moves the critic by what comes (`judged`).
 * No batch normalisation: a hidden row becomes the same row whatever it stands beside.
 * Rows of different parties are never compared. That two columns of different parties go together
   can only come from what the trunk learns of each alone.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
@@ -34,23 +36,27 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import bounds
-from siloweave.models.critic import Critic, critic_losses
-from siloweave.models.descent import Gradient
+from siloweave.models.critic import Critic, layered_losses
 from siloweave.models.draws import normal
 from siloweave.models.generator import Heads
 from siloweave.models.nets import MLP, averaged, load_arrays, save_arrays
-from siloweave.models.train import Poisson, Sampled, train
+from siloweave.models.train import mean_gradient, train
 from siloweave.tables.features import Block
 
 __all__ = [
     "Head",
     "Own",
+    "RowLoss",
     "Shared",
     "Trunk",
     "VertiGANSettings",
+    "answered",
+    "beside",
+    "critic_size",
     "follow",
     "heads_of",
     "hidden_rows",
+    "judged",
     "own_start",
     "play",
     "shared_start",
@@ -109,7 +115,7 @@ class VertiGANSettings:
         """Refuse what cannot be trained."""
         bounds.check(
             self,
-            noise=bounds.COUNT,
+            noise=bounds.UNITS,
             trunk=bounds.WIDTHS,
             head=bounds.WIDTHS,
             critic=bounds.WIDTHS,
@@ -247,6 +253,12 @@ def own_start(
     return _own_start(settings, heads, jnp.asarray(law), key)
 
 
+def critic_size(settings: VertiGANSettings, heads: Heads) -> int:
+    """How many numbers of a party's critic are trained."""
+    sizes = (heads.width, *settings.critic, 1)
+    return sum((a + 1) * b for a, b in pairwise(sizes))
+
+
 def fresh_head(settings: VertiGANSettings, heads: Heads, key: Array) -> MLP:
     """A head that knows nothing yet."""
     return MLP(settings.trunk[-1], settings.head, heads.width, key=key)
@@ -274,70 +286,82 @@ def _rows(settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, ke
     return heads.outputs(head(hidden), settings.temperature, uniform)
 
 
+class RowLoss(eqx.Module):
+    """The critic's loss of one real row.
+
+    Attributes:
+        penalty: Weight of the gradient penalty.
+        pool: Generated rows, which no real row has a part in.
+    """
+
+    penalty: float = eqx.field(static=True)
+    pool: Array
+
+    def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
+        """The loss.
+
+        Args:
+            critic: The critic.
+            row: (width,), in inner order.
+            key: Picks the row's partner in the pool, and where between the two the slope is.
+        """
+        a, b = jax.random.split(key)
+        fake = self.pool[jax.random.randint(a, (), 0, self.pool.shape[0])]
+        return layered_losses(critic, row[None], fake[None], weight=self.penalty, key=b)[0]
+
+
 class _CriticStep(eqx.Module):
-    """One critic step against a head that stands still."""
+    """One critic step without noise, against a head that stands still."""
 
     settings: VertiGANSettings = eqx.field(static=True)
     heads: Heads = eqx.field(static=True)
-    gradient: Gradient
     head: MLP
     hidden: Array
 
     def __call__(
-        self, state: tuple[Critic, Any], batch: Sampled | Array, key: Array
+        self, state: tuple[Critic, Any], batch: Array, key: Array
     ) -> tuple[tuple[Critic, Any], Array]:
         """Update; the loss is of real rows, and not private."""
         critic, moments = state
         a, b = jax.random.split(key)
-        pool = _rows(self.settings, self.heads, self.head, self.hidden, a)
-
-        def loss(critic: Critic, row: Array, key: Array) -> Array:
-            return row_loss(self.settings, critic, row, pool, key)
-
-        slope, value = self.gradient(loss, critic, batch, b)
+        loss = _beside(self.settings, self.heads, self.head, self.hidden, a)
+        slope, value = mean_gradient(loss, critic, batch, b)
         return _moved(self.settings, self.settings.critic_rate, critic, slope, moments), value
 
 
-def row_loss(
-    settings: VertiGANSettings, critic: Critic, row: Array, pool: Array, key: Array
-) -> Array:
-    """The critic's loss of one real row.
+def _beside(
+    settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, key: Array
+) -> RowLoss:
+    return RowLoss(settings.penalty, _rows(settings, heads, head, hidden, key))
 
-    Args:
-        settings: Weight of the penalty.
-        critic: The critic.
-        row: (width,), in inner order.
-        pool: Generated rows, which no real row has a part in.
-        key: Picks the row's partner in the pool, and where between the two the slope is.
-    """
-    a, b = jax.random.split(key)
-    fake = pool[jax.random.randint(a, (), 0, pool.shape[0])]
-    return critic_losses(critic, row[None], fake[None], weight=settings.penalty, key=b)[0]
+
+@eqx.filter_jit
+def beside(
+    settings: VertiGANSettings, heads: Heads, own: Own, hidden: Array, key: Array
+) -> RowLoss:
+    """The loss of a critic step, beside rows that the head makes of the hidden ones."""
+    return _beside(settings, heads, own.head, hidden, key)
+
+
+@eqx.filter_jit
+def judged(settings: VertiGANSettings, own: Own, slope: Any) -> Own:
+    """The networks after a step of the critic along a slope."""
+    critic, moments = _moved(settings, settings.critic_rate, own.critic, slope, own.critic_moments)
+    return own._replace(critic=critic, critic_moments=moments)
 
 
 def play(
-    settings: VertiGANSettings,
-    heads: Heads,
-    own: Own,
-    hidden: Array,
-    rows: Any,
-    *,
-    gradient: Gradient,
-    sampler: str | Poisson,
-    key: Array,
+    settings: VertiGANSettings, heads: Heads, own: Own, hidden: Array, rows: Any, *, key: Array
 ) -> tuple[Own, Array]:
-    """A party's round: several critic steps, then one step of the head.
+    """A party's round without noise: several critic steps, then one step of the head.
 
     Args:
         settings: Rates and sizes.
         heads: What the party's columns are.
         own: Its networks before.
         hidden: The round's hidden rows.
-        rows: (rows, width), real rows in inner order. Read through `gradient` alone.
-        gradient: What the critic follows: a function of the loss of one row, the critic, a batch
-            and a key.
-        sampler: How rows are drawn.
-        key: What else is drawn, without rows.
+        rows: (rows, width), real rows in inner order.
+        key: Batches, and what else is drawn.
 
     Returns:
         The networks afterwards, and how the head's loss changes with the hidden rows.
@@ -348,21 +372,18 @@ def play(
     a, b = jax.random.split(key)
     critic, moments = train(
         (own.critic, own.critic_moments),
-        _CriticStep(settings, heads, gradient, own.head, hidden),
+        _CriticStep(settings, heads, own.head, hidden),
         rows,
         steps=settings.critic_steps,
         batch=min(settings.batch, rows.shape[0]),
         key=a,
-        sampler=sampler,
         epoch_steps=settings.critic_steps,
     )
-    return _answered(
-        settings, heads, own._replace(critic=critic, critic_moments=moments), hidden, b
-    )
+    return answered(settings, heads, own._replace(critic=critic, critic_moments=moments), hidden, b)
 
 
 @eqx.filter_jit
-def _answered(
+def answered(
     settings: VertiGANSettings, heads: Heads, own: Own, hidden: Array, key: Array
 ) -> tuple[Own, Array]:
     """One step of the head against the critic, and the slope at the hidden rows."""

@@ -1,4 +1,4 @@
-"""Sums of clipped per-row gradients: one backward pass and matrix products, or a gradient per row.
+"""Clipped per-row gradients as factors of matrix products, after one backward pass.
 
 A model's dense layers are replaced by tapped ones for the time of a call. A tap is a zero added to
 a layer's output; the gradient with respect to it is the loss's gradient there. Rows are mapped, so
@@ -8,8 +8,9 @@ A layer may be called backwards too, `layer.transposed(d)` for d W^T, as a criti
 that writes slopes out. The gradient for W is again an outer product, of the gradient at the output
 and of d, so such a call is one more among the layer's calls, of which the bias is no part.
 
-**Guarantee**: see `siloweave.privacy.gradients`. Norms are computed with a margin of 0.01 percent
-above what rounding can hide, so no clipped gradient is longer than `clip`.
+**Guarantee**: see `siloweave.privacy.exact_sums`, which multiplies and adds. Norms are computed
+with a margin of 0.01 percent above what rounding can hide, so no clipped gradient is longer than
+`clip`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ import jax.numpy as jnp
 
 from siloweave.errors import InputError
 
-__all__ = ["Factors", "bookkept", "factors", "plain"]
+__all__ = ["Factors", "factors"]
 
 Array = jax.Array
 _Loss = Callable[[Any, Any, Array], Array]
-_Result = tuple[Any, Array, Array]
 _MARGIN = 1e-4  # relative, of squared norms; far above float32's rounding of sums of squares
 _TINY = 1.2e-38  # squares below it are lost; every number is taken for at least its root
 
@@ -79,15 +79,15 @@ class _Parts:
         self.rest = [leaves[i] for i in self.others]
         if not self.dense:
             raise InputError(
-                f"clipped_sum: layer = {layer.__name__}, but the model has no such layer. Give "
-                "the type of its dense layers, or None."
+                f"clipped sums: layer = {layer.__name__}, but the model has no such layer. Give "
+                "the type of its dense layers."
             )
         for found in self.dense:
             known = 1 if found.bias is None else 2
             if len(jax.tree.leaves(eqx.filter(found, eqx.is_inexact_array))) != known:
                 raise InputError(
-                    f"clipped_sum: a {layer.__name__} holds more arrays than weight and bias; "
-                    "book-keeping would miss them. Use layer=None."
+                    f"clipped sums: a {layer.__name__} holds more arrays than weight and bias; "
+                    "book-keeping would miss them. Use layers that hold nothing else."
                 )
 
     def tapped(self, rest: Sequence[Any], calls: list[_Call], taps: Any) -> Any:
@@ -98,24 +98,6 @@ class _Parts:
         for place, value in zip(self.others, rest, strict=True):
             leaves[place] = value
         return jax.tree.unflatten(self.structure, leaves)
-
-    def gradient(self, dense: Sequence[Any], rest: Sequence[Any]) -> Any:
-        """A tree shaped as the model, None where nothing is trained."""
-        leaves: list[Any] = [None] * len(self.leaves)
-        for place, value in zip([*self.places, *self.others], [*dense, *rest], strict=True):
-            leaves[place] = value
-        return jax.tree.unflatten(self.structure, leaves)
-
-
-def bookkept(
-    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any
-) -> _Result:
-    """Clipped sum, losses and norms, without a gradient per row for dense layers."""
-    found = factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
-    parts, scale = _Parts(model, layer), found.scale
-    gathered = zip(found.dense, parts.dense, strict=True)
-    dense = [_sum(x, d, scale, layer) for (x, d), layer in gathered]
-    return parts.gradient(dense, [_weighted(x, scale) for x in found.rest]), *found.told
 
 
 class Factors(NamedTuple):
@@ -128,26 +110,43 @@ class Factors(NamedTuple):
         rest: Of all other arrays a gradient per row.
         scale: (batch,), at most 1 and such that no row's gradient is longer than the clip; 0 for
             rows that do not count.
-        told: Losses and norms, as `bookkept` gives them.
+        norms: (batch,), of every row's gradient before clipping; an upper bound within 0.01
+            percent. 0 for rows that do not count.
     """
 
     dense: list[tuple[Array, Array]]
     rest: list[Array]
     scale: Array
-    told: tuple[Array, Array]
+    norms: Array
 
 
 def factors(
     loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any
 ) -> Factors:
-    """What the clipped sum is made of; the arguments are those of `clipped_sum`."""
+    """What the clipped sum is made of.
+
+    Args:
+        loss: Loss of one row, a number.
+        model: A pytree; its floating point arrays are trained.
+        rows: A pytree of arrays with equal leading axis.
+        mask: (batch,), which rows count.
+        clip: Largest norm of a row's gradient, > 0.
+        key: The i-th row gets the i-th of its children.
+        layer: Type of dense layers, called with (..., fan_in), with attributes `weight` (fan_in,
+            fan_out) and `bias` (fan_out,) or None; or `equinox.nn.Linear`. Calls backwards,
+            `layer.transposed(d)` for d W^T, are calls like any other.
+
+    Raises:
+        InputError: The model has no such layer, or a loss runs one where book-keeping cannot
+            follow.
+    """
     parts = _Parts(model, layer)
     keys = jax.random.split(key, mask.shape[0])
 
     def one(taps: Any, rest: Any, row: Any, key: Array) -> tuple[Array, Any]:
         calls: list[_Call] = []
         value = loss(parts.tapped(rest, calls, taps), row, key)
-        return value, (value, [call.inputs for call in calls])
+        return value, [call.inputs for call in calls]
 
     def backward(row: Any, key: Array) -> Any:
         return jax.grad(one, argnums=(0, 1), has_aux=True)(taps, parts.rest, row, key)
@@ -155,36 +154,13 @@ def factors(
     used, shapes = _calls(loss, parts, rows, keys)
     taps = [jnp.zeros(shape) for shape in shapes]
     try:
-        (deltas, rest), (losses, inputs) = jax.vmap(backward)(rows, keys)
+        (deltas, rest), inputs = jax.vmap(backward)(rows, keys)
     except jax.errors.UnexpectedTracerError as error:
         raise _nested() from error
     gathered = [_gather(i, used, inputs, deltas, x) for i, x in enumerate(parts.dense)]
     squares = [*(_square(x, d) for x, d in gathered), *(_flat(x) for x in rest)]
     norms, scale = _scale(sum(squares), mask, clip)
-    return Factors(gathered, list(rest), scale, (losses, norms))
-
-
-def plain(
-    loss: _Loss,
-    model: Any,
-    rows: Any,
-    mask: Array,
-    *,
-    clip: float | Array,
-    key: Array,
-    layer: Any = None,
-) -> _Result:
-    """The same from a gradient per row: batch times parameters in memory."""
-    keys = jax.random.split(key, mask.shape[0])
-    trained, static = eqx.partition(model, eqx.is_inexact_array)
-
-    def one(trained: Any, row: Any, key: Array) -> Array:
-        return loss(eqx.combine(trained, static), row, key)
-
-    losses, gradients = jax.vmap(jax.value_and_grad(one), in_axes=(None, 0, 0))(trained, rows, keys)
-    squares = sum(_flat(x) for x in jax.tree.leaves(gradients))
-    norms, scale = _scale(squares, mask, clip)
-    return jax.tree.map(lambda x: _weighted(x, scale), gradients), losses, norms
+    return Factors(gathered, list(rest), scale, norms)
 
 
 def _calls(
@@ -204,8 +180,9 @@ def _calls(
 
 def _nested() -> InputError:
     return InputError(
-        "clipped_sum: a dense layer runs inside another gradient or loop of the loss (a gradient "
-        "penalty?), where book-keeping cannot follow. Use layer=None."
+        "clipped sums: a dense layer runs inside another gradient or loop of the loss (a gradient "
+        "penalty?), where book-keeping cannot follow. Write the inner gradient out in calls of the "
+        "layers, as models.critic.layered_losses does."
     )
 
 
@@ -250,25 +227,3 @@ def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array
     good = mask & jnp.isfinite(norms)
     scale = jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))
     return jnp.where(good, norms, 0.0), jnp.where(good, scale, 0.0)
-
-
-def _weighted(x: Array, scale: Array) -> Array:
-    """Sum over rows of scaled arrays; what is not finite has scale 0 and counts 0."""
-    wide = scale.reshape(-1, *[1] * (x.ndim - 1))
-    total: Array = jnp.tensordot(scale, jnp.where(wide > 0, x, 0.0), 1, precision="highest")
-    return total
-
-
-def _sum(x: Array, d: Array, scale: Array, layer: Any) -> Any:
-    """The layer's part of the clipped sum, as a layer."""
-    wide = scale[:, None, None]
-    d = jnp.where(wide > 0, d, 0.0) * wide
-    x = jnp.where(wide > 0, x, 0.0)
-    flat_x, flat_d = x.reshape(-1, x.shape[-1]), d.reshape(-1, d.shape[-1])
-    whole = jnp.matmul(flat_x.T, flat_d, precision="highest")
-    weight = whole if layer.bias is None else whole[:-1]
-    if isinstance(layer, eqx.nn.Linear):
-        weight = weight.T
-    empty = eqx.filter(layer, eqx.is_inexact_array)
-    filled = eqx.tree_at(lambda part: part.weight, empty, weight)
-    return filled if layer.bias is None else eqx.tree_at(lambda part: part.bias, filled, whole[-1])

@@ -1,17 +1,26 @@
 """One step's clipped sum at a party: Poisson sampling from entropy, and a sum in 64-bit floats.
 
-Goodfellow 2015 and Bu, Wang, Zha and Karypis 2023, as in `siloweave.privacy.gradients`: the clipped
-sum of a dense layer is one matrix product of what the backward pass left behind. Here that product
-is taken in 64-bit floats, so that the order of rows and the size of a batch leave no trace above
-the margin of `shared_steps.moved`.
+DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar and Zhang, "Deep Learning with
+Differential Privacy", 2016) without a gradient per row in memory. The gradient of one row for the
+weight of a dense layer is the outer product of the layer's input and of the loss's gradient at the
+layer's output, so its norm is the product of two norms (Goodfellow, "Efficient Per-Example Gradient
+Computations", 2015), and the clipped sum is one matrix product of what the backward pass left
+behind (book-keeping: Bu, Wang, Zha and Karypis, "Differentially Private Optimization on Large
+Model at Small Cost", 2023). Here that product is taken in 64-bit floats, so that the order of rows
+and the size of a batch leave no trace above the margin of `shared_steps.moved`.
 
-**Guarantee**: see `drawn` and `summed`; nothing here is private before noise is added.
+A loss is a function of *one* row, `loss(model, row, key)`, and rows are mapped over it, so no row
+can reach another row's gradient (batch normalisation and means over a batch cannot be written).
+
+**Guarantee**: see `drawn` and `summed`; nothing here is private before noise is added. The noise is
+that of `siloweave.privacy.mechanisms`, integers on the grid of `siloweave.privacy.shared_steps`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -89,11 +98,16 @@ def summed(
     Returns:
         (size,) float64, the leaves of the model in order.
 
-    **Guarantee**: adding or removing one row of `picked` moves the sum by at most `clip` in L2, up
-    to the arithmetic that `shared_steps.moved` adds. A row whose gradient is not finite counts
-    nothing, so the sum is finite.
+    **Guarantee**: adding or removing one row of `picked` moves the sum by at most `clip` in L2 over
+    all parameters together, up to the arithmetic that `shared_steps.moved` adds. What is clipped is
+    what is summed: both come from the same inputs and output gradients, so the bound holds even for
+    a model that is differentiated wrongly. A row more moves others to other places of a batch, and
+    what their losses draw goes by place: all draws come from the party's entropy, so they are alike
+    for every place, and two neighbours can be told apart only by what one row adds. A row whose
+    gradient is not finite counts nothing, so the sum is finite. No loss is returned.
     """
     total = np.zeros(flat_size(model))
+    order = _order_of(model, layer)
     for start in range(0, len(picked), CHUNK):
         part = picked[start : start + CHUNK]
         places = np.zeros(CHUNK, np.int32)
@@ -101,8 +115,9 @@ def summed(
         words = np.frombuffer(entropy.bytes(8), dtype="<u4")
         key = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
         found = _found(loss, model, rows, places, len(part), jnp.float32(clip), key, layer)
-        total += _multiplied(found, model, layer)
-    return total
+        with jax.enable_x64(True):  # for this thread, and these products alone
+            total = _added(total, found.dense, found.rest, found.scale, order=order)
+    return np.array(total)
 
 
 @eqx.filter_jit
@@ -116,43 +131,63 @@ def _found(
     loss: Any, model: Any, rows: Any, places: Any, count: int, clip: Array, key: Array, layer: type
 ) -> Factors:
     taken = jax.tree.map(lambda x: np.asarray(x)[places], rows)
-    mask = jnp.arange(CHUNK) < count
+    mask = jnp.asarray(np.arange(CHUNK) < count)
     done: Factors = _compiled(loss, model, taken, mask, clip, key, layer)
     return done
 
 
-def _multiplied(found: Factors, model: Any, layer: type) -> Floats:
-    """The clipped sum of a chunk, its leaves one after the other."""
-    scale = np.asarray(found.scale, np.float64)
-    nodes = jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, layer))
-    dense, rest = iter(found.dense), iter(found.rest)
-    pieces: list[Floats] = []
-    for node in nodes:
+class _Node(NamedTuple):
+    """A dense layer, or an array outside of one, as the flat sum has it.
+
+    Attributes:
+        fields: Of a layer, in the order of its own leaves: "weight" and "bias". Empty for an array.
+        turned: Whether the weight is (fan_out, fan_in).
+    """
+
+    fields: tuple[str, ...] = ()
+    turned: bool = False
+
+
+def _order_of(model: Any, layer: type) -> tuple[_Node, ...]:
+    found = []
+    for node in jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, layer)):
         if isinstance(node, layer):
-            pieces += _product(*next(dense), scale, node)
+            names = {id(getattr(node, name, None)): name for name in ("weight", "bias")}
+            own = tuple(names[id(leaf)] for leaf in jax.tree.leaves(node) if id(leaf) in names)
+            found.append(_Node(own, isinstance(node, eqx.nn.Linear)))
         elif eqx.is_inexact_array(node):
-            pieces.append(_weighted(next(rest), scale).ravel())
-    return np.concatenate(pieces)
+            found.append(_Node())
+    return tuple(found)
 
 
-def _product(x: Array, d: Array, scale: Floats, node: Any) -> list[Floats]:
-    """Of one dense layer, in the order of its own leaves."""
-    inputs, slopes = (_kept(np.asarray(one, np.float64), scale) for one in (x, d))
-    slopes = slopes * scale[:, None, None]
-    whole = inputs.reshape(-1, inputs.shape[-1]).T @ slopes.reshape(-1, slopes.shape[-1])
-    weight = whole if node.bias is None else whole[:-1]
-    if isinstance(node, eqx.nn.Linear):
-        weight = weight.T
-    named = {id(node.weight): weight, id(node.bias): whole[-1]}
-    return [named[id(leaf)].ravel() for leaf in jax.tree.leaves(node) if id(leaf) in named]
+@partial(jax.jit, static_argnames="order")
+def _added(total: Array, dense: Any, rest: Any, scale: Array, *, order: tuple[_Node, ...]) -> Array:
+    """The sum so far and the clipped sum of a chunk, its leaves one after the other; 64-bit."""
+    layers, arrays = iter(dense), iter(rest)
+    pieces: list[Array] = []
+    for node in order:
+        if node.fields:
+            made = _product(next(layers), scale, node)
+            pieces += [made[name].ravel() for name in node.fields]
+        else:
+            pieces.append(jnp.tensordot(_wide(scale), _kept(next(arrays), scale), 1).ravel())
+    return total + jnp.concatenate(pieces)
 
 
-def _weighted(x: Array, scale: Floats) -> Floats:
-    made: Floats = np.tensordot(scale, _kept(np.asarray(x, np.float64), scale), 1)
-    return made
+def _product(found: tuple[Array, Array], scale: Array, node: _Node) -> dict[str, Array]:
+    """Of one dense layer."""
+    x, d = found
+    inputs, slopes = _kept(x, scale), _kept(d, scale) * _wide(scale)[:, None, None]
+    flat_x, flat_d = (one.reshape(-1, one.shape[-1]) for one in (inputs, slopes))
+    whole = jnp.matmul(flat_x.T, flat_d, precision="highest")
+    weight = whole[:-1] if "bias" in node.fields else whole
+    return {"weight": weight.T if node.turned else weight, "bias": whole[-1]}
 
 
-def _kept(x: Floats, scale: Floats) -> Floats:
-    """What belongs to rows that count; 0 elsewhere, where it may be infinite."""
-    wide = scale.reshape(-1, *[1] * (x.ndim - 1))
-    return np.where(wide > 0, x, 0.0)
+def _wide(x: Array) -> Array:
+    return x.astype(jnp.float64)
+
+
+def _kept(x: Array, scale: Array) -> Array:
+    """What belongs to rows that count, in 64 bits; 0 elsewhere, where it may be infinite."""
+    return jnp.where(scale.reshape(-1, *[1] * (x.ndim - 1)) > 0, _wide(x), 0.0)

@@ -34,14 +34,26 @@ from siloweave.privacy.calibrate import falls_to
 from siloweave.privacy.events import Event, SampledSharedGaussian
 from siloweave.privacy.mechanisms import LARGEST_TABLE
 
-__all__ = ["CLIPS", "SharedSteps", "moved", "plan_steps", "quantised", "span"]
+__all__ = [
+    "CLIPS",
+    "FINEST",
+    "WIDEST",
+    "SharedSteps",
+    "moved",
+    "plan_steps",
+    "quantised",
+    "span",
+]
 
 #: The least and the largest clip: within them squares of norms stay within 32-bit floats.
 CLIPS = (1e-6, 1e6)
 
+#: The widest noise of a share: the most that a table holds, so that a draw is below 2^20.
+WIDEST = 80_000.0
+#: The most levels; finer ones gain nothing and leave sums less room.
+FINEST = 2**18
+
 _ARITHMETIC = 2.0**-10  # of the clip, see the head
-_WIDEST = 20_000.0  # of a share: a table that a cache holds; it costs about a percent of noise
-_FINEST = 2**18  # levels; finer ones gain nothing and leave sums less room
 
 
 def moved(levels: int, dimension: int) -> float:
@@ -157,18 +169,18 @@ def plan_steps(
         )
 
     def fitted(multiplier: float) -> tuple[int, float]:
-        room = _WIDEST * sqrt(left) / multiplier - sqrt(dimension)
-        levels = max(1, min(_FINEST, floor(room / (1 + _ARITHMETIC))))
+        room = WIDEST * sqrt(left) / multiplier - sqrt(dimension)
+        levels = max(1, min(FINEST, floor(room / (1 + _ARITHMETIC))))
         sigma = multiplier * moved(levels, dimension) / sqrt(left) * (1 + 1e-12)
         # One width for all plans where there is a choice: one table serves them.
-        return levels, max(1.0, sigma if levels in (1, _FINEST) else max(sigma, _WIDEST))
+        return levels, max(1.0, sigma if levels in (1, FINEST) else max(sigma, WIDEST))
 
     def cost(multiplier: float) -> float:
         return epsilon([*others, event(*fitted(multiplier))], budget.delta)
 
     found = falls_to(cost, budget.epsilon)
     levels, sigma = fitted(found) if found is not None else (0, 0.0)
-    if found is None or sigma > _WIDEST * (1 + 1e-9) or levels < sqrt(dimension):
+    if found is None or sigma > WIDEST * (1 + 1e-9) or levels < sqrt(dimension):
         raise BudgetError(
             f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} masked "
             f"steps of {dimension:,} numbers: the noise would drown the grid that they are "
