@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from siloweave.algorithms.arguments import needed_budget, needed_schema
 from siloweave.algorithms.diffusions import PointDiff, TabDDPM
 from siloweave.algorithms.fitted import Cost, Info
 from siloweave.algorithms.generated import Generated, Model
@@ -147,9 +148,9 @@ class PrivateRowsSplit(PrivateTraining):
     def fit(
         self,
         data: Any,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
-        budget: Budget,
+        budget: Budget | None = None,
         seed: int = 0,
         names: Sequence[str] | None = None,
         folder: Path | None = None,
@@ -177,6 +178,8 @@ class PrivateRowsSplit(PrivateTraining):
             InputError: A setting is wrong, or there is no such target; nothing is read.
             RosterError, SchemaError, DataError: A table does not fit; names the party.
         """
+        schema = needed_schema(self.info.title, schema)
+        budget = needed_budget(self.info.title, budget)
         chosen, encoder = self.prepared(schema, budget)
         plan = self.plan(encoder, budget, seed, progress)
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)

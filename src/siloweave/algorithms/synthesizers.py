@@ -21,6 +21,7 @@ from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import two_round as two_round_file
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
+from siloweave.algorithms.arguments import TakesKnown, needed_budget, needed_schema
 from siloweave.algorithms.fitted import Cost, Fitted, Info
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
@@ -70,7 +71,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Synthesizer(ABC):
+class Synthesizer(TakesKnown, ABC):
     """What all synthesizers share that answer a workload of marginals.
 
     Args:
@@ -122,9 +123,9 @@ class Synthesizer(ABC):
     def fit(
         self,
         data: Any,
-        schema: Schema | Encoder,
+        schema: Schema | Encoder | None = None,
         *,
-        budget: Budget,
+        budget: Budget | None = None,
         seed: int = 0,
         names: Sequence[str] | None = None,
         folder: Path | None = None,
@@ -154,8 +155,9 @@ class Synthesizer(ABC):
             CapacityError: A query does not fit into the model's memory.
             BudgetError: A party's ledger refuses a release.
         """
-        limited = self.stated.guarantee == "dp"
-        job = Job(budget, seed, folder, run, noise, progress, limited, learn)
+        schema = needed_schema(self.info.title, schema, encoder=True)
+        budget = needed_budget(self.info.title, budget)
+        job = Job(budget, seed, folder, run, noise, progress, self.stated.guarantee == "dp", learn)
         if not budget.private:
             raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
         parts = self.roster(data, names)
@@ -246,7 +248,7 @@ class AIM(Synthesizer):
         """The curator's table; a mapping of one name keeps its name."""
         if isinstance(data, Mapping):
             return named_parties(data, None)
-        return {names[0] if names else "curator": data}
+        return named_parties([data], names or ["curator"])
 
     def coordinate(self, parties: Parties, task: Task) -> Result:
         """See aim.py."""
