@@ -24,7 +24,6 @@ app = typer.Typer(
     name="siloweave",
     help="One synthetic table from parties that hold parts of it, every release paid for.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

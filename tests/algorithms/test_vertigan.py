@@ -276,7 +276,7 @@ def test_a_party_trains_only_within_what_all_pay_together():
     asked = plain(**facts)
     mine = (*planned.looks[0], priced(asked, BUDGET.relation, planned.steps))
     for prices in ({}, {"north": mine[1:]}, {"north": mine, "south": mine}):
-        with pytest.raises(WireError, match="'north': the prices .* do not follow"):
+        with pytest.raises(WireError, match=r"'north': the prices .* do not follow"):
             parties.ask(msgspec.structs.replace(asked, prices=prices))
     poor = msgspec.structs.replace(asked, share_sigma=noise.share_sigma / 4)
     less = (*planned.looks[0], priced(poor, BUDGET.relation, planned.steps))

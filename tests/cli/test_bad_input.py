@@ -101,7 +101,7 @@ def too_large(folder):
     folder.replace("schema.json", '["f", "m"]', many)
     folder.replace("schema.json", '["x", "y"]', many)
     folder.replace("schema.json", '"high": 99', '"high": 99999')
-    folder.replace("study.toml", "bins = 4", "bins = 1000")
+    folder.replace("study.toml", "bins = 4", "bins = 1000\ndegree = 3\nqueries = 64")
 
 
 def more_fields(folder):

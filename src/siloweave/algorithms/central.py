@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from siloweave.algorithms.arguments import checked_budget, needed_schema
 from siloweave.algorithms.generated import Generated, Matrix, Model
 from siloweave.algorithms.one_owner import OneOwner, owner_of
 from siloweave.algorithms.outcome import Cost
@@ -187,7 +188,7 @@ class CentralGenerator(OneOwner):
     def fit(
         self,
         data: Any,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
         budget: Budget | None = None,
         seed: int = 0,
@@ -216,7 +217,7 @@ class CentralGenerator(OneOwner):
             SchemaError, DataError: The table does not fit the schema.
             RosterError: `data` is a mapping of several parties.
         """
-        allowed = self._allowed(budget)
+        schema, allowed = needed_schema(self.info.title, schema), self._allowed(budget)
         settings, (name, rows) = msgspec.json.encode(self.chosen()), owner_of(data)
         self.check_schema(schema)
         table, start = read(rows), time.perf_counter()
@@ -248,6 +249,7 @@ class CentralGenerator(OneOwner):
         )
 
     def _allowed(self, budget: Budget | None) -> Budget:
+        budget = checked_budget(budget)
         if budget is not None and isfinite(budget.epsilon):
             raise BudgetError(
                 f"{self.info.title} has no private training, and budget asks for epsilon = "

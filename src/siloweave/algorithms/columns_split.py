@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from siloweave.algorithms.arguments import checked_budget, needed_schema
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
@@ -179,7 +180,7 @@ class ColumnsSplit(OneOwner):
     def fit(
         self,
         data: Any,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
         budget: Budget | None = None,
         seed: int = 0,
@@ -212,6 +213,7 @@ class ColumnsSplit(OneOwner):
             RosterError, SchemaError, DataError: The tables do not fit the schema or each other;
                 the message names the party.
         """
+        schema, budget = needed_schema(self.info.title, schema), checked_budget(budget)
         allowed, settings = self.allowed(budget), self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()

@@ -54,7 +54,7 @@ class Exposure:
 
 
 def attack_run(
-    folder: Path | str, data: Any, control: Any, *, targets: int = 1000, key: Key = 0
+    folder: Path | str, data: Any, control: Any, *, targets: int = 1000, seed: Key = 0
 ) -> tuple[Exposure, ...]:
     """Attack a finished run of AIM, FLAIM or TwoRound from where its coordinator stands.
 
@@ -68,7 +68,7 @@ def attack_run(
         data: The rows of the run: one table per party by name, or one table for a central run.
         control: Rows of the same population that were in no party.
         targets: Rows attacked at a party, at most; half of them at most are the party's.
-        key: Which rows.
+        seed: Which rows.
 
     Returns:
         One exposure per party, in the order of `data`.
@@ -93,7 +93,7 @@ def attack_run(
     others = _coded(control, encoder)
     heard = overheard(folder / TRANSCRIPT, encoder.domain)
     return tuple(
-        _exposure(name, parts, others, heard, ledgers[name].rho, targets // 2, fold_in(key, name))
+        _exposure(name, parts, others, heard, ledgers[name].rho, targets // 2, fold_in(seed, name))
         for name in parts
     )
 

@@ -92,7 +92,7 @@ def invert_run(
     known: int = 50,
     pairs: int = 2_000,
     most: int = 2_000,
-    key: Key = 0,
+    seed: Key = 0,
 ) -> tuple[Inversion, ...]:
     """Invert the latents of a finished SiloFuse run, from where its coordinator stands.
 
@@ -102,7 +102,7 @@ def invert_run(
         known: Rows that leaked.
         pairs: That the coordinator makes, where columns are shared.
         most: Rows that are judged at most.
-        key: Which rows leaked, which are judged, and the pairs.
+        seed: Which rows leaked, which are judged, and the pairs.
 
     Returns:
         One entry per party.
@@ -126,7 +126,7 @@ def invert_run(
             "Give each party's table under its name"
         )
     heard = heard_latents(Path(folder) / TRANSCRIPT)
-    return inverted(heard, fitted, tables, known=known, pairs=pairs, most=most, key=key)
+    return inverted(heard, fitted, tables, known=known, pairs=pairs, most=most, key=seed)
 
 
 def inverted(

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from siloweave.algorithms.arguments import TakesKnown
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.running import Job
@@ -32,7 +33,7 @@ __all__ = ["OneOwner", "owner_of"]
 _FACTS = "facts"  # what a training began with, beside its checkpoints
 
 
-class OneOwner(ABC):
+class OneOwner(TakesKnown, ABC):
     """A generator that may be told a target, and whose model travels as bytes."""
 
     target: str | None

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
+from siloweave.algorithms.arguments import needed_budget, needed_schema
 from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.networks import jax_key, merged, settings_of
 from siloweave.algorithms.one_owner import owner_of
@@ -93,9 +94,9 @@ class PrivateGenerator(PrivateTraining):
     def fit(
         self,
         data: Any,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
-        budget: Budget,
+        budget: Budget | None = None,
         seed: int = 0,
         folder: Path | None = None,
         run: str = "run",
@@ -124,6 +125,8 @@ class PrivateGenerator(PrivateTraining):
                 was stopped with other settings or rows.
             SchemaError, DataError: The table does not fit the schema; nothing is released.
         """
+        schema = needed_schema(self.info.title, schema)
+        budget = needed_budget(self.info.title, budget)
         owner, table = owner_of(data)
         limited = self.stated.guarantee == "dp"
         job = Job(budget, seed, folder, run, noise, progress, limited)

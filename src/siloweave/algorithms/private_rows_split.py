@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from siloweave.algorithms.arguments import needed_budget, needed_schema
 from siloweave.algorithms.diffusions import PointDiff, TabDDPM
 from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.networks import merged, settings_of
@@ -116,9 +117,9 @@ class PrivateRowsSplit(PrivateTraining):
     def fit(
         self,
         data: Any,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
-        budget: Budget,
+        budget: Budget | None = None,
         seed: int = 0,
         names: Sequence[str] | None = None,
         folder: Path | None = None,
@@ -147,6 +148,8 @@ class PrivateRowsSplit(PrivateTraining):
                 was stopped with other settings.
             RosterError, SchemaError, DataError: A table does not fit; names the party.
         """
+        schema = needed_schema(self.info.title, schema)
+        budget = needed_budget(self.info.title, budget)
         job = Job(budget, seed, folder, run, noise, progress, tolerated=self.tolerated)
         return self._fit(data, schema, job, names)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from siloweave.algorithms.arguments import checked_budget, needed_schema
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.diffusions import DiffusionModel, LatentModel, PointDiff, TabDDPM
 from siloweave.algorithms.fed_tgan import Kind, Left, Plan, fed_tgan, party
@@ -170,7 +171,7 @@ class RowsSplit(OneOwner):
     def fit(
         self,
         data: Any,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
         budget: Budget | None = None,
         seed: int = 0,
@@ -200,6 +201,7 @@ class RowsSplit(OneOwner):
             InputError: A setting is wrong, or there is no such target; nothing is released.
             RosterError, SchemaError, DataError: A table does not fit; the message names the party.
         """
+        schema, budget = needed_schema(self.info.title, schema), checked_budget(budget)
         allowed, settings = self._allowed(budget), self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()

@@ -21,6 +21,7 @@ from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import two_round as two_round_file
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
+from siloweave.algorithms.arguments import TakesKnown, needed_budget, needed_schema
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
@@ -72,7 +73,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Synthesizer(ABC):
+class Synthesizer(TakesKnown, ABC):
     """What all synthesizers share that answer a workload of marginals.
 
     Args:
@@ -129,9 +130,9 @@ class Synthesizer(ABC):
     def fit(
         self,
         data: Any,
-        schema: Schema | Encoder,
+        schema: Schema | Encoder | None = None,
         *,
-        budget: Budget,
+        budget: Budget | None = None,
         seed: int = 0,
         names: Sequence[str] | None = None,
         folder: Path | None = None,
@@ -161,6 +162,8 @@ class Synthesizer(ABC):
             CapacityError: A query does not fit into the model's memory.
             BudgetError: A party's ledger refuses a release.
         """
+        schema = needed_schema(self.info.title, schema, encoder=True)
+        budget = needed_budget(self.info.title, budget)
         info, tolerated = self.stated, getattr(self.algorithm(), "tolerated", 1)
         limited = info.guarantee == "dp"
         job = Job(budget, seed, folder, run, noise, progress, limited, learn, tolerated=tolerated)
@@ -254,7 +257,7 @@ class AIM(Synthesizer):
         """The curator's table; a mapping of one name keeps its name."""
         if isinstance(data, Mapping):
             return named_parties(data, None)
-        return {names[0] if names else "curator": data}
+        return named_parties([data], names or ["curator"])
 
     def coordinate(self, parties: Parties, task: Task) -> Result:
         """See aim.py."""

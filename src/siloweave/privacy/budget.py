@@ -2,6 +2,7 @@
 
 import math
 from enum import StrEnum
+from numbers import Real
 from typing import Literal
 
 import msgspec
@@ -53,6 +54,13 @@ class Budget(msgspec.Struct, frozen=True):
     relation: Relation = Relation.ADD_REMOVE
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise BudgetError(
+                    f"Budget: {name} = {value!r} is a {type(value).__name__}, not a number. "
+                    "Give numbers, for example Budget(epsilon=1.0, delta=1e-6)."
+                )
         if math.isnan(self.epsilon) or self.epsilon <= 0:
             raise BudgetError(
                 f"Budget: epsilon = {self.epsilon} must be greater than 0. "

@@ -17,7 +17,7 @@ except ImportError:  # not on Windows; a lock file stands in
 
 __all__ = ["Follows", "Journal", "Lines", "read_lines", "sync_folder"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("siloweave")
 
 
 #: Tells whether a line (second) is whole and follows the lines (first).

@@ -7,6 +7,8 @@ more random step never shifts the draws of another.
 
 import operator
 from hashlib import blake2b
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +23,10 @@ Key = int | np.random.SeedSequence
 def _sequence(key: Key) -> np.random.SeedSequence:
     if isinstance(key, np.random.SeedSequence):
         return key
-    if isinstance(key, bool) or key < 0:
+    number: Any = key
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
         raise InputError(
-            f"key={key!r} is not a key: give a whole number >= 0 or a numpy SeedSequence"
+            f"{key!r} is not a key or seed: give a whole number >= 0 or a numpy SeedSequence"
         )
     return np.random.SeedSequence(operator.index(key))
 

@@ -1,0 +1,8 @@
+"""`python -m siloweave` is the command line."""
+
+import sys
+
+from siloweave.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
