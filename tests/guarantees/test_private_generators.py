@@ -105,7 +105,7 @@ class Study:
 
     def __call__(self, roster, seed=0):
         made = self.made
-        run = run_of(roster, made.handlers(), budget=self.budget, seed=seed)
+        run = run_of(roster, made.handlers(), budget=self.budget, seed=seed, facts=made.facts)
         plan = made.plan(ENCODER, self.budget, seed)
         parties = Parties(("curator",), run.wire, run="r")
         event = plan.look(rho_for(self.budget), 1)
@@ -155,7 +155,9 @@ def test_under_replace_one_the_number_of_rows_is_public_and_costs_nothing():
     assert look.sensitivity == pytest.approx(np.sqrt(2 * len(SCHEMA.columns)))
     assert all(step.replace_one for step in steps)
     assert pair.first.model.look.rows == len(frame())
-    hidden = run_of(neighbours()[0], Study().made.handlers(), budget=BUDGET)
+    hidden = run_of(
+        neighbours()[0], Study().made.handlers(), budget=BUDGET, facts=Study().made.facts
+    )
     with pytest.raises(WireError, match="'curator' hides its number of rows"):
         Parties(("curator",), hidden.wire, run="r").ask(CountRows())
 
@@ -267,7 +269,7 @@ def test_the_mutant_whose_law_of_the_label_nobody_paid_for_is_caught(monkeypatch
 
 def test_what_a_party_cannot_hold_or_finish_is_refused():
     made = Study().made
-    run = run_of(neighbours()[0], made.handlers(), budget=BUDGET)
+    run = run_of(neighbours()[0], made.handlers(), budget=BUDGET, facts=made.facts)
     parties = Parties(("curator",), run.wire, run="r")
     settings = made.network()[0]
     asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings), None, 1.0,
@@ -305,7 +307,7 @@ def test_what_a_party_cannot_hold_or_finish_is_refused():
 
 def test_an_order_is_refused_where_a_row_is_replaced():
     made = Study(budget=replace_one()).made
-    run = run_of(neighbours()[0], made.handlers(), budget=replace_one())
+    run = run_of(neighbours()[0], made.handlers(), budget=replace_one(), facts=made.facts)
     asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(made.network()[0]),
                   None, 1.0, 100, 0.1, 12)  # fmt: skip
     with pytest.raises(WireError, match="order = 12"):

@@ -115,7 +115,7 @@ class Study:
         kind = self.made.kind
         run = run_of(
             roster, self.handlers or party(kind), budget=self.budget, seed=seed,
-            tolerated=self.tolerated,
+            tolerated=self.tolerated, facts=self.made.facts,
         )  # fmt: skip
         plan = self.made.plan(ENCODER, self.budget, seed)
         event = plan.look(rho_for(self.budget), len(roster))
@@ -426,7 +426,7 @@ def test_every_row_is_drawn_by_a_coin_of_its_own(monkeypatch):
 
 def test_a_beginning_that_cannot_be_paid_for_is_refused():
     roster = neighbours()[0]
-    run = run_of(roster, party(Study().made.kind), budget=BUDGET)
+    run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().made.facts)
     parties = Parties(tuple(roster), run.wire, run="r")
     settings = msgspec.json.encode(Study().made.network()[0])
     asked = Begin(Features.declared(ENCODER.schema).to_json(), settings, None, 1.0, 100, 0.1, None)
@@ -460,7 +460,7 @@ def test_nothing_secret_comes_from_the_seed():
     roster, kind = neighbours()[0], Study().made.kind
     words = []
     for k in range(2):
-        run = run_of(roster, party(kind), budget=BUDGET, entropy=lambda i, k=k: SeededEntropy(
+        run = run_of(roster, party(kind), budget=BUDGET, facts=Study().made.facts, entropy=lambda i, k=k: SeededEntropy(
             f"{k}/{i}".encode()))  # fmt: skip
         plan = Study().made.plan(ENCODER, BUDGET, 0)
         event = plan.look(rho_for(BUDGET), 3)

@@ -20,7 +20,7 @@ from tests.guarantees.whole import run_of
 def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     """Whether its rows fit others, or how many do, would tell of them, and nobody pays."""
     roster = neighbours()[0]
-    run = run_of(roster, party(Study().made.kind), budget=BUDGET)
+    run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().made.facts)
     parties = Parties(tuple(roster), run.wire, run="r")
     own = Features.declared(ENCODER.schema)
     plans = [

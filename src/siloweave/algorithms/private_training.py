@@ -150,6 +150,12 @@ class PrivateTraining(OneOwner):
         """Read a model that was saved."""
         return cls.base.load(path)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every party is given of these settings, see `Terms`."""
+        whole, _ = self.network()
+        return {"settings": plain(whole), "target": self.target, "clip": self.clip}
+
     def handlers(self) -> Handlers:
         """A party's side; `Site.rows` is its `Part`."""
         return party(self.kind)
@@ -187,8 +193,7 @@ class PrivateTraining(OneOwner):
         if store is not None:
             (store / _BEGUN).touch()  # from here on other settings are refused by name
         event = plan.look(rho_for(job.budget), len(held))
-        facts = {"settings": plain(plan.settings), "target": self.target, "clip": self.clip}
-        job = replace(job, facts=facts)
+        job = replace(job, facts=self.facts)
         with in_process(held, handlers, job, job.run, transcribed=False) as (parties, sites):
             left = private_rounds(parties, self.kind, plan, event)
             model = self.base.model(self.finished(parties, left, job.seed))
