@@ -169,7 +169,7 @@ def test_how_many_parties_work_at_once_changes_nothing():
 
 def test_a_round_moves_networks_both_ways_and_nothing_else_grows():
     fitted = fitted_once()
-    assert fitted.cost.rounds == 2 + 2
+    assert fitted.cost.rounds == 2 + 2 + 1  # the last one brings the ledgers
     longer = fit(rounds=4)
     one, other = (f.cost.parties["north"] for f in (fitted, longer))
     per_round = (other.bytes_from_party - one.bytes_from_party) / 2
@@ -391,7 +391,7 @@ def drawn_from(key):
 def test_critics_change_places_and_a_killed_run_goes_on(tmp_path, monkeypatch):
     whole = fit(kind=sw.MDTGAN, rounds=2)
     steps = 2 * (60 // 20)
-    assert whole.cost.rounds == 2 + steps + 2  # two questions to change places once
+    assert whole.cost.rounds == 2 + steps + 2 + 1  # two questions to change places once
     with monkeypatch.context() as patch:
         Tap(patch, 2 * (2 + 3 + 1) + 1, WHERE[2])  # north has taken south's critic
         with pytest.raises(KilledError):

@@ -62,7 +62,7 @@ def test_bytes_do_not_depend_on_the_length_of_training(monkeypatch):
 
 def test_bytes_of_end_to_end_are_four_matrices_a_step():
     fitted = fitted_once("e2e_distr")
-    assert fitted.cost.rounds == 2 * 3 + 3
+    assert fitted.cost.rounds == 2 * 3 + 4
     home = fitted.model.homes["north"]
     seen = fitted.cost.parties["north"]
     matrices = 3 * 2 * 4 * 16 * home.rows.latent  # steps, two each way, float32, batch
@@ -317,7 +317,7 @@ def test_training_that_diverges_blames_the_rate():
 
 def test_columns_that_stay_with_their_parties_cost_no_sharing():
     apart = made("silofuse", shared=False).fit(split(pandas_frame()), SCHEMA)
-    assert apart.cost.rounds == 1
+    assert apart.cost.rounds == 2
     whats = {entry.what for entries in apart.ledgers.values() for entry in entries}
     assert not any("synthetic" in what or "shares" in what for what in whats)
     assert set(apart.sample_parts(4, seed=0)) == set(SPLIT)

@@ -106,7 +106,7 @@ def test_under_replace_one_the_number_of_rows_is_public():
 
 def test_a_round_is_one_message_of_the_size_of_its_hidden_rows():
     fitted = fitted_once()
-    assert fitted.cost.rounds == 3 + NET["rounds"]  # two counts, the beginning
+    assert fitted.cost.rounds == 4 + NET["rounds"]  # two counts, the beginning
     rows = 4 * NET["made"] * NET["trunk"][-1]
     for traffic in fitted.cost.parties.values():
         assert traffic.messages == 2 + NET["rounds"]

@@ -74,7 +74,7 @@ def done(aligned, copy_of):
 
 def test_check_foretells_the_alignment_beside_the_method(study):
     found = study.json("check")
-    assert found["rounds"] == 2
+    assert found["rounds"] == 3
     assert found["alignment"]["rounds"] == 10
     assert 2_000 < found["alignment"]["bytes_leader"] < 20_000
     out = study.call("check")[1]

@@ -56,7 +56,7 @@ def test_check_foretells_without_reading_rows(study):
     assert study.files() == before
     assert found["guarantee"] == "none"
     assert found["epsilon_per_party"] == "inf"
-    assert found["rounds"] == 2
+    assert found["rounds"] == 3
     assert 0 < found["bytes_per_party"] < 2_000
 
 

@@ -348,7 +348,7 @@ def private(folder):
 
 def test_check_of_a_private_generator_promises_what_the_ledger_will_enforce(private):
     found = private.json("check")
-    assert (found["epsilon_per_party"], found["guarantee"], found["rounds"]) == (3.0, "dp", 5)
+    assert (found["epsilon_per_party"], found["guarantee"], found["rounds"]) == (3.0, "dp", 6)
     assert found["warnings"] == []
     parts = '"dp_tldm"\nscope = "autoencoder"'
     private.replace("study.toml", '"dp_tabddpm"\ntarget = "sex"', parts)

@@ -99,7 +99,7 @@ def test_all_parties_together_spend_the_budget_and_no_more():
     assert BUDGET.epsilon * 0.99 < fitted.epsilon <= BUDGET.epsilon
     assert max(fitted.epsilons.values()) < fitted.epsilon
     assert all(isinstance(event, Gaussian) for event in events_of(fitted))
-    assert fitted.cost.rounds == 1
+    assert fitted.cost.rounds == 2
     assert not run(frame(ENDS), noise="seeded").private
 
 

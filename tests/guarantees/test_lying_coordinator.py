@@ -97,7 +97,7 @@ STUDIES = {
 @pytest.fixture(autouse=True)
 def same_keys(monkeypatch):
     """Keys of masks and of parties are the same on both tables."""
-    monkeypatch.setattr(masking, "new_secret", lambda: bytes([8, *bytes(31)]))
+    monkeypatch.setattr(masking, "new_secret", lambda entropy=None: bytes([8, *bytes(31)]))
     monkeypatch.setattr(Identity, "create", classmethod(lambda cls: identity_of("anyone")))
 
 

@@ -460,8 +460,10 @@ def test_nothing_secret_comes_from_the_seed():
     roster, kind = neighbours()[0], Study().made.kind
     words = []
     for k in range(2):
-        run = run_of(roster, party(kind), budget=BUDGET, facts=Study().made.facts, entropy=lambda i, k=k: SeededEntropy(
-            f"{k}/{i}".encode()))  # fmt: skip
+        run = run_of(
+            roster, party(kind), budget=BUDGET, facts=Study().made.facts,
+            entropy=lambda i, k=k: SeededEntropy(f"{k}/{i}".encode()),
+        )  # fmt: skip
         plan = Study().made.plan(ENCODER, BUDGET, 0)
         event = plan.look(rho_for(BUDGET), 3)
         run.model = private_rounds(Parties(tuple(roster), run.wire, run="r"), kind, plan, event)

@@ -14,14 +14,26 @@ def test_every_case_is_kept():
     assert set(KEPT) == {"arithmetic", *CASES}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name.startswith(_QUICK) else pytest.mark.slow)
-        for name in CASES
-    ],
-)
-def test_a_seeded_run_is_what_it_was(name):
+def cases(*quick):
+    """All cases; those that take long are marked slow."""
+    return pytest.mark.parametrize(
+        "name",
+        [pytest.param(n, marks=[] if n.startswith(quick) else pytest.mark.slow) for n in CASES],
+    )
+
+
+@pytest.fixture(autouse=True)
+def same_floats():
     if KEPT["arithmetic"] != arithmetic():
         pytest.skip("floats of this machine, or of this JAX, are not those of golden.json")
+
+
+@cases(*_QUICK)
+def test_a_seeded_run_is_what_it_was(name):
     assert golden(name) == KEPT[name]
+
+
+@cases("aim that", "silofuse with noise")
+def test_parties_in_processes_of_their_own_give_the_same(name, tmp_path):
+    """A coordinator needs nothing but its session: no state is shared with a party."""
+    assert golden(name, tmp_path) == KEPT[name]

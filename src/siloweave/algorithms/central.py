@@ -26,7 +26,16 @@ from siloweave.algorithms.arguments import checked_budget, needed_schema
 from siloweave.algorithms.generated import Generated, Matrix, Model
 from siloweave.algorithms.one_owner import OneOwner, owner_of
 from siloweave.algorithms.outcome import Cost
-from siloweave.algorithms.running import Job, Progress, in_process, required_rows, silent
+from siloweave.algorithms.running import (
+    Job,
+    PartySide,
+    Progress,
+    Recipe,
+    opened,
+    plain,
+    required_rows,
+    silent,
+)
 from siloweave.errors import BudgetError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
@@ -226,10 +235,10 @@ class CentralGenerator(OneOwner):
         job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=facts)
         store = self.training_store(job)
         held = {name: Holding(table, schema, progress, store)}
-        with in_process(held, party(type(self)), job, run) as (parties, sites):
+        recipe = Recipe.of(self, schema)
+        with opened(held, party(type(self)), job, run, recipe, {name: table}) as (parties, _):
             (reply,) = parties.ask(Train(settings, self.target, seed))
-            site = sites[name]
-            ledgers, head = {name: tuple(site.ledger.entries)}, site.ledger.head
+            closing = parties.close()
         if store is not None:  # the reply is kept now
             rmtree(store, ignore_errors=True)
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
@@ -240,13 +249,20 @@ class CentralGenerator(OneOwner):
             job.budget,
             False,
             facts,
-            ledgers,
-            {name: head},
+            closing.ledgers,
+            closing.heads,
             cost,
             reply.rows.value,
             outline(table),
             OneWay.from_json(reply.one_way.value),
         )
+
+    def party_side(
+        self, stage: str, name: str, table: Table, schema: Schema, **_: Any
+    ) -> PartySide:
+        """The owner's data, its handlers, and the facts that it is given."""
+        facts = {"target": self.target, **plain(self.chosen())}
+        return Holding(table, schema), party(type(self)), facts
 
     def _allowed(self, budget: Budget | None) -> Budget:
         budget = checked_budget(budget)

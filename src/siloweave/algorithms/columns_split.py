@@ -29,9 +29,12 @@ from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.running import (
     Job,
+    PartySide,
     Progress,
-    in_process,
+    Recall,
+    Recipe,
     named_parties,
+    opened,
     plain,
     required_rows,
     silent,
@@ -174,7 +177,7 @@ class ColumnsSplit(OneOwner):
             rows: How many.
             parties: Among how many columns are spread.
         """
-        return 1, 4 * rows * Features.declared(schema).width // parties
+        return 2, 4 * rows * Features.declared(schema).width // parties
 
     @shows_progress
     def fit(
@@ -220,8 +223,7 @@ class ColumnsSplit(OneOwner):
         tables, held = parts_of(data, schema, names)
         limited = self.stated.guarantee == "dp"
         parts = {name: part.schema for name, part in held.items()}
-        told = self.target if sum(len(part.names) for part in parts.values()) > 1 else None
-        facts = {**plain(settings), "target": told, "shared": self.shared, "parts": parts}
+        facts = self.facts(parts)
         job = Job(allowed, seed, folder, run, noise, progress, limited, facts=facts)
         left = self._run(held, schema, job)
         traffic, rounds = left.pop("cost")
@@ -246,11 +248,13 @@ class ColumnsSplit(OneOwner):
             for i, (name, part) in enumerate(held.items())
         }
         kept, handlers = self.transcribed, self.handlers()
-        with in_process(ready, handlers, job, job.run, transcribed=kept) as (parties, sites):
+        recipe = Recipe.of(self, schema, columns={n: p.schema.names for n, p in held.items()})
+        tables = {name: part.table for name, part in held.items()}
+        line = opened(ready, handlers, job, job.run, recipe, tables, transcribed=kept)
+        with line as (parties, recall):
             joint, rows = self.coordinate(parties, self._task(held, schema, job, own))
-            homes = {name: self._at_home(site, job.run) for name, site in sites.items()}
-            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
-            heads = {name: site.ledger.head for name, site in sites.items()}
+            homes = {name: self._at_home(name, recall) for name in held}
+            closing = parties.close()
         for store in (own, *stores):  # replies and model are kept now
             if store is not None:
                 rmtree(store, ignore_errors=True)
@@ -258,8 +262,8 @@ class ColumnsSplit(OneOwner):
         return {
             "model": WovenModel(joint, homes, features),
             "features": features,
-            "ledgers": ledgers,
-            "heads": heads,
+            "ledgers": closing.ledgers,
+            "heads": closing.heads,
             "cost": (parties.traffic, parties.rounds),
             "num_rows": rows,
             "one_way": in_order(getattr(joint, "one_way", None), schema),
@@ -291,10 +295,30 @@ class ColumnsSplit(OneOwner):
 
         return told
 
-    def _at_home(self, site: Site[Part], run: str) -> Home:
-        features = site.recall(_FEATURES, run)
+    def _at_home(self, name: str, recall: Recall) -> Home:
+        features = recall(name, _FEATURES)
         assert features is not None  # a method that keeps none is broken
-        return self.home(Features.from_json(features), site.recall(_CODER, run))
+        return self.home(Features.from_json(features), recall(name, _CODER))
+
+    def party_side(
+        self,
+        stage: str,
+        name: str,
+        table: Table,
+        schema: Schema,
+        *,
+        encoder: Encoder | None,
+        columns: Mapping[str, tuple[str, ...]],
+    ) -> PartySide:
+        """A party's data, its handlers, and the facts that it is given."""
+        parts = {party: schema.select(list(own)) for party, own in columns.items()}
+        return Part(table, parts[name]), self.handlers(), self.facts(parts)
+
+    def facts(self, parts: Mapping[str, Schema]) -> dict[str, Any]:
+        """What every party is given of these settings, see `Terms`."""
+        told = self.target if sum(len(part.names) for part in parts.values()) > 1 else None
+        own = {"target": told, "shared": self.shared, "parts": dict(parts)}
+        return {**plain(self.chosen()), **own}
 
 
 def in_order(law: OneWay | None, schema: Schema) -> OneWay | None:

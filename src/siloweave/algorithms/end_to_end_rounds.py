@@ -247,7 +247,7 @@ class E2EDistr(LatentColumns):
         """Questions and bytes of a party: four matrices of latents at every step."""
         pace = self.chosen()["diffusion"]
         steps, batch = pace["steps"], min(pace["batch"], rows)
-        return 2 * steps + 3, 16 * steps * batch * self.latents(schema) // parties
+        return 2 * steps + 4, 16 * steps * batch * self.latents(schema) // parties
 
     def handlers(self) -> Handlers:
         """A party's side."""

@@ -135,7 +135,7 @@ class SiloFuse(LatentColumns):
         >>> tiny = {"hidden": [8], "steps": 2, "batch": 16, "timesteps": 5}
         >>> fitted = SiloFuse(settings={"diffusion": tiny}).fit(parts, schema)
         >>> len(fitted.sample(7)), fitted.cost.rounds
-        (7, 2)
+        (7, 3)
     """
 
     coder: str = "points"
@@ -233,7 +233,7 @@ class SiloFuse(LatentColumns):
     def moves(self, schema: Schema, rows: int, parties: int) -> tuple[int, int]:
         """Questions and bytes of a party: latents once, whatever the number of steps."""
         size = 4 if self.privacy == "latents" or not self.half else 2
-        return 2, size * rows * self.latents(schema) // parties
+        return 3, size * rows * self.latents(schema) // parties
 
     def handlers(self) -> Handlers:
         """A party's side."""

@@ -31,7 +31,7 @@ from siloweave.algorithms.agree_schema import (
 from siloweave.algorithms.look import PARTY as LOOKING
 from siloweave.algorithms.look import Part, look_event, look_for_cuts
 from siloweave.algorithms.outcome import Cost
-from siloweave.algorithms.running import Job, coded_rows, in_process, required_rows
+from siloweave.algorithms.running import Job, Recipe, coded_rows, opened, required_rows
 from siloweave.algorithms.visibility import COORDINATOR, NOISE, OWN_ROWS, View, Views
 from siloweave.errors import SchemaError, naming_party
 from siloweave.federation.parties import Parties
@@ -48,7 +48,7 @@ _FINE = 4096  # bins of a column that a look counts
 
 
 def learn_schema(
-    data: Mapping[str, Any], schema: Schema, job: Job
+    data: Mapping[str, Any], schema: Schema, job: Job, recipe: Recipe
 ) -> tuple[Schema, dict[str, Table], Cost]:
     """Learn what the schema leaves open, before the run itself.
 
@@ -56,6 +56,7 @@ def learn_schema(
         data: One table per party, by name.
         schema: The study's facts.
         job: The run; a share `job.learn` of its zCDP and a tenth of its delta go here.
+        recipe: How a party's side is made in another process.
 
     Returns:
         The schema that all agreed on, the tables with numbers moved inside learned bounds, and
@@ -78,7 +79,7 @@ def learn_schema(
     unit = marginal_sensitivity(job.budget.relation, norm="l2")
     learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, job.tolerated, unit)
     held = {name: Holding(table, schema) for name, table in tables.items()}
-    with in_process(held, AGREEING, job, job.runs[0]) as (parties, _):
+    with opened(held, AGREEING, job, job.runs[0], recipe, tables) as (parties, _):
         agreed = agree_schema(parties, schema, learning)
     inside = {name: clipped(table, agreed) for name, table in tables.items()}
     return agreed, inside, _cost(parties, "learning the schema", start)
@@ -128,7 +129,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
 
 
 def cut_bins(
-    data: Mapping[str, Any], encoder: Encoder, fine: Encoder, job: Job
+    data: Mapping[str, Any], encoder: Encoder, fine: Encoder, job: Job, recipe: Recipe
 ) -> tuple[Encoder, Cost]:
     """Cut columns of numbers by a look at them, before the run itself.
 
@@ -137,6 +138,7 @@ def cut_bins(
         encoder: Of equally wide bins.
         fine: From `columns_to_cut`.
         job: The run; a share `job.look` of its zCDP goes here.
+        recipe: How a party's side is made in another process.
 
     Returns:
         The encoder of the run, and what it cost.
@@ -152,7 +154,8 @@ def cut_bins(
         own = table.select([n for n in fine.schema.names if n in table.names])
         held[name] = Part(own, fine, coded_rows(name, own, fine))
     rho = job.rho * (1 - job.learn) * job.look
-    with in_process(held, LOOKING, job, job.runs[1]) as (parties, _):
+    tables = {name: part.table for name, part in held.items()}
+    with opened(held, LOOKING, job, job.runs[1], recipe, tables) as (parties, _):
         event = look_event(fine, job.budget.relation, rho, len(held), job.tolerated)
         cuts = look_for_cuts(parties, fine, encoder.bins, event, job.seed)
     return replace(encoder, cuts=cuts), _cost(parties, "looking at columns", start)

@@ -27,7 +27,7 @@ from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.private_rounds import Kind, Left, Plan, party, private_rounds
 from siloweave.algorithms.rows_split import RowsSplit, held_by
-from siloweave.algorithms.running import Job, Progress, in_process, plain, silent
+from siloweave.algorithms.running import Job, PartySide, Progress, Recipe, opened, plain, silent
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
@@ -37,6 +37,7 @@ from siloweave.privacy.events import rho_once
 from siloweave.privacy.shared_steps import CLIPS
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
+from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -156,6 +157,13 @@ class PrivateTraining(OneOwner):
         whole, _ = self.network()
         return {"settings": plain(whole), "target": self.target, "clip": self.clip}
 
+    def party_side(
+        self, stage: str, name: str, table: Table, schema: Schema, **_: Any
+    ) -> PartySide:
+        """A party's data, its handlers, and the facts that it is given."""
+        encoder = Encoder(schema, self.bins)
+        return Part(table, encoder, encoder.encode(table)), self.handlers(), self.facts
+
     def handlers(self) -> Handlers:
         """A party's side; `Site.rows` is its `Part`."""
         return party(self.kind)
@@ -168,7 +176,7 @@ class PrivateTraining(OneOwner):
         """Questions and bytes of a party that a run will take, roughly."""
         _, trained = self.network()
         steps = int(trained["steps"])
-        return 3 + steps, 2 * 4 * weights * steps
+        return 4 + steps, 2 * 4 * weights * steps
 
     def plan(
         self, encoder: Encoder, budget: Budget, seed: int = 0, progress: Progress = silent
@@ -194,11 +202,12 @@ class PrivateTraining(OneOwner):
             (store / _BEGUN).touch()  # from here on other settings are refused by name
         event = plan.look(rho_for(job.budget), len(held))
         job = replace(job, facts=self.facts)
-        with in_process(held, handlers, job, job.run, transcribed=False) as (parties, sites):
+        tables, recipe = {n: h.table for n, h in holdings.items()}, Recipe.of(self, schema)
+        line = opened(held, handlers, job, job.run, recipe, tables, transcribed=False)
+        with line as (parties, _):
             left = private_rounds(parties, self.kind, plan, event)
             model = self.base.model(self.finished(parties, left, job.seed))
-            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
-            heads = {name: site.ledger.head for name, site in sites.items()}
+            closing = parties.close()
         if store is not None:
             rmtree(store, ignore_errors=True)
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
@@ -206,8 +215,8 @@ class PrivateTraining(OneOwner):
         drawn |= {"share_sigma": left.noise.share_sigma, "levels": left.noise.levels}
         return Generated(
             model, left.features, self.stated, job.budget,
-            job.noise == "os" and self.stated.guarantee == "dp", {**chosen, **drawn}, ledgers,
-            heads, cost, left.look.rows, like, left.look.one_way,
+            job.noise == "os" and self.stated.guarantee == "dp", {**chosen, **drawn},
+            closing.ledgers, closing.heads, cost, left.look.rows, like, left.look.one_way,
         )  # fmt: skip
 
 

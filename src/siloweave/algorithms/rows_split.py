@@ -33,8 +33,10 @@ from siloweave.algorithms.outcome import Cost, Info
 from siloweave.algorithms.party_weights import WEIGHTS, Weights
 from siloweave.algorithms.running import (
     Job,
-    in_process,
+    PartySide,
+    Recipe,
     named_parties,
+    opened,
     plain,
     required_rows,
 )
@@ -165,7 +167,7 @@ class RowsSplit(OneOwner):
             weights: Of the networks; a moving average doubles those of a diffusion.
         """
         copies = 1 if issubclass(self.base, CTGAN) else 2
-        return 2 + self.rounds, 2 * 4 * weights * copies * self.rounds
+        return 3 + self.rounds, 2 * 4 * weights * copies * self.rounds
 
     @shows_progress
     def fit(
@@ -205,9 +207,7 @@ class RowsSplit(OneOwner):
         allowed, settings = self._allowed(budget), self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()
-        facts: dict[str, Any] = {"settings": plain(settings), "target": self.target}
-        facts |= {"rounds": self.rounds, "epochs": self.epochs}
-        job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=facts)
+        job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=self.facts)
         most = whole("at_once", os.cpu_count() or 1 if at_once is None else at_once, 1)
         held, like = held_by(data, schema, names)
         for name, own in held.items():
@@ -216,18 +216,32 @@ class RowsSplit(OneOwner):
         counts = (self.rounds, self.epochs, self.weights)
         plan = Plan(schema, settings, self.target, *counts, seed, workers, progress)
         handlers = self.handlers()
-        with in_process(held, handlers, job, run, transcribed=False) as (parties, sites):
+        tables = {name: own.table for name, own in held.items()}
+        recipe = Recipe.of(self, schema)
+        line = opened(held, handlers, job, run, recipe, tables, transcribed=False)
+        with line as (parties, _):
             left = self.coordinate(parties, plan)
-            ledgers = {name: tuple(site.ledger.entries) for name, site in sites.items()}
-            heads = {name: site.ledger.head for name, site in sites.items()}
+            closing = parties.close()
         public = {**_timeless(settings), "target": self.target, "rounds": self.rounds}
         public |= {"epochs": self.epochs, "weights": self.weights}
         public["party_weights"] = left.weights.tolist()
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         return Generated(
-            self.model(left.network), left.features, self.stated, allowed, False, public, ledgers,
-            heads, cost, left.rows, like, left.one_way,
+            self.model(left.network), left.features, self.stated, allowed, False, public,
+            closing.ledgers, closing.heads, cost, left.rows, like, left.one_way,
         )  # fmt: skip
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every party is given of these settings, see `Terms`."""
+        own = {"target": self.target, "rounds": self.rounds, "epochs": self.epochs}
+        return {"settings": plain(self.chosen()), **own}
+
+    def party_side(
+        self, stage: str, name: str, table: Table, schema: Schema, **_: Any
+    ) -> PartySide:
+        """A party's data, its handlers, and the facts that it is given."""
+        return Holding(table, schema), self.handlers(), self.facts
 
     def _allowed(self, budget: Budget | None) -> Budget:
         if budget is not None and isfinite(budget.epsilon):

@@ -13,11 +13,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -26,7 +27,7 @@ from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.outcome import Cost, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.inprocess import InProcess
-from siloweave.federation.parties import Parties
+from siloweave.federation.parties import Parties, Transport
 from siloweave.federation.receipts import RECEIPTS, Receipts
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
 from siloweave.federation.terms import Terms
@@ -35,27 +36,35 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.identity import Identity
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.outline import outline
-from siloweave.tables.read import read
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Schema
 
 __all__ = [
     "TRANSCRIPT",
     "Job",
+    "PartySide",
     "PartyStores",
     "Progress",
+    "Recipe",
     "Result",
     "coded_rows",
     "in_process",
     "named_parties",
+    "open_stores",
+    "opened",
+    "parties_in",
     "plain",
     "require_unspent",
     "required_rows",
     "run_job",
     "silent",
+    "site_of",
 ]
 
 
@@ -82,6 +91,60 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
     return found
 
+
+class Recipe(msgspec.Struct, frozen=True):
+    """How a party's side of one session is made: public facts, that any process can read.
+
+    Attributes:
+        method: Name of the method, as studies write it.
+        settings: Fields of its class, as plain values.
+        stage: The method itself, or what comes before it: open facts of the schema, and bins.
+        schema: The study's, as JSON; with split columns of all parties.
+        encoder: How rows are coded, as JSON, where a method of marginals needs it.
+        columns: Every party's columns, where they are split.
+    """
+
+    method: str
+    settings: dict[str, Any]
+    stage: Literal["method", "schema", "bins"]
+    schema: str
+    encoder: str = ""
+    columns: dict[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        synth: Any,
+        schema: Schema,
+        stage: Literal["method", "schema", "bins"] = "method",
+        *,
+        encoder: Encoder | None = None,
+        columns: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Recipe:
+        """The recipe of a synthesizer with its settings."""
+        settings, coded = plain(asdict(synth)), encoder.to_json() if encoder else ""
+        name = synth.info.name
+        return cls(name, settings, stage, schema.to_json(), coded, dict(columns or {}))
+
+
+class Elsewhere(Protocol):
+    """A transport to parties outside this process. Conforming: `processes.Processes`."""
+
+    keys: Mapping[str, bytes]
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """The party's answer to `frame`."""
+
+    def recall(self, name: str, key: str, run: str) -> bytes | None:
+        """What a party remembers; only a simulation may look."""
+
+
+Recall = Callable[[str, str], bytes | None]
+Opener = Callable[[Recipe, Mapping[str, "Table"], "Job", str], AbstractContextManager[Elsewhere]]
+_ELSEWHERE: ContextVar[Opener | None] = ContextVar("where parties run", default=None)
+
+PartySide = tuple[Any, Handlers, dict[str, Any]]
+"""A party's data, its handlers, and the facts that it is given of the study."""
 
 PartyStores = tuple[Ledger, Store]
 """What a party keeps beside its rows: its ledger, and its replies."""
@@ -196,9 +259,10 @@ def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
         return encoder.encode(read(part))
 
 
-def _site(
+def site_of(
     name: str, rows: Rows, job: Job, index: int, home: PartyStores, terms: Terms
 ) -> Site[Rows]:
+    """A party, once its ledger is open and the roster is known."""
     entropy: Entropy = OSEntropy()
     if job.noise == "seeded":
         entropy = SeededEntropy(f"{job.seed}/{index}".encode())
@@ -213,17 +277,33 @@ def _site(
     )
 
 
-def _home(name: str, job: Job, index: int) -> PartyStores:
-    """What a party has: in the job's folder, or in memory for all runs of the job."""
+def open_stores(name: str, job: Job, index: int) -> PartyStores:
+    """What a party has: in the job's folder, or in memory for all runs of the job.
+
+    Raises:
+        BudgetError: Another run has spent the party's budget.
+        LedgerError: The ledger was changed.
+    """
     limit = job.total or job.budget
     if not job.limited:  # no bound, and yet the relation in which events are stated
         limit = msgspec.structs.replace(limit, epsilon=inf)
     if job.folder is None:
-        return job.homes.setdefault(name, (Ledger(name, limit=limit), MemoryStore()))
-    home = job.folder / "parties" / f"{index:04d}"
-    store = FolderStore(home / "store")
-    _mark(home / _SEEDED, name, job)
-    return Ledger(name, path=home / "ledger.jsonl", limit=limit), store
+        fresh = Ledger(name, limit=limit, identity=_identity(name, job)), MemoryStore()
+        found = job.homes.setdefault(name, fresh)
+    else:
+        home = job.folder / "parties" / f"{index:04d}"
+        store = FolderStore(home / "store")
+        _mark(home / _SEEDED, name, job)
+        file, identity = home / "ledger.jsonl", _identity(name, job)
+        found = Ledger(name, path=file, limit=limit, identity=identity), store
+    if job.limited and job.total is None:
+        require_unspent(name, found[0].entries, job.runs, job.budget)
+    return found
+
+
+def _identity(name: str, job: Job) -> Identity | None:
+    """With seeded noise a key that anyone can make again, else the party's own."""
+    return Identity.seeded(f"{job.seed}/{name}".encode()) if job.noise == "seeded" else None
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
@@ -293,24 +373,77 @@ def in_process(
     homes: dict[str, PartyStores] = {}
     try:
         for i, name in enumerate(held):
-            homes[name] = _home(name, job, i)
-            if job.limited and job.total is None:
-                require_unspent(name, homes[name][0].entries, job.runs, job.budget)
+            homes[name] = open_stores(name, job, i)
         keys = {name: ledger.key for name, (ledger, _) in homes.items()}
         terms = Terms(keys, job.tolerated, job.facts)
         sites = {
-            name: _site(name, rows, job, i, homes[name], terms)
+            name: site_of(name, rows, job, i, homes[name], terms)
             for i, (name, rows) in enumerate(held.items())
         }
-        heard = receipts = None
-        if job.folder is not None:
-            heard = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
-            receipts = Receipts(job.folder / RECEIPTS, keys)
-        line = InProcess(sites, handlers)
-        yield Parties(tuple(sites), line, run=run, transcript=heard, receipts=receipts), sites
+        yield _session(InProcess(sites, handlers), keys, job, run, transcribed), sites
     finally:
         for ledger, _ in homes.values():
             ledger.close()
+
+
+def _session(
+    transport: Transport, keys: Mapping[str, bytes], job: Job, run: str, transcribed: bool
+) -> Parties:
+    """What a coordinator holds: the roster, the line to it, and what is kept of its answers."""
+    heard = receipts = None
+    if job.folder is not None:
+        heard = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
+        receipts = Receipts(job.folder / RECEIPTS, keys)
+    return Parties(tuple(keys), transport, run=run, transcript=heard, receipts=receipts)
+
+
+@contextmanager
+def opened(
+    held: Mapping[str, Rows],
+    handlers: Handlers,
+    job: Job,
+    run: str,
+    recipe: Recipe,
+    tables: Mapping[str, Table],
+    *,
+    transcribed: bool = True,
+) -> Iterator[tuple[Parties, Recall]]:
+    """Start a method's parties, wherever they run, and a session with them.
+
+    Args:
+        held: What each party holds, by name, for parties in this process.
+        handlers: A party's side, alike.
+        job: Budget, folder and noise.
+        run: Name under which it releases, one of `job.runs`.
+        recipe: How a party's side is made in another process.
+        tables: Every party's rows, for that.
+        transcribed: Whether the coordinator stores the replies, where there is a folder.
+
+    Yields:
+        The session, and what a simulation reads at a party after the run: it takes the party's
+        name and a key, see `Site.recall`.
+    """
+    if (elsewhere := _ELSEWHERE.get()) is None:
+        with in_process(held, handlers, job, run, transcribed=transcribed) as (session, sites):
+            yield session, lambda name, key: sites[name].recall(key, run)
+        return
+    with elsewhere(recipe, tables, job, run) as line:
+        session = _session(line, line.keys, job, run, transcribed)
+        yield session, lambda name, key: line.recall(name, key, run)
+
+
+@contextmanager
+def parties_in(opener: Opener) -> Iterator[None]:
+    """Let parties of all methods that are fitted meanwhile run elsewhere than in this process.
+
+    Args:
+        opener: Opens a transport from a recipe, tables, a job and a run's name.
+    """
+    token = _ELSEWHERE.set(opener)
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(token)
 
 
 def required_rows(name: str, number: int) -> None:
@@ -344,6 +477,7 @@ def run_job(
     queries: Sequence[Clique],
     coordinate: Callable[[Parties], Result],
     before: Cost,
+    recipe: Recipe,
 ) -> Fitted:
     """Code the rows, open the sites, let the coordinator run, and collect what it left.
 
@@ -357,6 +491,7 @@ def run_job(
         queries: The workload.
         coordinate: The coordinator's side.
         before: What was done before the run itself, and counts to its cost.
+        recipe: How a party's side is made in another process.
 
     Raises:
         RosterError: A party has no rows, and the run has no guarantee.
@@ -369,11 +504,11 @@ def run_job(
     if not job.limited:
         for name, rows in coded.items():
             required_rows(name, rows.num_rows)
-    with in_process(coded, handlers, job, job.run) as (parties, sites):
-        with clock.phase("rounds with the parties"):
-            model, measured = coordinate(parties)
-        ledgers = {n: tuple(s.ledger.entries) for n, s in sites.items()}
-        heads = {n: s.ledger.head for n, s in sites.items()}
+    tables = {n: read(part) for n, part in data.items() if not isinstance(part, Codes)}
+    line = opened(coded, handlers, job, job.run, recipe, tables)
+    with line as (parties, _), clock.phase("rounds with the parties"):
+        model, measured = coordinate(parties)
+        closing = parties.close()
     first = next(iter(data.values()))
     like = None if isinstance(first, Codes) else outline(read(first))
     return Fitted(
@@ -383,8 +518,8 @@ def run_job(
         job.budget,
         job.noise == "os" and info.guarantee == "dp",
         settings,
-        ledgers,
-        heads,
+        closing.ledgers,
+        closing.heads,
         before + Cost(parties.traffic, parties.rounds, clock.phases),
         measured,
         tuple(queries),

@@ -16,10 +16,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from siloweave.algorithms import agree_schema as agreeing
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import flaim as flaim_file
+from siloweave.algorithms import look
 from siloweave.algorithms import two_round as two_round_file
-from siloweave.algorithms.agree_schema import open_facts
+from siloweave.algorithms.agree_schema import clipped, open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.arguments import TakesKnown, needed_budget, needed_schema
 from siloweave.algorithms.fitted import Fitted
@@ -29,7 +31,9 @@ from siloweave.algorithms.outcome import Cost, Info
 from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema, least, seen_too
 from siloweave.algorithms.running import (
     Job,
+    PartySide,
     Progress,
+    Recipe,
     Result,
     named_parties,
     run_job,
@@ -44,6 +48,7 @@ from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.progress import shows_progress
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.columns import check_learnable
+from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
 __all__ = ["AIM", "FLAIM", "SYNTHESIZERS", "Synthesizer", "Task", "TwoRound"]
@@ -180,14 +185,18 @@ class Synthesizer(TakesKnown, ABC):
         if job.learn:
             self._queries(Encoder(least(facts), self.bins))  # refused before anything is paid
             info = msgspec.structs.replace(info, visibility=seen_too(info.visibility, facts))
-            facts, parts, learned = learn_schema(parts, facts, job)
+            facts, parts, learned = learn_schema(
+                parts, facts, job, Recipe.of(self, facts, "schema")
+            )
             before += learned
         encoder = Encoder(facts, self.bins)
         queries = self._queries(encoder)
         share = 0.0 if coded else self.counts_share
         if share and (fine := columns_to_cut(encoder, queries)):
             job = replace(job, look=share)
-            encoder, looked = cut_bins(parts, encoder, fine, job)
+            encoder, looked = cut_bins(
+                parts, encoder, fine, job, Recipe.of(self, facts, "bins", encoder=fine)
+            )
             before += looked
         return self._run(info, parts, encoder, job, before)
 
@@ -205,14 +214,38 @@ class Synthesizer(TakesKnown, ABC):
         self, info: Info, parts: Mapping[str, Any], encoder: Encoder, job: Job, before: Cost
     ) -> Fitted:
         settings, queries = self.algorithm(), self._queries(encoder)
-        job = replace(job, facts={**asdict(settings), "workload": tuple(queries)})
+        job = replace(job, facts=self.facts(encoder))
         unit = marginal_sensitivity(job.budget.relation, norm="l2")
         task = Task(encoder.domain, queries, job.rest, unit, job.seed, job.progress)
         shown = {"bins": self.bins, "counts_share": job.look, "queries": len(queries)}
         return run_job(
             info, {**shown, **asdict(settings)}, parts, encoder, job, self.handlers, queries,
             lambda parties: self.coordinate(parties, task), before,
+            Recipe.of(self, encoder.schema, encoder=encoder),
         )  # fmt: skip
+
+    def facts(self, encoder: Encoder) -> dict[str, Any]:
+        """What every party is given of these settings, see `Terms`."""
+        return {**asdict(self.algorithm()), "workload": tuple(self._queries(encoder))}
+
+    def party_side(
+        self,
+        stage: str,
+        name: str,
+        table: Table,
+        schema: Schema,
+        *,
+        encoder: Encoder | None,
+        columns: Mapping[str, tuple[str, ...]],
+    ) -> PartySide:
+        """A party's data, its handlers, and the facts that it is given."""
+        if encoder is None:
+            return agreeing.Holding(table, schema), agreeing.PARTY, {}
+        inside = clipped(table, encoder.schema)
+        if stage == "bins":
+            own = inside.select([n for n in encoder.schema.names if n in table.names])
+            return look.Part(own, encoder, encoder.encode(own)), look.PARTY, {}
+        return encoder.encode(inside), self.handlers, self.facts(encoder)
 
 
 @dataclass(frozen=True)
@@ -375,7 +408,7 @@ class TwoRound(Synthesizer):
         >>> fitted = TwoRound(bins=8, workload=[("sex", "income")]).fit(
         ...     tables, adult_schema(), budget=Budget(1.0, 1e-6))
         >>> fitted.epsilon <= 1.0, fitted.cost.rounds
-        (True, 3)
+        (True, 4)
     """
 
     look_share: float = TwoRoundSettings.look_share

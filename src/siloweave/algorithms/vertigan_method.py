@@ -197,7 +197,7 @@ class VertiGAN(ColumnsSplit):
     def moves(self, schema: Schema, rows: int, parties: int) -> tuple[int, int]:
         """Questions and bytes of a party: in every round the hidden rows, there and back."""
         made = self.network()
-        return 3 + made.rounds, 2 * made.rounds * 4 * made.made * made.trunk[-1]
+        return 4 + made.rounds, 2 * made.rounds * 4 * made.made * made.trunk[-1]
 
     def handlers(self) -> Handlers:
         """A party's side."""

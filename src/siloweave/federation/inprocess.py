@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from siloweave.errors import RosterError
+from siloweave.federation.closing import with_closing
 from siloweave.federation.site import Handlers, Site
 
 __all__ = ["InProcess"]
@@ -21,7 +22,7 @@ class InProcess:
 
     def __init__(self, sites: Mapping[str, Site[Any]], handlers: Handlers) -> None:
         self._sites = dict(sites)
-        self._handlers = handlers
+        self._handlers = with_closing(handlers)
 
     def send(self, name: str, frame: bytes) -> bytes:
         """The site's answer to `frame`."""

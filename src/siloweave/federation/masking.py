@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from siloweave.errors import WireError
+from siloweave.privacy.mechanisms import Entropy, OSEntropy
 
 __all__ = [
     "KEY",
@@ -57,9 +58,9 @@ _TAIL = 16  # widths of noise beyond which none is drawn, but for once in e^128 
 Words = npt.NDArray[np.uint32]
 
 
-def new_secret() -> bytes:
-    """A fresh X25519 secret of 32 bytes from the operating system's entropy."""
-    return X25519PrivateKey.generate().private_bytes_raw()
+def new_secret(entropy: Entropy | None = None) -> bytes:
+    """A fresh X25519 secret of 32 bytes, from the operating system's entropy or a party's own."""
+    return (entropy or OSEntropy()).bytes(KEY)
 
 
 def public_key(secret: bytes) -> bytes:

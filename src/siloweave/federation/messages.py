@@ -33,6 +33,7 @@ __all__ = [
     "Released",
     "Reply",
     "Request",
+    "payments",
     "reply_type",
 ]
 
@@ -142,6 +143,17 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def answered(self, body: bytes) -> Envelope:
         """What answers this question."""
         return Envelope(self.run, self.step, self.to, self.sender, body)
+
+
+def payments(reply: Reply) -> set[str]:
+    """Hashes of the ledger entries that paid for what is in a reply."""
+    found = set()
+    for field in reply.__struct_fields__:
+        value = getattr(reply, field)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Released | Masked):
+                found.add(item.entry)
+    return found
 
 
 def reply_type(request: type[Request[R]]) -> type[R]:

@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar
 
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import wire
-from siloweave.federation.messages import Envelope, Reply, Request, reply_type
+from siloweave.federation.closing import Close, Closing, entries_in
+from siloweave.federation.messages import Envelope, Reply, Request, payments, reply_type
 from siloweave.federation.receipts import Receipts
 from siloweave.federation.transcript import Heard, Transcript
 
@@ -83,6 +84,7 @@ class Parties:
         self.sender = sender
         self.traffic = {name: Traffic() for name in roster}
         self.rounds = 0
+        self._paid: dict[str, set[str]] = {name: set() for name in roster}
         self._transport = transport
         self._transcript = transcript
         self._receipts = receipts
@@ -144,6 +146,18 @@ class Parties:
             replies.append(self._heard(asked, reply_type(type(request)), *self._sent(asked)))
         return replies
 
+    def close(self) -> Closing:
+        """End the run: every party sends its ledger.
+
+        Raises:
+            WireError: A ledger lacks what paid for one of its party's replies; names the party.
+        """
+        ledgers, heads = {}, {}
+        for name, reply in zip(self.roster, self.ask(Close()), strict=True):
+            ledgers[name] = entries_in(name, reply, self._paid[name])
+            heads[name] = reply.head.value
+        return Closing(ledgers, heads)
+
     def _sent(self, asked: Envelope) -> tuple[bytes, bytes]:
         """The frame that went to a party, and its answer."""
         frame = wire.encode(asked)
@@ -160,6 +174,7 @@ class Parties:
             if self._transcript is not None:
                 self._transcript.record(Heard(asked.run, step, name, asked.body, body))
             reply = wire.decode(body, kind)
+            self._paid[name] |= payments(reply)
             if self._receipts is not None:
                 self._receipts.record(asked.run, step, name, reply)
             return reply

@@ -367,7 +367,7 @@ class Site(Generic[Rows]):
         name = f"secret/{self._at.run}"
         secret = self._store.get(name)
         if secret is None:
-            secret = masking.new_secret()
+            secret = masking.new_secret(self._source.at(name))
             self._store.put(name, secret)
         return secret
 

@@ -13,6 +13,7 @@ import os
 import stat
 from base64 import b64encode
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
@@ -67,6 +68,11 @@ class Identity:
     def create(cls) -> Self:
         """A fresh key from the operating system's entropy."""
         return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def seeded(cls, seed: bytes) -> Self:
+        """A key that whoever knows the seed has, too: for tests with seeded noise alone."""
+        return cls(Ed25519PrivateKey.from_private_bytes(sha256(seed).digest()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
