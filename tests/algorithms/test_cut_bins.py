@@ -98,7 +98,7 @@ def test_an_infinite_budget_is_refused(method):
     data = rows() if isinstance(method, AIM) else [rows()]
     with pytest.raises(BudgetError, match="needs a finite epsilon"):
         method.fit(data, SCHEMA, budget=Budget(float("inf"), 1e-5))
-    with pytest.raises(InputError, match=r"budget=1.0 is no Budget"):
+    with pytest.raises(InputError, match=r"budget=1.0 is a float; give a Budget"):
         method.fit(data, SCHEMA, budget=1.0)
 
 

@@ -272,8 +272,8 @@ def test_what_a_party_cannot_hold_or_finish_is_refused():
     run = run_of(neighbours()[0], made.handlers(), budget=BUDGET, facts=made.facts)
     parties = Parties(("curator",), run.wire, run="r")
     settings = made.network()[0]
-    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings), None, 1.0,
-                  100, 0.1, None)  # fmt: skip
+    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings), made.target,
+                  made.clip, 100, 0.1, None)  # fmt: skip
     for wrong in (
         {"settings": b"{"},
         {"settings": b"[1]"},
@@ -298,7 +298,7 @@ def test_what_a_party_cannot_hold_or_finish_is_refused():
         Step(keys, 100.0, 0, 99, b""),
         Step(keys, 100.0, 0, 0, b"none"),
         Step(keys, 100.0, 5, 0, packed(made.training(
-            Features.declared(SCHEMA), settings, None, None).empty())),
+            Features.declared(SCHEMA), settings, made.target, None).empty())),
     ):  # fmt: skip
         with pytest.raises(WireError, match="party 'curator'"):
             parties.ask(wrong)
@@ -309,7 +309,7 @@ def test_an_order_is_refused_where_a_row_is_replaced():
     made = Study(budget=replace_one()).made
     run = run_of(neighbours()[0], made.handlers(), budget=replace_one(), facts=made.facts)
     asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(made.network()[0]),
-                  None, 1.0, 100, 0.1, 12)  # fmt: skip
+                  made.target, made.clip, 100, 0.1, 12)  # fmt: skip
     with pytest.raises(WireError, match="order = 12"):
         Parties(("curator",), run.wire, run="r").ask(asked)
 

@@ -22,7 +22,8 @@ def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     roster = neighbours()[0]
     run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().made.facts)
     parties = Parties(tuple(roster), run.wire, run="r")
-    own = Features.declared(ENCODER.schema)
+    own, made = Features.declared(ENCODER.schema), Study().made
+    settings = msgspec.json.encode(made.network()[0])
     plans = [
         msgspec.structs.replace(plan, **{name: fact}) if hasattr(plan, name) else plan
         for plan in own.plans
@@ -31,5 +32,5 @@ def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     others = replace(own, plans=tuple(plans)).to_json()
     for told in (others, Features.declared(Schema(ENCODER.schema.columns[:1])).to_json()):
         with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
-            parties.ask(Begin(told, b"", None, 1.0, 100, 0.1, None))
+            parties.ask(Begin(told, settings, made.target, made.clip, 100, 0.1, None))
     assert not any(len(site.ledger.entries) for site in run.sites.values())

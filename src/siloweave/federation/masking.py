@@ -42,7 +42,7 @@ __all__ = [
     "unmask_sum",
 ]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("siloweave")
 
 KEY = 32
 """Bytes of a public key."""

@@ -55,7 +55,7 @@ Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 """A party's side of an algorithm: which function answers which request."""
 
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("siloweave")
 
 _DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
 _ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again

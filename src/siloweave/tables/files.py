@@ -80,17 +80,19 @@ def check_names(names: Sequence[Any], where: str) -> None:
         raise DataError(f"{where} has column names that are no text: {odd}; rename them")
 
 
-def write(table: "Table", path: str | os.PathLike[str]) -> None:
+def write(table: Any, path: str | os.PathLike[str]) -> None:
     """Write a table as CSV or Parquet: whole or not at all.
 
     Args:
-        table: What to write.
+        table: What to write: a `Table` or a frame.
         path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
 
     Raises:
         DataError: When the folder is missing or the name ends otherwise.
     """
-    target = Path(path)
+    from siloweave.tables.read import read
+
+    table, target = read(table), Path(path)
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
