@@ -298,7 +298,8 @@ def test_the_ledger_is_written_before_anything_leaves(tmp_path, monkeypatch):
     monkeypatch.setattr(InProcess, "send", sent)
     fit("dp_fed_tabddpm", folder=tmp_path)
     paid = {step: entries for name, step, entries in seen if name == "party-1"}
-    assert paid == {0: 0, 1: 1, 2: 1, 3: 2, 4: 3, 5: 4}  # hello, look, begin, and three steps
+    # Key exchange, counts, the beginning, three steps, and the ledgers.
+    assert paid == {0: 0, 1: 1, 2: 1, 3: 2, 4: 3, 5: 4, 6: 4}
 
 
 # A coordinator that does not keep to the protocol

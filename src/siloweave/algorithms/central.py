@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -22,7 +23,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.arguments import checked_budget, needed_schema
 from siloweave.algorithms.generated import Generated, Matrix, Model
 from siloweave.algorithms.one_owner import OneOwner, owner_of
 from siloweave.algorithms.outcome import Cost
@@ -41,7 +41,6 @@ from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.privacy.events import NonPrivate
-from siloweave.progress import shows_progress
 from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
@@ -166,7 +165,7 @@ def party(kind: type[CentralGenerator]) -> Handlers:
 
 
 @dataclass(frozen=True)
-class CentralGenerator(OneOwner):
+class CentralGenerator(OneOwner[Generated]):
     """What all central generators share.
 
     Args:
@@ -193,51 +192,19 @@ class CentralGenerator(OneOwner):
     def train(work: Training) -> Model:
         """Train on feature vectors."""
 
-    @shows_progress
-    def fit(
-        self,
-        data: Any,
-        schema: Schema | None = None,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        folder: Path | None = None,
-        run: str = "run",
-        progress: Any = None,
-    ) -> Generated:
-        """Train on one table.
-
-        Args:
-            data: The owner's table: a `Table`, frame or path; in a mapping of one name, the
-                owner's ("curator" otherwise).
-            schema: Kinds of the columns.
-            budget: None, or one without a bound: this generator gives no guarantee.
-            seed: First weights, batches and noise of training; the same seed, the same model.
-            folder: Keeps the ledger, and a training that was cut short, which then goes on; in
-                memory if None.
-            run: Name of the run.
-            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-                a text and the share that is done.
-
-        Raises:
-            BudgetError: `budget` asks for a guarantee.
-            InputError: A setting is wrong, or there is no such target; nothing is released. Or the
-                run was stopped with other settings or rows.
-            SchemaError, DataError: The table does not fit the schema.
-            RosterError: `data` is a mapping of several parties.
-        """
-        schema, allowed = needed_schema(self.info.title, schema), self._allowed(budget)
-        settings, (name, rows) = msgspec.json.encode(self.chosen()), owner_of(data)
+    def fitted(self, data: Any, schema: Schema, job: Job, names: Sequence[str] | None) -> Generated:
+        """Train on one table; see `fit`."""
+        settings, (name, rows) = msgspec.json.encode(self.chosen()), owner_of(data, names)
         self.check_schema(schema)
         table, start = read(rows), time.perf_counter()
         required_rows(name, table.num_rows)
         facts = {"target": self.target, **msgspec.json.decode(settings)}
-        job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=facts)
+        job = replace(job, facts=facts)
         store = self.training_store(job)
-        held = {name: Holding(table, schema, progress, store)}
+        held = {name: Holding(table, schema, job.progress, store)}
         recipe = Recipe.of(self, schema)
-        with opened(held, party(type(self)), job, run, recipe, {name: table}) as (parties, _):
-            (reply,) = parties.ask(Train(settings, self.target, seed))
+        with opened(held, party(type(self)), job, job.run, recipe, {name: table}) as (parties, _):
+            (reply,) = parties.ask(Train(settings, self.target, job.seed))
             closing = parties.close()
         if store is not None:  # the reply is kept now
             rmtree(store, ignore_errors=True)
@@ -264,8 +231,8 @@ class CentralGenerator(OneOwner):
         facts = {"target": self.target, **plain(self.chosen())}
         return Holding(table, schema), party(type(self)), facts
 
-    def _allowed(self, budget: Budget | None) -> Budget:
-        budget = checked_budget(budget)
+    def allowed(self, budget: Budget | None) -> Budget:
+        """No bound; raises BudgetError where one is asked for."""
         if budget is not None and isfinite(budget.epsilon):
             raise BudgetError(
                 f"{self.info.title} has no private training, and budget asks for epsilon = "

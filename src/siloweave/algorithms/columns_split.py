@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from shutil import rmtree
@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from siloweave.algorithms.arguments import checked_budget, needed_schema
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
@@ -45,7 +44,6 @@ from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, n
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
-from siloweave.progress import shows_progress
 from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
 from siloweave.tables.digests import digest_of
@@ -125,7 +123,7 @@ def kept_features(site: Site[Any]) -> Features:
 
 
 @dataclass(frozen=True)
-class ColumnsSplit(OneOwner):
+class ColumnsSplit(OneOwner[Woven]):
     """What all methods share whose parties hold different columns.
 
     Args:
@@ -179,59 +177,21 @@ class ColumnsSplit(OneOwner):
         """
         return 2, 4 * rows * Features.declared(schema).width // parties
 
-    @shows_progress
-    def fit(
-        self,
-        data: Any,
-        schema: Schema | None = None,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        names: Sequence[str] | None = None,
-        folder: Path | None = None,
-        run: str = "run",
-        noise: str = "os",
-        progress: Any = None,
-    ) -> Woven:
-        """Train over parties that hold different columns of the same people.
-
-        Args:
-            data: One table per party, as a list or by name; row i is one person in all of them.
-            schema: Public facts about all columns; every party gets its part.
-            budget: What all parties together may release about a row; None, or one without a
-                bound, for a method without a guarantee.
-            seed: Everything random but noise that protects.
-            names: Of the parties, when `data` is a list.
-            folder: Keeps ledgers, replies and trainings; the same folder and run resume. In
-                memory if None.
-            run: Name of the run.
-            noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-                a text and the share that is done.
-
-        Raises:
-            BudgetError: `budget` asks for a guarantee that these settings do not give.
-            InputError: A setting is wrong, or there is no such target; nothing is released. Or the
-                run was stopped with other settings or rows.
-            RosterError, SchemaError, DataError: The tables do not fit the schema or each other;
-                the message names the party.
-        """
-        schema, budget = needed_schema(self.info.title, schema), checked_budget(budget)
-        allowed, settings = self.allowed(budget), self.chosen()
+    def fitted(self, data: Any, schema: Schema, job: Job, names: Sequence[str] | None) -> Woven:
+        """Train over parties that hold different columns of the same people; see `fit`."""
+        settings = self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()
         tables, held = parts_of(data, schema, names)
-        limited = self.stated.guarantee == "dp"
         parts = {name: part.schema for name, part in held.items()}
-        facts = self.facts(parts)
-        job = Job(allowed, seed, folder, run, noise, progress, limited, facts=facts)
+        job = replace(job, facts=self.facts(parts))
         left = self._run(held, schema, job)
         traffic, rounds = left.pop("cost")
         columns = {name: table.names for name, table in tables.items()}
         return Woven(
             info=self.stated,
-            budget=allowed,
-            private=noise == "os" and limited,
+            budget=job.budget,
+            private=job.noise == "os" and job.limited,
             settings={"target": self.target, "shared": self.shared, **settings},
             like=_like(tables, schema),
             columns=columns,

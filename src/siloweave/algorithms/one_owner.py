@@ -8,20 +8,19 @@ name, have all rows at one place; central.py and private_training.py run them as
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from siloweave.algorithms.arguments import TakesKnown
 from siloweave.algorithms.generated import Model
-from siloweave.algorithms.outcome import Info
+from siloweave.algorithms.outcome import Outcome
 from siloweave.algorithms.running import Job
-from siloweave.algorithms.visibility import Views
+from siloweave.algorithms.synthesizer import Synthesizer
 from siloweave.errors import InputError, RosterError
 from siloweave.federation.site import FolderStore
 from siloweave.tables.columns import check_learnable
@@ -30,25 +29,16 @@ from siloweave.tables.schema import Schema
 
 __all__ = ["OneOwner", "owner_of"]
 
+Fit = TypeVar("Fit", bound=Outcome)
+
 _FACTS = "facts"  # what a training began with, beside its checkpoints
 
 
-class OneOwner(TakesKnown, ABC):
+class OneOwner(Synthesizer[Fit]):
     """A generator that may be told a target, and whose model travels as bytes."""
 
     target: str | None
-    info: ClassVar[Info]
     takes_target: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def visibility(self) -> Views:
-        """Who sees what of a run at these settings."""
-
-    @property
-    def stated(self) -> Info:
-        """What it is, guarantees and shows at these settings."""
-        return msgspec.structs.replace(self.info, visibility=self.visibility)
 
     @abstractmethod
     def chosen(self) -> dict[str, Any]:
@@ -121,14 +111,14 @@ class OneOwner(TakesKnown, ABC):
             return self.load(file)
 
 
-def owner_of(data: Any) -> tuple[str, Any]:
+def owner_of(data: Any, names: Sequence[str] | None = None) -> tuple[str, Any]:
     """Who holds the one table, and the table.
 
     Raises:
         RosterError: `data` is a mapping of several parties.
     """
     if not isinstance(data, Mapping):
-        return "curator", data
+        return names[0] if names else "curator", data
     if len(data) != 1:
         raise RosterError(
             f"data has {len(data)} parties, and a central generator takes one that holds all rows"

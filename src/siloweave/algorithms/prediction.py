@@ -11,7 +11,7 @@ from statistics import median
 
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.preparing import columns_to_cut
-from siloweave.algorithms.synthesizers import AIM, FLAIM, Synthesizer, TwoRound
+from siloweave.algorithms.synthesizers import AIM, FLAIM, MarginalSynthesizer, TwoRound
 from siloweave.algorithms.workload import too_large
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
@@ -62,7 +62,7 @@ class Prediction:
 
 
 def predict(
-    synthesizer: Synthesizer,
+    synthesizer: MarginalSynthesizer,
     schema: Schema | Encoder,
     parties: int,
     budget: Budget,
@@ -115,7 +115,7 @@ def predict(
     )
 
 
-def _left_out(synthesizer: Synthesizer, domain: Domain, limit: float) -> tuple[str, ...]:
+def _left_out(synthesizer: MarginalSynthesizer, domain: Domain, limit: float) -> tuple[str, ...]:
     """A note on sets of columns that the default workload leaves out."""
     if synthesizer.workload is not None or synthesizer.queries is not None:
         return ()
@@ -149,7 +149,7 @@ def _guessed(schema: Schema, bins: int) -> Schema:
     return Schema(tuple(columns))
 
 
-def _rounds(synthesizer: Synthesizer, columns: int) -> tuple[int, float]:
+def _rounds(synthesizer: MarginalSynthesizer, columns: int) -> tuple[int, float]:
     """Rounds at most, and in how many of them a party is expected to join."""
     if isinstance(synthesizer, AIM):
         return 3 * columns, 3.0 * columns

@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from siloweave.algorithms.arguments import needed_budget, needed_schema
-from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.networks import jax_key, merged, settings_of
 from siloweave.algorithms.one_owner import owner_of
 from siloweave.algorithms.outcome import Info
@@ -34,18 +32,14 @@ from siloweave.algorithms.private_begin import Kind, begun, encoded
 from siloweave.algorithms.private_rounds import Left, Part
 from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining, law_of
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
-from siloweave.algorithms.running import Job
 from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views, by_name
 from siloweave.errors import InputError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate
-from siloweave.progress import shows_progress
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
     from siloweave.models.latent import LatentSettings
@@ -90,47 +84,10 @@ class PrivateGenerator(PrivateTraining):
         """The generator without DP."""
         return "the same generator without DP"
 
-    @shows_progress
-    def fit(
-        self,
-        data: Any,
-        schema: Schema | None = None,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        folder: Path | None = None,
-        run: str = "run",
-        noise: str = "os",
-        progress: Any = None,
-    ) -> Generated:
-        """Train on one table.
-
-        Args:
-            data: The owner's table: a `Table`, frame or path; in a mapping of one name, the
-                owner's ("curator" otherwise).
-            schema: Public facts about the columns.
-            budget: Most that any row may cost; all of it is spent.
-            seed: First weights, and what is drawn without rows.
-            folder: Keeps the ledger and replies; the same folder and run resume. In memory if
-                None.
-            run: Name of the run.
-            noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: A bar if None and someone looks; True, False, or a function that is called
-                with a text and the share that is done. It shows no losses.
-
-        Raises:
-            BudgetError: The budget has no bound, or is too small for these settings; nothing is
-                read. Or another run spent some of it.
-            InputError: A setting is wrong, or there is no such target; nothing is read. Or the run
-                was stopped with other settings or rows.
-            SchemaError, DataError: The table does not fit the schema; nothing is released.
-        """
-        schema = needed_schema(self.info.title, schema)
-        budget = needed_budget(self.info.title, budget)
-        owner, table = owner_of(data)
-        limited = self.stated.guarantee == "dp"
-        job = Job(budget, seed, folder, run, noise, progress, limited)
-        return self._fit({owner: table}, schema, job)
+    def arranged(self, data: Any, names: Sequence[str] | None) -> Any:
+        """The owner's table."""
+        owner, table = owner_of(data, names)
+        return {owner: table}
 
 
 # DP-CTGAN

@@ -9,19 +9,15 @@ Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN", trained by DP-SGD (Abadi et al. 2016
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from siloweave.algorithms.arguments import needed_budget, needed_schema
 from siloweave.algorithms.diffusions import PointDiff, TabDDPM
-from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.networks import merged, settings_of
 from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
-from siloweave.algorithms.running import Job
 from siloweave.algorithms.visibility import (
     OTHERS,
     OTHERS_NOISE,
@@ -33,9 +29,6 @@ from siloweave.algorithms.visibility import (
     masked_sums,
 )
 from siloweave.errors import InputError, whole
-from siloweave.privacy.budget import Budget
-from siloweave.progress import shows_progress
-from siloweave.tables.schema import Schema
 
 __all__ = ["PRIVATE_ROW_METHODS", "DPFedPointDiff", "DPFedTGAN", "DPFedTabDDPM", "PrivateRowsSplit"]
 
@@ -112,46 +105,6 @@ class PrivateRowsSplit(PrivateTraining):
         own = super().shared()
         whole("tolerated", self.tolerated, 1)
         return {**own, "tolerated": self.tolerated}
-
-    @shows_progress
-    def fit(
-        self,
-        data: Any,
-        schema: Schema | None = None,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        names: Sequence[str] | None = None,
-        folder: Path | None = None,
-        run: str = "run",
-        noise: str = "os",
-        progress: Any = None,
-    ) -> Generated:
-        """Train over parties that hold different rows.
-
-        Args:
-            data: One table per party, as a list or by name, such as `split_rows` gives.
-            schema: Public facts about the columns.
-            budget: Most that any row may cost; all of it is spent.
-            seed: First weights, and what is drawn without rows.
-            names: Of the parties, when `data` is a list.
-            folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
-            run: Name of the run.
-            noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            progress: A bar if None and someone looks; True, False, or a function that is called
-                with a text and the share that is done. It shows no losses.
-
-        Raises:
-            BudgetError: The budget has no bound, or is too small for these settings; nothing is
-                read. Or another run spent some of it.
-            InputError: A setting is wrong, or there is no such target; nothing is read. Or the run
-                was stopped with other settings.
-            RosterError, SchemaError, DataError: A table does not fit; names the party.
-        """
-        schema = needed_schema(self.info.title, schema)
-        budget = needed_budget(self.info.title, budget)
-        job = Job(budget, seed, folder, run, noise, progress, tolerated=self.tolerated)
-        return self._fit(data, schema, job, names)
 
 
 def _private(made: Any, title: str, where: str) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from siloweave.algorithms.arguments import needed_budget
 from siloweave.algorithms.generated import Generated, Model
 from siloweave.algorithms.look import Part
 from siloweave.algorithms.networks import settings_of
@@ -27,7 +28,16 @@ from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.private_rounds import Kind, Left, Plan, party, private_rounds
 from siloweave.algorithms.rows_split import RowsSplit, held_by
-from siloweave.algorithms.running import Job, PartySide, Progress, Recipe, opened, plain, silent
+from siloweave.algorithms.running import (
+    Job,
+    PartySide,
+    Progress,
+    Recipe,
+    named_parties,
+    opened,
+    plain,
+    silent,
+)
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
@@ -55,7 +65,7 @@ _COORDINATOR, _BEGUN = "coordinator", "begun.mark"  # whose folder remembers how
 
 
 @dataclass(frozen=True)
-class PrivateTraining(OneOwner):
+class PrivateTraining(OneOwner[Generated]):
     """Settings of a network that is trained under a budget.
 
     Args:
@@ -104,20 +114,12 @@ class PrivateTraining(OneOwner):
         own = {"clip": self.clip, "counts_share": self.counts_share, "bins": self.bins}
         return {"target": self.target, **own}
 
-    def prepared(self, schema: Schema, budget: Budget) -> tuple[dict[str, Any], Encoder]:
+    def prepared(self, schema: Schema) -> tuple[dict[str, Any], Encoder]:
         """All settings, and the bins that will be counted.
 
         Raises:
-            BudgetError: The budget has no bound.
             InputError: A setting is wrong, there is no such target, or no column to learn.
         """
-        if not isinstance(budget, Budget):
-            raise InputError(f"budget={budget!r} is no Budget; give Budget(epsilon, delta)")
-        if not budget.private:
-            raise BudgetError(
-                f"{self.info.title} needs a finite epsilon, and budget has none. Use "
-                f"{self.instead} to go without a guarantee."
-            )
         chosen, encoder = self.chosen(), Encoder(schema, self.bins)
         self.check_schema(schema)
         return chosen, encoder
@@ -187,15 +189,33 @@ class PrivateTraining(OneOwner):
         facts = (self.counts_share, self.clip, steps, batch, self.missed, seed, progress)
         return Plan(encoder, whole, self.target, budget, *facts)
 
-    def _fit(
-        self, data: Any, schema: Schema, job: Job, names: Sequence[str] | None = None
-    ) -> Generated:
-        """Train; the arguments of `fit`, of which `job` holds most."""
-        chosen, encoder = self.prepared(schema, job.budget)
+    @property
+    def tolerates(self) -> int:
+        """Parties that may pool what they know with the coordinator."""
+        return max(self.missed, 1)
+
+    def allowed(self, budget: Budget | None) -> Budget:
+        """The budget; raises BudgetError where there is none, or one without a bound."""
+        found = needed_budget(self.info.title, budget)
+        if not found.private:
+            raise BudgetError(
+                f"{self.info.title} needs a finite epsilon, and budget has none. Use "
+                f"{self.instead} to go without a guarantee."
+            )
+        return found
+
+    def arranged(self, data: Any, names: Sequence[str] | None) -> Any:
+        """The tables by party."""
+        return data if names is None else named_parties(data, names)
+
+    def fitted(self, data: Any, schema: Schema, job: Job, names: Sequence[str] | None) -> Generated:
+        """Train; see `fit`."""
+        data = self.arranged(data, names)
+        chosen, encoder = self.prepared(schema)
         plan = self.plan(encoder, job.budget, job.seed, job.progress)
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start, handlers = time.perf_counter(), self.handlers()
-        holdings, like = held_by(data, schema, names)
+        holdings, like = held_by(data, schema, None)
         held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
         store = self.training_store(job, _COORDINATOR)
         if store is not None:

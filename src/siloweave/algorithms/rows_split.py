@@ -14,14 +14,13 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.arguments import checked_budget, needed_schema
 from siloweave.algorithms.central import Holding
 from siloweave.algorithms.diffusions import DiffusionModel, LatentModel, PointDiff, TabDDPM
 from siloweave.algorithms.fed_tgan import Kind, Left, Plan, fed_tgan, party
@@ -45,7 +44,6 @@ from siloweave.errors import BudgetError, InputError, RosterError, naming_party,
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
-from siloweave.progress import shows_progress
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
@@ -92,7 +90,7 @@ def held_by(
 
 
 @dataclass(frozen=True)
-class RowsSplit(OneOwner):
+class RowsSplit(OneOwner[Generated]):
     """What networks share that parties with different rows train together.
 
     Args:
@@ -169,56 +167,23 @@ class RowsSplit(OneOwner):
         copies = 1 if issubclass(self.base, CTGAN) else 2
         return 3 + self.rounds, 2 * 4 * weights * copies * self.rounds
 
-    @shows_progress
-    def fit(
-        self,
-        data: Any,
-        schema: Schema | None = None,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        names: Sequence[str] | None = None,
-        folder: Path | None = None,
-        run: str = "run",
-        progress: Any = None,
-        at_once: int | None = None,
-    ) -> Generated:
-        """Train over parties that hold different rows.
-
-        Args:
-            data: One table per party, as a list or by name, such as `split_rows` gives.
-            schema: Kinds of the columns, and bounds of numbers.
-            budget: None, or one without a bound: there is no guarantee.
-            seed: First weights, batches and noise of training; the same seed, the same model.
-            names: Of the parties, when `data` is a list.
-            folder: Keeps ledgers and replies; the same folder and run resume. In memory if None.
-            run: Name of the run.
-            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-                a text and the share that is done.
-            at_once: Parties simulated at the same time, in threads; as many as there are cores if
-                None. The model does not depend on it.
-
-        Raises:
-            BudgetError: `budget` asks for a guarantee; nothing is read.
-            InputError: A setting is wrong, or there is no such target; nothing is released.
-            RosterError, SchemaError, DataError: A table does not fit; the message names the party.
-        """
-        schema, budget = needed_schema(self.info.title, schema), checked_budget(budget)
-        allowed, settings = self._allowed(budget), self.chosen()
+    def fitted(self, data: Any, schema: Schema, job: Job, names: Sequence[str] | None) -> Generated:
+        """Train over parties that hold different rows; see `fit`."""
+        settings = self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()
-        job = Job(allowed, seed, folder, run, progress=progress, limited=False, facts=self.facts)
-        most = whole("at_once", os.cpu_count() or 1 if at_once is None else at_once, 1)
+        job = replace(job, facts=self.facts)
+        most = whole("at_once", os.cpu_count() or 1 if job.at_once is None else job.at_once, 1)
         held, like = held_by(data, schema, names)
         for name, own in held.items():
             required_rows(name, own.table.num_rows)
         workers = min(len(held), most)
         counts = (self.rounds, self.epochs, self.weights)
-        plan = Plan(schema, settings, self.target, *counts, seed, workers, progress)
+        plan = Plan(schema, settings, self.target, *counts, job.seed, workers, job.progress)
         handlers = self.handlers()
         tables = {name: own.table for name, own in held.items()}
         recipe = Recipe.of(self, schema)
-        line = opened(held, handlers, job, run, recipe, tables, transcribed=False)
+        line = opened(held, handlers, job, job.run, recipe, tables, transcribed=False)
         with line as (parties, _):
             left = self.coordinate(parties, plan)
             closing = parties.close()
@@ -227,7 +192,7 @@ class RowsSplit(OneOwner):
         public["party_weights"] = left.weights.tolist()
         cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
         return Generated(
-            self.model(left.network), left.features, self.stated, allowed, False, public,
+            self.model(left.network), left.features, self.stated, job.budget, False, public,
             closing.ledgers, closing.heads, cost, left.rows, like, left.one_way,
         )  # fmt: skip
 
@@ -243,7 +208,8 @@ class RowsSplit(OneOwner):
         """A party's data, its handlers, and the facts that it is given."""
         return Holding(table, schema), self.handlers(), self.facts
 
-    def _allowed(self, budget: Budget | None) -> Budget:
+    def allowed(self, budget: Budget | None) -> Budget:
+        """No bound; raises BudgetError where one is asked for."""
         if budget is not None and isfinite(budget.epsilon):
             raise BudgetError(
                 f"{self.info.title} has no private training of its own, and budget asks for "

@@ -169,6 +169,7 @@ class Job:
         homes: Without a folder, what every party has, which the job's runs share.
         total: Most that all runs in a party's ledger may cost together; None for a run that needs
             the ledger for itself.
+        at_once: Parties that this process simulates at the same time.
     """
 
     budget: Budget
@@ -184,6 +185,7 @@ class Job:
     facts: Mapping[str, Any] = field(default_factory=dict)
     homes: dict[str, PartyStores] = field(default_factory=dict, repr=False, compare=False)
     total: Budget | None = None
+    at_once: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, Budget):
@@ -296,8 +298,12 @@ def open_stores(name: str, job: Job, index: int) -> PartyStores:
         _mark(home / _SEEDED, name, job)
         file, identity = home / "ledger.jsonl", _identity(name, job)
         found = Ledger(name, path=file, limit=limit, identity=identity), store
-    if job.limited and job.total is None:
-        require_unspent(name, found[0].entries, job.runs, job.budget)
+    try:
+        if job.limited and job.total is None:
+            require_unspent(name, found[0].entries, job.runs, job.budget)
+    except BudgetError:
+        found[0].close()
+        raise
     return found
 
 

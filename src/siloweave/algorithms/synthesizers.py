@@ -8,10 +8,9 @@ McKenna et al. 2022 (AIM); Maddock, Cormode & Maple 2024 (FLAIM).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -23,7 +22,7 @@ from siloweave.algorithms import look
 from siloweave.algorithms import two_round as two_round_file
 from siloweave.algorithms.agree_schema import clipped, open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
-from siloweave.algorithms.arguments import TakesKnown, needed_budget, needed_schema
+from siloweave.algorithms.arguments import needed_budget
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
@@ -38,6 +37,7 @@ from siloweave.algorithms.running import (
     named_parties,
     run_job,
 )
+from siloweave.algorithms.synthesizer import Synthesizer
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.visibility import CURATOR, READERS, Views, by_name
 from siloweave.algorithms.workload import workload_for
@@ -45,13 +45,12 @@ from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
-from siloweave.progress import shows_progress
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.columns import check_learnable
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-__all__ = ["AIM", "FLAIM", "SYNTHESIZERS", "Synthesizer", "Task", "TwoRound"]
+__all__ = ["AIM", "FLAIM", "SYNTHESIZERS", "MarginalSynthesizer", "Task", "TwoRound"]
 
 _ROWS = "every row of every party, against the coordinator, the other parties and readers"
 
@@ -78,7 +77,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Synthesizer(TakesKnown, ABC):
+class MarginalSynthesizer(Synthesizer[Fitted]):
     """What all synthesizers share that answer a workload of marginals.
 
     Args:
@@ -101,23 +100,13 @@ class Synthesizer(TakesKnown, ABC):
     workload: Sequence[Sequence[str]] | None = None
     bins: int = 16
     counts_share: float = 0.1
-    info: ClassVar[Info]
     handlers: ClassVar[Handlers]
+    learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("degree", "bins", *(["queries"] if self.queries is not None else [])):
             whole(name, getattr(self, name), 1)
         number("counts_share", self.counts_share, 0, 0.9)
-
-    @property
-    @abstractmethod
-    def visibility(self) -> Views:
-        """Who sees what of a run at these settings."""
-
-    @property
-    def stated(self) -> Info:
-        """What it is, guarantees and shows at these settings."""
-        return msgspec.structs.replace(self.info, visibility=self.visibility)
 
     @abstractmethod
     def algorithm(self) -> Any:
@@ -131,49 +120,23 @@ class Synthesizer(TakesKnown, ABC):
         """One table per party, by name."""
         return named_parties(data, names)
 
-    @shows_progress
-    def fit(
-        self,
-        data: Any,
-        schema: Schema | Encoder | None = None,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        names: Sequence[str] | None = None,
-        folder: Path | None = None,
-        run: str = "run",
-        noise: str = "os",
-        learn: float = 0.0,
-        progress: Any = None,
-    ) -> Fitted:
-        """Fit to the parties' tables.
+    @property
+    def tolerates(self) -> int:
+        """Parties that may pool what they know with the coordinator."""
+        return int(getattr(self.algorithm(), "tolerated", 1))
 
-        Args:
-            data: One table per party, as a list or by name; one table where there is one party.
-            schema: Public facts about the columns.
-            budget: Most that any row may cost.
-            seed: Everything that is not noise: cohorts, samples.
-            names: Of the parties, when `data` is a list.
-            folder: Keeps ledgers and replies; the same folder and run resume. Memory if None.
-            run: Name of the run.
-            noise: "os" for the operating system's entropy; "seeded" protects nothing.
-            learn: Share of the budget for facts that the schema leaves open: the categories of a
-                column that names its `other` alone, and bounds that are not there.
-            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-                a text and the share that is done.
-
-        Raises:
-            SchemaError, DataError, RosterError: The tables do not fit the schema or each other.
-            CapacityError: A query does not fit into the model's memory.
-            BudgetError: A party's ledger refuses a release.
-        """
-        schema = needed_schema(self.info.title, schema, encoder=True)
-        budget = needed_budget(self.info.title, budget)
-        info, tolerated = self.stated, getattr(self.algorithm(), "tolerated", 1)
-        limited = info.guarantee == "dp"
-        job = Job(budget, seed, folder, run, noise, progress, limited, learn, tolerated=tolerated)
-        if not budget.private:
+    def allowed(self, budget: Budget | None) -> Budget:
+        """The budget; raises BudgetError where there is none, or one without a bound."""
+        found = needed_budget(self.info.title, budget)
+        if not found.private:
             raise BudgetError(f"{self.info.title} adds noise and needs a finite epsilon; give one")
+        return found
+
+    def fitted(
+        self, data: Any, schema: Schema | Encoder, job: Job, names: Sequence[str] | None
+    ) -> Fitted:
+        """Learn what is open, cut columns into bins, then run the method; see `fit`."""
+        info = self.stated
         parts = self.roster(data, names)
         facts = schema.schema if isinstance(schema, Encoder) else schema
         if not open_facts(facts):  # nothing to learn: the run has it all
@@ -249,11 +212,11 @@ class Synthesizer(TakesKnown, ABC):
 
 
 @dataclass(frozen=True)
-class AIM(Synthesizer):
+class AIM(MarginalSynthesizer):
     """Central AIM: one curator holds all rows.
 
     Args:
-        degree, queries, workload, bins, counts_share: See `Synthesizer`.
+        degree, queries, workload, bins, counts_share: See `MarginalSynthesizer`.
         settings: Of the algorithm itself, see aim.py.
 
     Example:
@@ -306,11 +269,11 @@ class AIM(Synthesizer):
 
 
 @dataclass(frozen=True)
-class FLAIM(Synthesizer):
+class FLAIM(MarginalSynthesizer):
     """AIM over parties that hold different rows, under masked sums.
 
     Args:
-        degree, queries, workload, bins, counts_share: See `Synthesizer`.
+        degree, queries, workload, bins, counts_share: See `MarginalSynthesizer`.
         variant: "private" (AugFLAIM Private), "naive", "random", "naive_bayes", or "oracle".
         rounds: T; None anneals.
         participation: Probability with which a party joins a round.
@@ -391,13 +354,13 @@ class FLAIM(Synthesizer):
 
 
 @dataclass(frozen=True)
-class TwoRound(Synthesizer):
+class TwoRound(MarginalSynthesizer):
     """Everyone is heard in two rounds: a noisy look at all pairs, then one good measurement.
 
     Before them comes a look at single columns, where there are numbers to cut.
 
     Args:
-        degree, queries, workload, bins, counts_share: See `Synthesizer`.
+        degree, queries, workload, bins, counts_share: See `MarginalSynthesizer`.
         look_share: Share of the budget for the look at all pairs.
         tolerated: Parties that may pool what they know with the coordinator.
         max_model_mb: Bound on the junction tree, at 8 bytes a cell.
@@ -451,4 +414,4 @@ class TwoRound(Synthesizer):
 
 
 # Every synthesizer by the name that studies use.
-SYNTHESIZERS: Mapping[str, type[Synthesizer]] = by_name(AIM, FLAIM, TwoRound)
+SYNTHESIZERS: Mapping[str, type[MarginalSynthesizer]] = by_name(AIM, FLAIM, TwoRound)
