@@ -111,7 +111,7 @@ def definitions() -> list[str]:
     text = (
         f"Over {found['sets']} tables and one record, the largest difference between our summaries "
         f"and scores and TAPAS's own: {gaps}. Ours add a summary for missing values, scale numbers "
-        "to their bounds, and let no odd number of sets through."
+        "to their bounds, and refuse an odd number of sets."
     )
     return ["## TAPAS's five attacks", "", text, ""]
 
