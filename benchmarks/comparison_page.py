@@ -20,7 +20,7 @@ a7069d7.
 
 Tables: 20,000 rows and 13 columns of Adult to train on, as many for control, and two synthetic
 tables: AIM at ε = 1, and one that leaks (half training rows, half fresh rows). 500 attacks each.
-anonymeter draws without a seed, so its figures move from run to run; ours repeat with their seed.
+anonymeter draws without a seed, so its figures change from run to run; ours repeat with their seed.
 """
 UNIVARIATE = "singling_out univariate"
 COLUMNS = (

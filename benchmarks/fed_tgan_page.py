@@ -141,9 +141,9 @@ def beside_published(rows: list[Row]) -> str:
         "\n### How many published cells are reached\n\n"
         f"Fed-TGAN reaches {own[1]} published cells as it draws rows, and {own[2]} raked. Counted\n"
         "are means at or below the published figure, to the three digits of both. Published\n"
-        "figures are of rows that were not raked, so **as drawn** is the comparison and **raked**\n"
-        "is none. (On credit with a repeated row one of two fits of three minutes was above it\n"
-        "even raked: .017 after 58 rounds.)\n\n"
+        "figures are of rows that were not raked, so compare them with **as drawn**, not with\n"
+        "**raked**. (On credit with a repeated row one of two fits of three minutes was above the\n"
+        "published figure even raked: .017 after 58 rounds.)\n\n"
     ) + table(head, body)
 
 

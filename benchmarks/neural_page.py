@@ -73,12 +73,12 @@ What differs from the papers: trees are scikit-learn's, probabilities and predic
 fold, and a score uses at most 6,000 rows of either table. The propensity (**discr.**) lies between
 50 and 100 by its definition. DP-TLDM prints discriminabilities down to 9, which that definition
 cannot give. So do not compare this column with the published numbers, but with its ceiling.
-**logistic**: detection by a logistic regression (SDMetrics' measure), on the published scale from 0
-to 100. The paper's own measure is not known, and this one is weak: it does not see how columns
-depend on each other. A utility with ‡ is from an older run, whose trees could not learn many classes
-from rows with a few odd ones (decision 0020). One with † is from a still older run, whose trees also
-learnt numbers by the absolute error (decision 0017). Of runs that differ in this, only the newest
-count.
+**logistic**: detection by a logistic regression (SDMetrics' measure), on the published scale from
+0 to 100. The paper's own measure is not known, and this one is weak: it does not see how columns
+depend on each other. A utility with ‡ is from an older run, whose trees could not learn many
+classes from rows with a few odd ones (decision 0020). One with † is from a still older run, whose
+trees also learnt numbers by the absolute error (decision 0017). Of runs that differ in this, only
+the newest count.
 Seconds are wall time of the fit with compilation on two cores that other work shared, MB the
 largest resident set until rows were drawn.
 """
