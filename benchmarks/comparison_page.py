@@ -20,7 +20,7 @@ a7069d7.
 
 Tables: 20,000 rows and 13 columns of Adult to train on, as many for control, and two synthetic
 tables: AIM at ε = 1, and one that leaks (half training rows, half fresh rows). 500 attacks each.
-anonymeter draws without a seed, so its figures move from run to run; ours repeat with their seed.
+anonymeter draws without a seed, so its figures change from run to run; ours repeat with their seed.
 """
 UNIVARIATE = "singling_out univariate"
 COLUMNS = (
@@ -111,7 +111,7 @@ def definitions() -> list[str]:
     text = (
         f"Over {found['sets']} tables and one record, the largest difference between our summaries "
         f"and scores and TAPAS's own: {gaps}. Ours add a summary for missing values, scale numbers "
-        "to their bounds, and let no odd number of sets through."
+        "to their bounds, and refuse an odd number of sets."
     )
     return ["## TAPAS's five attacks", "", text, ""]
 

@@ -57,22 +57,23 @@ Fed-TGAN (Zhao, Birke, Kunar & Chen 2021), its ablations and MD-TGAN, and diffus
 same rounds, by `benchmarks/fed_tgan.py`. Avg-JSD (mean Jensen-Shannon distance of the categorical
 columns) and Avg-WD (mean Wasserstein distance of the numeric ones, in shares of the range) between
 40,000 drawn rows and the table's; lower is better. Every method of a table had the same wall time:
-three minutes, and six on credit with a repeated row, all on one machine of two cores and one day,
-with one more run beside it. Time is planned by three rounds, so fits took two to four and a half
-minutes (five to six and a half there), as their lines record; ours run some dozens of rounds where
-the published ones ran 500. The two diffusions have `typical`'s weights. Adult's figures are means
-over three seeds and their spread; elsewhere brackets hold the 95 % interval of the drawn rows
-(jackknife). None of the methods protects anybody: ε is infinite in every ledger. Where all parties
-have the same rows all weights are equal, so the ablations are Fed-TGAN itself, and so is `typical`;
-a method without a row was not run. Of credit 25,130 rows are at hand, with all frauds of the whole
-table among them: 2 % where the paper's rows have 0.17 %, so its figures do not compare.
+three minutes, and six on credit with a repeated row, all on one machine of two cores on one day,
+with one other run at the same time. Time is planned by three rounds, so fits took two to four and a
+half minutes (five to six and a half on credit with a repeated row), as their lines record. Ours run
+some dozens of rounds; the published ones ran 500. The two diffusions have `typical`'s weights.
+Adult's figures are means over three seeds and their spread; elsewhere brackets hold the 95 %
+interval of the drawn rows (jackknife). None of the methods protects anybody: ε is infinite in every
+ledger. Where all parties have the same rows all weights are equal, so the ablations are Fed-TGAN
+itself, and so is `typical`; a method without a row was not run. Of credit 25,130 rows are
+available, with all frauds of the whole table: 2 % of the rows, and 0.17 % of the paper's, so its
+figures cannot be compared.
 
 Each scenario has two tables. The first is of rows **as the networks draw them**. The published
-figures are of such rows, and stand there after a stroke. The second is of the same networks' rows
-**raked** to single columns, which is what `sample` returns by default: parties release their exact
-column shares, rows are chosen so that the shares come out, and numbers that are far off after that
-are moved (decision 0012). Both measures are of single columns alone. A raked figure therefore shows
-what raking does and says little about a network, and no published figure stands beside it.
+figures are of such rows, and follow there after a slash. The second is of the same networks' rows
+**raked** to single columns, as `sample` returns them by default: parties release their exact column
+shares, rows are chosen to have these shares, and numbers that are still far off are moved (decision
+0012). Both measures are of single columns alone. So a raked figure shows the effect of raking and
+little of the network, and no published figure is printed beside it.
 """
 
 AS_DRAWN = """
@@ -140,9 +141,9 @@ def beside_published(rows: list[Row]) -> str:
         "\n### How many published cells are reached\n\n"
         f"Fed-TGAN reaches {own[1]} published cells as it draws rows, and {own[2]} raked. Counted\n"
         "are means at or below the published figure, to the three digits of both. Published\n"
-        "figures are of rows that were not raked, so **as drawn** is the comparison and **raked**\n"
-        "is none. (On credit with a repeated row one of two fits of three minutes was above it\n"
-        "even raked: .017 after 58 rounds.)\n\n"
+        "figures are of rows that were not raked, so compare them with **as drawn**, not with\n"
+        "**raked**. (On credit with a repeated row one of two fits of three minutes was above the\n"
+        "published figure even raked: .017 after 58 rounds.)\n\n"
     ) + table(head, body)
 
 

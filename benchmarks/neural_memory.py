@@ -91,7 +91,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     )
     return (
         "\n### Memory of a fit\n\nLargest resident set of a process that makes 50,000 rows, fits "
-        "for some steps and draws 1,000\nrows; asked is less than 3 GB for 15 columns.\n\n"
+        "for some steps and draws 1,000\nrows; the goal is less than 3 GB for 15 columns.\n\n"
         "| table | model | numbers in a row | MB |\n| --- | --- | --- | --- |\n" + body
     )
 

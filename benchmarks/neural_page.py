@@ -35,44 +35,49 @@ SILOFUSE_SCORES = [(SILOFUSE_RESEMBLANCE, "resemblance", 0), (UTILITY, "utility"
 
 HEAD = """## Neural generators
 
-Published figures beside ours. A cell of ours is the mean ± standard deviation over seeds, or, of
-one seed, the value with the interval that `score` gives. **Ceiling**: real rows that no model saw,
-a fifth of the rows, in the place of the synthetic ones. Having a quarter of their number it lies
-lower than as many rows would, most of all on small tables and on surnames: a value above it is no
-error. Rows are split once (seed 2026): four fifths to train on. Covertype: 50,000 of 581,012 rows,
-drawn with the same seed. Bounds and categories are public, as in the papers. The diffusions'
-settings were chosen on another split of Adult (with one look at intrusion), so its rows are partly
-in these holdouts; no other table took part. Their steps were chosen within the training rows:
-10,000 of 256 rows, 25,000 on Adult and Covertype (decision 0007); and so was how points lie and are
-diffused and how rows are drawn, on most of these tables (decisions 0015 and 0022 to 0024).
-CTAB-GAN has a quarter of its authors' channels and draws by averaged weights, so that 9,000 to
-12,000 steps of 100 rows fit (3,000 on diabetes; the authors' take 500 rows), at five times their
-rate: chosen within the training rows of diabetes and Adult. TLDM
-on Adult is wider than its preset; heads of TLDM and LatentDiff say what is likeliest there, and
-their autoencoders and diffusions take 12,000 and 60,000 steps (decision 0021); ADS-GAN's layers are
-joined to their input: chosen within the training rows too, of Adult and of California housing. Rows
-are chosen half by half since decision 0025, and heads of autoencoders learn nothing of numbers that
-are unused since 0026.
+Published figures beside ours. Our cells are the mean ± standard deviation over seeds or, for one
+seed, the value with the interval that `score` gives. **Ceiling**: real rows that no model saw, a
+fifth of the rows, instead of the synthetic ones. They are a quarter as many, so the ceiling is
+lower than that of as many rows, most of all on small tables and for surnames. A value above it is
+not an error. Rows are split once (seed 2026): four fifths to train on. Covertype: 50,000 of 581,012
+rows, drawn with the same seed. Bounds and categories are public, as in the papers.
+
+The diffusions' settings were chosen on another split of Adult (with one comparison on intrusion),
+so these holdouts contain some of its rows. No other table was used. Chosen within the training
+rows:
+
+- the diffusions' steps: 10,000 of 256 rows, 25,000 on Adult and Covertype (decision 0007);
+- on most of these tables, the sphere codes, their diffusion and the sampler (decisions 0015 and
+  0022 to 0024);
+- on diabetes and Adult, CTAB-GAN: it has a quarter of its authors' channels and draws by averaged
+  weights, so that 9,000 to 12,000 steps of 100 rows fit (3,000 on diabetes; the authors' take 500
+  rows), at five times their rate;
+- on Adult, TLDM and LatentDiff: TLDM is wider than its preset, heads of both return the likeliest
+  category, and their autoencoders and diffusions take 12,000 and 60,000 steps (decision 0021);
+- on Adult and California housing, ADS-GAN: its layers are joined to their input.
+
+Rows are chosen half by half since decision 0025. Heads of autoencoders ignore unused numbers since
+0026.
 
 **Raked**: our rows are set to the released shares of single columns (decision 0012) unless the last
 column says no; the published ones are as the papers' models drew them. Much of both resemblances is
-about single columns, so a resemblance of ours above the published one may be raking's work and not
-the network's. No run here was scored unraked. Fed-TGAN was scored both ways, and raking alone
+about single columns, so a resemblance of ours above the published one may come from raking and not
+from the network. No run here was scored unraked. Fed-TGAN was scored both ways, and raking alone
 decided most of its comparisons ([below](#how-many-published-cells-are-reached)).
 
-Figures published for SiloFuse's GAN(conv) stand beside CTAB-GAN. TabDDPM learns choices by another
-loss than the paper's (decision 0018), and diffusions put noise back while rows are drawn (decision
-0022).
+Figures published for SiloFuse's GAN(conv) stand beside CTAB-GAN. TabDDPM learns categories by
+another loss than the paper's (decision 0018), and diffusions put noise back while rows are drawn
+(decision 0022).
 
 What differs from the papers: trees are scikit-learn's, probabilities and predictions are out of
-fold, and a score sees at most 6,000 rows of either table. The propensity (**discr.**) lies between
-50 and 100 by its definition; DP-TLDM prints discriminabilities down to 9, which that definition
-cannot give, so the column does not compare number by number and is to be read against its ceiling.
-**logistic**: detection by a logistic regression (SDMetrics' measure), whose scale from 0 to 100 is
-the published one's; which judge the paper had is not known, and this one is weak: it sees no
-relation between columns. A utility with ‡ is of an older run, whose trees could not learn many
-classes from rows of which a few are odd (decision 0020), one with † of a still older one, whose
-trees learnt numbers by the absolute error as well (decision 0017); of runs that differ in that only
+fold, and a score uses at most 6,000 rows of either table. The propensity (**discr.**) lies between
+50 and 100 by its definition. DP-TLDM prints discriminabilities down to 9, which that definition
+cannot give. So do not compare this column with the published numbers, but with its ceiling.
+**logistic**: detection by a logistic regression (SDMetrics' measure), on the published scale from
+0 to 100. The paper's own measure is not known, and this one is weak: it does not see how columns
+depend on each other. A utility with ‡ is from an older run, whose trees could not learn many
+classes from rows with a few odd ones (decision 0020). One with † is from a still older run, whose
+trees also learnt numbers by the absolute error (decision 0017). Of runs that differ in this, only
 the newest count.
 Seconds are wall time of the fit with compilation on two cores that other work shared, MB the
 largest resident set until rows were drawn.
@@ -267,10 +272,10 @@ def latent_or_not(rows: list[Row], split: list[Row]) -> str:
         for score, shown in [*shown_scores, *alone, (PROPENSITY, "discr.")]:
             cells = [figure(runs[m], score) for m in models]
             body.append([name, shown, *cells, figure(runs["tabddpm"], score, "ceiling")])
-    text = "\n### Latent diffusion beside TabDDPM\n\nAsked: one latent diffusion at or above "
+    text = "\n### Latent diffusion beside TabDDPM\n\nThe goal: one latent diffusion at or above "
     text += (
         "TabDDPM on every table. `point_diff` and\n`silofuse` are ours, with sphere codes: "
-        "`silofuse` is `point_diff` over four parties, the same model but\nfor latents in half "
+        "`silofuse` is `point_diff` over four parties, the same model\nexcept for latents in half "
         "precision. The latent diffusion of the paper is `latent_diff`. All are raked.\n\n"
     )
     return text + table(["table", "measure", *models, "ceiling"], body)
@@ -298,23 +303,23 @@ def risk(run: Row, attack: str) -> float | None:
 
 PRIVATE = """### Private generators at the same ε
 
-ε at δ = 1e-5 of a Gaussian mechanism whose trade-off curve has the separation named
-(`budget_of_separation`). Risks are of 100: of singling out and membership the highest
-of all variants, so even a table that says nothing shows a few; of linkability that to
-the nearest row, of inference that over all secrets. Settings of DP-TabDDPM (decision
-0019), the learning rate of DP-TLDM, and steps, rates and ratio of DP-CTGAN (on housing
-too, neural_privacy_tuning.jsonl) were chosen on splits of Adult. All look at single
-columns first (decisions 0026 and 0027; AIM's share and bins were chosen on splits of
-both tables), and rows of the networks are raked to these noisy counts.
+ε at δ = 1e-5 of a Gaussian mechanism whose trade-off curve has the named separation
+(`budget_of_separation`). Risks are out of 100. For singling out and membership they are
+the highest of all variants, so even a table without information shows a few; for
+linkability the risk to the nearest row, for inference the risk over all secrets. Settings
+of DP-TabDDPM (decision 0019), the learning rate of DP-TLDM, and steps, rates and ratio of
+DP-CTGAN (also on housing, neural_privacy_tuning.jsonl) were chosen on splits of Adult. All
+methods count single columns first (decisions 0026 and 0027; AIM's share and bins were
+chosen on splits of both tables), and rows of the networks are raked to these noisy counts.
 
-Published figures stand in a table of their own under each of ours, since they are of
+Published figures are in a table of their own below each of ours, since they measure
 something else:
 
-- *Budget*: separation 0.1 as that paper counts it, which is a weaker bound than ours of
-  that name: clipped batches whose sensitivity it takes for half of what it is, and in
-  DP-TLDM a second stage that no finite ε covers.
+- *Budget*: separation 0.1 as that paper counts it. This is a weaker bound than ours of
+  that name: it halves the sensitivity of clipped batches, and in DP-TLDM no finite ε
+  covers the second stage.
 - *Rows*: not raked.
-- *Membership*: TAPAS's attacks with shadow models, twice the accuracy less one, the
+- *Membership*: TAPAS's attacks with shadow models, twice the accuracy minus one, the
   highest of five. Ours are attacks on the one table, without shadow models.
 - *Discriminability*: down to 9; by the definition here it lies between 50 and 100.
 

@@ -116,9 +116,9 @@ def samples(rows: list[Row]) -> str:
         return ""
     head = ["sample", "resemblance (SiloFuse)", "resemblance (DP-TLDM)", "propensity", "utility"]
     said = (
-        "\nWhat the rows are worth, with the ceiling in brackets. CTGAN's rows of ours are raked\n"
-        "to single columns and the peer's are not, so they do not compare the networks;\n"
-        "of TabDDPM neither side's are raked.\n\n"
+        "\nScores of the rows, with the ceiling in brackets. Our CTGAN's rows are raked to single\n"
+        "columns and the peer's are not, so these scores do not compare the networks. TabDDPM's\n"
+        "rows are raked on neither side.\n\n"
     )
     return said + table(head, body)
 

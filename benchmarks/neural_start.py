@@ -67,7 +67,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         body += f"{len(found)} | {min(loads):.1f} to {max(loads):.1f} | {commit} |\n"
     return (
         "\n### The first step\n\nSeconds from the call of `fit` on Adult with a model's defaults, "
-        f"in a process of its own with nothing kept\nfrom before; asked is a first step within "
+        f"in a process of its own with nothing kept\nfrom before; the goal is a first step within "
         f"{ASKED:g} s. Median (least to most). The later commit is not faster:\nits machine is, "
         "about 2.7 times for the CTGAN package too (526 and 197 s for one fit).\n\n"
         "| model | first step | first word | turns | load | commit |\n"

@@ -61,12 +61,12 @@ one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to
 571). Bounds and categories are taken as public, as in the paper.
 
 - **closure**: mean L1 distance of normalised marginals over every non-empty subset of every query.
-  It is what the paper's code reports, and what the published column is to be read against.
-- **queries**: the same over the 64 queries alone, what the paper's text says.
+  The paper's code reports this, so compare the published column with it.
+- **queries**: the same over the 64 queries alone, as the paper's text defines it.
 - **NLL**: nats per held-out row.
 - Figures are mean ± standard deviation over the runs named; **MB** is what the busiest party sent
-  and received; **s** is wall time on two cores that other work shared, so it bounds and does
-  not rank.
+  and received; **s** is wall time on two cores that other work shared, so it is an upper bound
+  and cannot rank methods.
 
 ## What differs from the published protocol
 
@@ -79,22 +79,22 @@ one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to
   those rounds alone (parallel composition over disjoint rows), which is less noise at the same ε.
   Guarantee in `algorithms/flaim_settings.py`.
 - TwoRound: all parties answer twice, see `algorithms/two_round.py`. Its share of the budget and its
-  sweeps were chosen on california_housing, which is not among these tables; a prototype of it had
-  been tried on Adult and heloc before, so on Adult it is not quite unseen.
-- The fit is ours (decision 0002). Central AIM comes out far below the published error; how much of
-  that is the fit's was not separated. In its own setting the reference script reaches about our
-  error (`speed.md`), so it is not the fit alone.
+  sweeps were chosen on california_housing, which is not among these tables. A prototype of it had
+  been tried on Adult and heloc before, so Adult is not completely new to it.
+- The fit is ours (decision 0002). Central AIM's error is far below the published one; how much of
+  that is due to the fit was not measured. In its own setting the reference script reaches about our
+  error (`speed.md`), so the fit alone does not explain it.
 """
 
 NOTES = {
     "adult": "15 columns (the paper names 14); missing values are a code of their own.",
-    "credit": "The full table of 284,807 rows was not to be had: 25,130 rows with all 492 frauds, "
+    "credit": "The full table of 284,807 rows was not available: 25,130 rows with all 492 frauds, "
     "a twelfth of the paper's. Less data at the same ε means more noise per row: the figures do "
     "not compare with the published ones.",
     "covertype": "A sample of 20 % of the rows, as in the paper.",
     "intrusion": "KDD99 10 %, a sample of 40 % of its rows, as in the paper. More than half of the "
-    "training rows are copies of one row. UMAP takes copies for different points, so they spread "
-    "over several clusters; every row is moved by a hair first, or its search does not end.",
+    "training rows are copies of one row. UMAP treats copies as different points, so they spread "
+    "over several clusters. Every row is moved a little first; otherwise UMAP does not end.",
     "census": "A sample of 30 % of the rows, as in the paper.",
 }
 

@@ -43,22 +43,22 @@ CENTRAL = ("point_diff", "latent_diff", "e2e", "tabddpm")
 
 HEAD = """## Columns split
 
-Parties hold different columns of the same people; rows, splits of rows and scores are those of the
-neural generators above, and so are the central runs that stand beside. **silofuse_autoencoders** is
+Parties hold different columns of the same people. Rows, splits of rows, scores and the central runs
+in these tables are those of the neural generators above. **silofuse_autoencoders** is
 the paper's architecture, with an autoencoder at every party: the figures published for SiloFuse
-stand in its row. **silofuse, sphere codes (ours)** is our variant and the package's default, which
+are in its row. **silofuse, sphere codes (ours)** is our variant and the package's default, which
 no paper has measured; `point_diff` is the same on the pooled table. **e2e_distr** is trained over
 the wire, for half the steps, since a step there costs about twice as much. 4 parties with
 neighbouring columns unless a row says otherwise; permuted: seed 12343.
 
-All rows of ours are raked to single columns, which much of resemblance is about; the published ones
-are not, and no run here was scored unraked. On covertype the utility of the paper's architecture is
-below the published one.
+All our rows are raked to single columns, and much of resemblance is about single columns. The
+published rows are not raked, and no run here was scored unraked. On covertype the utility of the
+paper's architecture is below the published one.
 
 **privacy**: mean resistance to singling out, linkability and attribute inference, 100 (1 - risk),
 variants of an attack averaged (attacks of `sw.attack`). Ours and the published figures are not the
-same measure: ours takes a fifth of the rows as control, the paper has none, so it counts what is
-learned about everybody as a risk, and lies lower for a good generator. It judges the table, not
+same measure. Ours takes a fifth of the rows as control. The paper has no control, so it counts what
+is learned about everybody as a risk, and is lower for a good generator. It judges the table, not
 what the coordinator sees: for that see the owners' reports and `latent_insiders.py`. Seconds are
 wall time of the fit, parties one after the other, on two cores that other work shared.
 """

@@ -19,7 +19,7 @@ HEAD = """# Methods
 
 Written by `tools/methods_page.py` from the registry that `siloweave list` prints; do not edit by
 hand. Any *name* goes into `[method]` of a study, and `import siloweave as sw` has the *class*.
-[Choosing a synthesizer](../guides/choosing.md) says which to take, and
+[Choosing a synthesizer](../guides/choosing.md) explains which to take, and
 [results](results.md) how they compare.
 
 **Guarantee** and **trust** are those of the default settings. `dp`: accounted, and tested against
