@@ -70,11 +70,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def measure(model: str, case: str) -> dict[str, Any]:
     """Fit, draw a thousand rows, and say what it took at most."""
-    from siloweave.algorithms.generators import GENERATORS
+    from siloweave.algorithms.registry import METHODS
 
     table, schema = CASES[case](np.random.default_rng(0))
     start = time.process_time()
-    fitted = GENERATORS[model](settings=SETTINGS[model]).fit(table, schema)
+    fitted = METHODS[model](settings=SETTINGS[model]).fit(table, schema)
     fitted.sample_table(1_000)
     return {
         "model": model, "case": case, "rows": ROWS, "width": fitted.features.width,

@@ -33,8 +33,8 @@ def measure(model: str) -> dict[str, Any]:
     """Fit until the first step."""
     os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
     import siloweave as sw
+    from siloweave.algorithms.registry import METHODS
     from siloweave.datasets import adult, adult_schema
-    from siloweave.methods import registered
 
     table, schema, told = adult(), adult_schema(), [0.0]
     budget = {"budget": sw.Budget(3.0, 1e-5)} if model.startswith("dp_") else {}
@@ -46,7 +46,7 @@ def measure(model: str) -> dict[str, Any]:
             raise FirstStepError
 
     with contextlib.suppress(FirstStepError):
-        registered()[model]().fit(table, schema, progress=progress, **budget)
+        METHODS[model]().fit(table, schema, progress=progress, **budget)
     return {
         "model": model, "first_word": told[1], "first_step": told[-1],
         "load": [load, os.getloadavg()[0]], "threads": os.environ.get("OMP_NUM_THREADS", "all"),

@@ -116,16 +116,18 @@ def arguments(model: str, table: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def models() -> list[str]:
     """Models of the benchmark, and what else the package has."""
-    from siloweave.algorithms.generators import GENERATORS
+    from siloweave.algorithms.central import CentralGenerator
+    from siloweave.algorithms.registry import METHODS
 
-    return [*MODELS, *(name for name in GENERATORS if name not in MODELS)]
+    central = [name for name, kind in METHODS.items() if issubclass(kind, CentralGenerator)]
+    return [*MODELS, *(name for name in central if name not in MODELS)]
 
 
 def kind_of(model: str) -> Any:
     """The class of a model, private or not; None if the package has none of that name."""
-    from siloweave.algorithms.generators import GENERATORS
+    from siloweave.algorithms.registry import METHODS
 
-    return {**GENERATORS, **private_kinds(), "aim": sw.AIM}.get(model)
+    return {**METHODS, **private_kinds(), "aim": sw.AIM}.get(model)
 
 
 def private_kinds() -> dict[str, Any]:

@@ -11,15 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 import siloweave as sw
+from siloweave.algorithms.registry import METHODS
 from siloweave.cli import app
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
-from siloweave.methods import registered
 from tests.architecture.source import ROOT, all_sources
 
 TABLE = sw.Table.from_columns({"x": (np.arange(40) % 7, None)})
 SCHEMA = sw.Schema((sw.Column("x", "integer", low=0, high=6),))
 PRIVATE_CENTRAL = {"dp_ctgan", "dp_tabddpm", "dp_tldm"}
-METHODS = {name: kind for name, kind in registered().items() if name not in PRIVATE_CENTRAL}
+BARE = {name: kind for name, kind in METHODS.items() if name not in PRIVATE_CENTRAL}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_budget_is_made_of_numbers(arguments, words):
     assert sw.Budget(np.float32(1), np.float64(1e-6)).private
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", BARE)
 def test_a_forgotten_schema_or_budget_is_named(name):
     method = METHODS[name]()
     data = TABLE if method.info.split == "central" else [TABLE, TABLE]
@@ -57,9 +57,9 @@ def test_a_forgotten_schema_or_budget_is_named(name):
             method.fit(data, SCHEMA)
 
 
-@pytest.mark.parametrize("name", registered())
+@pytest.mark.parametrize("name", METHODS)
 def test_an_argument_that_a_method_does_not_take_is_named(name):
-    kind = registered()[name]
+    kind = METHODS[name]
     with pytest.raises(InputError, match=f"{kind.__name__} takes no colour; leave .* out"):
         kind(colour="red")
     assert replace(kind()) == copy.deepcopy(kind()) == kind()

@@ -11,9 +11,9 @@ import pytest
 
 import siloweave as sw
 from siloweave import attacks, evaluate, tables
+from siloweave.algorithms.registry import METHODS
 from siloweave.attacks.shadow import Sampler
 from siloweave.errors import InputError
-from siloweave.methods import registered
 
 ROWS = 60
 SCHEMA = sw.Schema((
@@ -165,7 +165,7 @@ TAKE_NO_ROWS = {
 }
 # Networks take rows as the copula does, by the same lines; tests/synthesizers fits each. What reads
 # a run's folder is tested where there is one.
-ELSEWHERE = {kind.__name__ for kind in registered().values()} | {"attack_run", "invert_run"}
+ELSEWHERE = {kind.__name__ for kind in METHODS.values()} | {"attack_run", "invert_run"}
 FACES = {"siloweave": sw, "evaluate": evaluate, "attacks": attacks, "tables": tables}
 
 

@@ -14,29 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siloweave.algorithms.align_rows import AlignedRows, align_rows
-    from siloweave.algorithms.column_methods import E2EDistr, SiloFuse, VertiGAN
+    from siloweave.algorithms.copulas import GaussianCopula
+    from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, PointDiff, TabDDPM
+    from siloweave.algorithms.end_to_end_rounds import E2EDistr
     from siloweave.algorithms.fitted import Fitted
+    from siloweave.algorithms.gans import ADSGAN, CTABGAN, CTGAN, CopulaGAN
     from siloweave.algorithms.generated import Generated
-    from siloweave.algorithms.generators import (
-        ADSGAN,
-        CTABGAN,
-        CTGAN,
-        E2E,
-        TLDM,
-        CopulaGAN,
-        GaussianCopula,
-        LatentDiff,
-        PointDiff,
-        TabDDPM,
-        load,
-    )
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.latent_insiders import invert_run
+    from siloweave.algorithms.latent_methods import SiloFuse
+    from siloweave.algorithms.md_tgan import MDTGAN
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
     from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM, DPFedTGAN
-    from siloweave.algorithms.row_methods import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
+    from siloweave.algorithms.registry import load
+    from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN
     from siloweave.algorithms.score_parties import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+    from siloweave.algorithms.vertigan_method import VertiGAN
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
     from siloweave.comparing import write_page
@@ -116,42 +110,42 @@ _HOME = {
     "DPFedTGAN": lambda: import_module("siloweave.algorithms.private_rows_split"),
     "DPFedTabDDPM": lambda: import_module("siloweave.algorithms.private_rows_split"),
     "DPTabDDPM": lambda: import_module("siloweave.algorithms.private_generators"),
-    "ADSGAN": lambda: import_module("siloweave.algorithms.generators"),
+    "ADSGAN": lambda: import_module("siloweave.algorithms.gans"),
     "AIM": lambda: import_module("siloweave.algorithms.synthesizers"),
-    "CTABGAN": lambda: import_module("siloweave.algorithms.generators"),
-    "CTGAN": lambda: import_module("siloweave.algorithms.generators"),
-    "E2E": lambda: import_module("siloweave.algorithms.generators"),
-    "E2EDistr": lambda: import_module("siloweave.algorithms.column_methods"),
+    "CTABGAN": lambda: import_module("siloweave.algorithms.gans"),
+    "CTGAN": lambda: import_module("siloweave.algorithms.gans"),
+    "E2E": lambda: import_module("siloweave.algorithms.diffusions"),
+    "E2EDistr": lambda: import_module("siloweave.algorithms.end_to_end_rounds"),
     "FLAIM": lambda: import_module("siloweave.algorithms.synthesizers"),
-    "TLDM": lambda: import_module("siloweave.algorithms.generators"),
+    "TLDM": lambda: import_module("siloweave.algorithms.diffusions"),
     "Budget": lambda: import_module("siloweave.privacy.budget"),
     "Column": lambda: import_module("siloweave.tables.schema"),
-    "CopulaGAN": lambda: import_module("siloweave.algorithms.generators"),
+    "CopulaGAN": lambda: import_module("siloweave.algorithms.gans"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
-    "FedPointDiff": lambda: import_module("siloweave.algorithms.row_methods"),
-    "FedTGAN": lambda: import_module("siloweave.algorithms.row_methods"),
-    "FedTabDDPM": lambda: import_module("siloweave.algorithms.row_methods"),
+    "FedPointDiff": lambda: import_module("siloweave.algorithms.rows_split"),
+    "FedTGAN": lambda: import_module("siloweave.algorithms.rows_split"),
+    "FedTabDDPM": lambda: import_module("siloweave.algorithms.rows_split"),
     "Fitted": lambda: import_module("siloweave.algorithms.fitted"),
-    "GaussianCopula": lambda: import_module("siloweave.algorithms.generators"),
+    "GaussianCopula": lambda: import_module("siloweave.algorithms.copulas"),
     "Generated": lambda: import_module("siloweave.algorithms.generated"),
-    "LatentDiff": lambda: import_module("siloweave.algorithms.generators"),
-    "MDTGAN": lambda: import_module("siloweave.algorithms.row_methods"),
-    "PointDiff": lambda: import_module("siloweave.algorithms.generators"),
+    "LatentDiff": lambda: import_module("siloweave.algorithms.diffusions"),
+    "MDTGAN": lambda: import_module("siloweave.algorithms.md_tgan"),
+    "PointDiff": lambda: import_module("siloweave.algorithms.diffusions"),
     "Relation": lambda: import_module("siloweave.privacy.budget"),
     "Schema": lambda: import_module("siloweave.tables.schema"),
-    "SiloFuse": lambda: import_module("siloweave.algorithms.column_methods"),
+    "SiloFuse": lambda: import_module("siloweave.algorithms.latent_methods"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),
-    "TabDDPM": lambda: import_module("siloweave.algorithms.generators"),
+    "TabDDPM": lambda: import_module("siloweave.algorithms.diffusions"),
     "Table": lambda: import_module("siloweave.tables.read"),
     "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
-    "VertiGAN": lambda: import_module("siloweave.algorithms.column_methods"),
+    "VertiGAN": lambda: import_module("siloweave.algorithms.vertigan_method"),
     "AlignedRows": lambda: import_module("siloweave.algorithms.align_rows"),
     "align_rows": lambda: import_module("siloweave.algorithms.align_rows"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
     "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),
     "invert_run": lambda: import_module("siloweave.algorithms.latent_insiders"),
-    "load": lambda: import_module("siloweave.algorithms.generators"),
+    "load": lambda: import_module("siloweave.algorithms.registry"),
     "read": lambda: import_module("siloweave.tables.read"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),
     "score_parties": lambda: import_module("siloweave.algorithms.score_parties"),

@@ -13,7 +13,7 @@ import msgspec
 
 from siloweave.aligning import check_alignment, uncovered
 from siloweave.errors import DataError, naming_party
-from siloweave.methods import check_parties, check_schema, split_columns_of, unbounded
+from siloweave.methods import check_parties, check_schema, split_columns_of
 from siloweave.privacy.budget import Budget
 from siloweave.runs import check_all_columns, finished, spent
 from siloweave.study import PartyTable, Study
@@ -233,7 +233,7 @@ def cautions(study: Study) -> tuple[str, ...]:
 
 def _promises(synth: Any, budget: Budget) -> list[str]:
     """What is odd about the guarantee."""
-    if unbounded(synth):
+    if not synth.takes_budget:
         text = (
             f"{synth.info.title} is trained without noise, so epsilon is infinite: its model and "
             "its table may repeat real rows. Treat both as if they were the rows"

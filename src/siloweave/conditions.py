@@ -28,7 +28,7 @@ def open_model(run: Path) -> Any:
     Raises:
         InputError: There is no finished run, or a file of its model is gone or damaged.
     """
-    from siloweave.algorithms.generators import load
+    from siloweave.algorithms.registry import load
 
     open_run(run)
     try:

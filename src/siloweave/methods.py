@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from siloweave.algorithms.outcome import Info
+from siloweave.algorithms.registry import METHODS
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy.budget import Budget
 from siloweave.study import check_keys, close_match, placed
@@ -26,47 +27,15 @@ __all__ = [
     "check_schema",
     "listed",
     "method_of",
-    "registered",
     "split_columns_of",
-    "unbounded",
 ]
 
 _SETTING = re.compile(r"settings[.:] ?")
 
 
-def registered() -> dict[str, Any]:
-    """Every synthesizer's class by the name that studies use; loads no network.
-
-    Example:
-        >>> {"aim", "flaim", "ctgan"} <= set(registered())
-        True
-    """
-    from siloweave.algorithms.column_methods import COLUMN_METHODS
-    from siloweave.algorithms.generators import GENERATORS
-    from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
-    from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
-    from siloweave.algorithms.row_methods import ROW_METHODS
-    from siloweave.algorithms.synthesizers import SYNTHESIZERS
-
-    return {
-        **SYNTHESIZERS, **PRIVATE_ROW_METHODS, **ROW_METHODS, **COLUMN_METHODS,
-        **PRIVATE_GENERATORS, **GENERATORS,
-    }  # fmt: skip
-
-
 def listed() -> dict[str, Info]:
     """What every synthesizer is, guarantees and shows at its default settings, by name."""
-    return {name: kind().stated for name, kind in registered().items()}
-
-
-def unbounded(synth: Any) -> bool:
-    """Whether a method takes no budget: a generator that is trained without noise."""
-    from siloweave.algorithms.central import CentralGenerator
-    from siloweave.algorithms.columns_split import ColumnsSplit
-    from siloweave.algorithms.rows_split import RowsSplit
-
-    free = isinstance(synth, CentralGenerator | ColumnsSplit | RowsSplit)
-    return free and synth.stated.guarantee == "none"
+    return {name: kind().stated for name, kind in METHODS.items()}
 
 
 def method_of(method: Mapping[str, Any]) -> Any:
@@ -78,7 +47,7 @@ def method_of(method: Mapping[str, Any]) -> Any:
     Raises:
         InputError: The name or a setting is unknown, or a value is out of range.
     """
-    name, known = method["name"], registered()
+    name, known = method["name"], METHODS
     kind = known.get(name)
     if kind is None:
         near = close_match(name, known)
@@ -88,10 +57,8 @@ def method_of(method: Mapping[str, Any]) -> Any:
     given = {key: value for key, value in method.items() if key != "name"}
     try:
         synth = msgspec.convert(_nested(given, kind), kind)
-        if hasattr(synth, "algorithm"):
-            synth.algorithm()  # checks the values together
-        elif given:
-            synth.chosen()  # the same for a generator; its defaults need no check
+        if given:  # defaults need no check, and a generator's load its network
+            synth.check()
         return synth
     except msgspec.ValidationError as error:
         raise InputError(placed(error, "[method]")) from error
@@ -139,12 +106,6 @@ def _point_below(given: Mapping[str, Any], names: list[str], kind: Any) -> None:
             )
 
 
-def _trained_privately(synth: Any) -> bool:
-    from siloweave.algorithms.private_training import PrivateTraining
-
-    return isinstance(synth, PrivateTraining)
-
-
 def split_columns_of(synth: Any) -> bool:
     """Whether a method's parties hold different columns of the same people."""
     return bool(synth.info.split == "columns")
@@ -162,7 +123,7 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
         InputError: It keeps one, and the file names none.
     """
     name = synth.info.title
-    if unbounded(synth):
+    if not synth.takes_budget:
         if budget is not None and isfinite(budget.epsilon):
             raise BudgetError(
                 f"[budget] epsilon = {budget.epsilon}: {name} is trained without noise and keeps "
@@ -175,7 +136,7 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
             "guarantee run without it."
         )
     elif not budget.private:
-        without = ", or use the same method without DP" if _trained_privately(synth) else ""
+        without = ", or use the same method without DP" if hasattr(synth, "base") else ""
         raise BudgetError(
             f"[budget] epsilon = inf: {name} adds noise, and its amount follows from a finite "
             f"epsilon. Give one, for example epsilon = 1{without}."
@@ -214,9 +175,7 @@ def check_schema(synth: Any, schema: Schema, learn: float) -> None:
         InputError: There is no such target, the method takes none, or it cannot learn a schema.
         SchemaError: The method cannot learn what the schema declares.
     """
-    if not hasattr(synth, "check_schema"):
-        return
-    if learn:
+    if learn and not synth.learns:
         raise InputError(
             f"[schema] learn = {learn}: {synth.info.title} learns no schema. Declare every bound "
             "and category in the schema's file, and leave learn out."

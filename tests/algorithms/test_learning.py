@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tests.synthesizers.families import SYNTHESIZERS
 
-from siloweave.algorithms.synthesizers import SYNTHESIZERS, TwoRound
+from siloweave.algorithms.synthesizers import TwoRound
 from siloweave.errors import CapacityError, InputError, SchemaError
 from siloweave.privacy import Budget, Ledger, SharedGaussian
 from siloweave.tables import Column, Schema, Table

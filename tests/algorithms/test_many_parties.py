@@ -40,7 +40,7 @@ def test_a_thousand_parties_by_chance():
     idle = [name for name, entries in fitted.ledgers.items() if not entries]
     assert 0.8 * PARTIES < len(idle) < 0.95 * PARTIES  # (1 - 0.03)^4 = 0.89
     assert all(fitted.epsilons[name] == 0 for name in idle)
-    assert all(fitted.cost.parties[name].messages == 1 for name in idle)  # the greeting
+    assert all(fitted.cost.parties[name].messages == 2 for name in idle)  # its key, its ledger
 
 
 def test_a_thousand_parties_once_each():

@@ -57,7 +57,7 @@ def test_bytes_do_not_depend_on_the_length_of_training(monkeypatch):
         fitted = sw.SiloFuse(target="member", settings=settings).fit(split(pandas_frame()), SCHEMA)
         moved.append((fitted.cost.rounds, str(list(fitted.cost.parties.values()))))
     assert moved[0] == moved[1]
-    assert moved[0][0] == 2
+    assert moved[0][0] == 3
 
 
 def test_bytes_of_end_to_end_are_four_matrices_a_step():
@@ -98,7 +98,7 @@ def test_a_run_killed_at_any_message_ends_like_one_that_was_not(
     with monkeypatch.context() as patch:
         whole = Tap(patch)
         expected = fit(name, folder=tmp_path / "whole").sample(30, seed=0)
-    assert whole.count == {"silofuse": 6, "e2e_distr": 27}[name]
+    assert whole.count == {"silofuse": 9, "e2e_distr": 30}[name]
     paid = [len(Ledger.read(f).entries) for f in sorted(tmp_path.glob("whole/**/ledger.jsonl"))]
     for at in range(1, whole.count + 1, stride):
         folder = tmp_path / str(at)

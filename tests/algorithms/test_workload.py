@@ -4,10 +4,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from tests.synthesizers.families import SYNTHESIZERS
 
 import siloweave as sw
 from siloweave.algorithms.prediction import predict
-from siloweave.algorithms.synthesizers import SYNTHESIZERS
 from siloweave.algorithms.workload import workload_for
 from siloweave.errors import CapacityError, InputError
 from siloweave.statistics.marginals import random_workload

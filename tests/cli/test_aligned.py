@@ -90,7 +90,7 @@ def test_a_run_tells_what_its_alignment_took(done):
     assert {one["epsilon"] for one in aligned.values()} == {"inf"}
     assert min(one["releases"] for one in aligned.values()) >= 3
     assert min(one["bytes_sent"] for one in aligned.values()) > 1_000
-    assert "2 questions to the parties, 10 before to align their rows," in out
+    assert "3 questions to the parties, 10 before to align their rows," in out
     assert "clinic, alignment" in out
 
 

@@ -63,7 +63,7 @@ def test_check_foretells_without_reading_rows(study):
 def test_a_run_is_told_reported_and_drawn_from(study):
     code, out, _ = study.call("run")
     assert code == 0
-    assert "2 questions to the parties" in out
+    assert "3 questions to the parties" in out
     table = read(study.path / "run" / "synthetic.csv")
     assert table.names == ("age", "sex", "job")
     assert table.num_rows == 40

@@ -11,7 +11,6 @@ import pytest
 
 import siloweave
 from siloweave.algorithms import private_rounds as file
-from siloweave.algorithms.private_generators import PRIVATE_GENERATORS
 from siloweave.algorithms.private_rounds import Begin, CountRows, Part, Step, private_rounds
 from siloweave.errors import WireError
 from siloweave.federation import Parties
@@ -35,6 +34,7 @@ from siloweave.tables.read import read
 from tests.guarantees.replay import record
 from tests.guarantees.test_private_rounds import coins, of_steps, unclipped
 from tests.guarantees.whole import paid_calls, run_of, sums_of, twins
+from tests.synthesizers.families import PRIVATE_GENERATORS
 
 SCHEMA = Schema(
     (

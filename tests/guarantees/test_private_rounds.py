@@ -17,7 +17,6 @@ from siloweave.algorithms.private_rounds import (
     party,
     private_rounds,
 )
-from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
 from siloweave.algorithms.secure_sum import masked_reply
 from siloweave.errors import WireError
 from siloweave.federation import Parties
@@ -47,6 +46,7 @@ from tests.guarantees.whole import (
     sums_of,
     twins,
 )
+from tests.synthesizers.families import PRIVATE_ROW_METHODS
 
 SCHEMA = Schema(
     (

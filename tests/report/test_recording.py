@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms.copulas import GaussianCopula
-from siloweave.algorithms.generators import load
+from siloweave.algorithms.registry import load
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.algorithms.visibility import View
 from siloweave.privacy import Budget

@@ -11,9 +11,9 @@ import pandas as pd
 import polars as pl
 
 from siloweave.algorithms.fitted import Fitted
-from siloweave.algorithms.synthesizers import SYNTHESIZERS
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Schema
+from tests.synthesizers.families import SYNTHESIZERS
 
 # Settings with which a fit takes a moment.
 FAST: dict[str, dict[str, Any]] = {

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.column_methods import COLUMN_METHODS
 from siloweave.errors import BudgetError, DataError, InputError, RosterError
 from siloweave.privacy import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import SCHEMA, pandas_frame
+from tests.synthesizers.families import COLUMN_METHODS
 from tests.synthesizers.properties import check_kept, check_like_the_frame, check_seeds
 
 _STEPS = {"steps": 3, "batch": 16, "hidden": (8,)}

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from siloweave.algorithms.fitted import load
-from siloweave.algorithms.synthesizers import SYNTHESIZERS
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.privacy import Budget, Ledger, Relation
 from siloweave.tables import Column, Schema
@@ -24,6 +23,7 @@ from tests.synthesizers.cases import (
     polars_frame,
     seeded,
 )
+from tests.synthesizers.families import SYNTHESIZERS
 from tests.synthesizers.properties import (
     BY_SCHEMA,
     NAMED,

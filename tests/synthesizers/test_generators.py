@@ -14,13 +14,14 @@ import polars as pl
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.generators import GENERATORS, load
+from siloweave.algorithms.registry import load
 from siloweave.errors import BudgetError, DataError, InputError, SchemaError
 from siloweave.privacy import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
 from siloweave.tables.one_way import OneWay
 from tests.synthesizers.cases import SCHEMA, TOWNS, pandas_frame, polars_frame
+from tests.synthesizers.families import GENERATORS
 from tests.synthesizers.properties import (
     NAMED,
     check_crowded,

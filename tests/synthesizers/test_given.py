@@ -5,11 +5,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from siloweave.algorithms.synthesizers import SYNTHESIZERS
 from siloweave.conditions import draw
 from siloweave.errors import InputError, SchemaError
 from siloweave.privacy import Budget
 from tests.synthesizers.cases import fit, pandas_frame, seeded
+from tests.synthesizers.families import SYNTHESIZERS
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import pytest
 
 import siloweave as sw
 from siloweave.algorithms.outcome import GUARANTEED
-from siloweave.methods import method_of, registered
+from siloweave.algorithms.registry import METHODS
+from siloweave.methods import method_of
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.outline import outline
@@ -27,9 +28,9 @@ SETTINGS = {**test_private_rows.FAST, **test_private_generators.FAST, **test_col
     },
 }  # fmt: skip
 OWN = {"silofuse": {"privacy": "latents"}}
-METHODS = sorted(name for name, kind in registered().items() if kind.info.guarantee in GUARANTEED)
-EVERY = [*METHODS, "silofuse"]
-OVER_ROWS = [name for name in METHODS if registered()[name].info.split != "columns"]
+NAMES = sorted(name for name, kind in METHODS.items() if kind.info.guarantee in GUARANTEED)
+EVERY = [*NAMES, "silofuse"]
+OVER_ROWS = [name for name in NAMES if METHODS[name].info.split != "columns"]
 SCHEMA = Schema(
     (
         Column("who", "id"),
@@ -71,7 +72,7 @@ def made(name):
     if name in SETTINGS:
         facts["settings"] = SETTINGS[name]
     if name in cases.FAST:
-        return registered()[name](workload=[("sex", "visits"), ("grade",)], **cases.FAST[name])
+        return METHODS[name](workload=[("sex", "visits"), ("grade",)], **cases.FAST[name])
     return method_of(facts)
 
 
@@ -191,7 +192,7 @@ _REFUSE = {"dp_ctgan", "dp_tabddpm", "dp_tldm"}  # private_fit.py still refuses 
 def _few():
     for name in OVER_ROWS:
         for words, counts in FEW.items():
-            central = registered()[name].info.split == "central"
+            central = METHODS[name].info.split == "central"
             if central and len(counts) > 1 and sum(counts) != 1:
                 continue
             marks = [pytest.mark.slow] if name in _SLOW else []

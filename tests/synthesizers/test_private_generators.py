@@ -7,12 +7,13 @@ import polars as pl
 import pytest
 
 from siloweave.algorithms.generated import read_generated
-from siloweave.algorithms.private_generators import DPTLDM, PRIVATE_GENERATORS
+from siloweave.algorithms.private_generators import DPTLDM
 from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.privacy import Budget, NonPrivate, Relation, SampledSharedGaussian
 from siloweave.tables import Column, Schema
 from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+from tests.synthesizers.families import PRIVATE_GENERATORS
 from tests.synthesizers.properties import (
     BY_SCHEMA,
     check_crowded,

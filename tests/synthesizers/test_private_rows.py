@@ -11,16 +11,16 @@ import polars as pl
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.private_rows_split import PRIVATE_ROW_METHODS
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
-from siloweave.methods import check_budget, listed, method_of, unbounded
+from siloweave.methods import check_budget, listed, method_of
 from siloweave.models.rounds import packed
 from siloweave.models.stepwise import DiffusionSteps
 from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
 from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+from tests.synthesizers.families import PRIVATE_ROW_METHODS
 from tests.synthesizers.properties import BY_SCHEMA
 
 BUDGET = Budget(5.0, 1e-5)
@@ -95,7 +95,7 @@ def test_what_it_says_about_itself(name):
     assert (info.split, info.trust, info.guarantee) == ("rows", "secure-sum", "dp")
     assert fitted_once(name).info == info
     synth = method_of({"name": name, "clip": 0.5, "settings": FAST[name]})
-    assert not unbounded(synth)
+    assert synth.takes_budget
     check_budget(synth, BUDGET)
     with pytest.raises(BudgetError, match="adds noise"):
         check_budget(synth, Budget(math.inf, 1e-5))

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from siloweave.algorithms.registry import METHODS
 from siloweave.algorithms.visibility import NOISE, View, by_name
-from siloweave.methods import registered
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
 from tests.algorithms.test_vertigan import NET, SAME, halves
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def synth(self):
-        return registered()[self.name](**self.settings)
+        return METHODS[self.name](**self.settings)
 
     def run(self, seed=0):
         """What it states after a fit to some rows, and the messages."""
@@ -71,7 +71,7 @@ class Case:
 
 def network(name, settings, data, **more):
     """A case of a network: with a target, where one is taken."""
-    target = {"target": "member"} if registered()[name].takes_target else {}
+    target = {"target": "member"} if METHODS[name].takes_target else {}
     return Case(name, {"settings": settings} | target | more, data)
 
 
@@ -153,7 +153,7 @@ def crossed(name):
 
 
 def test_every_method_is_here():
-    assert {case.name for case in CASES.values()} == set(registered())
+    assert {case.name for case in CASES.values()} == set(METHODS)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -173,7 +173,7 @@ def declared(info, *views):
 def test_an_oracle_that_says_noise_is_found():
     """What reports said of FLAIM's oracle before: noise for readers, and nothing of its own."""
     fitted, one, other = crossed("flaim oracle")
-    private = registered()["flaim"](**TABLES, **ROUNDS).visibility
+    private = METHODS["flaim"](**TABLES, **ROUNDS).visibility
     found = problems(declared(fitted.info, *private), one, other)
     assert "no line covers Exact.tables" in found
     assert "readers are shown what nothing protects" in found
@@ -183,7 +183,7 @@ def test_an_oracle_that_says_noise_is_found():
 def test_critics_that_change_places_are_found():
     """What reports said of MD-TGAN before: the lines of Fed-TGAN."""
     fitted, one, other = crossed("md_tgan")
-    found = problems(declared(fitted.info, *registered()["fed_tgan"]().visibility), one, other)
+    found = problems(declared(fitted.info, *METHODS["fed_tgan"]().visibility), one, other)
     for name in ("Handed.critic", "Judged.feedback", "Take", "Judge"):
         assert f"no line covers {name}" in found
     assert "Trained.networks never crosses" in found
@@ -220,7 +220,7 @@ def test_a_line_twice_and_a_wrong_guarantee_are_found():
 
 
 class _Whole:
-    info = registered()["aim"].info
+    info = METHODS["aim"].info
     visibility = ()
 
 
@@ -240,6 +240,6 @@ def test_a_method_that_lacks_a_fact_is_refused_by_name():
 
 
 def test_every_registered_class_declares_for_itself():
-    for name, kind in registered().items():
+    for name, kind in METHODS.items():
         assert {"info", "visibility"} <= set(vars(kind)), name
         assert kind().stated.visibility == kind().visibility

@@ -31,7 +31,10 @@ from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-__all__ = ["Generated", "Matrix", "Model", "read_generated"]
+__all__ = ["GENERATED", "Generated", "Matrix", "Model", "read_generated"]
+
+GENERATED = "generated.json"
+"""File of a saved fit of networks."""
 
 Matrix = npt.NDArray[np.float32]
 """Feature vectors, one per row."""
@@ -234,7 +237,7 @@ class Generated(Outcome):
         self.keep(
             folder,
             _Saved,
-            "generated.json",
+            GENERATED,
             epsilon=self.budget.epsilon if self.budget.private else None,
             delta=self.budget.delta,
             unit=self.budget.unit,
@@ -255,7 +258,7 @@ def read_generated(folder: Path | str, models: Mapping[str, Callable[[Path], Mod
     """
     path = Path(folder)
     try:
-        saved = msgspec.json.decode((path / "generated.json").read_bytes(), type=_Saved)
+        saved = msgspec.json.decode((path / GENERATED).read_bytes(), type=_Saved)
         features = Features.from_json((path / "features.json").read_text())
         like, law = saved.like(path), path / _ONE_WAY
         one_way = OneWay.from_json(law.read_bytes()) if law.is_file() else None

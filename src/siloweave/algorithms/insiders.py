@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from siloweave.algorithms.fitted import Fitted
-from siloweave.algorithms.generators import load
 from siloweave.algorithms.overheard import Overheard, overheard
+from siloweave.algorithms.registry import load
 from siloweave.algorithms.running import TRANSCRIPT, named_parties
 from siloweave.attacks.insider import InsiderRisk, Knowledge, transcript_attack
 from siloweave.errors import InputError, RosterError

@@ -21,8 +21,8 @@ import msgspec
 import numpy as np
 
 from siloweave.algorithms.generated import Matrix
-from siloweave.algorithms.generators import load
 from siloweave.algorithms.latent_noise import CodeNoised, Noised
+from siloweave.algorithms.registry import load
 from siloweave.algorithms.running import TRANSCRIPT, named_parties
 from siloweave.algorithms.silofuse import Coded
 from siloweave.algorithms.woven import Woven

@@ -40,6 +40,15 @@ class OneOwner(Synthesizer[Fit]):
     target: str | None
     takes_target: ClassVar[bool] = False
 
+    @property
+    def takes_budget(self) -> bool:
+        """Whether a run at these settings is held to a bound on epsilon."""
+        return self.stated.guarantee != "none"
+
+    def check(self) -> None:
+        """Check the settings together; raises InputError if one is wrong."""
+        self.chosen()
+
     @abstractmethod
     def chosen(self) -> dict[str, Any]:
         """All settings, as plain values; raises InputError if one is wrong."""

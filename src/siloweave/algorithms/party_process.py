@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from siloweave.algorithms.registry import METHODS
 from siloweave.algorithms.running import Job, PartySide, Recipe, open_stores, site_of
 from siloweave.errors import InputError, SiloweaveError, WireError
 from siloweave.federation import processes
@@ -27,8 +28,7 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.federation.terms import Terms
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
-from siloweave.tables.files import parquet_of, table_in
-from siloweave.tables.read import Table
+from siloweave.tables.read import Table, parquet_of, table_in
 from siloweave.tables.schema import Schema
 
 __all__ = ["in_processes", "main"]
@@ -75,9 +75,7 @@ def start_of(recipe: Recipe, name: str, index: int, table: Table, job: Job) -> b
 
 def built(recipe: Recipe, name: str, table: Table) -> PartySide:
     """A party's data, its handlers, and the facts that it is given."""
-    from siloweave.methods import registered
-
-    kind = registered()[recipe.method]
+    kind = METHODS[recipe.method]
     synth = msgspec.convert(recipe.settings, kind)
     encoder = Encoder.from_json(recipe.encoder) if recipe.encoder else None
     schema = Schema.from_json(recipe.schema)

@@ -11,7 +11,7 @@ from statistics import median
 
 from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.preparing import columns_to_cut
-from siloweave.algorithms.synthesizers import AIM, FLAIM, MarginalSynthesizer, TwoRound
+from siloweave.algorithms.synthesizers import MarginalSynthesizer
 from siloweave.algorithms.workload import too_large
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
@@ -89,8 +89,8 @@ def predict(
     below = closure(queries, domain)
     cells = sum(domain.size(q) for q in below)
     pairs = [domain.size(q) for q in below if len(q) == 2] or [0]
-    rounds, joined = _rounds(synthesizer, len(domain.names))
-    looks = isinstance(synthesizer, TwoRound)  # at all pairs, then measures some of them again
+    rounds, joined = synthesizer.rounds_of(len(domain.names))
+    looks = synthesizer.looks
     heard = max(1.0, joined * parties / rounds)
     one_ways = sum(domain.sizes)
     chosen = sum(pairs) if looks else median(pairs) * min(heard, 3.0)
@@ -147,14 +147,3 @@ def _guessed(schema: Schema, bins: int) -> Schema:
         for c in schema.columns
     ]
     return Schema(tuple(columns))
-
-
-def _rounds(synthesizer: MarginalSynthesizer, columns: int) -> tuple[int, float]:
-    """Rounds at most, and in how many of them a party is expected to join."""
-    if isinstance(synthesizer, AIM):
-        return 3 * columns, 3.0 * columns
-    if not isinstance(synthesizer, FLAIM):
-        return 2, 2.0
-    rounds = synthesizer.rounds or 8 * columns
-    joined = float(synthesizer.cap or synthesizer.participation * rounds)
-    return rounds, joined

@@ -32,7 +32,7 @@ from siloweave.algorithms.private_begin import Kind, begun, encoded
 from siloweave.algorithms.private_rounds import Left, Part
 from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining, law_of
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
-from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views, by_name
+from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views
 from siloweave.errors import InputError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.parties import Parties
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from siloweave.models.latent import LatentSettings
     from siloweave.models.stepwise import Stepwise
 
-__all__ = ["DPCTGAN", "DPTLDM", "PRIVATE_GENERATORS", "DPTabDDPM"]
+__all__ = ["DPCTGAN", "DPTLDM", "DPTabDDPM"]
 
 _ZHU = (
     "Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, Quantifying and Mitigating Privacy Risks for "
@@ -357,7 +357,3 @@ def _latent(settings: Mapping[str, Any]) -> LatentSettings:
         scaled=False,
         numbers=settings["numbers"],
     )
-
-
-PRIVATE_GENERATORS: Mapping[str, type[PrivateGenerator]] = by_name(DPCTGAN, DPTabDDPM, DPTLDM)
-"""Every private central generator by its name."""

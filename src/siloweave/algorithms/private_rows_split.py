@@ -9,7 +9,6 @@ Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN", trained by DP-SGD (Abadi et al. 2016
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -25,12 +24,11 @@ from siloweave.algorithms.visibility import (
     READERS,
     View,
     Views,
-    by_name,
     masked_sums,
 )
 from siloweave.errors import InputError, whole
 
-__all__ = ["PRIVATE_ROW_METHODS", "DPFedPointDiff", "DPFedTGAN", "DPFedTabDDPM", "PrivateRowsSplit"]
+__all__ = ["DPFedPointDiff", "DPFedTGAN", "DPFedTabDDPM", "PrivateRowsSplit"]
 
 _SMALL: dict[str, Any] = {
     "hidden": (128, 128),
@@ -236,9 +234,3 @@ class DPFedTGAN(PrivateGAN, PrivateRowsSplit):
         """Settings of the GAN, twice."""
         made = asdict(settings_of(self.settings_type(), merged(_GAN, self.settings)))
         return made, made
-
-
-PRIVATE_ROW_METHODS: Mapping[str, type[PrivateRowsSplit]] = by_name(
-    DPFedTabDDPM, DPFedPointDiff, DPFedTGAN
-)
-"""By the name that studies use."""

@@ -36,7 +36,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.identity import Identity
+from siloweave.privacy.identity import KEY_FILE, Identity
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, silent
@@ -290,13 +290,14 @@ def open_stores(name: str, job: Job, index: int) -> PartyStores:
     if not job.limited:  # no bound, and yet the relation in which events are stated
         limit = msgspec.structs.replace(limit, epsilon=inf)
     if job.folder is None:
-        fresh = Ledger(name, limit=limit, identity=_identity(name, job)), MemoryStore()
+        fresh = Ledger(name, limit=limit, identity=_seeded_identity(name, job)), MemoryStore()
         found = job.homes.setdefault(name, fresh)
     else:
         home = job.folder / "parties" / f"{index:04d}"
         store = FolderStore(home / "store")
         _mark(home / _SEEDED, name, job)
-        file, identity = home / "ledger.jsonl", _identity(name, job)
+        kept = (home / KEY_FILE).exists()  # of an earlier run with noise of the system's
+        file, identity = home / "ledger.jsonl", None if kept else _seeded_identity(name, job)
         found = Ledger(name, path=file, limit=limit, identity=identity), store
     try:
         if job.limited and job.total is None:
@@ -307,7 +308,7 @@ def open_stores(name: str, job: Job, index: int) -> PartyStores:
     return found
 
 
-def _identity(name: str, job: Job) -> Identity | None:
+def _seeded_identity(name: str, job: Job) -> Identity | None:
     """With seeded noise a key that anyone can make again, else the party's own."""
     return Identity.seeded(f"{job.seed}/{name}".encode()) if job.noise == "seeded" else None
 

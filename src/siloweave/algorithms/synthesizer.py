@@ -21,6 +21,7 @@ from siloweave.algorithms.visibility import Views
 from siloweave.errors import InputError
 from siloweave.privacy.budget import Budget
 from siloweave.progress import shows_progress
+from siloweave.tables.schema import Schema
 
 __all__ = ["Synthesizer"]
 
@@ -47,6 +48,18 @@ class Synthesizer(TakesKnown, ABC, Generic[Fit]):
     def tolerates(self) -> int:
         """Parties that may pool what they know with the coordinator."""
         return 1
+
+    @property
+    def takes_budget(self) -> bool:
+        """Whether a run at these settings is held to a bound on epsilon."""
+        return True
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check the settings together; raises InputError if one is wrong."""
+
+    def check_schema(self, schema: Schema) -> None:
+        """Check that the method can learn such columns; raises SchemaError or InputError."""
 
     @abstractmethod
     def allowed(self, budget: Budget | None) -> Budget:

@@ -39,7 +39,7 @@ from siloweave.algorithms.running import (
 )
 from siloweave.algorithms.synthesizer import Synthesizer
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
-from siloweave.algorithms.visibility import CURATOR, READERS, Views, by_name
+from siloweave.algorithms.visibility import CURATOR, READERS, Views
 from siloweave.algorithms.workload import workload_for
 from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.parties import Parties
@@ -50,7 +50,7 @@ from siloweave.tables.columns import check_learnable
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-__all__ = ["AIM", "FLAIM", "SYNTHESIZERS", "MarginalSynthesizer", "Task", "TwoRound"]
+__all__ = ["AIM", "FLAIM", "MarginalSynthesizer", "Task", "TwoRound"]
 
 _ROWS = "every row of every party, against the coordinator, the other parties and readers"
 
@@ -102,11 +102,20 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
     counts_share: float = 0.1
     handlers: ClassVar[Handlers]
     learns: ClassVar[bool] = True
+    looks: ClassVar[bool] = False  # whether it looks at all pairs and measures some again
 
     def __post_init__(self) -> None:
         for name in ("degree", "bins", *(["queries"] if self.queries is not None else [])):
             whole(name, getattr(self, name), 1)
         number("counts_share", self.counts_share, 0, 0.9)
+
+    def check(self) -> None:
+        """Check the settings together; raises InputError if one is wrong."""
+        self.algorithm()
+
+    @abstractmethod
+    def rounds_of(self, columns: int) -> tuple[int, float]:
+        """Rounds at most over so many columns, and in how many of them a party may join."""
 
     @abstractmethod
     def algorithm(self) -> Any:
@@ -255,6 +264,10 @@ class AIM(MarginalSynthesizer):
             return named_parties(data, None)
         return named_parties([data], names or ["curator"])
 
+    def rounds_of(self, columns: int) -> tuple[int, float]:
+        """As many as AIM plans for."""
+        return 3 * columns, 3.0 * columns
+
     def coordinate(self, parties: Parties, task: Task) -> Result:
         """See aim.py."""
         return aim(
@@ -339,6 +352,11 @@ class FLAIM(MarginalSynthesizer):
             max_model_mb=self.max_model_mb,
         )
 
+    def rounds_of(self, columns: int) -> tuple[int, float]:
+        """T, or about as many as annealing takes; a party joins some of them."""
+        rounds = self.rounds or 8 * columns
+        return rounds, float(self.cap or self.participation * rounds)
+
     def coordinate(self, parties: Parties, task: Task) -> Result:
         """See flaim_rounds.py."""
         return flaim(
@@ -377,6 +395,7 @@ class TwoRound(MarginalSynthesizer):
     look_share: float = TwoRoundSettings.look_share
     tolerated: int = 1
     max_model_mb: float = TwoRoundSettings.max_model_mb
+    looks: ClassVar[bool] = True
     info: ClassVar[Info] = Info(
         "two_round",
         "TwoRound",
@@ -400,6 +419,10 @@ class TwoRound(MarginalSynthesizer):
             look_share=self.look_share, tolerated=self.tolerated, max_model_mb=self.max_model_mb
         )
 
+    def rounds_of(self, columns: int) -> tuple[int, float]:
+        """Two."""
+        return 2, 2.0
+
     def coordinate(self, parties: Parties, task: Task) -> Result:
         """See two_round.py."""
         return two_round(
@@ -411,7 +434,3 @@ class TwoRound(MarginalSynthesizer):
             unit=task.unit,
             progress=task.progress,
         )
-
-
-# Every synthesizer by the name that studies use.
-SYNTHESIZERS: Mapping[str, type[MarginalSynthesizer]] = by_name(AIM, FLAIM, TwoRound)

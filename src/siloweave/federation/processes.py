@@ -23,7 +23,7 @@ from siloweave.errors import RosterError
 from siloweave.federation import wire
 from siloweave.federation.messages import Refusal
 
-__all__ = ["FRAME", "KEY", "RECALL", "REFUSED", "ROSTER", "START", "Line", "Processes"]
+__all__ = ["Line", "Processes"]
 
 START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
 _HEAD = 9  # bytes before the data: its kind, and its length

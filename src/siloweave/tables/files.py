@@ -3,21 +3,18 @@
 import csv
 import os
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siloweave.errors import DataError
 
 if TYPE_CHECKING:
-    from siloweave.tables.read import Table
+    pass
 
 __all__ = [
     "check_names",
     "csv_header",
-    "parquet_of",
     "table_file",
-    "table_in",
     "unreadable",
     "write",
 ]
@@ -107,19 +104,3 @@ def write(table: Any, path: str | os.PathLike[str]) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def parquet_of(table: "Table") -> bytes:
-    """A table as the bytes of a Parquet file; `table_in` reads them."""
-    file = BytesIO()
-    table._frame.write_parquet(file)
-    return file.getvalue()
-
-
-def table_in(data: bytes) -> "Table":
-    """The table in the bytes of a Parquet file."""
-    import polars as pl
-
-    from siloweave.tables.read import read
-
-    return read(pl.read_parquet(BytesIO(data)))

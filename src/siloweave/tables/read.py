@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from siloweave.tables.display import html_head, listed
 from siloweave.tables.files import check_names, csv_header, table_file, unreadable
 from siloweave.tables.native import arrow_column, declared, from_pandas, named, to_pandas
 
-__all__ = ["Frame", "Table", "read", "read_batches"]
+__all__ = ["Frame", "Table", "parquet_of", "read", "read_batches", "table_in"]
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _MOMENT = pl.Datetime("us")
@@ -560,3 +561,15 @@ def _restored(series: pl.Series, dtype: pl.DataType) -> pl.Series:
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
+
+
+def parquet_of(table: Table) -> bytes:
+    """A table as the bytes of a Parquet file; `table_in` reads them."""
+    file = BytesIO()
+    table._frame.write_parquet(file)
+    return file.getvalue()
+
+
+def table_in(data: bytes) -> Table:
+    """The table in the bytes of a Parquet file."""
+    return read(pl.read_parquet(BytesIO(data)))
