@@ -27,7 +27,7 @@ from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.private_rounds import Kind, Left, Plan, party, private_rounds
 from siloweave.algorithms.rows_split import RowsSplit, held_by
-from siloweave.algorithms.running import Job, Progress, in_process, plain, silent
+from siloweave.algorithms.running import Job, Progress, in_process, silent
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers
@@ -150,12 +150,6 @@ class PrivateTraining(OneOwner):
         """Read a model that was saved."""
         return cls.base.load(path)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What every party is given of these settings, see `Terms`."""
-        whole, _ = self.network()
-        return {"settings": plain(whole), "target": self.target, "clip": self.clip}
-
     def handlers(self) -> Handlers:
         """A party's side; `Site.rows` is its `Part`."""
         return party(self.kind)
@@ -193,7 +187,7 @@ class PrivateTraining(OneOwner):
         if store is not None:
             (store / _BEGUN).touch()  # from here on other settings are refused by name
         event = plan.look(rho_for(job.budget), len(held))
-        job = replace(job, facts=self.facts)
+        job = replace(job, facts=plan.facts(event))
         with in_process(held, handlers, job, job.run, transcribed=False) as (parties, sites):
             left = private_rounds(parties, self.kind, plan, event)
             model = self.base.model(self.finished(parties, left, job.seed))
