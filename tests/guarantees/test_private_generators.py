@@ -161,9 +161,7 @@ def test_under_replace_one_the_number_of_rows_is_public_and_costs_nothing():
     assert look.sensitivity == pytest.approx(np.sqrt(2 * len(SCHEMA.columns)))
     assert all(step.replace_one for step in steps)
     assert pair.first.model.look.rows == len(frame())
-    hidden = run_of(
-        neighbours()[0], Study().made.handlers(), budget=BUDGET, facts=Study().facts()
-    )
+    hidden = run_of(neighbours()[0], Study().made.handlers(), budget=BUDGET, facts=Study().facts())
     with pytest.raises(WireError, match="'curator' hides its number of rows"):
         Parties(("curator",), hidden.wire, run="r").ask(CountRows())
 

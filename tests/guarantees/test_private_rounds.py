@@ -461,8 +461,7 @@ def test_all_steps_are_read_at_one_order_where_the_number_of_rows_is_hidden(rela
         if relation is Relation.REPLACE_ONE:
             assert order is None
         else:
-            assert order == Study(budget=budget).made.plan(ENCODER, budget).order(
-look)
+            assert order == Study(budget=budget).made.plan(ENCODER, budget).order(look)
         assert 0.98 * budget.epsilon < site.ledger.epsilon() <= budget.epsilon
 
 
@@ -471,8 +470,10 @@ def test_nothing_secret_comes_from_the_seed():
     roster, kind = neighbours()[0], Study().made.kind
     words = []
     for k in range(2):
-        run = run_of(roster, party(kind), budget=BUDGET, facts=Study().facts(), entropy=lambda i, k=k: SeededEntropy(
-            f"{k}/{i}".encode()))  # fmt: skip
+        run = run_of(
+            roster, party(kind), budget=BUDGET, facts=Study().facts(),
+            entropy=lambda i, k=k: SeededEntropy(f"{k}/{i}".encode()),
+        )  # fmt: skip
         plan = Study().made.plan(ENCODER, BUDGET, 0)
         event = plan.look(rho_for(BUDGET), 3)
         run.model = private_rounds(Parties(tuple(roster), run.wire, run="r"), kind, plan, event)

@@ -194,11 +194,11 @@ def begun(kind: Kind, site: Site[Part]) -> Begun:
     return _checked(kind, msgspec.msgpack.decode(asked, type=Begin), site)
 
 
-def encoded(site: Site[Part], features: Features) -> Any:
-    """A party's rows as vectors; where in its bin a value lies is drawn from its secret."""
+def encoded(site: Site[Part], features: Features, laid: Callable[[Any], Any]) -> Any:
+    """A party's rows as vectors, laid out; its secret says where in its bin a value lies."""
     secret = site.recall("secret of encoding") or b""
     try:
-        return features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
+        return laid(features.encode(site.rows.table, key=int.from_bytes(secret, "little")))
     except SiloweaveError:  # what it says of the rows, nobody has paid for
         raise WireError(f"party {site.name!r} cannot encode its rows so") from None
 

@@ -130,7 +130,7 @@ def _desk(kind: Kind, site: Site[Part]) -> _Desk:
     name = ("private rounds", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
         asked, training, features = begun(kind, site)
-        site.memo[name] = _Desk(asked, training, training.rows(encoded(site, features)), {})
+        site.memo[name] = _Desk(asked, training, encoded(site, features, training.rows), {})
     desk: _Desk = site.memo[name]
     return desk
 
