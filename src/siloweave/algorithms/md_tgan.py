@@ -139,8 +139,8 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
         places = {"places": request.places, "again_places": request.again_places}
         wide = {"fake": request.fake, "again": request.again}
         wanted = (size, learner.layout.width)
-        told = [said.array(n, x, WORDS, (size,)).astype(np.int32) for n, x in places.items()]
-        asked = Asked(*(jnp.asarray(one) for one in told))
+        at = [said.array(n, x, WORDS, (size,)).astype(np.int32) for n, x in places.items()]
+        asked = Asked(*(jnp.asarray(one) for one in at))
         made = Made(*(jnp.asarray(said.reals(n, x, wanted)) for n, x in wide.items()))
         after, told = judged(learner.step, sampler, critics, rows, asked, made, key)
         _keep(site, request.number + 1, after)
