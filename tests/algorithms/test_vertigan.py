@@ -274,7 +274,7 @@ def test_a_party_trains_only_within_what_all_pay_together():
     parties.ask(CountColumns(planned.rows_sigma, planned.counts_sigma, 8))
     noise = planned.noise(40, 200)
     facts = {"clip": 1.0, "rows": 40, "rate": planned.rate(40), "levels": noise.levels}
-    facts |= {"share_sigma": noise.share_sigma, "dimension": 200, "order": planned.order(40)}
+    facts |= {"share_sigma": noise.share_sigma, "dimension": 200, "order": planned.order}
     asked = plain(**facts)
     mine = (*planned.looks[0], priced(asked, BUDGET.relation, planned.steps))
     for prices in ({}, {"north": mine[1:]}, {"north": mine, "south": mine}):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KernelDensity
 
+from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.attacks.exposed import exposed_records
 from siloweave.attacks.groundhog import Layout, histogram_summary, naive_summary, nearness
@@ -164,12 +165,12 @@ def test_a_fit_that_fails_is_named_and_nothing_more_starts(workers):
         side_by_side(fails_on_odd, 3, range(6), workers=workers, name=lambda job: f"fit {job}")
 
 
-STOPPED = """
+STOPPED = r"""
 import os, signal, sys, time
 from siloweave.attacks.side_by_side import side_by_side
 
 def slow(shared, job):
-    print("begun", flush=True)
+    os.write(1, b"begun\n")  # in one piece, though two workers write
     time.sleep(3600)
 
 if __name__ == "__main__":
@@ -374,3 +375,19 @@ def test_a_synthesizer_of_several_parties():
     assert made.num_rows == 25
     again = sampler(table, np.random.SeedSequence(4))
     assert made.values("sex").tolist() == again.values("sex").tolist()
+
+
+def test_a_synthesizer_without_noise_is_attacked_too():
+    """Its fit has nothing to seed but itself."""
+    names = ["sex", "income"]
+    table, schema = adult().take(range(60)).select(names), adult_schema().select(names)
+    sampler = Sampler(GaussianCopula(), schema, None, num_rows=25)
+    made = sampler(table, np.random.SeedSequence(4))
+    again = sampler(table, np.random.SeedSequence(4))
+    assert made.num_rows == 25
+    assert made.values("sex").tolist() == again.values("sex").tolist()
+    found = shadow_attack(
+        sampler, table, [5], training_size=20, train_sets=2, test_sets=2, key=0, workers=1,
+        attacks=["ClosestDistance-Hamming"], schema=schema,
+    )  # fmt: skip
+    assert len(found.risks) == 1

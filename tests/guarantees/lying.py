@@ -1,24 +1,28 @@
 """A coordinator that lies in one field of one request, on a table and on its neighbour.
 
-`lies(method)` runs a small study once and lists every field of every kind of request in it, with
-values that the study did not ask for. `told(study, lie, rows)` runs it again, puts the lie in the
-place of the first such request, and ends there: the outcome is the refusal, or what the party
-replied. With the mechanisms' answers of the first table replayed on the neighbour (replay.py), both
-outcomes must be the same, and whatever was drawn must have been paid for at the distance by which
-its input moved.
+`lies(study)` runs a small study once and lists every field of every kind of request in it, with
+values that the study did not ask for. `told(study, lie)` runs it again, puts the lie in the place
+of the first such request, and goes on: the outcome is the refusal, or all that was replied. With
+the mechanisms' answers of the first table replayed on the neighbour (replay.py), both outcomes must
+be the same, and whatever was drawn must have been paid for at the distance by which its input
+moved.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from math import inf, nan
 from typing import Any
 
 import msgspec
 import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
 
 from siloweave.errors import SiloweaveError
 from siloweave.federation import Array, InProcess, wire
+from siloweave.federation.closing import Closed
 from siloweave.federation.messages import Envelope, reply_type
 from tests.federation.small import reply_in
 from tests.guarantees.whole import plain
@@ -37,7 +41,7 @@ class Lie:
 
 
 class Told(BaseException):
-    """The lie was answered; nothing that follows matters."""
+    """A party refused; nothing that follows matters."""
 
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
@@ -51,22 +55,66 @@ def changes(value: Any) -> list[Any]:
         return [-1, 0, value + 1, 10**9]
     if isinstance(value, float):
         return [0.0, -value, value / 3, 3 * value, 1e300, inf, nan]
+    if value is None:
+        return [0, 2.5, "age"]
     if isinstance(value, str):
-        return ["", value + "x"]
+        return ["", value + "x", *(text.decode() for text in written_anew(value.encode()))]
     if isinstance(value, bytes):
-        return [b"", value[:-1], value + b"x", value[::-1]]
+        made = [b"", value[:-1], value + b"x", value[::-1]]
+        return [*made, *written_anew(value), *trained_anew(value)]
     if isinstance(value, Array):
         numbers = value.numpy()
         made = [np.broadcast_to(numbers, (50, *numbers.shape)), numbers[..., :0], -numbers - 1.0]
         made += [np.full(numbers.shape, 1e30), numbers.reshape(-1)]
         fits = [Array.of(one, value.dtype) for one in made if value.dtype[1] == "f"]
         return [*fits, *(Array.of(one, "<i8") for one in made[:2])]
-    if isinstance(value, tuple):
-        return [(), value + value, value[::-1], value[:1] * 400]
+    if isinstance(value, tuple | list):
+        return [value[:0], value + value, value[::-1], value[:1] * 400]
     if isinstance(value, dict):
         names = list(value)
         return [{}, {n: value[n] for n in names[1:]}, {f"{n}x": value[n] for n in names}]
     return []
+
+
+def written_anew(text: bytes) -> list[bytes]:
+    """JSON of a mapping with one thing in it changed, as many times as there are such changes."""
+    try:
+        whole = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError):
+        return []
+    if not isinstance(whole, dict):
+        return []
+    return [
+        msgspec.json.encode(changed(whole, path, new))
+        for path in fields_of(whole)
+        if path
+        for new in changes(at(whole, path))
+        if not isinstance(new, float) or new == new
+    ]
+
+
+def _most(x: Any) -> float:
+    return float(np.finfo(x.dtype).max) / 9
+
+
+def _nan(x: Any) -> float:
+    return nan
+
+
+def trained_anew(data: bytes) -> list[bytes]:
+    """Networks of other numbers, of other shapes, and under other names."""
+    try:
+        nets = dict(sorted(safetensors.numpy.load(data).items()))
+    except SafetensorError:
+        return []
+    real = {name: x for name, x in nets.items() if x.dtype.kind == "f"}
+    made = [nets | {n: np.full_like(x, most(x)) for n, x in real.items()} for most in (_most, _nan)]
+    made += [nets | {name: -99 * x - 1 for name, x in real.items()}]
+    made += [{name: x[..., :0] for name, x in nets.items()}, dict(islice(nets.items(), 1))]
+    made += [{name: np.stack([x] * 9) for name, x in nets.items()}]
+    return [
+        safetensors.numpy.save({n: np.ascontiguousarray(x) for n, x in m.items()}) for m in made
+    ]
 
 
 def fields_of(value: Any) -> list[tuple[Any, ...]]:
@@ -77,11 +125,11 @@ def fields_of(value: Any) -> list[tuple[Any, ...]]:
         names = value.__struct_fields__
         return [(n, *path) for n in names for path in fields_of(getattr(value, n))]
     inner: list[tuple[Any, ...]] = []
-    if isinstance(value, tuple) and value:
-        inner = [(0, *path) for path in fields_of(value[0])]
-    if isinstance(value, dict) and value:
-        first = next(iter(value))
-        inner = [(first, *path) for path in fields_of(value[first])]
+    if isinstance(value, tuple | list):
+        told = value[:1] if isinstance(value, tuple) else value  # all there is in JSON
+        inner = [(i, *path) for i, one in enumerate(told) for path in fields_of(one)]
+    if isinstance(value, dict):
+        inner = [(name, *path) for name, one in value.items() for path in fields_of(one)]
     return [(), *inner]
 
 
@@ -101,7 +149,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
         return msgspec.structs.replace(value, **{step: inner})
     if isinstance(value, dict):
         return {**value, step: inner}
-    return (*value[:step], inner, *value[step + 1 :])
+    return type(value)((*value[:step], inner, *value[step + 1 :]))
 
 
 @contextmanager
@@ -143,29 +191,58 @@ def lies(study: Callable[[], Any]) -> list[Lie]:
     ]
 
 
+def some(lies: list[Lie], most: int) -> list[Lie]:
+    """At most so many lies about each field, from all over what it may be."""
+    by_field: dict[tuple[Any, ...], list[Lie]] = {}
+    for lie in lies:
+        by_field.setdefault((lie.request, lie.path), []).append(lie)
+    return [one for own in by_field.values() for one in own[:: -(-len(own) // most)]]
+
+
+def facts_of(reply: Any) -> list[Any]:
+    """What a reply holds; of a ledger all but moments, and the hashes and signatures over them."""
+    if isinstance(reply, Closed):
+        entries = msgspec.json.decode(reply.entries.value)
+        return [[entry[name] for name in ("step", "what", "to", "event")] for entry in entries]
+    return [plain(getattr(reply, field)) for field in reply.__struct_fields__]
+
+
 def told(study: Callable[[], Any], lie: Lie) -> Any:
-    """What a study's first party answers to a lie: the text of its refusal, or its reply."""
+    """What the parties of a study answer to a lie: the text of a refusal, or all their replies.
+
+    The study goes on as if nothing had happened until it ends or fails, since a lie at the
+    beginning may bear fruit at a later step.
+    """
+    heard: list[Any] = []
 
     def seen(transport: InProcess, party: str, frame: bytes) -> bytes:
         envelope, request = request_in(transport, frame)
-        if type(request).__name__ != lie.request:
+        if not heard and type(request).__name__ != lie.request:
             return _SEND(transport, party, frame)
+        if not heard:
+            try:
+                new = changed(request, lie.path, changes(at(request, lie.path))[lie.number])
+                body = wire.encode(new)
+            except (SiloweaveError, msgspec.MsgspecError):
+                raise Told("cannot be sent") from None
+            frame = wire.encode(msgspec.structs.replace(envelope, body=body))
         try:
-            new = changed(request, lie.path, changes(at(request, lie.path))[lie.number])
-            body = wire.encode(new)
-        except (SiloweaveError, msgspec.MsgspecError):
-            raise Told("cannot be sent") from None
-        asked = wire.encode(msgspec.structs.replace(envelope, body=body))
-        try:
-            answer = _SEND(transport, party, asked)
+            answer = _SEND(transport, party, frame)
         except SiloweaveError as error:
-            raise Told(f"{type(error).__name__}: {error}") from None
+            text = f"{type(error).__name__}: {error}"
+            raise Told([*heard, text] if heard else text) from None
         reply = reply_in(answer, reply_type(type(request)))
-        raise Told([plain(getattr(reply, field)) for field in reply.__struct_fields__])
+        heard.extend(facts_of(reply))
+        return answer
 
     try:
         with sent_through(seen):
             study()
     except Told as found:
         return found.outcome
-    raise AssertionError(f"{lie}: the study did not ask that")
+    except SiloweaveError as error:  # the coordinator's own, at an answer that it cannot use
+        if heard:
+            return [*heard, f"{type(error).__name__}: {error}"]
+        raise
+    assert heard, f"{lie}: the study did not ask that"
+    return heard

@@ -12,6 +12,7 @@ import pytest
 import siloweave
 from siloweave.algorithms import private_rounds as file
 from siloweave.algorithms.private_rounds import Begin, CountRows, Part, Step, private_rounds
+from siloweave.algorithms.secure_sum import Hello
 from siloweave.errors import WireError
 from siloweave.federation import Parties
 from siloweave.models import diffusion
@@ -103,9 +104,14 @@ class Study:
         own = {} if self.batch is None else {"batch": self.batch}
         return kind(settings=SETTINGS[self.name] | own, clip=self.clip, bins=6, **target)
 
+    def facts(self):
+        """What the owner is given."""
+        plan = self.made.plan(ENCODER, self.budget)
+        return plan.facts(plan.look(rho_for(self.budget), 1))
+
     def __call__(self, roster, seed=0):
         made = self.made
-        run = run_of(roster, made.handlers(), budget=self.budget, seed=seed, facts=made.facts)
+        run = run_of(roster, made.handlers(), budget=self.budget, seed=seed, facts=self.facts())
         plan = made.plan(ENCODER, self.budget, seed)
         parties = Parties(("curator",), run.wire, run="r")
         event = plan.look(rho_for(self.budget), 1)
@@ -155,9 +161,7 @@ def test_under_replace_one_the_number_of_rows_is_public_and_costs_nothing():
     assert look.sensitivity == pytest.approx(np.sqrt(2 * len(SCHEMA.columns)))
     assert all(step.replace_one for step in steps)
     assert pair.first.model.look.rows == len(frame())
-    hidden = run_of(
-        neighbours()[0], Study().made.handlers(), budget=BUDGET, facts=Study().made.facts
-    )
+    hidden = run_of(neighbours()[0], Study().made.handlers(), budget=BUDGET, facts=Study().facts())
     with pytest.raises(WireError, match="'curator' hides its number of rows"):
         Parties(("curator",), hidden.wire, run="r").ask(CountRows())
 
@@ -267,20 +271,35 @@ def test_the_mutant_whose_law_of_the_label_nobody_paid_for_is_caught(monkeypatch
 # What a party refuses
 
 
-def test_what_a_party_cannot_hold_or_finish_is_refused():
-    made = Study().made
-    run = run_of(neighbours()[0], made.handlers(), budget=BUDGET, facts=made.facts)
+def begins(study, **changes):
+    """An honest beginning, but for changes; and what the owner is given, alike."""
+    facts = study.facts()
+    settings = {**facts["settings"], **changes}
+    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings),
+                  facts["target"], facts["clip"], 100, 0.1, facts["order"])  # fmt: skip
+    return asked, {**facts, "settings": settings}
+
+
+@pytest.mark.parametrize(
+    "large", [{"steps": 2**40}, {"hidden": [60_000, 60_000]}, {"timesteps": 2**50}, {"wings": 2}]
+)
+def test_a_study_that_a_party_cannot_hold_or_finish_is_refused(large):
+    study = Study()
+    asked, facts = begins(study, **large)
+    run = run_of(neighbours()[0], study.made.handlers(), budget=BUDGET, facts=facts)
+    with pytest.raises(WireError, match="party 'curator'"):
+        Parties(("curator",), run.wire, run="r").ask(asked)
+
+
+def test_a_request_that_is_not_of_the_study_is_refused():
+    study = Study()
+    made, (asked, facts) = study.made, begins(study)
+    run = run_of(neighbours()[0], made.handlers(), budget=BUDGET, facts=facts)
     parties = Parties(("curator",), run.wire, run="r")
-    settings = made.network()[0]
-    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings), made.target,
-                  made.clip, 100, 0.1, None)  # fmt: skip
     for wrong in (
         {"settings": b"{"},
         {"settings": b"[1]"},
-        {"settings": msgspec.json.encode({**settings, "steps": 2**40})},
-        {"settings": msgspec.json.encode({**settings, "hidden": [60_000, 60_000]})},
-        {"settings": msgspec.json.encode({**settings, "timesteps": 2**50})},
-        {"settings": msgspec.json.encode({**settings, "wings": 2})},
+        {"settings": begins(study, steps=2**40)[0].settings},
         {"target": "wings"},
         {"features": "{}"},
         {"levels": 2**40},
@@ -290,28 +309,29 @@ def test_what_a_party_cannot_hold_or_finish_is_refused():
             parties.ask(msgspec.structs.replace(asked, **wrong))
     assert not run.ledger("curator").entries
     parties.ask(asked)
-    keys = {"curator": bytes(32)}
+    (greeting,) = parties.ask(Hello())
+    keys, features = {"curator": greeting.key.value}, Features.declared(SCHEMA)
+    empty = packed(made.training(features, facts["settings"], facts["target"], None).empty())
     for wrong in (
-        Step(keys, 2.0**40, 0, 0, b""),
-        Step(keys, float("nan"), 0, 0, b""),
-        Step(keys, 100.0, 0, -1, b""),
-        Step(keys, 100.0, 0, 99, b""),
+        Step(keys, 2.0**40, 0, 0, empty),
+        Step(keys, float("nan"), 0, 0, empty),
+        Step(keys, 100.0, 0, -1, empty),
+        Step(keys, 100.0, 0, 99, empty),
         Step(keys, 100.0, 0, 0, b"none"),
-        Step(keys, 100.0, 5, 0, packed(made.training(
-            Features.declared(SCHEMA), settings, made.target, None).empty())),
-    ):  # fmt: skip
+        Step(keys, 100.0, 5, 0, empty),
+        Step({}, 100.0, 0, 0, empty),
+    ):
         with pytest.raises(WireError, match="party 'curator'"):
             parties.ask(wrong)
     assert not run.ledger("curator").entries
 
 
 def test_an_order_is_refused_where_a_row_is_replaced():
-    made = Study(budget=replace_one()).made
-    run = run_of(neighbours()[0], made.handlers(), budget=replace_one(), facts=made.facts)
-    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(made.network()[0]),
-                  made.target, made.clip, 100, 0.1, 12)  # fmt: skip
+    study = Study(budget=replace_one())
+    asked, facts = begins(study)
+    run = run_of(neighbours()[0], study.made.handlers(), budget=replace_one(), facts=facts)
     with pytest.raises(WireError, match="order = 12"):
-        Parties(("curator",), run.wire, run="r").ask(asked)
+        Parties(("curator",), run.wire, run="r").ask(msgspec.structs.replace(asked, order=12))
 
 
 # Nobody can choose what is to be secret

@@ -111,11 +111,16 @@ class Study:
             tolerated=self.tolerated, **target,
         )  # fmt: skip
 
+    def facts(self, parties=3):
+        """What every party is given."""
+        plan = self.made.plan(ENCODER, self.budget)
+        return plan.facts(plan.look(rho_for(self.budget), parties))
+
     def __call__(self, roster, seed=0):
         kind = self.made.kind
         run = run_of(
             roster, self.handlers or party(kind), budget=self.budget, seed=seed,
-            tolerated=self.tolerated, facts=self.made.facts,
+            tolerated=self.tolerated, facts=self.facts(len(roster)),
         )  # fmt: skip
         plan = self.made.plan(ENCODER, self.budget, seed)
         event = plan.look(rho_for(self.budget), len(roster))
@@ -424,17 +429,23 @@ def test_every_row_is_drawn_by_a_coin_of_its_own(monkeypatch):
     assert exact_sums.drawn(40, 1e-12, entropy=entropy).size == 0
 
 
+def begins(study, features=None, rate=0.1):
+    """An honest beginning."""
+    facts = study.facts()
+    settings = msgspec.json.encode(facts["settings"])
+    features = Features.declared(ENCODER.schema).to_json() if features is None else features
+    return Begin(features, settings, facts["target"], facts["clip"], 100, rate, facts["order"])
+
+
 def test_a_beginning_that_cannot_be_paid_for_is_refused():
-    roster = neighbours()[0]
-    run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().made.facts)
+    roster, study = neighbours()[0], Study()
+    run = run_of(roster, party(study.made.kind), budget=BUDGET, facts=study.facts())
     parties = Parties(tuple(roster), run.wire, run="r")
-    made = Study().made
-    settings, told = msgspec.json.encode(made.network()[0]), Features.declared(ENCODER.schema)
-    asked = Begin(told.to_json(), settings, made.target, made.clip, 100, 0.1, None)
-    for wrong in ({"clip": 0.0}, {"clip": 1e-7}, {"clip": 1e7}, {"clip": np.nan}, {"levels": 0},
+    asked = begins(study)
+    for wrong in ({"clip": 0.0}, {"clip": 1.0}, {"clip": np.nan}, {"order": None}, {"levels": 0},
+                  {"order": asked.order + 1}, {"target": None}, {"settings": b"{}"},
                   {"rate": 0.0}, {"rate": -0.1}, {"rate": 1.5}, {"rate": np.nan}):  # fmt: skip
-        ((name, value),) = wrong.items()
-        with pytest.raises(WireError, match=rf"party 'p0'.*{name} ?= ?{value}"):
+        with pytest.raises(WireError, match=rf"party 'p0'.*{next(iter(wrong))} ?="):
             parties.ask(msgspec.structs.replace(asked, **wrong))
     assert all(reply.ready.value for reply in parties.ask(asked))
 
@@ -450,9 +461,7 @@ def test_all_steps_are_read_at_one_order_where_the_number_of_rows_is_hidden(rela
         if relation is Relation.REPLACE_ONE:
             assert order is None
         else:
-            assert order == Study(budget=budget).made.plan(ENCODER, budget).order(
-                steps[0].sampling_rate, look
-            )
+            assert order == Study(budget=budget).made.plan(ENCODER, budget).order(look)
         assert 0.98 * budget.epsilon < site.ledger.epsilon() <= budget.epsilon
 
 
@@ -462,7 +471,7 @@ def test_nothing_secret_comes_from_the_seed():
     words = []
     for k in range(2):
         run = run_of(
-            roster, party(kind), budget=BUDGET, facts=Study().made.facts,
+            roster, party(kind), budget=BUDGET, facts=Study().facts(),
             entropy=lambda i, k=k: SeededEntropy(f"{k}/{i}".encode()),
         )  # fmt: skip
         plan = Study().made.plan(ENCODER, BUDGET, 0)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from siloweave.algorithms.private_rounds import Begin, party
+from siloweave.algorithms.private_rounds import party
 from siloweave.errors import WireError
 from siloweave.federation import Parties
 from siloweave.tables import Schema
 from siloweave.tables.features import Features
-from tests.guarantees.test_private_rounds import BUDGET, ENCODER, Study, neighbours
+from tests.guarantees.test_private_rounds import BUDGET, ENCODER, Study, begins, neighbours
 from tests.guarantees.whole import run_of
 
 
@@ -19,11 +19,7 @@ from tests.guarantees.whole import run_of
 )
 def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     """Whether its rows fit others, or how many do, would tell of them, and nobody pays."""
-    roster = neighbours()[0]
-    run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().made.facts)
-    parties = Parties(tuple(roster), run.wire, run="r")
-    own, made = Features.declared(ENCODER.schema), Study().made
-    settings = msgspec.json.encode(made.network()[0])
+    own = Features.declared(ENCODER.schema)
     plans = [
         msgspec.structs.replace(plan, **{name: fact}) if hasattr(plan, name) else plan
         for plan in own.plans
@@ -31,6 +27,66 @@ def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     assert plans != list(own.plans)
     others = replace(own, plans=tuple(plans)).to_json()
     for told in (others, Features.declared(Schema(ENCODER.schema.columns[:1])).to_json()):
-        with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
-            parties.ask(Begin(told, settings, made.target, made.clip, 100, 0.1, None))
+        refused(told)
+
+
+def line(centre, scale):
+    return {"type": "line", "centre": centre, "scale": scale}
+
+
+def curve(values, scores):
+    return {"type": "curve", "values": values, "scores": scores}
+
+
+UNSOUND = {
+    "a number beyond float32": ("scale", curve([-1, 3, 4], [-1, 1, 1e300])),
+    "a score for no value": ("scale", curve([-1, 4], [-1, 1, 2])),
+    "scores that fall": ("scale", curve([-1, 3, 4], [1, 0, 2])),
+    "a line through one point": ("scale", line(0, 0)),
+    "a steep line": ("scale", line(0, 1e-200)),
+    "steps without levels": ("scale", {"type": "steps", "values": [0, 1, 2], "levels": [0.5]}),
+    "steps of no width": ("scale", {"type": "steps", "values": [0, 1, 2], "levels": [0, 0.5]}),
+    "no bin": ("scale", {"type": "bins", "edges": [1]}),
+    "a mode of no width": (
+        "scale", {"type": "modes", "means": [0, 1], "scales": [0, 1], "weights": [0.5, 0.5]},
+    ),
+    "modes without weights": (
+        "scale", {"type": "modes", "means": [0, 1], "scales": [1, 1], "weights": [1]},
+    ),
+    "nothing at all": ("scale", None),
+    "frequent values in no order": ("spikes", [2, 1]),
+    "a choice among very many": ("spikes", [i / 1e6 for i in range(10**5)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", UNSOUND)
+def test_no_value_fails_to_become_a_number(words):
+    """Else the rows say, unpaid, whether one of them has it."""
+    field, value = UNSOUND[words]
+    whole = msgspec.json.decode(Features.declared(ENCODER.schema).to_json())
+    whole["plans"][0][field] = value
+    refused(msgspec.json.encode(whole).decode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plans: plans + plans,
+        lambda plans: plans[:1],
+        lambda plans: [plans[0], {**plans[1], "sizes": [3 * 10**6]}, plans[2]],
+    ],
+)
+def test_vectors_are_as_wide_as_the_schema_makes_them(change):
+    """Else how many rows there are decides whether they fit into memory."""
+    whole = msgspec.json.decode(Features.declared(ENCODER.schema).to_json())
+    whole["plans"] = change(whole["plans"])
+    refused(msgspec.json.encode(whole).decode())
+
+
+def refused(told):
+    roster = neighbours()[0]
+    run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().facts())
+    parties = Parties(tuple(roster), run.wire, run="r")
+    with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
+        parties.ask(begins(Study(), told))
     assert not any(len(site.ledger.entries) for site in run.sites.values())

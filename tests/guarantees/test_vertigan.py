@@ -127,3 +127,15 @@ def test_a_sum_of_real_losses_that_overflows_aborts_nothing(monkeypatch):
 
     monkeypatch.setattr(maths.RowLoss, "__call__", huge)
     assert run(halves(), 0.5).epsilon <= BUDGET.epsilon
+
+
+def test_one_row_and_none_run_alike():
+    """Whether a run starts is seen by everyone."""
+    one, found = halves(1), []
+    tape = record(lambda: found.append(run(one, 0.01)))
+    none = {name: part[:0] for name, part in one.items()}
+    twin = replay(tape, lambda: found.append(run(none, 0.01)))
+    twin.require_paid([e.event for entries in found[0].ledgers.values() for e in entries])
+    assert found[0].num_rows == found[1].num_rows
+    for left, right in zip(weights(found[0]), weights(found[1]), strict=True):
+        np.testing.assert_array_equal(left, right)

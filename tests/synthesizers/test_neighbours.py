@@ -30,7 +30,7 @@ SETTINGS = {**test_private_rows.FAST, **test_private_generators.FAST, **test_col
 OWN = {"silofuse": {"privacy": "latents"}}
 NAMES = sorted(name for name, kind in METHODS.items() if kind.info.guarantee in GUARANTEED)
 EVERY = [*NAMES, "silofuse"]
-OVER_ROWS = [name for name in NAMES if METHODS[name].info.split != "columns"]
+WHOLE = [name for name in NAMES if METHODS[name].info.split != "rows"]  # one number of rows
 SCHEMA = Schema(
     (
         Column("who", "id"),
@@ -82,7 +82,7 @@ def fit(name, parts, *, budget=BUDGET, schema=SCHEMA, **named):
     if method.info.split == "central":
         data = data[0] if len(data) == 1 else pd.concat(data)
     elif method.info.split == "columns":
-        (whole,) = data
+        whole = pd.concat(data)
         data = [whole[["who", "visits", "grade", "sex"]], whole[["member", "seen", "age"]]]
         if name == "silofuse":
             budget = Budget(5.0, 1e-5, relation=Relation.REPLACE_ONE)
@@ -186,18 +186,14 @@ FEW = {
     "a row in all": [1, 0],
     "one party, empty": [0],
 }
-_REFUSE = {"dp_ctgan", "dp_tabddpm", "dp_tldm"}  # private_fit.py still refuses an empty table
 
 
 def _few():
-    for name in OVER_ROWS:
+    for name in NAMES:
         for words, counts in FEW.items():
-            central = METHODS[name].info.split == "central"
-            if central and len(counts) > 1 and sum(counts) != 1:
+            if name in WHOLE and len(counts) > 1 and sum(counts) != 1:
                 continue
             marks = [pytest.mark.slow] if name in _SLOW else []
-            if name in _REFUSE and sum(counts) == 0:
-                marks.append(pytest.mark.xfail(strict=True, raises=sw.SiloweaveError))
             yield pytest.param(name, counts, marks=marks, id=f"{name}: {words}")
 
 

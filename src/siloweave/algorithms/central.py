@@ -124,6 +124,7 @@ class Training:
 def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> Trained:
     """Encode, train, release; all of it is entered as releases without privacy."""
     held = site.rows
+    site.require_first()  # a training again and again would take time that the study does not
     site.terms.require(site.name, target=request.target, **msgspec.json.decode(request.settings))
     event = NonPrivate(f"{kind.info.title} is trained without noise")
     key = fold_in(request.seed, "train")

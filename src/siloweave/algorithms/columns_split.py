@@ -43,7 +43,7 @@ from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
 from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, naming_party
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
 from siloweave.tables.digests import digest_of
@@ -182,7 +182,8 @@ class ColumnsSplit(OneOwner[Woven]):
         settings = self.chosen()
         self.check_schema(schema)
         start = time.perf_counter()
-        tables, held = parts_of(data, schema, names)
+        hidden = job.limited and job.budget.relation is Relation.ADD_REMOVE
+        tables, held = parts_of(data, schema, names, empty=hidden)
         parts = {name: part.schema for name, part in held.items()}
         job = replace(job, facts=self.facts(parts))
         left = self._run(held, schema, job)
@@ -269,6 +270,7 @@ class ColumnsSplit(OneOwner[Woven]):
         *,
         encoder: Encoder | None,
         columns: Mapping[str, tuple[str, ...]],
+        **_: Any,
     ) -> PartySide:
         """A party's data, its handlers, and the facts that it is given."""
         parts = {party: schema.select(list(own)) for party, own in columns.items()}
@@ -296,7 +298,7 @@ def _like(tables: Mapping[str, Table], schema: Schema) -> Table:
 
 
 def parts_of(
-    data: Any, schema: Schema, names: Sequence[str] | None = None
+    data: Any, schema: Schema, names: Sequence[str] | None = None, *, empty: bool = False
 ) -> tuple[dict[str, Table], dict[str, Part]]:
     """Every party's table, and its part of the schema.
 
@@ -304,12 +306,14 @@ def parts_of(
         data: One table per party, as a list or by name.
         schema: Of all columns.
         names: Of the parties, when `data` is a list.
+        empty: Whether tables may have no rows: where neighbours differ by a row, a refusal would
+            show the first one.
 
     Returns:
         The tables as they were read, and what parties work with; ids are left out of the latter.
 
     Raises:
-        RosterError: Parties have other numbers of rows, ids in another order, or one is empty.
+        RosterError: Parties have other numbers of rows, ids in another order, or no rows.
         SchemaError: A column is in no schema, at no party, or at two, or its rows do not fit.
         DataError: A table cannot be read, or holds what no column may.
 
@@ -325,7 +329,7 @@ def parts_of(
     if not tables:
         raise RosterError("data has no party; give one table per party, as a list or by name")
     owners = owners_of({name: table.names for name, table in tables.items()}, schema)
-    _check_rows(tables)
+    _check_rows(tables, empty)
     _check_ids(tables, schema)
     parts: dict[str, Part] = {}
     for name, table in tables.items():
@@ -378,11 +382,12 @@ def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str,
     return owners
 
 
-def _check_rows(tables: Mapping[str, Table]) -> None:
+def _check_rows(tables: Mapping[str, Table], empty: bool) -> None:
     (first, table), *others = tables.items()
-    required_rows(first, table.num_rows)
+    for name, one in tables.items():
+        if not empty:
+            required_rows(name, one.num_rows)
     for name, other in others:
-        required_rows(name, other.num_rows)
         if other.num_rows != table.num_rows:
             raise RosterError(
                 f"party {name!r} has {other.num_rows:,} rows and party {first!r} has "

@@ -28,6 +28,7 @@ from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.sent_latents import told_classes
 from siloweave.algorithms.silofuse import Share, divided, one_way_of, share
 from siloweave.errors import WireError
+from siloweave.federation.expected import Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
@@ -291,21 +292,30 @@ def _turned(site: Site[Part], work: _Work, step: int, slope: Array | None) -> St
     if asked.step != step:
         raise WireError(f"party {site.name!r}: step {step} is stale; ask the steps in order")
     state, rows = _state(site, work, step), work.batch(step)
-    return work.side().turned(state, rows, _like(asked.back), _like(slope))
+    back, along = _like(work, "back", asked.back), _like(work, "slope", slope)
+    return work.side().turned(state, rows, back, along)
 
 
-def _like(array: Array) -> Any:
+def _like(work: _Work, field: str, array: Array) -> Any:
+    """Numbers of a batch's latents; raises WireError where they are of another shape."""
     import jax.numpy as jnp
 
-    return jnp.asarray(array.numpy(), jnp.float32)
+    batch = min(work.settings.diffusion.batch, len(work.V))
+    rows = Said("the coordinator").reals(field, array, (batch, work.coder.latent))
+    return jnp.asarray(rows, jnp.float32)
 
 
 def backward(request: Backward, site: Site[Part]) -> Slopes:
     """Decode, and say how the loss changes."""
     work = _work(site)
+    if request.step >= work.settings.diffusion.steps:
+        raise WireError(
+            f"party {site.name!r}: the study has {work.settings.diffusion.steps:,} steps"
+        )
     state, rows = _state(site, work, request.step), work.batch(request.step)
+    back = _like(work, "back", request.back)
     site.remember(f"back-{request.step % 2}", msgspec.msgpack.encode(request))
-    slope, loss = work.side().backward(state, rows, _like(request.back))
+    slope, loss = work.side().backward(state, rows, back)
     entry = _under(site)
     return Slopes(
         site.release_under(entry, lambda: Array.of(np.asarray(slope), "<f4")),

@@ -268,7 +268,11 @@ def _trained(kind: Kind, request: Round, site: Site[Holding]) -> bytes:
         raise WireError(f"round {number} was asked for; the study has {work.setup.rounds}")
     learner, steps, total = work.learner, work.steps, work.steps * work.setup.rounds
     if work.started is None:
-        facts = Facts(request.rows, request.sums.numpy().astype(np.float64))
+        said, width = Said("the coordinator"), learner.layout.width
+        sums = said.array("sums", request.sums, FLOATS, (4, width)).astype(np.float64)
+        facts = Facts(said.number("rows", request.rows, least=1, most=MOST_ROWS), sums)
+        if not facts.possible(learner.layout, LARGEST):
+            raise said.wrong("sums", f"those of {request.rows:,} rows")
         work.rows = learner.rows(work.vectors, facts)
         work.started = learner.start(work.keys.born, total)
     shared, kept = learner.split(work.started)

@@ -32,7 +32,7 @@ from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
 from siloweave.algorithms.visibility import Views, bare_rounds
 from siloweave.errors import InputError, WireError, naming_party
-from siloweave.federation.expected import Said
+from siloweave.federation.expected import WORDS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -134,18 +134,19 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
         rows, sampler = work.rows
         # The step's own key is the coordinator's, so no party is the first of its owners.
         key = own_key(jax.random.fold_in(work.keys.steps, request.number), work.place + 1)
-        asked = Asked(*(_ints(x) for x in (request.places, request.again_places)))
-        made = Made(*(jnp.asarray(x.numpy()) for x in (request.fake, request.again)))
         learner: Any = work.learner
+        said, size = Said("the coordinator"), learner.settings.batch
+        places = {"places": request.places, "again_places": request.again_places}
+        wide = {"fake": request.fake, "again": request.again}
+        wanted = (size, learner.layout.width)
+        at = [said.array(n, x, WORDS, (size,)).astype(np.int32) for n, x in places.items()]
+        asked = Asked(*(jnp.asarray(one) for one in at))
+        made = Made(*(jnp.asarray(said.reals(n, x, wanted)) for n, x in wide.items()))
         after, told = judged(learner.step, sampler, critics, rows, asked, made, key)
         _keep(site, request.number + 1, after)
         return Array.of(np.asarray(told), "<f4")
 
     return Judged(site.release_under(entry, feedback))
-
-
-def _ints(places: Array) -> Any:
-    return places.numpy().astype(np.int32)
 
 
 def hand(kind: Kind, request: Hand, site: Site[Holding]) -> Handed:

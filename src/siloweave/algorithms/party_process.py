@@ -41,6 +41,7 @@ class Start(msgspec.Struct, frozen=True):
         recipe: Its side.
         name: Its name in the roster.
         index: Its place there.
+        parties: Of the run, with it.
         table: Its rows, as a Parquet file.
         budget: Its ledger's limit; without a bound where the method has no guarantee.
         seed, folder, run, runs, noise, limited: Of the run.
@@ -49,6 +50,7 @@ class Start(msgspec.Struct, frozen=True):
     recipe: Recipe
     name: str
     index: int
+    parties: int
     table: bytes
     epsilon: float | None
     delta: float
@@ -61,26 +63,30 @@ class Start(msgspec.Struct, frozen=True):
     limited: bool
 
 
-def start_of(recipe: Recipe, name: str, index: int, table: Table, job: Job) -> bytes:
+def start_of(recipe: Recipe, name: str, index: int, parties: int, table: Table, job: Job) -> bytes:
     """What starts a party's process, as bytes."""
     budget = job.total or job.budget
+    bound = budget.epsilon if budget.private else None
     return msgspec.msgpack.encode(
         Start(
-            recipe, name, index, parquet_of(table), budget.epsilon if budget.private else None,
+            recipe, name, index, parties, parquet_of(table), bound,
             budget.delta, budget.unit, str(budget.relation), job.seed, str(job.folder), job.run,
             job.noise, job.limited,
         )
     )  # fmt: skip
 
 
-def built(recipe: Recipe, name: str, table: Table) -> PartySide:
+def built(recipe: Recipe, name: str, table: Table, budget: Budget, parties: int) -> PartySide:
     """A party's data, its handlers, and the facts that it is given."""
     kind = METHODS[recipe.method]
     synth = msgspec.convert(recipe.settings, kind)
     encoder = Encoder.from_json(recipe.encoder) if recipe.encoder else None
     schema = Schema.from_json(recipe.schema)
     side: Callable[..., PartySide] = synth.party_side
-    return side(recipe.stage, name, table, schema, encoder=encoder, columns=recipe.columns)
+    return side(
+        recipe.stage, name, table, schema, encoder=encoder, columns=recipe.columns,
+        budget=budget, parties=parties,
+    )  # fmt: skip
 
 
 def _opened(line: Line) -> tuple[Site[Any], Handlers]:
@@ -96,7 +102,7 @@ def _opened(line: Line) -> tuple[Site[Any], Handlers]:
     )
     job = Job(budget, start.seed, Path(start.folder), start.run, start.noise, limited=start.limited)
     table = table_in(start.table)
-    rows, handlers, facts = built(start.recipe, start.name, table)
+    rows, handlers, facts = built(start.recipe, start.name, table, budget, start.parties)
     stores = open_stores(start.name, job, start.index)
     line.send(processes.KEY, stores[0].key)
     _, data = line.receive()
@@ -137,7 +143,7 @@ def in_processes(
     if job.folder is None:
         raise InputError("parties in processes of their own need folder=..., for their ledgers")
     starts = {
-        name: start_of(recipe, name, i, table, job)
+        name: start_of(recipe, name, i, len(tables), table, job)
         for i, (name, table) in enumerate(tables.items())
     }
     with Processes(starts, __name__) as line:

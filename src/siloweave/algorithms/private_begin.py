@@ -4,8 +4,9 @@ DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy") over the r
 of several, see private_rounds.py.
 
 **Guarantee**: that of private_rounds.py. A party computes the sensitivity and the price of a step
-itself, and refuses numbers that no event can be made of, settings that it cannot hold or finish,
-and encoders that are not of its own declared facts; all of it before anything is paid or drawn.
+itself, and refuses numbers that no event can be made of, settings or a Renyi order that are not the
+study's, what it cannot hold or finish, and encoders that are not of its own declared facts; all of
+it before anything is paid or drawn.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _checked(kind: Kind, request: Begin, site: Site[Part]) -> Begun:
     """
     who = f"party {site.name!r}"
     settings = json_in(request.settings, who)
-    site.terms.require(site.name, settings=settings, target=request.target, clip=request.clip)
+    own = {"target": request.target, "clip": request.clip, "order": request.order}
+    site.terms.require(site.name, settings=settings, **own)
     refuse_unpayable(who, clip=request.clip, levels=request.levels, rate=request.rate)
     try:
         event_of(request, site, share_sigma=WIDEST, shares=1, tolerated=0, width=1)
@@ -192,11 +194,11 @@ def begun(kind: Kind, site: Site[Part]) -> Begun:
     return _checked(kind, msgspec.msgpack.decode(asked, type=Begin), site)
 
 
-def encoded(site: Site[Part], features: Features) -> Any:
-    """A party's rows as vectors; where in its bin a value lies is drawn from its secret."""
+def encoded(site: Site[Part], features: Features, laid: Callable[[Any], Any]) -> Any:
+    """A party's rows as vectors, laid out; its secret says where in its bin a value lies."""
     secret = site.recall("secret of encoding") or b""
     try:
-        return features.encode(site.rows.table, key=int.from_bytes(secret, "little"))
+        return laid(features.encode(site.rows.table, key=int.from_bytes(secret, "little")))
     except SiloweaveError:  # what it says of the rows, nobody has paid for
         raise WireError(f"party {site.name!r} cannot encode its rows so") from None
 

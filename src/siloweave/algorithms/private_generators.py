@@ -33,7 +33,7 @@ from siloweave.algorithms.private_rounds import Left, Part
 from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining, law_of
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
 from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views
-from siloweave.errors import InputError
+from siloweave.errors import InputError, WireError
 from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.parties import Parties
 from siloweave.federation.site import Handlers, Site
@@ -205,9 +205,36 @@ _UNPAID = "DP-TLDM's diffusion is trained on encoded rows without noise"
 
 
 def rest(kind: Kind, request: Rest, site: Site[Part]) -> Trained:
-    """Note that nothing protects it, then train on every row."""
+    """Note that nothing protects it, then train on every row, once a run."""
+    if site.recall("rest") is not None or not _fits(kind, request.coder, site):
+        raise WireError(
+            f"party {site.name!r} trains one diffusion a run, of an autoencoder as the study has it"
+        )
+    site.remember("rest", b"asked")
     draw = partial(_diffused, kind, request, site)
     return Trained(site.release(NonPrivate(_UNPAID), "weights of DP-TLDM: the diffusion", draw))
+
+
+def _fits(kind: Kind, file: bytes, site: Site[Part]) -> bool:
+    """Whether a file says of its autoencoder what a file of the study's would say."""
+    from siloweave.models import coders
+    from siloweave.models.layout import Layout
+
+    asked, _, features = begun(kind, site)
+    settings, layout = _latent(msgspec.json.decode(asked.settings)), Layout(features.blocks)
+    label = None if asked.target is None else layout.choice_of(asked.target)
+    made = {"label": label, "numbers": settings.numbers, "key": jax_key(fold_in(0, "first"))}
+    own = coders.first(layout, settings.autoencoder, **made).to_bytes()
+    try:
+        return bool(_head(file) == _head(own))
+    except msgspec.MsgspecError:
+        return False
+
+
+def _head(file: bytes) -> Any:
+    """Shapes of a safetensors file, and what is said of them."""
+    size = int.from_bytes(file[:8], "little")
+    return msgspec.json.decode(file[8 : 8 + size])
 
 
 def _diffused(kind: Kind, request: Rest, site: Site[Part]) -> bytes:
@@ -218,7 +245,7 @@ def _diffused(kind: Kind, request: Rest, site: Site[Part]) -> bytes:
     settings = _latent(msgspec.json.decode(asked.settings))
     coder = RowCoder.from_bytes(request.coder)
     law = latent_law.fit(
-        coder.encode(encoded(site, features)), coder.latent, settings.diffusion,
+        encoded(site, features, coder.encode), coder.latent, settings.diffusion,
         scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), law=request.law,
     )  # fmt: skip
     with TemporaryDirectory() as folder:

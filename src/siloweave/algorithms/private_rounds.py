@@ -72,6 +72,7 @@ from siloweave.algorithms.private_begin import (
     refuse_unpayable,
 )
 from siloweave.algorithms.private_counts import Look
+from siloweave.algorithms.running import plain
 from siloweave.algorithms.secure_sum import (
     Cohort,
     Counts,
@@ -101,8 +102,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Kind", "Left", "Part", "Plan", "party", "private_rounds"]
 
-_NARROW = 3.0  # share of noise; the mass of a sum of wider ones is that of one Gaussian by 1e-30
-
 
 # Messages
 
@@ -131,7 +130,7 @@ def _desk(kind: Kind, site: Site[Part]) -> _Desk:
     name = ("private rounds", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
         asked, training, features = begun(kind, site)
-        site.memo[name] = _Desk(asked, training, training.rows(encoded(site, features)), {})
+        site.memo[name] = _Desk(asked, training, encoded(site, features, training.rows), {})
     desk: _Desk = site.memo[name]
     return desk
 
@@ -160,6 +159,7 @@ def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
 
     desk, size = _desk(kind, site), site.rows.table.num_rows
     asked, shares = desk.begin, len(request.keys)
+    site.terms.check_cohort(site.name, request.keys, request.tolerated)  # before any work
     net, loss = _asked(desk, request, site)
     width = exact_sums.flat_size(net)
     try:
@@ -228,11 +228,14 @@ class Plan:
         share = self.counts_share * rho
         return look_event(self.encoder, self.budget.relation, share, parties, self.tolerated)
 
-    def order(self, rate: float, look: SharedGaussian) -> int | None:
+    def order(self, look: SharedGaussian) -> int | None:
         """The Renyi order at which the run is read, see privacy/orders.py."""
-        one = look.share_sigma >= _NARROW  # else its sum is not close enough to one Gaussian
-        sigma = look.sigma_total if one else 0.0
-        return order_for(self.budget, rate=rate, steps=self.steps, looks=[look], rows_sigma=sigma)
+        return order_for(self.budget, steps=self.steps, looks=[look])
+
+    def facts(self, look: SharedGaussian) -> dict[str, Any]:
+        """What every party is given of it, see `Terms`; `look` is that of all parties."""
+        own = {"settings": plain(self.settings), "target": self.target, "clip": self.clip}
+        return {**own, "order": self.order(look)}
 
 
 class Left(NamedTuple):
@@ -268,7 +271,7 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
     training = kind.made(features, plan.settings, plan.target, seen.shares(features))
     plan.progress("finding the noise that fits the budget", 0.0)
     tasks = [training.task(training.empty(stage)) for stage in training.stages]
-    order = plan.order(rate, event)
+    order = plan.order(event)
     noise = plan_steps(
         plan.budget, rate=rate, steps=plan.steps, shares=event.shares, tolerated=event.tolerated,
         dimension=max(flat_size(net) for net, _ in tasks), others=[event], order=order,

@@ -35,7 +35,6 @@ from siloweave.algorithms.running import (
     Recipe,
     named_parties,
     opened,
-    plain,
     silent,
 )
 from siloweave.errors import BudgetError, InputError, number, whole
@@ -153,18 +152,22 @@ class PrivateTraining(OneOwner[Generated]):
         """Read a model that was saved."""
         return cls.base.load(path)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What every party is given of these settings, see `Terms`."""
-        whole, _ = self.network()
-        return {"settings": plain(whole), "target": self.target, "clip": self.clip}
-
     def party_side(
-        self, stage: str, name: str, table: Table, schema: Schema, **_: Any
+        self,
+        stage: str,
+        name: str,
+        table: Table,
+        schema: Schema,
+        *,
+        budget: Budget,
+        parties: int,
+        **_: Any,
     ) -> PartySide:
         """A party's data, its handlers, and the facts that it is given."""
         encoder = Encoder(schema, self.bins)
-        return Part(table, encoder, encoder.encode(table)), self.handlers(), self.facts
+        plan = self.plan(encoder, budget)
+        facts = plan.facts(plan.look(rho_for(budget), parties))
+        return Part(table, encoder, encoder.encode(table)), self.handlers(), facts
 
     def handlers(self) -> Handlers:
         """A party's side; `Site.rows` is its `Part`."""
@@ -221,7 +224,7 @@ class PrivateTraining(OneOwner[Generated]):
         if store is not None:
             (store / _BEGUN).touch()  # from here on other settings are refused by name
         event = plan.look(rho_for(job.budget), len(held))
-        job = replace(job, facts=self.facts)
+        job = replace(job, facts=plan.facts(event))
         tables, recipe = {n: h.table for n, h in holdings.items()}, Recipe.of(self, schema)
         line = opened(held, handlers, job, job.run, recipe, tables, transcribed=False)
         with line as (parties, _):

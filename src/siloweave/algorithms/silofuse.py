@@ -143,6 +143,7 @@ def code(request: Code, site: Site[Part]) -> Coded:
     terms.require(site.name, target=request.target, shared=request.shared, **own)
     if request.parties != len(terms.roster):
         raise WireError(f"party {site.name!r} is told of {request.parties} parties, not of all")
+    site.require_first()
     features = Features.fit(held.table, held.schema, key=fold_in(key, "features"))
     X = features.encode(held.table, key=fold_in(key, "encode"))
     coder = _fitted(request, held, features, X)

@@ -209,6 +209,7 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
         *,
         encoder: Encoder | None,
         columns: Mapping[str, tuple[str, ...]],
+        **_: Any,
     ) -> PartySide:
         """A party's data, its handlers, and the facts that it is given."""
         if encoder is None:

@@ -365,7 +365,7 @@ def _planned(
         levels=noise.levels,
         share_sigma=noise.share_sigma,
         dimension=dimension,
-        order=plan.order(rows),
+        order=plan.order,
     )
     paid = priced(made, task.budget.relation, settings.steps)
     prices = zip(parties.roster, plan.looks, strict=True)

@@ -208,12 +208,10 @@ class Plan:
         """Probability of each row to be in a step."""
         return min(1.0, self.batch / rows)
 
-    def order(self, rows: int) -> int | None:
+    @property
+    def order(self) -> int | None:
         """The Renyi order at which the run is read, see privacy/orders.py."""
-        return order_for(
-            self.budget, rate=self.rate(rows), steps=self.steps, looks=self._all,
-            rows_sigma=self.rows_sigma,
-        )  # fmt: skip
+        return order_for(self.budget, steps=self.steps, looks=self._all)
 
     def noise(self, rows: int, dimension: int) -> SharedSteps:
         """The least noise of every step that keeps to the budget.
@@ -224,7 +222,7 @@ class Plan:
         """
         return plan_steps(
             self.budget, rate=self.rate(rows), steps=self.steps, shares=1, tolerated=0,
-            dimension=dimension, others=self._all, order=self.order(rows),
+            dimension=dimension, others=self._all, order=self.order,
         )  # fmt: skip
 
     @property
@@ -336,7 +334,7 @@ def check_prices(request: Begin, site: Site[Part], settings: VertiGANSettings) -
     if (plan := own_plan(site)) is not None:
         step = steps_event(request, site, count)
         known = {n: (*own, step) for n, own in zip(site.terms.roster, plan.looks, strict=True)}
-        if request.prices != known:
+        if request.prices != known or request.order != plan.order:
             raise WireError(
                 f"party {site.name!r}: the prices that it is sent do not follow from the study"
             )

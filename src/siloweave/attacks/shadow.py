@@ -18,6 +18,7 @@ Where this departs from TAPAS, and why:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,7 +50,8 @@ The key is a `numpy.random.SeedSequence`; a tool that wants a number takes
 
 
 class _Synthesizer(Protocol):
-    def fit(self, data: Any, schema: Any, *, budget: Any, seed: int, noise: str) -> Any: ...
+    @property
+    def fit(self) -> Callable[..., Any]: ...
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ class Sampler:
 
     Args:
         synthesizer: Its settings: anything with ``fit(data, schema, *, budget, seed, noise)``
-            whose result has ``sample_table(num_rows, seed=)``.
+            whose result has ``sample_table(num_rows, seed=)``. A fit that adds no noise takes no
+            `noise`.
         schema: Public facts about the columns, or an encoder.
-        budget: Most that any row may cost.
+        budget: Most that any row may cost; None for a generator without a guarantee.
         num_rows: Synthetic rows; as many as were fitted if None.
         parties: Parties that the rows are dealt to, one by one; 1 hands over one table.
         noise: "seeded" makes the attack repeatable: its fits are the adversary's own and nothing
@@ -79,13 +82,10 @@ class Sampler:
         table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
         parts = [table.take(range(i, table.num_rows, self.parties)) for i in range(self.parties)]
-        fitted = self.synthesizer.fit(
-            parts if self.parties > 1 else table,
-            self.schema,
-            budget=self.budget,
-            seed=seed,
-            noise=self.noise,
-        )
+        fit = self.synthesizer.fit
+        noise = {"noise": self.noise} if "noise" in signature(fit).parameters else {}
+        data = parts if self.parties > 1 else table
+        fitted = fit(data, self.schema, budget=self.budget, seed=seed, **noise)
         sampled: Table = fitted.sample_table(
             self.num_rows or table.num_rows, seed=fold_in(key, "sample")
         )

@@ -319,7 +319,7 @@ class LatentSteps(Stepwise):
 
     def rows(self, X: Matrix) -> Rows:
         """Numbers, codes and labels; raises InputError where they do not fit."""
-        X, label = self.layout.check(X), self.label
+        X, label = self.layout.check(X, least=0), self.label
         numbers, codes = self.rest.split(X[:, places_of(self.layout, label)])
         told = X[:, label.start : label.stop].argmax(1) if label else np.zeros(len(X))
         return Rows(*(jnp.asarray(x) for x in (numbers, codes, told.astype(np.int32))))

@@ -26,18 +26,13 @@ _RATE = 1 / 16  # a batch of 1024 out of 16,384 rows; decision 0014 has what oth
 _DROWNED = 1e6  # noise multiplier that shows what releases before the steps cost by themselves
 
 
-def order_for(
-    budget: Budget, *, rate: float, steps: int, looks: Sequence[Event], rows_sigma: float
-) -> int | None:
+def order_for(budget: Budget, *, steps: int, looks: Sequence[Event]) -> int | None:
     """The order at which a training is read whose rate follows from a noisy number of rows.
 
     Args:
         budget: the promise.
-        rate: probability of each row to be in a step, in (0, 1]. Checked, and not used: it follows
-            from what was released, and the order must not.
         steps: how many, >= 1.
         looks: events that are paid from the same budget, the number of rows among them.
-        rows_sigma: noise of that number; not used either.
 
     Returns:
         A whole order for the events of all steps; None where neighbours have the same number of
@@ -45,7 +40,7 @@ def order_for(
         each value of it.
 
     Raises:
-        InputError: there are no steps, or the rate is no probability.
+        InputError: there are no steps.
 
     **Guarantee**: the order is a function of budget, steps and `looks`, all of which are fixed
     before anything is read. So the reading at this order (`sampled.at_order`) is an upper bound,
@@ -53,14 +48,12 @@ def order_for(
 
     Example:
         >>> from siloweave.privacy.events import Gaussian
-        >>> facts = {"looks": [Gaussian(sigma=60.0, sensitivity=1.0)], "rows_sigma": 60.0}
-        >>> [order_for(Budget(1.0, 1e-5), rate=q, steps=500, **facts) for q in (0.001, 0.3)]
-        [18, 18]
+        >>> looks = [Gaussian(sigma=60.0, sensitivity=1.0)]
+        >>> order_for(Budget(1.0, 1e-5), steps=500, looks=looks)
+        18
     """
-    if not (0 < rate <= 1 and steps >= 1):
-        raise InputError(
-            f"order_for: rate = {rate} must lie in (0, 1], and steps = {steps} be at least 1."
-        )
+    if steps < 1:
+        raise InputError(f"order_for: steps = {steps} must be at least 1.")
     if budget.relation is Relation.REPLACE_ONE:
         return None
     spent = Tally(looks)

@@ -44,13 +44,14 @@ from siloweave.tables.plans import (
     ranked,
 )
 from siloweave.tables.read import Table
-from siloweave.tables.scales import Floats
+from siloweave.tables.scales import Floats, ascending
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Block", "Features"]
 
 _VERSION = 1
 _MOST_BYTES = 2**34
+_MOST_OPTIONS = 256  # of a column of numbers: modes, frequent values, and a missing one
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -250,12 +251,14 @@ class Features:
         return cls(encoder.schema, tuple(plans))
 
     def cover(self, schema: Schema) -> bool:
-        """Whether rows of a schema can be encoded whatever they hold.
+        """Whether rows of a schema can be encoded whatever they hold, in vectors of bounded width.
 
-        A party asks this before it encodes by features that it was told: whether its rows fit
-        would tell of them.
+        A party asks this before it encodes by features that it was told: whether its rows fit, or
+        become finite numbers, or how many of them fit into memory, would tell of them.
         """
-        if self.schema != schema:
+        if self.schema != schema or [p.column for p in self.plans] != [
+            column.name for column in _coded(schema)
+        ]:
             return False
         return all(_covers(plan, schema[plan.column]) for plan in self.plans)
 
@@ -373,11 +376,19 @@ def _covers(plan: Plan, column: Column) -> bool:
             return False
         every = list(range(plan.options))
         sized = min(plan.sizes, default=0) >= 1 and prod(plan.sizes) >= plan.options
-        return sized and (not plan.order or sorted(plan.order) == every)
+        return (
+            sized
+            and sum(plan.sizes) <= plan.options
+            and (not plan.order or sorted(plan.order) == every)
+        )
     if column.kind not in BINNED:
         return False
     own = blank(column)
-    return all(getattr(plan, n) == getattr(own, n) for n in ("low", "high", "origin", "missing"))
+    if any(getattr(plan, n) != getattr(own, n) for n in ("low", "high", "origin", "missing")):
+        return False
+    if plan.options > _MOST_OPTIONS or not ascending(plan.spikes):
+        return False
+    return bool(plan.spikes) if plan.scale is None else plan.scale.takes(plan.low, plan.high)
 
 
 def _settings(numeric: Numeric, spike_share: float, few_values: int, wide: int) -> Settings:

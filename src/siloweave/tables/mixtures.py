@@ -17,6 +17,7 @@ _MOST = 0.99  # largest number, so that a tanh can reach it
 _SMALLEST = 0.005  # modes with a smaller weight are dropped
 _GROUPS = 1024
 _GAPS = 256  # the widest gaps always part two points
+_FAR = 1e100  # deviations that a value may lie from a mode: their square is finite
 _FLOOR = 1e-6  # smallest variance of a mode, as a share of the column's
 _CONCENTRATION = 1e-3
 _BETA, _NU = 1.0, 1.0  # how many observations the prior mean and variance count for
@@ -49,6 +50,14 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
     def modes(self) -> int:
         """How many modes there are."""
         return len(self.means)
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        fit = 0 < len(self.means) == len(self.scales) == len(self.weights)
+        if not fit or not min(*self.scales, *self.weights) > 0:
+            return False
+        away = (np.array([[low], [high]]) - np.array(self.means)) / np.array(self.scales)
+        return bool((np.abs(away) <= _FAR).all() and np.isfinite(self.weights).all())
 
     def split(
         self, values: _Floats, random: np.random.Generator

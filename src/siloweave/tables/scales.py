@@ -4,6 +4,8 @@ A scale maps float64 values to a number of order one and, where it has modes, to
 number is relative to. All are plain data: what is stored in JSON is what is computed with.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ Floats = NDArray[np.float64]
 _Modes = NDArray[np.int64]
 _KNOTS = 1000
 _ENDS = 16  # so many smallest and largest values are knots themselves
+_LARGE = 1e30  # a number that float32 holds, and that may be added up
 _MARGIN = 0.01  # a draw keeps this share of a step away from the step's ends
 
 
@@ -35,6 +38,11 @@ class Line(msgspec.Struct, frozen=True, tag="line"):
     def modes(self) -> int:
         """How many modes the scale has: none."""
         return 0
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        ends = [low - self.centre, high - self.centre]
+        return self.scale > 0 and small(*(end / self.scale for end in ends))
 
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return no modes (zeros) and the numbers."""
@@ -63,6 +71,12 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     def modes(self) -> int:
         """How many modes the scale has: none."""
         return 0
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        levels = (0.0, *self.levels, 1.0)
+        fit = len(levels) == len(self.values) + 1
+        return fit and ascending(self.values) and ascending(levels)
 
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return no modes (zeros) and the numbers; an unknown value counts as the nearest."""
@@ -102,6 +116,11 @@ class Curve(msgspec.Struct, frozen=True, tag="curve"):
         """How many modes the scale has: none."""
         return 0
 
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        fit = 0 < len(self.values) == len(self.scores)
+        return fit and small(*self.scores) and ascending(self.scores) and rising(self.values)
+
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return no modes (zeros) and the numbers."""
         numbers = np.interp(values, np.array(self.values), np.array(self.scores))
@@ -127,6 +146,10 @@ class Bins(msgspec.Struct, frozen=True, tag="bins"):
         """How many bins there are."""
         return len(self.edges) - 1
 
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        return len(self.edges) > 1 and ascending(self.edges)
+
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return bins and places."""
         edges = np.array(self.edges)
@@ -144,6 +167,21 @@ class Bins(msgspec.Struct, frozen=True, tag="bins"):
 
 Scale = Line | Steps | Curve | Bins | Mixture
 """Any of the ways to make a number of a value."""
+
+
+def small(*numbers: float) -> bool:
+    """Whether numbers are finite, with much room, also as float32."""
+    return bool((np.abs(numbers) <= _LARGE).all())
+
+
+def rising(numbers: Sequence[float]) -> bool:
+    """Whether numbers are finite, and none is below the one before."""
+    return bool(np.isfinite(numbers).all() and (np.diff(numbers) >= 0).all())
+
+
+def ascending(numbers: Sequence[float]) -> bool:
+    """Whether numbers are finite, and each is above the one before."""
+    return rising(numbers) and bool((np.diff(numbers) > 0).all())
 
 
 def nearest(known: Floats, values: Floats) -> NDArray[np.int64]:
