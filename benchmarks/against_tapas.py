@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from siloweave.attacks.groundhog import Layout, histogram_summary, naive_summary, nearness
+from siloweave.attacks.groundhog import SummaryLayout, histogram_summary, naive_summary, nearness
 from siloweave.tables import Column, Schema, Table, write
 
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def main() -> None:
         + tuple(Column(n, "categorical", categories=labels) for n, labels in LABELS.items())
     )
     sets = [table(ROWS, seed) for seed in range(SETS)]
-    record, layout = sets[0].take([7]), Layout.of(table(3000, 99), schema)
+    record, layout = sets[0].take([7]), SummaryLayout.of(table(3000, 99), schema)
     other = theirs(sets[1:], record, args.python, args.tapas)
     rows, one = [layout.read(s) for s in sets[1:]], layout.read(record)
     near = np.array([nearness(r, one, layout) for r in rows])

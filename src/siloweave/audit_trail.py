@@ -14,7 +14,7 @@ from siloweave.study import close_match
 from siloweave.summaries import (
     ALIGNED,
     PartySummary,
-    Summary,
+    RunSummary,
     check_receipts,
     find_run,
     ledger_files,
@@ -22,7 +22,7 @@ from siloweave.summaries import (
     verify_ledgers,
 )
 
-__all__ = ["Line", "Reading", "Stage", "Trail", "read_ledgers"]
+__all__ = ["Reading", "Stage", "Trail", "TrailLine", "read_ledgers"]
 
 _DELTA = 1e-6
 _SUMMARY = "run.json (key, last line)"
@@ -31,7 +31,7 @@ Stage = Literal["method", "alignment"]
 """Which part of a run a ledger is of."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class TrailLine(msgspec.Struct, frozen=True):
     """One release."""
 
     index: int
@@ -58,7 +58,7 @@ class Reading(msgspec.Struct, frozen=True):
     verified: bool
     note: str
     head: str
-    entries: tuple[Line, ...]
+    entries: tuple[TrailLine, ...]
     stage: Stage = "method"
     key: bytes = b""
     compared: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ def _stages(path: Path) -> tuple[Path, dict[Stage, dict[str, Path]]]:
 
 
 def _verify(
-    summary: Summary | None,
+    summary: RunSummary | None,
     folder: Path,
     stages: dict[Stage, dict[str, Path]],
     names: set[str] | None,
@@ -170,7 +170,7 @@ def _reading(
     stage: Stage, ledger: Ledger, file: Path, delta: float, compared: tuple[str, ...]
 ) -> Reading:
     lines = tuple(
-        Line(
+        TrailLine(
             e.index + 1,
             e.time,
             e.run,

@@ -15,7 +15,7 @@ from siloweave.checks import Forecast
 from siloweave.privacy.identity import spelled_key
 from siloweave.report import words
 from siloweave.starter import Proposal
-from siloweave.summaries import Summary, spelled
+from siloweave.summaries import RunSummary, spelled
 
 __all__ = [
     "complain",
@@ -72,7 +72,7 @@ def print_compared(found: Any, page: Path | None, *, json: bool) -> None:
         _out().print(f"The page is {escape(str(page))}")
 
 
-def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -> None:
+def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool) -> None:
     """What a run cost and where its files are."""
     files = {what: str(folder / name) for what, name in summary.files.items()}
     if json:
@@ -101,7 +101,7 @@ def print_summary(summary: Summary, folder: Path, *, json: bool, before: bool) -
     console.print(f"More rows, at no cost: {_more_rows(summary, folder)}")
 
 
-def _more_rows(summary: Summary, folder: Path) -> str:
+def _more_rows(summary: RunSummary, folder: Path) -> str:
     """What draws from the model: where columns stay at their parties, no command joins them."""
     if "synthetic table" in summary.files:
         return f"[bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
@@ -109,7 +109,7 @@ def _more_rows(summary: Summary, folder: Path) -> str:
     return f"[bold]siloweave.load({model}).sample_parts(1000)[/] in Python"
 
 
-def _promise(summary: Summary) -> str:
+def _promise(summary: RunSummary) -> str:
     if summary.guarantee == "none" and isinf(summary.epsilon_allowed):
         return "Privacy: none was asked for and none is given (ε = ∞)"
     return (
@@ -119,7 +119,7 @@ def _promise(summary: Summary) -> str:
     )
 
 
-def _print_parties(console: Console, summary: Summary) -> None:
+def _print_parties(console: Console, summary: RunSummary) -> None:
     grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
     shown = [(escape(party.name), party) for party in _dearest(summary)]
     if summary.alignment is not None:
@@ -305,7 +305,7 @@ def _grid(*heads: str) -> Grid:
     return grid
 
 
-def _dearest(summary: Summary) -> Sequence[Any]:
+def _dearest(summary: RunSummary) -> Sequence[Any]:
     if len(summary.parties) <= _PARTIES:
         return summary.parties
     return sorted(summary.parties, key=lambda party: -party.epsilon)[:_PARTIES]

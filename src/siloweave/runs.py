@@ -38,7 +38,7 @@ from siloweave.study import Study
 from siloweave.summaries import (
     ALIGNED,
     AlignmentSummary,
-    Summary,
+    RunSummary,
     check_receipts,
     find_run,
     ledger_files,
@@ -72,7 +72,9 @@ _BINS = 32  # to check a generator's rows with
 _READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
 
 
-def execute(study: Study, *, progress: Progress = lambda text, done: None) -> tuple[Summary, bool]:
+def execute(
+    study: Study, *, progress: Progress = lambda text, done: None
+) -> tuple[RunSummary, bool]:
     """Run a study, or go on with one that was cut short.
 
     Args:
@@ -151,7 +153,7 @@ def _claimed(study: Study) -> Iterator[None]:
                     path.rmdir()
 
 
-def finished(study: Study) -> Summary | None:
+def finished(study: Study) -> RunSummary | None:
     """The summary of this very run, if it has finished; its ledgers are verified.
 
     Raises:
@@ -166,7 +168,7 @@ def finished(study: Study) -> Summary | None:
     return found
 
 
-def outdated(study: Study, summary: Summary) -> tuple[str, ...]:
+def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:
     """What a finished run no longer has, or has otherwise than the study now says."""
     gone = [name for name in summary.files.values() if not (study.folder / name).exists()]
     found = [f"{study.folder / name} is not there any more" for name in gone]
@@ -300,7 +302,7 @@ def _write_outputs(
     seconds: dict[str, float],
     progress: Progress,
     found: AlignmentSummary | None,
-) -> Summary:
+) -> RunSummary:
     """Make everything in a folder beside, then move it to its place; run.json goes last."""
     from siloweave.report import render
 
@@ -380,10 +382,10 @@ def _summary(
     seconds: dict[str, float],
     files: dict[str, str],
     found: AlignmentSummary | None,
-) -> Summary:
+) -> RunSummary:
     budget, ledgers = study.terms(), ledger_files(study.folder)
     spent = [Ledger.read(ledgers[name]) for name in study.names]
-    return Summary(
+    return RunSummary(
         run=study.run_name,
         study=study.study.name,
         method=fitted.info.title,

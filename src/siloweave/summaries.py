@@ -25,7 +25,7 @@ __all__ = [
     "ALIGNED",
     "AlignmentSummary",
     "PartySummary",
-    "Summary",
+    "RunSummary",
     "check_receipts",
     "find_run",
     "ledger_files",
@@ -61,7 +61,7 @@ class AlignmentSummary(msgspec.Struct, frozen=True):
     parties: tuple[PartySummary, ...]
 
 
-class Summary(msgspec.Struct, frozen=True):
+class RunSummary(msgspec.Struct, frozen=True):
     """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row."""
 
     run: str
@@ -104,7 +104,7 @@ def row_epsilon(ledgers: Iterable[Ledger], delta: float, split: str) -> float:
     return max((ledger.epsilon(delta) for ledger in every), default=0.0)
 
 
-def find_run(folder: str | Path) -> Summary | None:
+def find_run(folder: str | Path) -> RunSummary | None:
     """The summary of a finished run, or None if there is none.
 
     Raises:
@@ -114,14 +114,14 @@ def find_run(folder: str | Path) -> Summary | None:
     if not path.is_file():
         return None
     try:
-        return msgspec.convert(msgspec.json.decode(path.read_bytes()), Summary, strict=False)
+        return msgspec.convert(msgspec.json.decode(path.read_bytes()), RunSummary, strict=False)
     except msgspec.MsgspecError as error:
         raise InputError(
             f"{path}: is no run's summary ({error}). Put back the file, or choose another folder."
         ) from error
 
 
-def open_run(folder: str | Path) -> Summary:
+def open_run(folder: str | Path) -> RunSummary:
     """A finished run's summary.
 
     Args:

@@ -10,8 +10,8 @@ from tests.guarantees.replay import record, replay
 from siloweave.algorithms import agree_schema as schemas_module
 from siloweave.algorithms.agree_schema import (
     PARTY,
-    Holding,
     Learning,
+    OpenData,
     agree_schema,
     clipped,
     magnitudes,
@@ -70,7 +70,7 @@ def clinics(seed=0, parties=3, number=2000):
 def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r", tolerated=1):
     terms, sites = terms_of([f"p{k}" for k in range(len(tables))], tolerated=tolerated), {}
     for k, table in enumerate(tables):
-        held = Holding(table, schemas[k] if schemas else SCHEMA)
+        held = OpenData(table, schemas[k] if schemas else SCHEMA)
         entropy = SeededEntropy(100 * seed + k)
         sites[f"p{k}"] = site_with(f"p{k}", held, terms, limit=limit, entropy=entropy)
     return Parties(list(sites), InProcess(sites, PARTY), run=run), sites

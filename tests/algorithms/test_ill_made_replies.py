@@ -131,7 +131,7 @@ STEPS = [
 ]
 COLUMNS = [
     *(("silofuse", "Code", *case) for case in CODED),
-    *(("e2e_distr", "Begin", *case) for case in BEGUN),
+    *(("e2e_distr", "BeginJoint", *case) for case in BEGUN),
     *(("e2e_distr", *case) for case in STEPS),
 ]
 
@@ -230,9 +230,9 @@ ASKED = [
     (aligned, "Greet", "counts", instead((0, 0, 0)), "ids = 0; it must be from 1"),
     (aligned, "Greet", "counts", instead((HUGE, 0, 0)), "ids = 1,000,000,000,000,000"),
     (aligned, "Greet", "counts", instead((3, -1, 0)), "rows without id = -1"),
-    (apart, "Describe", "shape", instead("\x1b[31m"), "a description of its ids"),
-    (apart, "Describe", "shape", instead("A" * 10**6), "a description of its ids"),
-    (score, "Judge", "noisy_rows", instead(HUGE), "rows = 1,000,000,000,000,000"),
+    (apart, "DescribeIds", "shape", instead("\x1b[31m"), "a description of its ids"),
+    (apart, "DescribeIds", "shape", instead("A" * 10**6), "a description of its ids"),
+    (score, "ScoreTable", "noisy_rows", instead(HUGE), "rows = 1,000,000,000,000,000"),
 ]
 
 
@@ -242,16 +242,22 @@ def test_sums_choices_and_alignments(run, question, field, change, words, monkey
 
 
 def test_a_lone_curator(monkeypatch):
-    raised(monkeypatch, aim, "index = -1", "curator", "Select", {"index": instead(-1)})
+    raised(monkeypatch, aim, "index = -1", "curator", "SelectQuery", {"index": instead(-1)})
 
 
 @pytest.mark.parametrize(
     ("budget", "question", "field", "change", "words"),
     [
-        (test_vertigan.BUDGET, "CountColumns", "paid_rows", instead(HUGE), "rows = 1,000"),
-        (test_vertigan.BUDGET, "Round", "slope", filled(np.nan), "slope .* not finite"),
-        (test_vertigan.BUDGET, "Round", "slope", filled(1e300, "<f8"), r"slope of size 1e\+300"),
-        (None, "Begin", "rows", instead(0), "rows = 0; it must be from 1"),
+        (test_vertigan.BUDGET, "CountOwnColumns", "paid_rows", instead(HUGE), "rows = 1,000"),
+        (test_vertigan.BUDGET, "TrainCritics", "slope", filled(np.nan), "slope .* not finite"),
+        (
+            test_vertigan.BUDGET,
+            "TrainCritics",
+            "slope",
+            filled(1e300, "<f8"),
+            r"slope of size 1e\+300",
+        ),
+        (None, "BeginVertiGAN", "rows", instead(0), "rows = 0; it must be from 1"),
     ],
 )
 def test_heads_and_critics_at_parties(budget, question, field, change, words, monkeypatch):

@@ -11,8 +11,8 @@ from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made,
 
 import siloweave as sw
 from siloweave.algorithms import end_to_end, silofuse
-from siloweave.algorithms.columns_split import Part
-from siloweave.algorithms.end_to_end import Activations, Backward, Begin, Forward, batch_of
+from siloweave.algorithms.columns_split import ColumnsPart
+from siloweave.algorithms.end_to_end import Activations, Backward, BeginJoint, Forward, batch_of
 from siloweave.algorithms.running import plain
 from siloweave.algorithms.sent_latents import one_hot
 from siloweave.algorithms.silofuse import Code
@@ -231,7 +231,7 @@ def test_two_runs_in_one_process_share_no_state():
 
 def held_by_west():
     schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"]))
-    part = Part(sw.read(pandas_frame()[list(schema.names)]), schema)
+    part = ColumnsPart(sw.read(pandas_frame()[list(schema.names)]), schema)
     facts = {**plain(made("e2e_distr").chosen()), "target": None, "shared": False}
     return roster_of({"west": part}, facts=facts)["west"]
 
@@ -247,7 +247,7 @@ def walked(runs):
         return end_to_end.PARTY[type(request)](request, site)
 
     for run in runs:
-        ask(run, 0, Begin(settings, 1, None, ord(run), shared=False))
+        ask(run, 0, BeginJoint(settings, 1, None, ord(run), shared=False))
     for step in range(3):
         for run in runs:
             slope = Array.of(np.ones_like(found[run][-1]), "<f4") if step else None

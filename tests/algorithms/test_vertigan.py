@@ -13,11 +13,11 @@ from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.properties import BY_SCHEMA
 
 from siloweave.algorithms import vertigan
-from siloweave.algorithms.columns_split import Part, parts_of
+from siloweave.algorithms.columns_split import ColumnsPart, parts_of
 from siloweave.algorithms.running import plain as plain_settings
-from siloweave.algorithms.vertigan import PARTY, Round
+from siloweave.algorithms.vertigan import PARTY, TrainCritics
 from siloweave.algorithms.vertigan_method import VertiGAN
-from siloweave.algorithms.vertigan_plan import Begin, CountColumns, own_plan, priced
+from siloweave.algorithms.vertigan_plan import BeginVertiGAN, CountOwnColumns, own_plan, priced
 from siloweave.algorithms.woven import read_woven
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, Parties
@@ -223,7 +223,7 @@ def test_with_real_noise_nothing_is_drawn_twice(tmp_path):
 def alone(limit=BUDGET):
     """One party and the way to it."""
     frame = Table.from_columns({n: (c.to_numpy(), None) for n, c in halves()["north"].items()})
-    part = Part(frame, SAME.select(frame.names))
+    part = ColumnsPart(frame, SAME.select(frame.names))
     made = VertiGAN(settings=NET, private=limit is not None, bins=8)
     sites = roster_of(
         {"north": part}, limit=limit, entropy=SeededEntropy(b"x"),
@@ -239,7 +239,7 @@ def known(made, parts):
 
 def plain(**named):
     made = VertiGAN(settings=NET).network()
-    return Begin(msgspec.json.encode(made), 0, **named)
+    return BeginVertiGAN(msgspec.json.encode(made), 0, **named)
 
 
 def hidden(shape=(NET["made"], NET["trunk"][-1]), value=0.0):
@@ -249,20 +249,20 @@ def hidden(shape=(NET["made"], NET["trunk"][-1]), value=0.0):
 def test_rounds_come_in_their_order_and_shape():
     parties, _ = alone(limit=None)
     with pytest.raises(WireError, match="before the beginning"):
-        parties.ask(Round(0, hidden()))
+        parties.ask(TrainCritics(0, hidden()))
     parties.ask(plain())
     for wrong, words in (
-        (Round(1, hidden()), "round 2 of 3 .* round 0"),
-        (Round(0, hidden((2, 2))), r"shape \(2, 2\).*\(8, 8\)"),
-        (Round(0, hidden(value=np.nan)), "not finite"),
+        (TrainCritics(1, hidden()), "round 2 of 3 .* round 0"),
+        (TrainCritics(0, hidden((2, 2))), r"shape \(2, 2\).*\(8, 8\)"),
+        (TrainCritics(0, hidden(value=np.nan)), "not finite"),
     ):
         with pytest.raises(WireError, match=words):
             parties.ask(wrong)
     for number in range(3):
-        parties.ask(Round(number, hidden()))
+        parties.ask(TrainCritics(number, hidden()))
     for stale in (0, 1, 3):
         with pytest.raises(WireError, match=f"party 'north': round {stale + 1} of 3"):
-            parties.ask(Round(stale, hidden()))
+            parties.ask(TrainCritics(stale, hidden()))
 
 
 def test_a_party_trains_only_within_what_all_pay_together():
@@ -270,8 +270,8 @@ def test_a_party_trains_only_within_what_all_pay_together():
     planned = own_plan(site)
     for sigmas in ((2.0, 8.0), (None, planned.counts_sigma), (planned.rows_sigma, 1.0)):
         with pytest.raises(WireError, match="'north' was asked to count with noise"):
-            parties.ask(CountColumns(*sigmas, 8))
-    parties.ask(CountColumns(planned.rows_sigma, planned.counts_sigma, 8))
+            parties.ask(CountOwnColumns(*sigmas, 8))
+    parties.ask(CountOwnColumns(planned.rows_sigma, planned.counts_sigma, 8))
     noise = planned.noise(40, 200)
     facts = {"clip": 1.0, "rows": 40, "rate": planned.rate(40), "levels": noise.levels}
     facts |= {"share_sigma": noise.share_sigma, "dimension": 200, "order": planned.order}
@@ -337,9 +337,9 @@ def test_counts_are_told_once_a_run():
     parties = Parties(tuple(sites), InProcess(sites, PARTY), run="r")
     head, *others = sites
     planned = own_plan(sites[head])
-    parties.ask(CountColumns(planned.rows_sigma, planned.counts_sigma, 8), [head])
-    parties.ask(CountColumns(None, planned.counts_sigma, 8), others)
+    parties.ask(CountOwnColumns(planned.rows_sigma, planned.counts_sigma, 8), [head])
+    parties.ask(CountOwnColumns(None, planned.counts_sigma, 8), others)
     before = {name: len(site.ledger.entries) for name, site in sites.items()}
     with pytest.raises(WireError, match=r"party 'south'.*may only come first"):
-        parties.ask(CountColumns(None, planned.counts_sigma, 8), others)
+        parties.ask(CountOwnColumns(None, planned.counts_sigma, 8), others)
     assert {name: len(site.ledger.entries) for name, site in sites.items()} == before

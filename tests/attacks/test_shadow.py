@@ -12,7 +12,7 @@ from sklearn.neighbors import KernelDensity
 from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.attacks.exposed import exposed_records
-from siloweave.attacks.groundhog import Layout, histogram_summary, naive_summary, nearness
+from siloweave.attacks.groundhog import SummaryLayout, histogram_summary, naive_summary, nearness
 from siloweave.attacks.rates import noise_attacker
 from siloweave.attacks.shadow import SHADOW_ATTACKS, Sampler, shadow_attack
 from siloweave.attacks.side_by_side import side_by_side
@@ -264,7 +264,7 @@ def one_hot(rows, layout):
 @pytest.mark.parametrize("scaled", [True, False])
 def test_nearness_is_what_the_definitions_say(scaled):
     table = people(40).take(range(5, 40))
-    layout = Layout.of(table, scaled=scaled)
+    layout = SummaryLayout.of(table, scaled=scaled)
     rows, record = layout.read(table.take(range(30))), layout.read(table.take([31]))
     vectors, point = one_hot(rows, layout), one_hot(record, layout)
     hamming, distance, density = nearness(rows, record, layout)
@@ -276,7 +276,7 @@ def test_nearness_is_what_the_definitions_say(scaled):
 
 
 def test_a_missing_number_is_one_range_away():
-    layout = Layout.of(PEOPLE)
+    layout = SummaryLayout.of(PEOPLE)
     rows = layout.read(PEOPLE.take([0, 0]))
     here, gone = layout.read(PEOPLE.take([50])), layout.read(PEOPLE.take([0]))
     assert nearness(rows, gone, layout)[0] == 0
@@ -287,7 +287,7 @@ def test_a_missing_number_is_one_range_away():
 def test_summaries_are_what_the_definitions_say():
     table = people(40).take(range(5, 40))
     schema = Schema((Column("x", "continuous", low=0.0, high=2000.0), *rest(table)))
-    layout = Layout.of(table, schema)
+    layout = SummaryLayout.of(table, schema)
     rows = layout.read(table)
     vectors = one_hot(rows, layout)
     means, medians, variances = vectors.mean(0), np.median(vectors, 0), vectors.var(0)
@@ -306,7 +306,7 @@ def rest(table):
 
 
 def test_numbers_beyond_the_bounds_fall_into_the_outermost_bins():
-    layout = Layout.of(Table.from_columns({"x": (np.array([0.0, 10.0]), None)}))
+    layout = SummaryLayout.of(Table.from_columns({"x": (np.array([0.0, 10.0]), None)}))
     far = layout.read(Table.from_columns({"x": (np.array([-5.0, 99.0, 3.0]), None)}))
     assert histogram_summary(far, layout)[[0, 3, 9]] == pytest.approx([1 / 3] * 3)
 
@@ -315,12 +315,12 @@ def test_many_categories_do_not_widen_summaries():
     names = np.array([f"n{i % 5000}" for i in range(10_000)])
     table = Table.from_columns({"c": (names, None)})
     schema = Schema((Column("c", "categorical", categories=tuple(sorted(set(names)))),))
-    layout = Layout.of(table, schema)
+    layout = SummaryLayout.of(table, schema)
     assert len(histogram_summary(layout.read(table), layout)) == 258
 
 
 def test_a_category_that_nobody_saw_is_read():
-    layout = Layout.of(PEOPLE)
+    layout = SummaryLayout.of(PEOPLE)
     strange = Table.from_columns(
         {"x": (np.array([1.0]), None), "y": (np.array([2]), None), "c": (np.array(["new"]), None)}
     )
@@ -335,7 +335,7 @@ def test_the_most_exposed_record_is_the_outlier(by, sample):
 
 def test_the_loneliest_records_are_exact_whatever_the_sample():
     table = people(250, seed=4)
-    layout = Layout.of(table)
+    layout = SummaryLayout.of(table)
     rows = layout.read(table)
     nearest = [
         -nearness(rows.take([j for j in range(250) if j != i]), rows.take([i]), layout)[1]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from siloweave.federation import InProcess, MemoryStore, Parties, Site, wire
-from siloweave.federation.alignment import PARTY, Holding, common_rows
+from siloweave.federation.alignment import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Ledger, mechanisms
 from siloweave.tables.read import Table
@@ -14,7 +14,9 @@ CHUNK = 40  # so that small sets are sent in parts
 def holding(ids, **settings):
     ids = np.asarray(ids, dtype=object if isinstance(ids[0], str) else np.int64)
     numbers = np.arange(len(ids))
-    return Holding(Table.from_columns({"id": (ids, None), "row": (numbers, None)}), **settings)
+    return AlignmentData(
+        Table.from_columns({"id": (ids, None), "row": (numbers, None)}), **settings
+    )
 
 
 def site_of(name, held, limit=None):

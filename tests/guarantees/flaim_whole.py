@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import chi2
 
-from siloweave.algorithms.flaim import Measure, Select
+from siloweave.algorithms.flaim import MeasureQueries, Select
 from siloweave.algorithms.flaim_settings import FLAIMSettings
 from siloweave.privacy import Budget, Relation
 from siloweave.tables.codes import Domain
@@ -86,7 +86,7 @@ def alone_in(run):
     for name, request, reply in run.messages():
         if isinstance(request, Select):
             chosen[name] = {request.candidates[i.value] for i in reply.indices}
-        elif isinstance(request, Measure) and name == next(iter(request.keys)):
+        elif isinstance(request, MeasureQueries) and name == next(iter(request.keys)):
             behind = [sum(q in mine for mine in chosen.values()) for q in request.queries]
             sizes = [LONE.size(q) for q in request.queries]
             yield np.repeat(np.array(behind) == 1, sizes)
@@ -101,7 +101,7 @@ def residuals(tolerated, runs=12):
     whole, left = [], []
     for seed in range(runs):
         run, tape = lonely(tolerated, seed)
-        sums = [s for s in sums_of(run, tape) if isinstance(s.request, Measure)]
+        sums = [s for s in sums_of(run, tape) if isinstance(s.request, MeasureQueries)]
         for one, alone in zip(sums, alone_in(run), strict=True):
             same = (one.noise == one.shares.sum(axis=0)).all()
             assert same, "the wire has other noise than was drawn"

@@ -16,7 +16,7 @@ from scipy.stats import beta, norm
 
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import secure_sum
-from siloweave.algorithms.aim import AIMSettings, Select
+from siloweave.algorithms.aim import AIMSettings, SelectQuery
 from siloweave.algorithms.workload import expected_l1, weights_of
 from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import Released, Site, masking, wire
@@ -153,7 +153,7 @@ def loss(run: Run) -> float:
             ]
             squares = [float(((noisy - m) ** 2).sum()) for m in means]
             total += (squares[0] - squares[1]) / (2 * request.share_sigma**2)
-        elif isinstance(request, Select):
+        elif isinstance(request, SelectQuery):
             logits = [_logits(request, t["curator"]) for t in (WITH, WITHOUT)]
             total += logits[0][reply.index.value] - logits[1][reply.index.value]
     return total
@@ -284,10 +284,10 @@ MUTANTS = {
     "selection not charged": (patch_of(Site, "release", free_choice), "without a charge"),
     "selection charged after the draw": (patch_of(Site, "release", charged_later), "without a"),
     "exact n in scores": (
-        lambda patch: patch.setitem(aim_file.PARTY, Select, with_exact_n), "a score moved by",
+        lambda patch: patch.setitem(aim_file.PARTY, SelectQuery, with_exact_n), "a score moved by",
     ),
     "rows steer the course": (
-        lambda patch: patch.setitem(aim_file.PARTY, Select, with_turned_candidates),
+        lambda patch: patch.setitem(aim_file.PARTY, SelectQuery, with_turned_candidates),
         "a score moved by",
     ),
 }  # fmt: skip

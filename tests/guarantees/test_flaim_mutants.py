@@ -182,7 +182,7 @@ def test_shares_that_stay_away_are_caught(monkeypatch):
 
 def test_colluders_who_were_forgotten_are_caught(monkeypatch):
     """Enough noise for outsiders, too little once a colluder subtracts its share."""
-    monkeypatch.setattr(flaim_rounds.Noise, "share", one_party_less)
+    monkeypatch.setattr(flaim_rounds.SumNoise, "share", one_party_less)
     with pytest.raises(WireError, match="withstands 0 colluders; the study says 1"):
         residuals(1)
 

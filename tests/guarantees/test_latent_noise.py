@@ -10,7 +10,7 @@ import pytest
 import siloweave as sw
 from siloweave.algorithms import latent_noise, silofuse
 from siloweave.algorithms.columns_split import parts_of
-from siloweave.algorithms.latent_noise import CodeNoised, Noise, bounded
+from siloweave.algorithms.latent_noise import CodeNoised, LatentNoise, bounded
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation import InProcess, Parties
 from siloweave.privacy import Budget, Gaussian, Relation
@@ -117,7 +117,7 @@ def test_mutants_are_caught(name, mutant, monkeypatch):
 
 
 def test_a_party_refuses_noise_that_keeps_to_its_limit_for_itself_alone(monkeypatch):
-    whole = Noise.for_budget
+    whole = LatentNoise.for_budget
 
     def alone(cls, budget, parts, *rest):
         """Enough for the party of the largest radius, and so for each by itself."""
@@ -127,7 +127,7 @@ def test_a_party_refuses_noise_that_keeps_to_its_limit_for_itself_alone(monkeypa
             noise, sigma=noise.sigma * 2 * most / noise.together.sensitivity
         )
 
-    monkeypatch.setattr(Noise, "for_budget", classmethod(alone))
+    monkeypatch.setattr(LatentNoise, "for_budget", classmethod(alone))
     with pytest.raises(BudgetError, match="'party-1': all parties together would release epsilon"):
         run(frame(ENDS))
     monkeypatch.setattr(latent_noise, "_check_together", lambda request, site: None)
@@ -135,13 +135,13 @@ def test_a_party_refuses_noise_that_keeps_to_its_limit_for_itself_alone(monkeypa
 
 
 def test_a_party_refuses_radii_that_do_not_follow_from_the_columns(monkeypatch):
-    whole = Noise.for_budget
+    whole = LatentNoise.for_budget
 
     def other(cls, *given):
         noise = whole(*given)
         return msgspec.structs.replace(noise, radii={**noise.radii, "party-2": 1})
 
-    monkeypatch.setattr(Noise, "for_budget", classmethod(other))
+    monkeypatch.setattr(LatentNoise, "for_budget", classmethod(other))
     with pytest.raises(
         WireError, match="party 'party-1': the radii that it was told of do not follow"
     ):
@@ -188,7 +188,7 @@ def test_latents_are_sent_once_a_run():
     """All parties together are held to a limit for one sending of each."""
     _, parts = parts_of([frame(ENDS)[list(names)] for names in SPLIT], SCHEMA)
     parts = {f"p{i}": part for i, part in enumerate(parts.values())}
-    noise = Noise.for_budget(BUDGET, {n: part.schema for n, part in parts.items()}, 1.0, 1.0)
+    noise = LatentNoise.for_budget(BUDGET, {n: part.schema for n, part in parts.items()}, 1.0, 1.0)
     facts = {"privacy": "latents", "clip": noise.clip, "autoencoder": {"per_bit": 1.0}}
     facts["parts"] = {name: part.schema for name, part in parts.items()}
     sites = roster_of(parts, limit=BUDGET, facts=facts)

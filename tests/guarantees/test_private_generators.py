@@ -11,7 +11,7 @@ import pytest
 
 import siloweave
 from siloweave.algorithms import private_rounds as file
-from siloweave.algorithms.private_rounds import Begin, CountRows, Part, Step, private_rounds
+from siloweave.algorithms.private_rounds import BeginTraining, CountRows, Part, Step, private_rounds
 from siloweave.algorithms.secure_sum import Hello
 from siloweave.errors import WireError
 from siloweave.federation import Parties
@@ -275,7 +275,7 @@ def begins(study, **changes):
     """An honest beginning, but for changes; and what the owner is given, alike."""
     facts = study.facts()
     settings = {**facts["settings"], **changes}
-    asked = Begin(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings),
+    asked = BeginTraining(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings),
                   facts["target"], facts["clip"], 100, 0.1, facts["order"])  # fmt: skip
     return asked, {**facts, "settings": settings}
 
@@ -366,6 +366,6 @@ def test_private_diffusions_take_all_paid_steps_and_draw_as_they_were_measured(m
 
 def test_rows_are_drawn_and_noise_is_added_at_the_party_alone():
     """A step's message carries weights, and nothing of a seed or a secret."""
-    fields = set(Step.__struct_fields__) | set(Begin.__struct_fields__)
+    fields = set(Step.__struct_fields__) | set(BeginTraining.__struct_fields__)
     assert not fields & {"seed", "key", "secret", "entropy"}
     assert replace(Study(), clip=1.0).made.clip == 1.0

@@ -10,7 +10,7 @@ import pytest
 
 from siloweave.algorithms import private_rounds as file
 from siloweave.algorithms.private_rounds import (
-    Begin,
+    BeginTraining,
     CountColumns,
     Part,
     Step,
@@ -434,7 +434,9 @@ def begins(study, features=None, rate=0.1):
     facts = study.facts()
     settings = msgspec.json.encode(facts["settings"])
     features = Features.declared(ENCODER.schema).to_json() if features is None else features
-    return Begin(features, settings, facts["target"], facts["clip"], 100, rate, facts["order"])
+    return BeginTraining(
+        features, settings, facts["target"], facts["clip"], 100, rate, facts["order"]
+    )
 
 
 def test_a_beginning_that_cannot_be_paid_for_is_refused():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms import score
-from siloweave.algorithms.score import PARTY, Judge, Judgement, ScoredRows
+from siloweave.algorithms.score import PARTY, Judgement, ScoredRows, ScoreTable
 from siloweave.algorithms.scored import ask_scores
 from siloweave.errors import BudgetError, WireError
 from siloweave.federation import Array, InProcess, MemoryStore, Parties, Site
@@ -92,7 +92,7 @@ def test_a_mutant_is_caught(name):
         return judged_with(site, request, size, part, charge)
 
     with pytest.raises(AssertionError):
-        check_many(Study(handlers={**PARTY, Judge: judge}))
+        check_many(Study(handlers={**PARTY, ScoreTable: judge}))
 
 
 def check_many(study):
@@ -125,7 +125,7 @@ class Ask:
             "size_rho": size_rho,
             "score_rho": score_rho,
         }
-        return self.parties.ask(Judge(**{**honest, **lie}))
+        return self.parties.ask(ScoreTable(**{**honest, **lie}))
 
 
 ROWS = codes(random_rows(np.random.default_rng(5), 50))

@@ -10,7 +10,7 @@ import pytest
 from siloweave.errors import DataError, InputError
 from siloweave.models import diffusion
 from siloweave.models.descent import Descent, State
-from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.diffusion import DiffusionSettings, TabDDPMModel
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
@@ -154,7 +154,7 @@ def test_one_key_one_model_one_table():
 def test_a_stored_model_draws_the_same_rows(tmp_path, labels):
     model = diffusion.fit(toy(30), BLOCKS, TINY, key=KEY, labels=labels)
     model.save(tmp_path / "m.safetensors")
-    again = TabDDPM.load(tmp_path / "m.safetensors")
+    again = TabDDPMModel.load(tmp_path / "m.safetensors")
     assert (again.settings, again.layout, again.label) == (TINY, model.layout, model.label)
     assert np.array_equal(model.sample(50, key=KEY), again.sample(50, key=KEY))
 
@@ -162,10 +162,10 @@ def test_a_stored_model_draws_the_same_rows(tmp_path, labels):
 def test_what_is_no_model_is_refused(tmp_path):
     path = tmp_path / "m.safetensors"
     with pytest.raises(DataError, match="not a stored model"):
-        TabDDPM.load(path)
+        TabDDPMModel.load(path)
     path.write_bytes(b"12345678 nothing")
     with pytest.raises(DataError, match="not a stored model"):
-        TabDDPM.load(path)
+        TabDDPMModel.load(path)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

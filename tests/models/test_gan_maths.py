@@ -20,8 +20,8 @@ from siloweave.models.critic import Critic, critic_losses, gradient_penalty, pac
 from siloweave.models.draws import draw
 from siloweave.models.gan import (
     GANSettings,
+    GANStep,
     Matching,
-    Step,
     ads_gan_settings,
     conditional_columns,
     distance,
@@ -373,14 +373,14 @@ def test_the_generator_is_paid_for_its_distance():
     heads = Heads(BLOCKS, ())
     rows, conditions = rows_of(X, heads)
     batch = jax.jit(Matching(conditions.sizes, 20))(rows, KEY)
-    step = Step(small(None), heads)
+    step = GANStep(small(None), heads)
     state = eqx.filter_jit(step.start)(KEY)
 
     @jax.jit
     def at_once():
         found = []
         for reading in (None, *READINGS):
-            step = Step(small(reading), heads, entropy_weights(X, heads))
+            step = GANStep(small(reading), heads, entropy_weights(X, heads))
             loss = step.generator_loss(state.generator, state.critic, batch, KEY, KEY)
             found.append(loss)
         fake = draw(step.settings, heads, state.generator, batch.again, KEY)[0]

@@ -14,7 +14,7 @@ from siloweave.models.coders import RowCoder
 from siloweave.models.diffusion import DiffusionSettings
 from siloweave.models.latent import LatentDiffusion, LatentSettings
 from siloweave.models.layout import Layout
-from siloweave.models.points import Points, PointSettings, curve
+from siloweave.models.points import PointCoder, PointSettings, curve
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
@@ -53,7 +53,7 @@ def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():
     for b, code in zip(layout.blocks, codes, strict=True):
         X[np.arange(300), b.start + code] = 1.0
     X[:, 5] = draw.uniform(size=300)
-    coder = Points.of(layout, PointSettings())
+    coder = PointCoder.of(layout, PointSettings())
     Z = coder.encode(X)
     assert Z.shape == (300, coder.net.latent) == (300, 3 + 1 + 6 + 1)
     moved = Z + draw.uniform(-0.15, 0.15, Z.shape).astype(np.float32)

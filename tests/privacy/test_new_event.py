@@ -129,7 +129,7 @@ class Halved(ev.BaseEvent, frozen=True, tag="halved"):
 
     @property
     def step(self):
-        return sampled.Step(self.sigma, 0.0, 0.5, False, True)
+        return sampled.SampledStep(self.sigma, 0.0, 0.5, False, True)
 
 
 def test_a_step_of_a_new_kind_is_read_as_one():

@@ -340,7 +340,7 @@ def test_a_step_before_the_beginning_is_refused(monkeypatch):
     ask = Parties.ask
 
     def skipping(self, request, *more, **named):
-        if type(request).__name__ == "Begin":
+        if type(request).__name__ == "BeginTraining":
             return []
         return ask(self, request, *more, **named)
 

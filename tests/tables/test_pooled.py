@@ -10,7 +10,7 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.features import Features
 from siloweave.tables.mixtures import Mixture
-from siloweave.tables.pooled import Summary, agreed_features, distances, summarise
+from siloweave.tables.pooled import ColumnSummary, agreed_features, distances, summarise
 
 LISTED = Schema(
     (
@@ -53,7 +53,7 @@ def test_what_is_listed_gives_the_encoders_of_all_rows(numeric):
 def test_summaries_survive_the_wire():
     rng = np.random.default_rng(1)
     told = summarise(smooth(np.append(rng.normal(size=500), np.zeros(50))), SMOOTH)
-    assert msgspec.json.decode(msgspec.json.encode(told), type=tuple[Summary, ...]) == told
+    assert msgspec.json.decode(msgspec.json.encode(told), type=tuple[ColumnSummary, ...]) == told
     (pay,) = told
     assert pay.values == (0.0,)  # the only value that 2 % of the rows hold
     assert pay.rows == 550
@@ -113,12 +113,12 @@ def test_one_row_is_enough():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (Summary("other"), "summaries are of"),
-        (Summary("town", counts=(1, 2)), "has 2 counts, and the schema knows 4 categories"),
-        (Summary("town", counts=(1, 0, 0, 0), values=(1.0,), times=(1,)), "lists numbers"),
-        (Summary("pay", values=(1.0,), times=(1,), missing=2), "tells of 2 missing values"),
-        (Summary("pay", values=(2.0, 1.0), times=(1, 1)), "must ascend within"),
-        (Summary("pay", values=(1.0, 1e9), times=(1, 1)), "must ascend within"),
+        (ColumnSummary("other"), "summaries are of"),
+        (ColumnSummary("town", counts=(1, 2)), "has 2 counts, and the schema knows 4 categories"),
+        (ColumnSummary("town", counts=(1, 0, 0, 0), values=(1.0,), times=(1,)), "lists numbers"),
+        (ColumnSummary("pay", values=(1.0,), times=(1,), missing=2), "tells of 2 missing values"),
+        (ColumnSummary("pay", values=(2.0, 1.0), times=(1, 1)), "must ascend within"),
+        (ColumnSummary("pay", values=(1.0, 1e9), times=(1, 1)), "must ascend within"),
     ],
 )
 def test_summaries_of_something_else_are_refused(column, message):
@@ -147,7 +147,7 @@ def test_summaries_of_something_else_are_refused(column, message):
 )
 def test_a_summary_that_is_none_is_refused(wrong, message):
     with pytest.raises(DataError, match=message):
-        Summary("town", **wrong)
+        ColumnSummary("town", **wrong)
 
 
 def test_rows_outside_the_schema_are_refused():

@@ -55,8 +55,8 @@ from siloweave.tables.schema import Category, Column, Schema
 
 __all__ = [
     "PARTY",
-    "Holding",
     "Learning",
+    "OpenData",
     "agree_schema",
     "check_open",
     "clipped",
@@ -71,7 +71,7 @@ _FALSE = 1e-3  # probability with which any empty bin passes for one that holds 
 
 
 @dataclass(frozen=True)
-class Holding:
+class OpenData:
     """What a party brings: its rows, and the facts that it declares about them.
 
     Attributes:
@@ -97,7 +97,7 @@ class Declaration(Reply, frozen=True):
     schema: Public[str]
 
 
-class Declare(Request[Declaration], frozen=True):
+class Declare(Request[Declaration], frozen=True, tag="schema/declare"):
     """What do you declare?"""
 
 
@@ -107,7 +107,7 @@ class Named(Reply, frozen=True):
     values: tuple[Released[tuple[Category, ...]], ...]
 
 
-class Name(Request[Named], frozen=True):
+class Name(Request[Named], frozen=True, tag="schema/name"):
     """Name the values of these columns whose noisy count reaches the threshold."""
 
     columns: tuple[Column, ...]
@@ -115,7 +115,7 @@ class Name(Request[Named], frozen=True):
     threshold: int
 
 
-class Magnitudes(Cohort, frozen=True):
+class Magnitudes(Cohort, frozen=True, tag="schema/magnitudes"):
     """Count how large the numbers in these columns are."""
 
     columns: tuple[Column, ...]
@@ -124,7 +124,7 @@ class Magnitudes(Cohort, frozen=True):
 # Party
 
 
-def declare(request: Declare, site: Site[Holding]) -> Declaration:
+def declare(request: Declare, site: Site[OpenData]) -> Declaration:
     """The party's own facts; one that came from its rows and was not reviewed stays here."""
     unreviewed = [c.name for c in site.rows.schema.columns if c.from_data]
     if unreviewed:
@@ -149,7 +149,7 @@ def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[n
     return [v for v, _ in pairs], np.array([n for _, n in pairs], dtype=np.int64)
 
 
-def _check_asked(columns: Sequence[Column], fact: str, site: Site[Holding]) -> None:
+def _check_asked(columns: Sequence[Column], fact: str, site: Site[OpenData]) -> None:
     """Refuse a question about other columns than those of which the party left this fact open.
 
     Raises:
@@ -167,7 +167,7 @@ def _check_asked(columns: Sequence[Column], fact: str, site: Site[Holding]) -> N
         raise WireError(f"party {site.name!r} was asked about no column, or about one twice")
 
 
-def name(request: Name, site: Site[Holding]) -> Named:
+def name(request: Name, site: Site[OpenData]) -> Named:
     """Values whose count plus discrete Gaussian noise reaches the threshold, column by column."""
     _check_asked(request.columns, "categories", site)
     event = ThresholdGaussian(
@@ -213,7 +213,7 @@ def _histogram(table: Table, column: Column) -> npt.NDArray[np.int64]:
     return np.bincount(place + edges.size, minlength=2 * edges.size + 1)
 
 
-def measure(request: Magnitudes, site: Site[Holding]) -> Counts:
+def measure(request: Magnitudes, site: Site[OpenData]) -> Counts:
     """The party's part of the histograms, with its share of the noise."""
     _check_asked(request.columns, "low", site)
     tables = [_histogram(site.rows.table, c) for c in request.columns]
@@ -222,7 +222,7 @@ def measure(request: Magnitudes, site: Site[Holding]) -> Counts:
 
 
 PARTY: Handlers = {Declare: declare, Name: name, Magnitudes: measure}
-"""A party's side of agreeing on a schema; its rows are a `Holding`."""
+"""A party's side of agreeing on a schema; its rows are a `OpenData`."""
 
 
 # Coordinator
@@ -290,7 +290,7 @@ def agree_schema(parties: Parties, schema: Schema, learning: Learning | None = N
     """Agree on one schema.
 
     Args:
-        parties: Who holds the rows, as `Holding`.
+        parties: Who holds the rows, as `OpenData`.
         schema: The study's facts; see `open_facts` for those that it leaves open.
         learning: What open facts may cost; every party's ledger has the last word.
 

@@ -49,7 +49,7 @@ from siloweave.privacy.events import Exponential
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
 
-__all__ = ["PARTY", "AIMSettings", "Choice", "Round", "Select", "aim", "select"]
+__all__ = ["PARTY", "AIMRound", "AIMSettings", "Choice", "SelectQuery", "aim", "select"]
 
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
 
@@ -63,7 +63,7 @@ class Choice(Reply, frozen=True):
     index: Released[int]
 
 
-class Select(Request[Choice], frozen=True):
+class SelectQuery(Request[Choice], frozen=True, tag="aim/select"):
     """Choose the candidate that the model answers worst, beyond what noise would hide."""
 
     model: ModelMessage
@@ -81,7 +81,7 @@ def unpacked(message: ModelMessage, domain: Domain) -> MRF:
     return message.unpack(domain)
 
 
-def select(request: Select, site: Site[Codes]) -> Choice:
+def select(request: SelectQuery, site: Site[Codes]) -> Choice:
     """q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), chosen by the exponential mech."""
     weights = checked_weights(request.candidates, request.model, request.sigma, site)
     model = unpacked(request.model, site.rows.domain)
@@ -104,7 +104,7 @@ def select(request: Select, site: Site[Codes]) -> Choice:
 
 
 # The curator's side: which function answers which request.
-PARTY: Handlers = {**SUMS, Select: select}
+PARTY: Handlers = {**SUMS, SelectQuery: select}
 
 
 # Coordinator
@@ -137,7 +137,7 @@ class AIMSettings:
 
 
 @dataclass(frozen=True)
-class Round:
+class AIMRound:
     """What a round measured; public."""
 
     cliques: tuple[Clique, ...]
@@ -179,13 +179,13 @@ class _Run:
     keys: dict[str, bytes]
     settings: AIMSettings
     measured: list[Measurement] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[AIMRound] = field(default_factory=list)
 
     def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
         request = Count(self.keys, sigma, 0, tuple(cliques))
         tables = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
         self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
-        self.rounds.append(Round(tuple(cliques), sigma))
+        self.rounds.append(AIMRound(tuple(cliques), sigma))
 
     def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
         return fit(
@@ -206,7 +206,7 @@ def aim(
     *,
     unit: float = 1.0,
     progress: Callable[[str, float], None] = lambda text, done: None,
-) -> tuple[MRF, list[Round]]:
+) -> tuple[MRF, list[AIMRound]]:
     """Run AIM over one party.
 
     Args:
@@ -246,7 +246,7 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
     measured = list(model.potentials)
     candidates = fitting(run.domain, weights, measured, allowed)
-    request = Select(
+    request = SelectQuery(
         ModelMessage.of(model),
         tuple(candidates),
         budget.sigma,

@@ -25,7 +25,14 @@ from typing import Any, Literal
 from siloweave.algorithms.outcome import Cost, Ledgers
 from siloweave.algorithms.running import Job, in_process, named_parties
 from siloweave.errors import InputError, RosterError, naming_party, whole
-from siloweave.federation.alignment import CHUNK, PARTY, Alignment, Holding, align, common_rows
+from siloweave.federation.alignment import (
+    CHUNK,
+    PARTY,
+    Alignment,
+    AlignmentData,
+    align,
+    common_rows,
+)
 from siloweave.federation.alignment_messages import MOST_POINTS
 from siloweave.privacy.budget import Budget
 from siloweave.progress import shows_progress
@@ -123,7 +130,7 @@ def align_rows(
     held = {}
     for name, part in given.items():
         with naming_party(name):
-            held[name] = Holding(read(part), columns[name], policy, crew, most)
+            held[name] = AlignmentData(read(part), columns[name], policy, crew, most)
     if len(held) < 2:
         raise RosterError(f"data has {len(held)} parties; an alignment needs two or more")
     job = Job(_UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)

@@ -49,7 +49,7 @@ from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["CentralGenerator", "Holding", "Train", "Trained", "Training", "party", "train"]
+__all__ = ["CentralGenerator", "OwnerData", "Train", "TrainedModel", "Training", "party", "train"]
 
 _ENCODED = 0.05  # share of the progress bar before training
 
@@ -57,7 +57,7 @@ _ENCODED = 0.05  # share of the progress bar before training
 # Messages
 
 
-class Trained(Reply, frozen=True):
+class TrainedModel(Reply, frozen=True):
     """A trained model as a safetensors file, and facts about the rows.
 
     Attributes:
@@ -73,7 +73,7 @@ class Trained(Reply, frozen=True):
     rows: Released[int]
 
 
-class Train(Request[Trained], frozen=True):
+class Train(Request[TrainedModel], frozen=True, tag="central/train"):
     """Train this generator on your rows."""
 
     settings: bytes
@@ -85,7 +85,7 @@ class Train(Request[Trained], frozen=True):
 
 
 @dataclass(frozen=True)
-class Holding:
+class OwnerData:
     """What the owner works with; an interrupted training is kept in `store`, if there is one."""
 
     table: Table
@@ -121,7 +121,7 @@ class Training:
     store: Path | None = None
 
 
-def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> Trained:
+def train(kind: type[CentralGenerator], request: Train, site: Site[OwnerData]) -> TrainedModel:
     """Encode, train, release; all of it is entered as releases without privacy."""
     held = site.rows
     site.require_first()  # a training again and again would take time that the study does not
@@ -154,7 +154,7 @@ def train(kind: type[CentralGenerator], request: Train, site: Site[Holding]) -> 
         event, "shares of every column", lambda: OneWay.of(held.table, held.schema).to_json()
     )
     rows = site.release(event, "number of rows", lambda: held.table.num_rows)
-    return Trained(model, features, one_way, rows)
+    return TrainedModel(model, features, one_way, rows)
 
 
 def party(kind: type[CentralGenerator]) -> Handlers:
@@ -202,7 +202,7 @@ class CentralGenerator(OneOwner[Generated]):
         facts = {"target": self.target, **msgspec.json.decode(settings)}
         job = replace(job, facts=facts)
         store = self.training_store(job)
-        held = {name: Holding(table, schema, job.progress, store)}
+        held = {name: OwnerData(table, schema, job.progress, store)}
         recipe = Recipe.of(self, schema)
         with opened(held, party(type(self)), job, job.run, recipe, {name: table}) as (parties, _):
             (reply,) = parties.ask(Train(settings, self.target, job.seed))
@@ -230,7 +230,7 @@ class CentralGenerator(OneOwner[Generated]):
     ) -> PartySide:
         """The owner's data, its handlers, and the facts that it is given."""
         facts = {"target": self.target, **plain(self.chosen())}
-        return Holding(table, schema), party(type(self)), facts
+        return OwnerData(table, schema), party(type(self)), facts
 
     def allowed(self, budget: Budget | None) -> Budget:
         """No bound; raises BudgetError where one is asked for."""

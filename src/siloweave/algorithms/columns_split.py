@@ -54,13 +54,21 @@ from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["ColumnsSplit", "Part", "Task", "keep_home", "kept_features", "owners_of", "parts_of"]
+__all__ = [
+    "ColumnsPart",
+    "ColumnsSplit",
+    "ColumnsTask",
+    "keep_home",
+    "kept_features",
+    "owners_of",
+    "parts_of",
+]
 
 _FEATURES, _CODER = "home/features", "home/coder"  # what a party remembers of its columns
 
 
 @dataclass(frozen=True)
-class Part:
+class ColumnsPart:
     """What a party works with.
 
     Attributes:
@@ -81,7 +89,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Task:
+class ColumnsTask:
     """What a coordinator is to do.
 
     Attributes:
@@ -151,10 +159,10 @@ class ColumnsSplit(OneOwner[Woven]):
 
     @abstractmethod
     def handlers(self) -> Handlers:
-        """A party's side; `Site.rows` is its `Part`."""
+        """A party's side; `Site.rows` is its `ColumnsPart`."""
 
     @abstractmethod
-    def coordinate(self, parties: Parties, task: Task) -> tuple[Model, int]:
+    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
         """The coordinator's side.
 
         Returns:
@@ -200,12 +208,12 @@ class ColumnsSplit(OneOwner[Woven]):
             **left,
         )
 
-    def _run(self, held: Mapping[str, Part], schema: Schema, job: Job) -> dict[str, Any]:
+    def _run(self, held: Mapping[str, ColumnsPart], schema: Schema, job: Job) -> dict[str, Any]:
         """Open the sites, let the coordinator run, and collect what it left."""
         places = ("coordinator", *(f"parties/{i:04d}" for i in range(len(held))))
         own, *stores = (self.training_store(job, place) for place in places)
         ready = {
-            name: Part(part.table, part.schema, self._told(job, i, len(held)), stores[i])
+            name: ColumnsPart(part.table, part.schema, self._told(job, i, len(held)), stores[i])
             for i, (name, part) in enumerate(held.items())
         }
         kept, handlers = self.transcribed, self.handlers()
@@ -239,13 +247,15 @@ class ColumnsSplit(OneOwner[Woven]):
             )
         return budget or UNBOUNDED
 
-    def _task(self, held: Mapping[str, Part], schema: Schema, job: Job, store: Path | None) -> Task:
+    def _task(
+        self, held: Mapping[str, ColumnsPart], schema: Schema, job: Job, store: Path | None
+    ) -> ColumnsTask:
         def told(text: str, done: float) -> None:
             job.progress(text, self.home_share + (1.0 - self.home_share) * done)
 
         columns = {name: part.schema.names for name, part in held.items()}
         coded = schema.select([c.name for c in schema.columns if c.kind != "id"])
-        return Task(coded, columns, job.seed, job.budget, told, store)
+        return ColumnsTask(coded, columns, job.seed, job.budget, told, store)
 
     def _told(self, job: Job, index: int, parties: int) -> Progress:
         def told(text: str, done: float) -> None:
@@ -274,7 +284,7 @@ class ColumnsSplit(OneOwner[Woven]):
     ) -> PartySide:
         """A party's data, its handlers, and the facts that it is given."""
         parts = {party: schema.select(list(own)) for party, own in columns.items()}
-        return Part(table, parts[name]), self.handlers(), self.facts(parts)
+        return ColumnsPart(table, parts[name]), self.handlers(), self.facts(parts)
 
     def facts(self, parts: Mapping[str, Schema]) -> dict[str, Any]:
         """What every party is given of these settings, see `Terms`."""
@@ -299,7 +309,7 @@ def _like(tables: Mapping[str, Table], schema: Schema) -> Table:
 
 def parts_of(
     data: Any, schema: Schema, names: Sequence[str] | None = None, *, empty: bool = False
-) -> tuple[dict[str, Table], dict[str, Part]]:
+) -> tuple[dict[str, Table], dict[str, ColumnsPart]]:
     """Every party's table, and its part of the schema.
 
     Args:
@@ -331,12 +341,12 @@ def parts_of(
     owners = owners_of({name: table.names for name, table in tables.items()}, schema)
     _check_rows(tables, empty)
     _check_ids(tables, schema)
-    parts: dict[str, Part] = {}
+    parts: dict[str, ColumnsPart] = {}
     for name, table in tables.items():
         own = [column for column in table.names if owners.get(column) == name]
         if not own:
             raise RosterError(f"party {name!r} has no column but ids; leave it out of the roster")
-        parts[name] = Part(table.select(own), schema.select(own))
+        parts[name] = ColumnsPart(table.select(own), schema.select(own))
         with naming_party(name):  # before anything is paid for
             Encoder(parts[name].schema).encode(parts[name].table)
     return tables, parts

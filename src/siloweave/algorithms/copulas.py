@@ -22,7 +22,7 @@ from siloweave.algorithms.visibility import BARE_OWNER, Views
 from siloweave.tables.keys import Key
 
 if TYPE_CHECKING:
-    from siloweave.models.copula import GaussianCopula as Copula
+    from siloweave.models.copula import Copula
 
 __all__ = ["CopulaModel", "Family", "GaussianCopula", "checked_family"]
 
@@ -100,8 +100,7 @@ class GaussianCopula(CentralGenerator):
     @staticmethod
     def train(work: Training) -> Model:
         """Train on feature vectors."""
-        from siloweave.models.copula import CopulaSettings
-        from siloweave.models.copula import GaussianCopula as Copula
+        from siloweave.models.copula import Copula, CopulaSettings
 
         settings = CopulaSettings(family=work.settings["family"])
         return CopulaModel(Copula.fit(work.X, work.features.blocks, settings, key=work.key))
@@ -109,6 +108,6 @@ class GaussianCopula(CentralGenerator):
     @staticmethod
     def load(path: Path) -> Model:
         """Read a model that was saved."""
-        from siloweave.models.copula import GaussianCopula as Copula
+        from siloweave.models.copula import Copula
 
         return CopulaModel(Copula.load(path))

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.columns_split import Part, keep_home, kept_features
+from siloweave.algorithms.columns_split import ColumnsPart, keep_home, kept_features
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.sent_latents import told_classes
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-__all__ = ["PARTY", "Backward", "Begin", "Begun", "End", "Forward", "batch_of"]
+__all__ = ["PARTY", "Backward", "BeginJoint", "End", "Forward", "JointBegun", "batch_of"]
 
 
 # Messages
 
 
-class Begun(Reply, frozen=True):
+class JointBegun(Reply, frozen=True):
     """What a party's part of a row is: latents; and its number of rows, and classes."""
 
     rows: Released[int]
@@ -59,7 +59,7 @@ class Begun(Reply, frozen=True):
     one_way: tuple[Released[str], ...] = ()
 
 
-class Begin(Request[Begun], frozen=True):
+class BeginJoint(Request[JointBegun], frozen=True, tag="e2e/begin"):
     """Make a coder with these settings; widths are those of all parties together."""
 
     settings: bytes
@@ -75,7 +75,7 @@ class Activations(Reply, frozen=True):
     latents: Released[Array]
 
 
-class Forward(Request[Activations], frozen=True):
+class Forward(Request[Activations], frozen=True, tag="e2e/forward"):
     """Take the step before, along this slope at its latents, and code the next batch."""
 
     step: int
@@ -89,7 +89,7 @@ class Slopes(Reply, frozen=True):
     loss: Released[float]
 
 
-class Backward(Request[Slopes], frozen=True):
+class Backward(Request[Slopes], frozen=True, tag="e2e/backward"):
     """Decode these denoised latents of the batch."""
 
     step: int
@@ -102,7 +102,7 @@ class Ended(Reply, frozen=True):
     steps: Public[int]
 
 
-class End(Request[Ended], frozen=True):
+class End(Request[Ended], frozen=True, tag="e2e/end"):
     """Take the last step, and keep the coder."""
 
     step: int
@@ -131,7 +131,7 @@ def batch_of(step: int, rows: int, batch: int, seed: int) -> npt.NDArray[np.int6
     return order[place : place + size]
 
 
-def begin(request: Begin, site: Site[Part]) -> Begun:
+def begin(request: BeginJoint, site: Site[ColumnsPart]) -> JointBegun:
     """Fit encoders, make a coder, and pay for all that will be sent at every step."""
     held, key = site.rows, fold_in(request.seed, "train")
     own = msgspec.json.decode(request.settings)
@@ -147,7 +147,7 @@ def begin(request: Begin, site: Site[Part]) -> Begun:
     work = _work(site)
     _keep(site, work, 0, work.start())
     told, options = work.told()
-    return Begun(
+    return JointBegun(
         site.release_under(entry, lambda: held.table.num_rows),
         site.release_under(entry, lambda: work.coder.latent if work.trained else 0),
         tuple(site.release_under(entry, partial(_itself, codes)) for codes in told),
@@ -167,8 +167,8 @@ class _Work:
     `states` holds the last two, each with its number of steps, as they are kept.
     """
 
-    request: Begin
-    part: Part
+    request: BeginJoint
+    part: ColumnsPart
     settings: LatentSettings
     coder: RowCoder
     rows: Any
@@ -205,7 +205,7 @@ class _Work:
         return jax.tree.map(lambda x: x[at], self.rows)
 
 
-def _work(site: Site[Part]) -> _Work:
+def _work(site: Site[ColumnsPart]) -> _Work:
     run = site.context.rpartition("/")[0]
     found = site.memo.get(("work", run))
     if isinstance(found, _Work):
@@ -220,7 +220,11 @@ def _work(site: Site[Part]) -> _Work:
     kept = site.recall("begin")
     if kept is None:
         raise WireError(f"party {site.name!r}: a step was asked for before the beginning")
-    request, held, features = msgspec.json.decode(kept, type=Begin), site.rows, kept_features(site)
+    request, held, features = (
+        msgspec.json.decode(kept, type=BeginJoint),
+        site.rows,
+        kept_features(site),
+    )
     key = fold_in(fold_in(request.seed, "train"), "encode")
     V = features.encode(held.table, key=key)
     settings = settings_of_facts(msgspec.json.decode(request.settings))
@@ -240,14 +244,14 @@ def _work(site: Site[Part]) -> _Work:
     return made
 
 
-def _keep(site: Site[Part], work: _Work, step: int, state: State) -> None:
+def _keep(site: Site[ColumnsPart], work: _Work, step: int, state: State) -> None:
     from siloweave.models.rounds import packed
 
     site.remember(f"state-{step % 2}", step.to_bytes(8, "big") + packed(state))
     work.states[step % 2] = (step, state)
 
 
-def _state(site: Site[Part], work: _Work, step: int) -> State:
+def _state(site: Site[ColumnsPart], work: _Work, step: int) -> State:
     """The state after so many steps.
 
     Raises:
@@ -268,11 +272,11 @@ def _state(site: Site[Part], work: _Work, step: int) -> State:
     return state
 
 
-def _under(site: Site[Part]) -> str:
+def _under(site: Site[ColumnsPart]) -> str:
     return (site.recall("entry") or b"").decode()
 
 
-def forward(request: Forward, site: Site[Part]) -> Activations:
+def forward(request: Forward, site: Site[ColumnsPart]) -> Activations:
     """Take the step before, and code a batch."""
     work = _work(site)
     if request.step == 0:
@@ -284,7 +288,7 @@ def forward(request: Forward, site: Site[Part]) -> Activations:
     return Activations(site.release_under(_under(site), lambda: Array.of(np.asarray(z), "<f4")))
 
 
-def _turned(site: Site[Part], work: _Work, step: int, slope: Array | None) -> State:
+def _turned(site: Site[ColumnsPart], work: _Work, step: int, slope: Array | None) -> State:
     kept = site.recall(f"back-{step % 2}")
     if kept is None or slope is None:
         raise WireError(f"party {site.name!r}: step {step} was not decoded; ask it in order")
@@ -305,7 +309,7 @@ def _like(work: _Work, field: str, array: Array) -> Any:
     return jnp.asarray(rows, jnp.float32)
 
 
-def backward(request: Backward, site: Site[Part]) -> Slopes:
+def backward(request: Backward, site: Site[ColumnsPart]) -> Slopes:
     """Decode, and say how the loss changes."""
     work = _work(site)
     if request.step >= work.settings.diffusion.steps:
@@ -323,7 +327,7 @@ def backward(request: Backward, site: Site[Part]) -> Slopes:
     )
 
 
-def end(request: End, site: Site[Part]) -> Ended:
+def end(request: End, site: Site[ColumnsPart]) -> Ended:
     """Keep the coder with its averaged weights."""
     work = _work(site)
     coder = work.coder
@@ -335,4 +339,4 @@ def end(request: End, site: Site[Part]) -> Ended:
 
 
 # A party's side: which function answers which request.
-PARTY: Handlers = {Begin: begin, Forward: forward, Backward: backward, End: end, Share: share}
+PARTY: Handlers = {BeginJoint: begin, Forward: forward, Backward: backward, End: end, Share: share}

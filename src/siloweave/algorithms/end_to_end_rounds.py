@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.columns_split import Task
+from siloweave.algorithms.columns_split import ColumnsTask
 from siloweave.algorithms.diffusions import E2E
 from siloweave.algorithms.end_to_end import (
     PARTY,
     Backward,
-    Begin,
-    Begun,
+    BeginJoint,
     End,
     Forward,
+    JointBegun,
     batch_of,
 )
 from siloweave.algorithms.generated import Matrix, Model
@@ -107,7 +107,7 @@ class _Loop:
 
 
 def end_to_end(
-    parties: Parties, task: Task, settings: LatentSettings, target: str | None, shared: bool
+    parties: Parties, task: ColumnsTask, settings: LatentSettings, target: str | None, shared: bool
 ) -> tuple[JointModel, int]:
     """Train everything as one.
 
@@ -122,7 +122,7 @@ def end_to_end(
         WireError: A party sent what does not fit; the message names it.
     """
     text = msgspec.json.encode(asdict(settings))
-    begun = parties.ask(Begin(text, len(parties.roster), target, task.seed, shared))
+    begun = parties.ask(BeginJoint(text, len(parties.roster), target, task.seed, shared))
     replies = dict(zip(parties.roster, begun, strict=True))
     sent, told = _sent(replies, task, target, shared)
     _, latent, facts = side_by_side(sent, task.schema.names, target)
@@ -134,7 +134,7 @@ def end_to_end(
 
 
 def _sent(
-    begun: Mapping[str, Begun], task: Task, target: str | None, shared: bool
+    begun: Mapping[str, JointBegun], task: ColumnsTask, target: str | None, shared: bool
 ) -> tuple[Sent, Matrix]:
     """What is known of latents that are not sent yet, no row of them; and the classes, if any."""
     first, rows, latents, laws = next(iter(begun)), MOST_ROWS, list[Matrix](), list[str]()
@@ -159,7 +159,7 @@ def _sent(
 
 
 def _trained(
-    loop: _Loop, told: Matrix, latent: int, task: Task, settings: LatentSettings, facts: Any
+    loop: _Loop, told: Matrix, latent: int, task: ColumnsTask, settings: LatentSettings, facts: Any
 ) -> Any:
     """All steps, and what they leave of the coordinator's side; `told` are classes, one-hot."""
     import jax
@@ -190,7 +190,7 @@ def _trained(
     loop.end(pace.steps, slope)
     law = tuple(float(p) for p in told.mean(0)) if label else ()
     reach = ((-REACH, REACH),) * latent
-    ddpm = diffusion.TabDDPM(state.average, layout, pace, label, law, reach)
+    ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, law, reach)
     return LatentLaw(ddpm, np.zeros(latent, np.float32), np.ones(latent, np.float32), facts)
 
 
@@ -223,8 +223,11 @@ class E2EDistr(LatentColumns):
         """Who sees what of a run at these settings."""
         why = "nothing: codes may be inverted"
         sent = f"the number of rows, and codes and gradients of rows in every step{self.besides}"
-        begun, steps = ("Begun.rows", "Begun.latent"), ("Activations.latents", "Slopes.slope")
-        heard = (*begun, *steps, "Slopes.loss", *self.besides_in("Begun"))
+        begun, steps = (
+            ("JointBegun.rows", "JointBegun.latent"),
+            ("Activations.latents", "Slopes.slope"),
+        )
+        heard = (*begun, *steps, "Slopes.loss", *self.besides_in("JointBegun"))
         told = "in every step denoised codes of their own rows and gradients, which follow all rows"
         return (
             own_columns(self.target),
@@ -253,6 +256,6 @@ class E2EDistr(LatentColumns):
         """A party's side."""
         return PARTY
 
-    def coordinate(self, parties: Parties, task: Task) -> tuple[Model, int]:
+    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
         """See end_to_end.py."""
         return end_to_end(parties, task, self._made(), self.told(task), self.shared)

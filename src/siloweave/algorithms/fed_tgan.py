@@ -35,7 +35,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.central import Holding
+from siloweave.algorithms.central import OwnerData
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.party_weights import Weights, weights_of
 from siloweave.errors import InputError, WireError, naming_party
@@ -48,7 +48,7 @@ from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.pooled import (
-    Summary,
+    ColumnSummary,
     agreed_features,
     agreed_shares,
     distances,
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agreed",
-    "Kind",
-    "Left",
-    "Plan",
+    "RoundsKind",
+    "RoundsPlan",
+    "RoundsResult",
     "Work",
     "agree",
     "describe",
@@ -90,7 +90,7 @@ class Described(Reply, frozen=True):
     columns: Released[bytes]
 
 
-class Describe(Request[Described], frozen=True):
+class Describe(Request[Described], frozen=True, tag="rounds/describe"):
     """Summarise your rows."""
 
 
@@ -100,7 +100,7 @@ class Ready(Reply, frozen=True):
     sums: Released[Array]
 
 
-class Prepare(Request[Ready], frozen=True):
+class Prepare(Request[Ready], frozen=True, tag="rounds/prepare"):
     """Encode your rows with these features, and get ready to train."""
 
     features: str
@@ -118,7 +118,7 @@ class Trained(Reply, frozen=True):
     networks: Released[bytes]
 
 
-class Round(Request[Trained], frozen=True):
+class Round(Request[Trained], frozen=True, tag="rounds/round"):
     """Train these networks on; `rows` and `sums` are those of all parties."""
 
     number: int
@@ -128,7 +128,7 @@ class Round(Request[Trained], frozen=True):
 
 
 @dataclass(frozen=True)
-class Kind:
+class RoundsKind:
     """What is trained in rounds.
 
     Attributes:
@@ -155,7 +155,7 @@ def unpaid(site: Site[Any], what: str) -> str:
     return entry.decode()
 
 
-def describe(kind: Kind, request: Describe, site: Site[Holding]) -> Described:
+def describe(kind: RoundsKind, request: Describe, site: Site[OwnerData]) -> Described:
     """Summarise every column."""
     entry, held = unpaid(site, kind.title), site.rows
     rows = site.release_under(entry, lambda: held.table.num_rows)
@@ -201,7 +201,7 @@ def _keys(learner: Learner, seed: int) -> Any:
     return learner.keys(jax_key(fold_in(fold_in(seed, "train"), "model")))
 
 
-def work_of(kind: Kind, site: Site[Holding]) -> Work:
+def work_of(kind: RoundsKind, site: Site[OwnerData]) -> Work:
     """The party's encoded rows, made once a process."""
     name = ("fed", site.context.rpartition("/")[0])
     if name not in site.memo:
@@ -220,7 +220,7 @@ def work_of(kind: Kind, site: Site[Holding]) -> Work:
     return found
 
 
-def _check_setup(request: Prepare, site: Site[Holding]) -> None:
+def _check_setup(request: Prepare, site: Site[OwnerData]) -> None:
     """Refuse to train anything but what the study says, or vectors that take too much memory.
 
     Raises:
@@ -239,7 +239,7 @@ def _check_setup(request: Prepare, site: Site[Holding]) -> None:
         )
 
 
-def prepare(kind: Kind, request: Prepare, site: Site[Holding]) -> Ready:
+def prepare(kind: RoundsKind, request: Prepare, site: Site[OwnerData]) -> Ready:
     """Keep what is trained and how, and send what the vectors add up to."""
     from siloweave.models.rounds import Facts
 
@@ -253,14 +253,14 @@ def prepare(kind: Kind, request: Prepare, site: Site[Holding]) -> Ready:
     return Ready(site.release_under(entry, sums))
 
 
-def train(kind: Kind, request: Round, site: Site[Holding]) -> Trained:
+def train(kind: RoundsKind, request: Round, site: Site[OwnerData]) -> Trained:
     """Train for a round; moments of the optimiser stay here."""
     entry = unpaid(site, kind.title)
     with naming_party(site.name):
         return Trained(site.release_under(entry, lambda: _trained(kind, request, site)))
 
 
-def _trained(kind: Kind, request: Round, site: Site[Holding]) -> bytes:
+def _trained(kind: RoundsKind, request: Round, site: Site[OwnerData]) -> bytes:
     from siloweave.models.rounds import Facts, Lap, own_key, packed, unpacked
 
     work, number = work_of(kind, site), request.number
@@ -289,7 +289,7 @@ def _trained(kind: Kind, request: Round, site: Site[Holding]) -> bytes:
     return packed(shared)
 
 
-def party(kind: Kind) -> Handlers:
+def party(kind: RoundsKind) -> Handlers:
     """A party's side: which function answers which request."""
     return {
         Describe: partial(describe, kind),
@@ -302,7 +302,7 @@ def party(kind: Kind) -> Handlers:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundsPlan:
     """What a coordinator is to do.
 
     Attributes:
@@ -330,7 +330,7 @@ class Plan:
 
 def encoders(
     parties: Parties, schema: Schema, numeric: Any
-) -> tuple[Features, list[tuple[Summary, ...]], list[int]]:
+) -> tuple[Features, list[tuple[ColumnSummary, ...]], list[int]]:
     """Agree on encoders: the features, what each party told, and how many rows it has.
 
     Raises:
@@ -346,9 +346,9 @@ def encoders(
     return agreed_features(schema, told, numeric=numeric), told, rows
 
 
-def _summaries(schema: Schema, text: bytes) -> tuple[Summary, ...]:
+def _summaries(schema: Schema, text: bytes) -> tuple[ColumnSummary, ...]:
     """What a party told of the columns; raises an error of ours if it is none of these columns."""
-    columns = msgspec.json.decode(text, type=tuple[Summary, ...])
+    columns = msgspec.json.decode(text, type=tuple[ColumnSummary, ...])
     distances(schema, [columns])
     return columns
 
@@ -365,7 +365,7 @@ class Agreed:
     keys: Any
 
 
-class Left(NamedTuple):
+class RoundsResult(NamedTuple):
     """What a run leaves.
 
     Attributes:
@@ -384,7 +384,7 @@ class Left(NamedTuple):
     one_way: OneWay
 
 
-def agree(parties: Parties, kind: Kind, plan: Plan) -> Agreed:
+def agree(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> Agreed:
     """Encoders, weights, and what everyone's vectors add up to.
 
     Raises:
@@ -401,7 +401,7 @@ def agree(parties: Parties, kind: Kind, plan: Plan) -> Agreed:
     return Agreed(features, learner, facts, weights_of(S, rows, plan.weights), one_way, keys)
 
 
-def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
+def fed_tgan(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> RoundsResult:
     """Run all rounds over a roster.
 
     Args:
@@ -427,11 +427,11 @@ def fed_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
         trees = [networks(name, one.networks.value, shared, number) for name, one in found]
         shared = mean_of(trees, agreed.weights.tolist())
     model = learner.finish(shared, facts, agreed.keys.end)
-    return Left(model, agreed.features, facts.rows, agreed.weights, agreed.one_way)
+    return RoundsResult(model, agreed.features, facts.rows, agreed.weights, agreed.one_way)
 
 
 def _facts(
-    parties: Parties, plan: Plan, features: Features, rows: Sequence[int], layout: Layout
+    parties: Parties, plan: RoundsPlan, features: Features, rows: Sequence[int], layout: Layout
 ) -> Facts:
     """Tell everyone the features, and add up the vectors, so laid out, that they make of them."""
     from siloweave.models.rounds import Facts

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from siloweave.algorithms.aim import Round
+from siloweave.algorithms.aim import AIMRound
 from siloweave.algorithms.given import (
-    Cells,
+    GivenCells,
     balanced_column,
     completed,
     conditions,
@@ -71,7 +71,7 @@ class Fitted(Outcome):
     ledgers: Mapping[str, tuple[Entry, ...]]
     heads: Mapping[str, str]
     cost: Cost
-    measured: Sequence[Round]
+    measured: Sequence[AIMRound]
     workload: Sequence[tuple[str, ...]] = ()
     like: Table | None = None
     simulated: bool = True
@@ -95,7 +95,7 @@ class Fitted(Outcome):
     ) -> Table:
         """Synthetic rows as a `Table`; the arguments are those of `sample`."""
         num_rows, seed = rows_asked(num_rows), key_for(seed)
-        cells: tuple[Cells, ...] = ()
+        cells: tuple[GivenCells, ...] = ()
         if given is None and balanced is False:
             codes = self.sample_codes(num_rows, seed=seed)
         else:
@@ -185,7 +185,7 @@ class Fitted(Outcome):
             saved.ledgers,
             saved.heads,
             saved.cost,
-            tuple(Round(cliques, sigma) for cliques, sigma in saved.measured),
+            tuple(AIMRound(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
             like,
         )

@@ -63,7 +63,16 @@ from siloweave.tables.codes import Clique, Codes, Domain
 
 Floats = npt.NDArray[np.float64]
 
-__all__ = ["PARTY", "Baseline", "Chosen", "Measure", "Reveal", "Select", "chosen_by", "select"]
+__all__ = [
+    "PARTY",
+    "Baseline",
+    "Chosen",
+    "MeasureQueries",
+    "Reveal",
+    "Select",
+    "chosen_by",
+    "select",
+]
 
 
 # Messages
@@ -85,7 +94,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tables: tuple[Array, ...]
 
 
-class Select(Request[Chosen], frozen=True):
+class Select(Request[Chosen], frozen=True, tag="flaim/select"):
     """Choose one query per local step; `baseline` None is NaiveFLAIM."""
 
     model: ModelMessage
@@ -97,7 +106,7 @@ class Select(Request[Chosen], frozen=True):
     steps: int
 
 
-class Measure(Cohort, frozen=True):
+class MeasureQueries(Cohort, frozen=True, tag="flaim/measure"):
     """Count those of the queries that you chose in the step before; zeros for the rest."""
 
     queries: tuple[Clique, ...]
@@ -109,7 +118,7 @@ class Exact(Reply, frozen=True):
     tables: tuple[Released[Array], ...]
 
 
-class Reveal(Request[Exact], frozen=True):
+class Reveal(Request[Exact], frozen=True, tag="flaim/reveal"):
     """AugFLAIM (Oracle): count without privacy."""
 
     cliques: tuple[Clique, ...]
@@ -238,7 +247,7 @@ def _local_step(site: Site[Codes], model: MRF, q: Clique, sigma: float, size: fl
     )
 
 
-def measure(request: Measure, site: Site[Codes]) -> Counts:
+def measure(request: MeasureQueries, site: Site[Codes]) -> Counts:
     """The marginals this party chose, zeros for the others, with its share of the noise."""
     memory = site.recall("chosen")
     if memory is None:
@@ -280,4 +289,4 @@ def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
 
 
 # A party's side: which function answers which request.
-PARTY: Handlers = {**SUMS, Select: select, Measure: measure, Reveal: reveal}
+PARTY: Handlers = {**SUMS, Select: select, MeasureQueries: measure, Reveal: reveal}

@@ -15,13 +15,13 @@ from math import sqrt
 
 import numpy as np
 
-from siloweave.algorithms.aim import Round
-from siloweave.algorithms.flaim import Baseline, Floats, Measure, Reveal, Select, chosen_by
-from siloweave.algorithms.flaim_settings import FLAIMSettings, Plan
+from siloweave.algorithms.aim import AIMRound
+from siloweave.algorithms.flaim import Baseline, Floats, MeasureQueries, Reveal, Select, chosen_by
+from siloweave.algorithms.flaim_settings import FLAIMPlan, FLAIMSettings
 from siloweave.algorithms.secure_sum import (
     Count,
     ModelMessage,
-    Noise,
+    SumNoise,
     cohort_keys,
     meet,
     noisy_sums,
@@ -59,7 +59,7 @@ class _Run:
     unit: float
     key: Key
     taken: list[_Taken] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[AIMRound] = field(default_factory=list)
     heard: float = 0.0
     heard_rows: float = 0.0
 
@@ -94,7 +94,7 @@ class _Run:
 
     def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
         """Measure marginals over all rows of a cohort; returns its estimated number of rows."""
-        noise = Noise(sigma, self.settings.tolerated)
+        noise = SumNoise(sigma, self.settings.tolerated)
         cells = sum(self.domain.size(c) for c in cliques)
         share, tolerated = noise.share(len(cohort), cells)
         request = Count(cohort_keys(self.keys, cohort), share, tolerated, tuple(cliques))
@@ -104,7 +104,7 @@ class _Run:
         self.heard, self.heard_rows = self.heard + len(cohort), self.heard_rows + rows
         total = noise.total(len(cohort), cells)
         self.taken += [_Taken(c, y, total, rows) for c, y in zip(cliques, tables, strict=True)]
-        self.rounds.append(Round(tuple(cliques), total))
+        self.rounds.append(AIMRound(tuple(cliques), total))
         return rows
 
     def measure(
@@ -113,16 +113,16 @@ class _Run:
         """Measure what the parties of a cohort chose, each only over those who chose it."""
         behind = {q: sum(q in mine for mine in chosen) for mine in chosen for q in mine}
         queries = tuple(behind)
-        noise = Noise(sigma, self.settings.tolerated)
+        noise = SumNoise(sigma, self.settings.tolerated)
         cells = sum(self.domain.size(q) for q in queries)
         share, tolerated = noise.share(len(cohort), cells)
-        request = Measure(cohort_keys(self.keys, cohort), share, tolerated, queries)
+        request = MeasureQueries(cohort_keys(self.keys, cohort), share, tolerated, queries)
         tables = noisy_sums(self.parties, request, [self.domain.shape(q) for q in queries])
         total = noise.total(len(cohort), cells)
         for q, y in zip(queries, tables, strict=True):
             n = _rows_behind(y, total, behind[q], len(cohort), rows)
             self.taken.append(_Taken(q, y, total, n))
-        self.rounds.append(Round(queries, total))
+        self.rounds.append(AIMRound(queries, total))
 
     def pooled(self) -> list[_Taken]:
         """One sum per clique: cohorts add up, so that a row counts alike in whichever it was."""
@@ -197,7 +197,7 @@ def flaim(
     key: Key,
     unit: float = 1.0,
     progress: Callable[[str, float], None] = lambda text, done: None,
-) -> tuple[MRF, list[Round]]:
+) -> tuple[MRF, list[AIMRound]]:
     """Run FLAIM over a roster.
 
     Args:
@@ -218,7 +218,7 @@ def flaim(
     firsts = [r for r in weights if len(r) == 1]
     run = _Run(parties, domain, settings, meet(parties, domain), weights, unit, key)
     size_rho = settings.size_share * rho if settings.chooses else 0.0
-    budget = Plan(settings, len(firsts), unit, rho - size_rho)
+    budget = FLAIMPlan(settings, len(firsts), unit, rho - size_rho)
     truth = run.truth() if settings.variant == "oracle" else None
     if not budget.every_round:
         for r in firsts:
@@ -235,7 +235,7 @@ def flaim(
 
 def _round(
     run: _Run,
-    budget: Plan,
+    budget: FLAIMPlan,
     firsts: Sequence[Clique],
     model: MRF,
     truth: Baseline | None,

@@ -38,7 +38,7 @@ from siloweave.algorithms.visibility import (
 )
 from siloweave.errors import InputError, number, whole
 
-__all__ = ["FLAIMSettings", "Plan"]
+__all__ = ["FLAIMPlan", "FLAIMSettings"]
 
 Variant = Literal["private", "naive", "oracle", "random", "naive_bayes"]
 
@@ -106,7 +106,10 @@ class FLAIMSettings:
             seen.append(
                 View(COORDINATOR, "which queries each party chose", how, ("Chosen.indices",))
             )
-            told, told_in = f"{told}; the model of every round", (*told_in, "Select", "Measure")
+            told, told_in = (
+                f"{told}; the model of every round",
+                (*told_in, "Select", "MeasureQueries"),
+            )
         if self.variant != "oracle":
             others = View(OTHERS, told, OTHERS_NOISE, told_in)
             return (OWN_ROWS, *seen, others, READERS)
@@ -118,7 +121,7 @@ class FLAIMSettings:
 
 
 @dataclass
-class Plan:
+class FLAIMPlan:
     """Noise of the next round and what a row that joined every round has paid."""
 
     settings: FLAIMSettings

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from siloweave.algorithms.given import balanced_column, conditions, equally, imposed
 from siloweave.algorithms.outcome import Cost, Info, Kept, Outcome, key_for, rows_asked
-from siloweave.algorithms.rejection import Asked, accepted, shares_in
+from siloweave.algorithms.rejection import AskedCells, accepted, shares_in
 from siloweave.errors import DataError
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation
@@ -132,12 +132,12 @@ class Generated(Outcome):
             return self._free(self.num_rows if num_rows is None else num_rows, seed, raked)
         features, known = self.features, [plan.column for plan in self.features.plans]
         count, cells = conditions(features.schema, known, given, num_rows, self.num_rows)
-        asked = [Asked.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
+        asked = [AskedCells.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
         if balanced is not False:
             target = self.settings.get("target")
             column = balanced_column(features.schema, balanced, target, cells)
             even = equally(column, shares_in(self.model, features, column, seed), count, seed)
-            asked.append(Asked.of(even, features, fold_in(seed, "given")))
+            asked.append(AskedCells.of(even, features, fold_in(seed, "given")))
         X = accepted(self.model, features, count, asked, tries=tries, key=seed)
         rows = features.decode(X, key=fold_in(seed, "values"), like=self.like)
         return imposed(rows, [one.cells for one in asked], self.like)

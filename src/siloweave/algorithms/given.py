@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
-    "Cells",
+    "GivenCells",
     "balanced_column",
     "completed",
     "conditions",
@@ -49,7 +49,7 @@ _LOOK = 2_000  # rows that tell which classes a model makes, where it does not s
 
 
 @dataclass(frozen=True)
-class Cells:
+class GivenCells:
     """What rows shall have in one column.
 
     Attributes:
@@ -69,7 +69,7 @@ class Cells:
     whole: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, column: Column, table: Table, places: npt.NDArray[np.int64]) -> Cells:
+    def of(cls, column: Column, table: Table, places: npt.NDArray[np.int64]) -> GivenCells:
         """Cells of one column.
 
         Raises:
@@ -129,7 +129,7 @@ def values_in(column: Column, table: Table) -> _Floats:
     return np.where(gone, np.nan, values)
 
 
-def imposed(table: Table, cells: Sequence[Cells], like: Table | None) -> Table:
+def imposed(table: Table, cells: Sequence[GivenCells], like: Table | None) -> Table:
     """A drawn table with what was given in it as it was given."""
     if not table.num_rows:
         return table
@@ -140,7 +140,7 @@ def imposed(table: Table, cells: Sequence[Cells], like: Table | None) -> Table:
 
 def conditions(
     schema: Schema, known: Sequence[str], given: Any, num_rows: int | None, otherwise: int
-) -> tuple[int, tuple[Cells, ...]]:
+) -> tuple[int, tuple[GivenCells, ...]]:
     """What `given` asks for.
 
     Args:
@@ -161,7 +161,7 @@ def conditions(
         count = otherwise if num_rows is None else num_rows
         _check_known(given or (), known)
         return count, tuple(
-            Cells.of(schema[name], _cell(schema[name], value), np.zeros(count, dtype=np.int64))
+            GivenCells.of(schema[name], _cell(schema[name], value), np.zeros(count, dtype=np.int64))
             for name, value in (given or {}).items()
         )
     frame = read(given)
@@ -175,7 +175,7 @@ def conditions(
         told = np.flatnonzero(~frame.missing(name))
         places = np.full(frame.num_rows, -1, dtype=np.int64)
         places[told] = np.arange(len(told))
-        made.append(Cells.of(schema[name], frame.select([name]).take(told), places))
+        made.append(GivenCells.of(schema[name], frame.select([name]).take(told), places))
     return frame.num_rows, tuple(made)
 
 
@@ -212,7 +212,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def balanced_column(
-    schema: Schema, balanced: str | bool, target: str | None, cells: Sequence[Cells]
+    schema: Schema, balanced: str | bool, target: str | None, cells: Sequence[GivenCells]
 ) -> Column:
     """The column whose classes shall be equally frequent.
 
@@ -234,7 +234,7 @@ def balanced_column(
     return schema[str(name)]
 
 
-def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Cells:
+def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> GivenCells:
     """Cells in which every class of a column is equally frequent, but for one row.
 
     Args:
@@ -253,13 +253,15 @@ def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Ce
         raise InputError(f"balanced={column.name!r}: the model makes no value of it but missing")
     table = Table.from_columns({column.name: labels_of(column, seen)})
     order = generator(fold_in(key, "balanced")).permutation(count)
-    return Cells.of(column, table, order % len(seen))
+    return GivenCells.of(column, table, order % len(seen))
 
 
 # Graphical models
 
 
-def completed(model: MRF, encoder: Encoder, count: int, cells: Sequence[Cells], key: Key) -> Codes:
+def completed(
+    model: MRF, encoder: Encoder, count: int, cells: Sequence[GivenCells], key: Key
+) -> Codes:
     """Draw rows of a graphical model whose given columns are fixed, the others conditionally.
 
     A number stands for its bin here.
@@ -290,7 +292,7 @@ def completed(model: MRF, encoder: Encoder, count: int, cells: Sequence[Cells], 
     return Codes(encoder.domain, tuple(columns[n].astype(np.uint64) for n in encoder.domain.names))
 
 
-def _codes_of(cells: Cells, encoder: Encoder) -> npt.NDArray[np.int64]:
+def _codes_of(cells: GivenCells, encoder: Encoder) -> npt.NDArray[np.int64]:
     """A column's codes, -1 in free rows."""
     if not cells.table.num_rows:
         return cells.places

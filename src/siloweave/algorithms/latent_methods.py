@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.columns_split import ColumnsSplit, Task
+from siloweave.algorithms.columns_split import ColumnsSplit, ColumnsTask
 from siloweave.algorithms.generated import Model
 from siloweave.algorithms.joint import CoderHome, load_joint
-from siloweave.algorithms.latent_noise import Noise, require_replacing
+from siloweave.algorithms.latent_noise import LatentNoise, require_replacing
 from siloweave.algorithms.networks import merged, settings_of
 from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.silofuse import PARTY, Plan, silofuse
+from siloweave.algorithms.silofuse import PARTY, SiloFusePlan, silofuse
 from siloweave.algorithms.visibility import (
     COORDINATOR,
     NOISE,
@@ -73,7 +73,7 @@ class LatentColumns(ColumnsSplit):
             raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
         return settings_of(self.settings_type(), merged(preset, self.settings))
 
-    def told(self, task: Task) -> str | None:
+    def told(self, task: ColumnsTask) -> str | None:
         """The target, unless it is the only column."""
         return self.target if len(task.schema.names) > 1 else None
 
@@ -251,11 +251,11 @@ class SiloFuse(LatentColumns):
         require_replacing(budget)
         return budget
 
-    def coordinate(self, parties: Parties, task: Task) -> tuple[Model, int]:
+    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
         """See silofuse.py."""
         made, noise = self._made(), None
         if self.privacy == "latents":
             parts = {name: task.schema.select(own) for name, own in task.columns.items()}
-            noise = Noise.for_budget(task.budget, parts, made.autoencoder.per_bit, self.clip)
-        plan = Plan(made, self.told(task), self.half, self.shared, noise)
+            noise = LatentNoise.for_budget(task.budget, parts, made.autoencoder.per_bit, self.clip)
+        plan = SiloFusePlan(made, self.told(task), self.half, self.shared, noise)
         return silofuse(parties, task, plan)

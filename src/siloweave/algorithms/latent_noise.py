@@ -11,7 +11,7 @@ know.) The coder is `points` of declared features, so it reads no row. A latent 
 grid of integers and shrunk into a ball whose radius follows from the schema, so replacing a row
 moves the integers by at most the diameter, and each integer gets discrete Gaussian noise from the
 party's own entropy, once a run. A person's row lies at all parties, whose costs add up;
-`Noise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its own
+`LatentNoise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its own
 share; before it pays, it adds up what all parties would release, and refuses if that is beyond its
 limit; every party's radius follows from its columns, so it computes them all.
 Assumed public: schema, which party holds which columns, number and order of rows.
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from siloweave.algorithms.columns_split import Part, keep_home
+from siloweave.algorithms.columns_split import ColumnsPart, keep_home
 from siloweave.algorithms.generated import Matrix
 from siloweave.errors import BudgetError, WireError, number
 from siloweave.federation.messages import Array, Released, Reply, Request
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CodeNoised",
-    "Noise",
+    "LatentNoise",
     "Noised",
     "bounded",
     "code_noised",
@@ -65,7 +65,7 @@ Ints = npt.NDArray[np.int64]
 # Messages
 
 
-class Noise(Struct, frozen=True, forbid_unknown_fields=True):
+class LatentNoise(Struct, frozen=True, forbid_unknown_fields=True):
     """Bound and noise of latent rows.
 
     Attributes:
@@ -88,14 +88,14 @@ class Noise(Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def for_budget(
         cls, budget: Budget, parts: Mapping[str, Schema], per_bit: float, clip: float
-    ) -> Noise:
+    ) -> LatentNoise:
         """The least noise, equal at all parties, with which all together keep to a budget.
 
         Args:
             budget: What all parties together may release about a row.
             parts: Every party's columns, by name.
             per_bit: Of the points.
-            clip: See `Noise`.
+            clip: See `LatentNoise`.
 
         Raises:
             BudgetError: The budget's neighbours differ in the number of rows, which is public here.
@@ -112,11 +112,11 @@ class Noised(Reply, frozen=True):
     latents: Released[Array]
 
 
-class CodeNoised(Request[Noised], frozen=True):
+class CodeNoised(Request[Noised], frozen=True, tag="silofuse/code_noised"):
     """Code your rows with points that are `per_bit` wide, bound them, and add noise."""
 
     per_bit: float
-    noise: Noise
+    noise: LatentNoise
 
 
 # Party
@@ -135,10 +135,10 @@ def declared_coder(schema: Schema, per_bit: float) -> RowCoder:
     """The coder of a party's columns, from public facts alone."""
     from siloweave.models.coders import RowCoder
     from siloweave.models.layout import Layout
-    from siloweave.models.points import Points, PointSettings
+    from siloweave.models.points import PointCoder, PointSettings
 
     layout = Layout(Features.declared(schema).blocks)
-    return RowCoder(Points.of(layout, PointSettings(per_bit)), layout)
+    return RowCoder(PointCoder.of(layout, PointSettings(per_bit)), layout)
 
 
 def radius(coder: RowCoder, grid: float, clip: float) -> int:
@@ -177,7 +177,7 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
     return K
 
 
-def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
+def code_noised(request: CodeNoised, site: Site[ColumnsPart]) -> Noised:
     """Pay for all rows' latents, then draw their noise."""
     held, noise = site.rows, request.noise
     site.terms.require(site.name, privacy="latents", clip=noise.clip)
@@ -201,7 +201,7 @@ def code_noised(request: CodeNoised, site: Site[Part]) -> Noised:
     return Noised(site.release(event, "latents of all rows, bounded and noised", draw))
 
 
-def _check_together(request: CodeNoised, site: Site[Part]) -> None:
+def _check_together(request: CodeNoised, site: Site[ColumnsPart]) -> None:
     """Refuse noise with which all parties together would go beyond this party's limit.
 
     Radii follow from which party holds which columns, so a party computes them all.

@@ -26,7 +26,7 @@ from siloweave.algorithms.secure_sum import (
     Cohort,
     Counts,
     Hello,
-    Noise,
+    SumNoise,
     hello,
     masked_reply,
     meet,
@@ -63,7 +63,7 @@ __all__ = [
 # Messages
 
 
-class CountColumns(Cohort, frozen=True):
+class CountColumns(Cohort, frozen=True, tag="bins/columns"):
     """Count your rows, by every column's code and in all."""
 
 
@@ -73,7 +73,7 @@ class Known(Reply, frozen=True):
     rows: Public[int]
 
 
-class CountRows(Request[Known], frozen=True):
+class CountRows(Request[Known], frozen=True, tag="bins/rows"):
     """How many rows have you? Asked of one party alone, where neighbours replace a row."""
 
 
@@ -138,7 +138,7 @@ def look_event(
     moved = grains.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
     unit = sqrt(moved) * marginal_sensitivity(relation, norm="l2")
     cells = grains.cells + 1
-    share, missed = Noise(unit / sqrt(2 * rho), tolerated).share(parties, cells)
+    share, missed = SumNoise(unit / sqrt(2 * rho), tolerated).share(parties, cells)
     return SharedGaussian(share, parties, missed, unit, cells)
 
 

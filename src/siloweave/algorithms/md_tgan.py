@@ -25,8 +25,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from siloweave.algorithms.central import Holding
-from siloweave.algorithms.fed_tgan import Kind, Left, Plan, agree, networks, party, unpaid, work_of
+from siloweave.algorithms.central import OwnerData
+from siloweave.algorithms.fed_tgan import (
+    RoundsKind,
+    RoundsPlan,
+    RoundsResult,
+    agree,
+    networks,
+    party,
+    unpaid,
+    work_of,
+)
 from siloweave.algorithms.outcome import Info
 from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
@@ -52,7 +61,7 @@ class Judged(Reply, frozen=True):
     feedback: Released[Array]
 
 
-class Judge(Request[Judged], frozen=True):
+class Judge(Request[Judged], frozen=True, tag="md_tgan/judge"):
     """Learn from the first rows beside your own, and judge the second.
 
     `places` and `again_places` say what each row was asked for.
@@ -71,7 +80,7 @@ class Handed(Reply, frozen=True):
     critic: Released[bytes]
 
 
-class Hand(Request[Handed], frozen=True):
+class Hand(Request[Handed], frozen=True, tag="md_tgan/hand"):
     """Give your critic away after this many steps."""
 
     number: int
@@ -83,7 +92,7 @@ class Took(Reply, frozen=True):
     done: Public[bool]
 
 
-class Take(Request[Took], frozen=True):
+class Take(Request[Took], frozen=True, tag="md_tgan/take"):
     """Go on with this critic after so many steps."""
 
     number: int
@@ -93,7 +102,7 @@ class Take(Request[Took], frozen=True):
 # Party
 
 
-def _recalled(site: Site[Holding], kind: Kind, number: int) -> Critics:
+def _recalled(site: Site[OwnerData], kind: RoundsKind, number: int) -> Critics:
     """The critic after so many steps."""
     from siloweave.models.md_gan import Critics
     from siloweave.models.rounds import Facts, own_key, unpacked
@@ -113,13 +122,13 @@ def _recalled(site: Site[Holding], kind: Kind, number: int) -> Critics:
     return Critics(*unpacked(kept[8:], work.started))
 
 
-def _keep(site: Site[Holding], number: int, critics: Critics) -> None:
+def _keep(site: Site[OwnerData], number: int, critics: Critics) -> None:
     from siloweave.models.rounds import packed
 
     site.remember(f"critic/{number % 2}", number.to_bytes(8, "big") + packed(critics))
 
 
-def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
+def judge(kind: RoundsKind, request: Judge, site: Site[OwnerData]) -> Judged:
     """One step of the critic, and its feedback."""
     entry = unpaid(site, kind.title)
 
@@ -127,7 +136,7 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
         import jax
         import jax.numpy as jnp
 
-        from siloweave.models.md_gan import Asked, Made, judged
+        from siloweave.models.md_gan import AskedRows, MadeRows, judged
         from siloweave.models.rounds import own_key
 
         critics, work = _recalled(site, kind, request.number), work_of(kind, site)
@@ -140,8 +149,8 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
         wide = {"fake": request.fake, "again": request.again}
         wanted = (size, learner.layout.width)
         at = [said.array(n, x, WORDS, (size,)).astype(np.int32) for n, x in places.items()]
-        asked = Asked(*(jnp.asarray(one) for one in at))
-        made = Made(*(jnp.asarray(said.reals(n, x, wanted)) for n, x in wide.items()))
+        asked = AskedRows(*(jnp.asarray(one) for one in at))
+        made = MadeRows(*(jnp.asarray(said.reals(n, x, wanted)) for n, x in wide.items()))
         after, told = judged(learner.step, sampler, critics, rows, asked, made, key)
         _keep(site, request.number + 1, after)
         return Array.of(np.asarray(told), "<f4")
@@ -149,7 +158,7 @@ def judge(kind: Kind, request: Judge, site: Site[Holding]) -> Judged:
     return Judged(site.release_under(entry, feedback))
 
 
-def hand(kind: Kind, request: Hand, site: Site[Holding]) -> Handed:
+def hand(kind: RoundsKind, request: Hand, site: Site[OwnerData]) -> Handed:
     """Give the critic away, without its moments."""
     from siloweave.models.rounds import packed
 
@@ -159,7 +168,7 @@ def hand(kind: Kind, request: Hand, site: Site[Holding]) -> Handed:
     )
 
 
-def take(kind: Kind, request: Take, site: Site[Holding]) -> Took:
+def take(kind: RoundsKind, request: Take, site: Site[OwnerData]) -> Took:
     """Go on with another party's critic and one's own moments."""
     from siloweave.models.md_gan import Critics
     from siloweave.models.rounds import unpacked
@@ -171,7 +180,7 @@ def take(kind: Kind, request: Take, site: Site[Holding]) -> Took:
     return Took(Public(True, "says that a message came"))
 
 
-def handlers_of(kind: Kind) -> Handlers:
+def handlers_of(kind: RoundsKind) -> Handlers:
     """A party's side: encoders as in Fed-TGAN, then judging and changing places."""
     own: dict[Any, Any] = {Judge: partial(judge, kind), Hand: partial(hand, kind)}
     own[Take] = partial(take, kind)
@@ -181,7 +190,7 @@ def handlers_of(kind: Kind) -> Handlers:
 # Coordinator
 
 
-def md_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
+def md_tgan(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> RoundsResult:
     """Run all epochs over a roster.
 
     Args:
@@ -205,7 +214,7 @@ def md_tgan(parties: Parties, kind: Kind, plan: Plan) -> Left:
                 _change_places(parties, number, server.critic)
         server.step(parties, number, agreed.weights, plan.at_once if number else 1)
     model = learner.finish((server.state.net, None), agreed.facts, keys.end)
-    return Left(model, agreed.features, agreed.facts.rows, agreed.weights, agreed.one_way)
+    return RoundsResult(model, agreed.features, agreed.facts.rows, agreed.weights, agreed.one_way)
 
 
 @dataclass
@@ -305,7 +314,7 @@ class MDTGAN(FedTGAN):
         """A party's side."""
         return handlers_of(self.kind)
 
-    def coordinate(self, parties: Parties, plan: Plan) -> Left:
+    def coordinate(self, parties: Parties, plan: RoundsPlan) -> RoundsResult:
         """The coordinator's side."""
         return md_tgan(parties, self.kind, plan)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.algorithms.flaim import Chosen, Measure, Select, chosen_by
+from siloweave.algorithms.flaim import Chosen, MeasureQueries, Select, chosen_by
 from siloweave.algorithms.secure_sum import Count, Counts, summed
 from siloweave.errors import WireError
 from siloweave.federation import wire
@@ -28,7 +28,7 @@ from siloweave.tables.codes import Clique, Domain
 __all__ = ["Overheard", "overheard"]
 
 Choices = dict[str, set[Clique]]
-_SUMS: dict[str, type[Count | Measure]] = {"Count": Count, "Measure": Measure}
+_SUMS: dict[str, type[Count | MeasureQueries]] = {"Count": Count, "MeasureQueries": MeasureQueries}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def overheard(path: Path, domain: Domain) -> list[Overheard]:
     for (_, step), answers in groupby(read_transcript(path), key=lambda h: (h.run, h.step)):
         heard = list(answers)
         tag = msgspec.msgpack.decode(heard[0].question)["type"]
-        if tag == "Select":
+        if tag == "flaim/select":
             chosen = _choices(heard) or chosen
         if tag in _SUMS:
             found += _marginals(step, heard, _SUMS[tag], chosen, domain)
@@ -88,7 +88,7 @@ def _choices(heard: list[Heard]) -> Choices:
 def _marginals(
     step: int,
     heard: list[Heard],
-    kind: type[Count | Measure],
+    kind: type[Count | MeasureQueries],
     chosen: Choices,
     domain: Domain,
 ) -> Iterator[Overheard]:
@@ -104,12 +104,12 @@ def _marginals(
     sigma, cohort = request.share_sigma * sqrt(len(request.keys)), tuple(request.keys)
     for clique, table, k in zip(cliques, tables, times, strict=True):
         behind = cohort
-        if isinstance(request, Measure):
+        if isinstance(request, MeasureQueries):
             behind = tuple(name for name in cohort if clique in chosen.get(name, ()))
         yield Overheard(step, cohort, behind, Measurement(clique, table / k, sigma / k))
 
 
-def _asked(request: Count | Measure) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
+def _asked(request: Count | MeasureQueries) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
     if isinstance(request, Count):
         return request.cliques, request.times or (1,) * len(request.cliques)
     return request.queries, (1,) * len(request.queries)

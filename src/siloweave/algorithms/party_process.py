@@ -23,7 +23,7 @@ from siloweave.errors import InputError, SiloweaveError, WireError
 from siloweave.federation import processes
 from siloweave.federation.closing import with_closing
 from siloweave.federation.messages import Refusal
-from siloweave.federation.processes import Line, Processes
+from siloweave.federation.processes import Channel, Processes
 from siloweave.federation.site import Handlers, Site
 from siloweave.federation.terms import Terms
 from siloweave.privacy.budget import Budget
@@ -89,7 +89,7 @@ def built(recipe: Recipe, name: str, table: Table, budget: Budget, parties: int)
     )  # fmt: skip
 
 
-def _opened(line: Line) -> tuple[Site[Any], Handlers]:
+def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
     """The party, once it knows the roster."""
     kind, data = line.receive()
     if kind != processes.START:
@@ -112,7 +112,7 @@ def _opened(line: Line) -> tuple[Site[Any], Handlers]:
     return site, with_closing(handlers)
 
 
-def _served(line: Line, site: Site[Any], handlers: Handlers) -> None:
+def _served(line: Channel, site: Site[Any], handlers: Handlers) -> None:
     while True:
         kind, data = line.receive()
         if not kind:
@@ -127,7 +127,7 @@ def _served(line: Line, site: Site[Any], handlers: Handlers) -> None:
             _refused(line, error)
 
 
-def _refused(line: Line, error: SiloweaveError) -> None:
+def _refused(line: Channel, error: SiloweaveError) -> None:
     line.send(processes.REFUSED, msgspec.msgpack.encode(Refusal(type(error).__name__, str(error))))
 
 
@@ -153,7 +153,7 @@ def in_processes(
 
 def main(descriptor: int) -> None:
     """Answer frames over a socket until its other end closes."""
-    line = Line(socket.socket(fileno=descriptor))
+    line = Channel(socket.socket(fileno=descriptor))
     try:
         site, handlers = _opened(line)
     except SiloweaveError as error:

@@ -21,8 +21,8 @@ import numpy as np
 
 from siloweave.algorithms.agree_schema import PARTY as AGREEING
 from siloweave.algorithms.agree_schema import (
-    Holding,
     Learning,
+    OpenData,
     agree_schema,
     check_open,
     clipped,
@@ -78,7 +78,7 @@ def learn_schema(
                 Encoder(schema.select(declared)).encode(table.select(declared))
     unit = marginal_sensitivity(job.budget.relation, norm="l2")
     learning = Learning(job.learn * job.rho, 0.1 * job.budget.delta, job.tolerated, unit)
-    held = {name: Holding(table, schema) for name, table in tables.items()}
+    held = {name: OpenData(table, schema) for name, table in tables.items()}
     with opened(held, AGREEING, job, job.runs[0], recipe, tables) as (parties, _):
         agreed = agree_schema(parties, schema, learning)
     inside = {name: clipped(table, agreed) for name, table in tables.items()}

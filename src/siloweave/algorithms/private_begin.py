@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_NUMBERS",
-    "Begin",
+    "BeginTraining",
     "Begun",
-    "Kind",
-    "Ready",
+    "PrivateKind",
+    "TrainingReady",
     "begin",
     "begun",
     "encoded",
@@ -53,13 +53,13 @@ _MOST_STEPS = 2**20
 # Messages
 
 
-class Ready(Reply, frozen=True):
+class TrainingReady(Reply, frozen=True):
     """What to train is known."""
 
     ready: Public[bool]
 
 
-class Begin(Request[Ready], frozen=True):
+class BeginTraining(Request[TrainingReady], frozen=True, tag="private/begin"):
     """Encode your rows with these features; `levels` units of a sum make one `clip`."""
 
     features: str
@@ -72,7 +72,7 @@ class Begin(Request[Ready], frozen=True):
 
 
 @dataclass(frozen=True)
-class Kind:
+class PrivateKind:
     """What is trained.
 
     Attributes:
@@ -95,20 +95,20 @@ class Kind:
 class Begun(NamedTuple):
     """What was asked for, what trains, and by what vectors rows are encoded."""
 
-    asked: Begin
+    asked: BeginTraining
     training: Stepwise
     features: Features
 
 
-def begin(kind: Kind, request: Begin, site: Site[Part]) -> Ready:
+def begin(kind: PrivateKind, request: BeginTraining, site: Site[Part]) -> TrainingReady:
     """Remember what is trained, and the secret by which rows are encoded."""
     _checked(kind, request, site)
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))
-    return Ready(Public(True, "says nothing"))
+    return TrainingReady(Public(True, "says nothing"))
 
 
-def _checked(kind: Kind, request: Begin, site: Site[Part]) -> Begun:
+def _checked(kind: PrivateKind, request: BeginTraining, site: Site[Part]) -> Begun:
     """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
 
     Raises:
@@ -186,12 +186,12 @@ def _size(shapes: Any) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes) if hasattr(x, "shape"))
 
 
-def begun(kind: Kind, site: Site[Part]) -> Begun:
+def begun(kind: PrivateKind, site: Site[Part]) -> Begun:
     """What this run was begun with, from what is remembered."""
     asked = site.recall("begin")
     if asked is None:
         raise WireError(f"party {site.name!r} is asked to train, and was never told what")
-    return _checked(kind, msgspec.msgpack.decode(asked, type=Begin), site)
+    return _checked(kind, msgspec.msgpack.decode(asked, type=BeginTraining), site)
 
 
 def encoded(site: Site[Part], features: Features, laid: Callable[[Any], Any]) -> Any:
@@ -204,7 +204,13 @@ def encoded(site: Site[Part], features: Features, laid: Callable[[Any], Any]) ->
 
 
 def event_of(
-    asked: Begin, site: Site[Part], *, share_sigma: float, shares: int, tolerated: int, width: int
+    asked: BeginTraining,
+    site: Site[Part],
+    *,
+    share_sigma: float,
+    shares: int,
+    tolerated: int,
+    width: int,
 ) -> SampledSharedGaussian:
     """What a step of so many numbers costs; raises InputError where there is no such event."""
     return SampledSharedGaussian(

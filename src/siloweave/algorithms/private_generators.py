@@ -28,8 +28,8 @@ import msgspec
 from siloweave.algorithms.networks import jax_key, merged, settings_of
 from siloweave.algorithms.one_owner import owner_of
 from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.private_begin import Kind, begun, encoded
-from siloweave.algorithms.private_rounds import Left, Part
+from siloweave.algorithms.private_begin import PrivateKind, begun, encoded
+from siloweave.algorithms.private_rounds import Part, PrivateResult
 from siloweave.algorithms.private_training import PrivateGAN, PrivateTraining, law_of
 from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit
 from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views
@@ -181,13 +181,13 @@ _CODER: dict[str, Any] = {
 }
 
 
-class Trained(Reply, frozen=True):
+class TrainedDiffusion(Reply, frozen=True):
     """A diffusion of latent rows as a safetensors file, for which nothing is paid."""
 
     law: Released[bytes]
 
 
-class Rest(Request[Trained], frozen=True):
+class Rest(Request[TrainedDiffusion], frozen=True, tag="dp_tldm/rest"):
     """Train the diffusion on your encoded rows, without noise.
 
     Attributes:
@@ -204,7 +204,7 @@ class Rest(Request[Trained], frozen=True):
 _UNPAID = "DP-TLDM's diffusion is trained on encoded rows without noise"
 
 
-def rest(kind: Kind, request: Rest, site: Site[Part]) -> Trained:
+def rest(kind: PrivateKind, request: Rest, site: Site[Part]) -> TrainedDiffusion:
     """Note that nothing protects it, then train on every row, once a run."""
     if site.recall("rest") is not None or not _fits(kind, request.coder, site):
         raise WireError(
@@ -212,10 +212,12 @@ def rest(kind: Kind, request: Rest, site: Site[Part]) -> Trained:
         )
     site.remember("rest", b"asked")
     draw = partial(_diffused, kind, request, site)
-    return Trained(site.release(NonPrivate(_UNPAID), "weights of DP-TLDM: the diffusion", draw))
+    return TrainedDiffusion(
+        site.release(NonPrivate(_UNPAID), "weights of DP-TLDM: the diffusion", draw)
+    )
 
 
-def _fits(kind: Kind, file: bytes, site: Site[Part]) -> bool:
+def _fits(kind: PrivateKind, file: bytes, site: Site[Part]) -> bool:
     """Whether a file says of its autoencoder what a file of the study's would say."""
     from siloweave.models import coders
     from siloweave.models.layout import Layout
@@ -237,7 +239,7 @@ def _head(file: bytes) -> Any:
     return msgspec.json.decode(file[8 : 8 + size])
 
 
-def _diffused(kind: Kind, request: Rest, site: Site[Part]) -> bytes:
+def _diffused(kind: PrivateKind, request: Rest, site: Site[Part]) -> bytes:
     from siloweave.models import latent_law
     from siloweave.models.coders import RowCoder
 
@@ -254,7 +256,7 @@ def _diffused(kind: Kind, request: Rest, site: Site[Part]) -> bytes:
 
 
 def _asked_for_the_rest(
-    parties: Parties, left: Left, settings: LatentSettings, target: str | None, seed: int
+    parties: Parties, left: PrivateResult, settings: LatentSettings, target: str | None, seed: int
 ) -> Any:
     """A latent diffusion of the trained autoencoder, and of what the party trains on its codes."""
     from siloweave.models.latent import LatentDiffusion
@@ -304,7 +306,10 @@ class DPTLDM(PrivateGenerator):
         if self.scope == "end-to-end":
             return _VIEWS
         sees = "the diffusion, and what it repeats of encoded rows"
-        return (*_VIEWS, View("readers", sees, "nothing: no noise was added", ("Trained.law",)))
+        return (
+            *_VIEWS,
+            View("readers", sees, "nothing: no noise was added", ("TrainedDiffusion.law",)),
+        )
 
     @property
     def stated(self) -> Info:
@@ -365,7 +370,7 @@ class DPTLDM(PrivateGenerator):
         known = super().handlers()
         return known if self.scope == "end-to-end" else {**known, Rest: partial(rest, self.kind)}
 
-    def finished(self, parties: Parties, left: Left, seed: int) -> Any:
+    def finished(self, parties: Parties, left: PrivateResult, seed: int) -> Any:
         """The whole model; with the paper's scope the party trains the rest of it."""
         if self.scope == "end-to-end":
             return left.network

@@ -63,8 +63,8 @@ from siloweave.algorithms.look import (
 )
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_begin import (
-    Begin,
-    Kind,
+    BeginTraining,
+    PrivateKind,
     begin,
     begun,
     encoded,
@@ -100,13 +100,13 @@ from siloweave.tables.keys import fold_in
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
 
-__all__ = ["Kind", "Left", "Part", "Plan", "party", "private_rounds"]
+__all__ = ["Part", "PrivateKind", "PrivatePlan", "PrivateResult", "party", "private_rounds"]
 
 
 # Messages
 
 
-class Step(Cohort, frozen=True):
+class Step(Cohort, frozen=True, tag="private/step"):
     """Add up the clipped gradients of a fresh sample; `message` holds weights, as safetensors."""
 
     number: int
@@ -119,13 +119,13 @@ class Step(Cohort, frozen=True):
 class _Desk(NamedTuple):
     """What was asked for, what trains, rows as its losses read them, and messages by stage."""
 
-    begin: Begin
+    begin: BeginTraining
     training: Stepwise
     rows: Any
     likes: dict[int, Any]
 
 
-def _desk(kind: Kind, site: Site[Part]) -> _Desk:
+def _desk(kind: PrivateKind, site: Site[Part]) -> _Desk:
     """Laid out once a process, from what is remembered."""
     name = ("private rounds", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
@@ -152,7 +152,7 @@ def _asked(desk: _Desk, request: Step, site: Site[Part]) -> tuple[Any, Any]:
         raise WireError(f"{who}: {error}") from error
 
 
-def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
+def step(kind: PrivateKind, request: Step, site: Site[Part]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import exact_sums
@@ -179,13 +179,13 @@ def step(kind: Kind, request: Step, site: Site[Part]) -> Counts:
     return Counts(site.release_masked(event, what, whole, request.keys))
 
 
-def party(kind: Kind) -> Handlers:
+def party(kind: PrivateKind) -> Handlers:
     """A party's side: which function answers which request."""
     return {
         Hello: hello,
         CountRows: count_rows,
         CountColumns: count_columns,
-        Begin: partial(begin, kind),
+        BeginTraining: partial(begin, kind),
         Step: partial(step, kind),
     }
 
@@ -194,7 +194,7 @@ def party(kind: Kind) -> Handlers:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrivatePlan:
     """What a coordinator is to do; all of it public, and fixed before anything is read.
 
     Attributes:
@@ -238,7 +238,7 @@ class Plan:
         return {**own, "order": self.order(look)}
 
 
-class Left(NamedTuple):
+class PrivateResult(NamedTuple):
     """What a run leaves: the model, the paid look at the columns, the noise, and the rate."""
 
     network: Any
@@ -248,14 +248,16 @@ class Left(NamedTuple):
     rate: float
 
 
-def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussian) -> Left:
+def private_rounds(
+    parties: Parties, kind: PrivateKind, plan: PrivatePlan, event: SharedGaussian
+) -> PrivateResult:
     """Run the look and all steps over a roster.
 
     Args:
         parties: Who holds the rows; one party alone is the central case.
         kind: What is trained.
         plan: How.
-        event: The look, from `Plan.look`.
+        event: The look, from `PrivatePlan.look`.
 
     Raises:
         BudgetError: The steps cannot be paid beside the look.
@@ -277,16 +279,16 @@ def private_rounds(parties: Parties, kind: Kind, plan: Plan, event: SharedGaussi
         dimension=max(flat_size(net) for net, _ in tasks), others=[event], order=order,
     )  # fmt: skip
     setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
-    parties.ask(Begin(*setup, plan.clip, noise.levels, rate, order))
+    parties.ask(BeginTraining(*setup, plan.clip, noise.levels, rate, order))
     asked = partial(Step, keys, noise.share_sigma, event.tolerated)
     unit = plan.clip / noise.levels / (rate * seen.rows)
     drawn = training.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
     state = _steps(parties, plan, training, drawn, asked, unit)
-    return Left(training.finish(state, seen.rows, drawn.end), seen, features, noise, rate)
+    return PrivateResult(training.finish(state, seen.rows, drawn.end), seen, features, noise, rate)
 
 
 def _steps(
-    parties: Parties, plan: Plan, training: Stepwise, keys: Any, asked: Callable[..., Step],
+    parties: Parties, plan: PrivatePlan, training: Stepwise, keys: Any, asked: Callable[..., Step],
     unit: float,
 ) -> Any:  # fmt: skip
     """All steps; `unit` is what one integer of a sum is worth in the mean gradient."""

@@ -69,7 +69,7 @@ def _views(tolerated: int, sent: str) -> Views:
     return (
         OWN_ROWS,
         masked_sums(tolerated, "counts and of clipped gradients"),
-        View(OTHERS, told, OTHERS_NOISE, ("Begin", "Step")),
+        View(OTHERS, told, OTHERS_NOISE, ("BeginTraining", "Step")),
         READERS,
     )
 

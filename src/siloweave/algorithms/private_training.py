@@ -26,7 +26,13 @@ from siloweave.algorithms.look import Part
 from siloweave.algorithms.networks import settings_of
 from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
-from siloweave.algorithms.private_rounds import Kind, Left, Plan, party, private_rounds
+from siloweave.algorithms.private_rounds import (
+    PrivateKind,
+    PrivatePlan,
+    PrivateResult,
+    party,
+    private_rounds,
+)
 from siloweave.algorithms.rows_split import RowsSplit, held_by
 from siloweave.algorithms.running import (
     Job,
@@ -124,9 +130,9 @@ class PrivateTraining(OneOwner[Generated]):
         return chosen, encoder
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PrivateKind:
         """What is trained."""
-        return Kind(self.info.title, self.base.numeric, self.training)
+        return PrivateKind(self.info.title, self.base.numeric, self.training)
 
     @classmethod
     def training(
@@ -173,7 +179,7 @@ class PrivateTraining(OneOwner[Generated]):
         """A party's side; `Site.rows` is its `Part`."""
         return party(self.kind)
 
-    def finished(self, parties: Parties, left: Left, seed: int) -> Any:
+    def finished(self, parties: Parties, left: PrivateResult, seed: int) -> Any:
         """The model that samples, from what the rounds left."""
         return left.network
 
@@ -185,12 +191,12 @@ class PrivateTraining(OneOwner[Generated]):
 
     def plan(
         self, encoder: Encoder, budget: Budget, seed: int = 0, progress: Progress = silent
-    ) -> Plan:
+    ) -> PrivatePlan:
         """What the coordinator is to do."""
         whole, trained = self.network()
         steps, batch = int(trained["steps"]), int(trained["batch"])
         facts = (self.counts_share, self.clip, steps, batch, self.missed, seed, progress)
-        return Plan(encoder, whole, self.target, budget, *facts)
+        return PrivatePlan(encoder, whole, self.target, budget, *facts)
 
     @property
     def tolerates(self) -> int:
@@ -280,7 +286,7 @@ def law_of(
     return shares[starts[0]] if shares and starts else None
 
 
-def check_affordable(plan: Plan, parties: int) -> None:
+def check_affordable(plan: PrivatePlan, parties: int) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
 
     Args:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.given import Cells, values_in
+from siloweave.algorithms.given import GivenCells, values_in
 from siloweave.errors import InputError
 from siloweave.tables.columns import options_of
 from siloweave.tables.features import Features
@@ -27,7 +27,7 @@ from siloweave.tables.schema import Column, Schema
 if TYPE_CHECKING:
     from siloweave.algorithms.generated import Model
 
-__all__ = ["Asked", "accepted", "shares_in"]
+__all__ = ["AskedCells", "accepted", "shares_in"]
 
 _Matrix = npt.NDArray[np.float32]
 _CHUNK = 2_000  # rows drawn at once when some were rejected
@@ -36,7 +36,7 @@ _LOOK = 2_000  # rows that show which classes a model makes, where it does not s
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedCells:
     """Cells of one column as a model of feature vectors takes them.
 
     Attributes:
@@ -46,13 +46,13 @@ class Asked:
         vectors: (rows, width of the column), NaN in rows that are free.
     """
 
-    cells: Cells
+    cells: GivenCells
     features: Features
     start: int
     vectors: _Matrix
 
     @classmethod
-    def of(cls, cells: Cells, features: Features, key: Key) -> Asked:
+    def of(cls, cells: GivenCells, features: Features, key: Key) -> AskedCells:
         """Cells as vectors.
 
         Args:
@@ -109,7 +109,13 @@ def shares_in(model: Model, features: Features, column: Column, key: Key) -> Seq
 
 
 def accepted(
-    model: Model, features: Features, count: int, asked: Sequence[Asked], *, tries: int, key: Key
+    model: Model,
+    features: Features,
+    count: int,
+    asked: Sequence[AskedCells],
+    *,
+    tries: int,
+    key: Key,
 ) -> _Matrix:
     """Draw vectors that have what is given; what a model keeps to is not checked again.
 
@@ -153,7 +159,9 @@ def accepted(
     return X
 
 
-def _told(model: Model, features: Features, count: int, asked: Sequence[Asked]) -> _Matrix | None:
+def _told(
+    model: Model, features: Features, count: int, asked: Sequence[AskedCells]
+) -> _Matrix | None:
     """What the model itself is given: NaN wherever a row is free; None if nothing."""
     taken = [one for one in asked if one.name in model.takes]
     if not taken:

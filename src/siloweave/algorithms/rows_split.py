@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.central import Holding
+from siloweave.algorithms.central import OwnerData
 from siloweave.algorithms.diffusions import DiffusionModel, LatentModel, PointDiff, TabDDPM
-from siloweave.algorithms.fed_tgan import Kind, Left, Plan, fed_tgan, party
+from siloweave.algorithms.fed_tgan import RoundsKind, RoundsPlan, RoundsResult, fed_tgan, party
 from siloweave.algorithms.gans import CTGAN, GANModel
 from siloweave.algorithms.generated import Generated, Model
 from siloweave.algorithms.networks import NetworkGenerator, merged, settings_of
@@ -68,14 +68,14 @@ def without_noise(name: str, title: str, family: str, paper: str) -> Info:
 
 def held_by(
     data: Any, schema: Schema, names: Sequence[str] | None
-) -> tuple[dict[str, Holding], Table]:
+) -> tuple[dict[str, OwnerData], Table]:
     """What each party works with, and an empty table of the kind that was given.
 
     Raises:
         RosterError: `data` is one table, or there is no party.
         SchemaError, DataError: A table does not fit the schema; the message names the party.
     """
-    held: dict[str, Holding] = {}
+    held: dict[str, OwnerData] = {}
     like: Table | None = None
     for name, part in named_parties(data, names).items():
         with naming_party(name):
@@ -83,7 +83,7 @@ def held_by(
             check_columns(schema, table)
             Encoder(schema).encode(table)
         like = outline(table) if like is None else like
-        held[name] = Holding(table, schema)
+        held[name] = OwnerData(table, schema)
     if like is None:
         raise RosterError("data has no party; give one table per party, as a list or by name")
     return held, like
@@ -126,15 +126,15 @@ class RowsSplit(OneOwner[Generated]):
         """The trained network as a fit keeps it."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RoundsKind:
         """What is trained in rounds."""
-        return Kind(self.info.title, self.numeric, self.learner)
+        return RoundsKind(self.info.title, self.numeric, self.learner)
 
     def handlers(self) -> Handlers:
-        """A party's side; `Site.rows` is its `Holding`."""
+        """A party's side; `Site.rows` is its `OwnerData`."""
         return party(self.kind)
 
-    def coordinate(self, parties: Parties, plan: Plan) -> Left:
+    def coordinate(self, parties: Parties, plan: RoundsPlan) -> RoundsResult:
         """The coordinator's side."""
         return fed_tgan(parties, self.kind, plan)
 
@@ -179,7 +179,7 @@ class RowsSplit(OneOwner[Generated]):
             required_rows(name, own.table.num_rows)
         workers = min(len(held), most)
         counts = (self.rounds, self.epochs, self.weights)
-        plan = Plan(schema, settings, self.target, *counts, job.seed, workers, job.progress)
+        plan = RoundsPlan(schema, settings, self.target, *counts, job.seed, workers, job.progress)
         handlers = self.handlers()
         tables = {name: own.table for name, own in held.items()}
         recipe = Recipe.of(self, schema)
@@ -206,7 +206,7 @@ class RowsSplit(OneOwner[Generated]):
         self, stage: str, name: str, table: Table, schema: Schema, **_: Any
     ) -> PartySide:
         """A party's data, its handlers, and the facts that it is given."""
-        return Holding(table, schema), self.handlers(), self.facts
+        return OwnerData(table, schema), self.handlers(), self.facts
 
     def allowed(self, budget: Budget | None) -> Budget:
         """No bound; raises BudgetError where one is asked for."""

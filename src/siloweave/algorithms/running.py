@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from siloweave.algorithms.aim import Round
+from siloweave.algorithms.aim import AIMRound
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.outcome import Cost, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
@@ -82,7 +82,7 @@ _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where, in a run's folder, lies what the coordinator saw."""
 
-Result = tuple[MRF, list[Round]]
+Result = tuple[MRF, list[AIMRound]]
 """A model, and what each round measured."""
 
 

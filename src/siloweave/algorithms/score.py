@@ -61,8 +61,8 @@ from siloweave.tables.codes import Clique, Codes, Domain
 __all__ = [
     "GRID",
     "PARTY",
-    "Judge",
     "Judgement",
+    "ScoreTable",
     "ScoredRows",
     "check_price",
     "judge",
@@ -91,7 +91,7 @@ class Judgement(Reply, frozen=True):
     public_rows: tuple[Public[int], ...]
 
 
-class Judge(Request[Judgement], frozen=True):
+class ScoreTable(Request[Judgement], frozen=True, tag="score/table"):
     """Compare these shares of a synthetic table with your rows."""
 
     queries: tuple[Clique, ...]
@@ -129,7 +129,7 @@ class ScoredRows:
         return self.codes.digest()
 
 
-def judge(request: Judge, site: Site[ScoredRows]) -> Judgement:
+def judge(request: ScoreTable, site: Site[ScoredRows]) -> Judgement:
     """Release the number of rows, then the distance from what so many synthetic rows would be."""
     data = site.rows
     tables = _shares(request, site)
@@ -156,7 +156,7 @@ def _malformed(site: Site[ScoredRows], found: str, wanted: str) -> WireError:
     )
 
 
-def _shares(request: Judge, site: Site[ScoredRows]) -> list[npt.NDArray[np.float64]]:
+def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[npt.NDArray[np.float64]]:
     """The synthetic table's shares, once each is known to be a distribution over its query."""
     domain = site.rows.domain
     if not request.queries or len(set(request.queries)) < len(request.queries):
@@ -182,7 +182,7 @@ def _shares(request: Judge, site: Site[ScoredRows]) -> list[npt.NDArray[np.float
     return tables
 
 
-def _events(request: Judge, site: Site[ScoredRows]) -> list[Gaussian]:
+def _events(request: ScoreTable, site: Site[ScoredRows]) -> list[Gaussian]:
     """What is going to be charged, once it is known that such noise can be drawn."""
     relation = site.rows.budget.relation
     if not size_sensitivity(relation) and request.size_rho != 0:
@@ -245,7 +245,7 @@ def _size(
 
 
 # A party's side: which function answers which request.
-PARTY: Handlers = {Hello: hello, Judge: judge}
+PARTY: Handlers = {Hello: hello, ScoreTable: judge}
 
 
 # What both sides compute

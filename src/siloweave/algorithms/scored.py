@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from siloweave.algorithms.running import Progress, silent
-from siloweave.algorithms.score import GRID, Judge, Judgement, priced
-from siloweave.algorithms.secure_sum import Count, Hello, Noise, meet, noisy_sums, sizes_of
+from siloweave.algorithms.score import GRID, Judgement, ScoreTable, priced
+from siloweave.algorithms.secure_sum import Count, Hello, SumNoise, meet, noisy_sums, sizes_of
 from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import InputError, SchemaError
 from siloweave.federation.expected import MOST_ROWS, Said
@@ -165,7 +165,7 @@ def ask_scores(
         progress(f"party {i + 1} of {len(held)}", i / len(held))
         queries = tuple(tuple(c for c in columns if c in q) for q in mine)  # in the party's order
         shares = tuple(Array.of(marginal(judged, q) / judged.num_rows, "<f4") for q in queries)
-        (reply,) = parties.ask(Judge(queries, shares, *price), [name])
+        (reply,) = parties.ask(ScoreTable(queries, shares, *price), [name])
         found[name] = (mine, _scored(name, columns, len(mine), reply, price, relation))
     progress("scored", 1.0)
     return found
@@ -226,7 +226,7 @@ def pooled(
     **Guarantee**: that of secure_sum.py, for `len(queries)` marginals.
     """
     keys, domain = meet(parties, synthetic.domain), synthetic.domain
-    noise = Noise(unit * sqrt(len(queries) / (2 * rho)), tolerated)
+    noise = SumNoise(unit * sqrt(len(queries) / (2 * rho)), tolerated)
     cells = sum(domain.size(q) for q in queries)
     share, missing = noise.share(len(keys), cells)
     request = Count(keys, share, missing, tuple(queries))

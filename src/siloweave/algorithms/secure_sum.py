@@ -47,7 +47,7 @@ __all__ = [
     "Greeting",
     "Hello",
     "ModelMessage",
-    "Noise",
+    "SumNoise",
     "checked_cliques",
     "checked_model",
     "checked_weights",
@@ -74,7 +74,7 @@ class Greeting(Reply, frozen=True):
     sizes: Public[tuple[int, ...]]
 
 
-class Hello(Request[Greeting], frozen=True):
+class Hello(Request[Greeting], frozen=True, tag="sum/hello"):
     """Who are you?"""
 
 
@@ -84,7 +84,7 @@ class Counts(Reply, frozen=True):
     sums: Masked
 
 
-class Cohort(Request[Counts], frozen=True):
+class Cohort(Request[Counts], frozen=True, tag="sum/cohort"):
     """What every masked sum says about itself: who takes part, and how much noise each adds."""
 
     keys: dict[str, bytes]
@@ -92,7 +92,7 @@ class Cohort(Request[Counts], frozen=True):
     tolerated: int
 
 
-class Count(Cohort, frozen=True):
+class Count(Cohort, frozen=True, tag="sum/count"):
     """Count these cliques, each as often as its `times` says (all once if empty).
 
     Noise is the same on every number of a sum, so a table that is counted k times over and then
@@ -259,7 +259,7 @@ PARTY: Handlers = {Hello: hello, Count: count}
 
 
 @dataclass(frozen=True)
-class Noise:
+class SumNoise:
     """How noise is shared in a cohort: total sigma is met with `tolerated` shares missing.
 
     Shares are a little wider than sigma / sqrt(shares), because a sum of discrete Gaussians is not

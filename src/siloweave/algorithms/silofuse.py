@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.columns_split import Part, Task, keep_home
+from siloweave.algorithms.columns_split import ColumnsPart, ColumnsTask, keep_home
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.joint import JointModel, split_key
-from siloweave.algorithms.latent_noise import CodeNoised, Noise, code_noised, declared_coder
+from siloweave.algorithms.latent_noise import CodeNoised, LatentNoise, code_noised, declared_coder
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.sent_latents import (
     Sent,
@@ -64,9 +64,9 @@ __all__ = [
     "PARTY",
     "Code",
     "Coded",
-    "Plan",
     "Share",
     "Shared",
+    "SiloFusePlan",
     "divided",
     "one_way_of",
     "silofuse",
@@ -100,7 +100,7 @@ class Coded(Reply, frozen=True):
     one_way: tuple[Released[str], ...] = ()
 
 
-class Code(Request[Coded], frozen=True):
+class Code(Request[Coded], frozen=True, tag="silofuse/code"):
     """Code your rows.
 
     Attributes:
@@ -128,14 +128,14 @@ class Shared(Reply, frozen=True):
     columns: Released[int]
 
 
-class Share(Request[Shared], frozen=True):
+class Share(Request[Shared], frozen=True, tag="silofuse/share"):
     """Let the columns that you decode of made-up latents be put together with the others'."""
 
 
 # Party
 
 
-def code(request: Code, site: Site[Part]) -> Coded:
+def code(request: Code, site: Site[ColumnsPart]) -> Coded:
     """Fit a coder at home, keep it, and send latents."""
     held, key, terms = site.rows, fold_in(request.seed, "train"), site.terms
     own = {"autoencoder": msgspec.json.decode(request.coder), "privacy": "none"}
@@ -166,7 +166,7 @@ def _plain(coder: RowCoder) -> tuple[tuple[int, int, int], ...]:
     return tuple((s.start, s.dimensions, s.options) for s in coder.spots)
 
 
-def one_way_of(site: Site[Part]) -> tuple[Released[str], ...]:
+def one_way_of(site: Site[ColumnsPart]) -> tuple[Released[str], ...]:
     """How the party's columns are distributed, one by one."""
     event = NonPrivate("single columns are counted exactly")
     held = site.rows
@@ -181,7 +181,7 @@ def _array(Z: Matrix, half: bool) -> Array:
     return Array.of(Z, "<f2" if half and np.abs(Z).max(initial=0.0) < _HALF else "<f4")
 
 
-def _fitted(request: Code, held: Part, features: Features, X: Matrix) -> RowCoder:
+def _fitted(request: Code, held: ColumnsPart, features: Features, X: Matrix) -> RowCoder:
     from siloweave.models import coders
     from siloweave.models.layout import Layout
 
@@ -209,7 +209,7 @@ def divided(settings: Any, parties: int) -> Any:
     return replace(settings, hidden=hidden, latent=latent)
 
 
-def share(request: Share, site: Site[Part]) -> Shared:
+def share(request: Share, site: Site[ColumnsPart]) -> Shared:
     """Pay once for all columns that will be decoded; a coder that learned nothing costs nothing."""
     site.terms.require(site.name, shared=True)
     event = NonPrivate("columns are decoded by what was learned from rows without noise")
@@ -225,7 +225,7 @@ PARTY: Handlers = {Code: code, CodeNoised: code_noised, Share: share}
 
 
 @dataclass(frozen=True)
-class Plan:
+class SiloFusePlan:
     """What the coordinator trains, and how.
 
     Attributes:
@@ -240,10 +240,10 @@ class Plan:
     target: str | None
     half: bool
     shared: bool
-    noise: Noise | None = None
+    noise: LatentNoise | None = None
 
 
-def silofuse(parties: Parties, task: Task, plan: Plan) -> tuple[JointModel, int]:
+def silofuse(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> tuple[JointModel, int]:
     """Gather latents once, and train their law.
 
     Args:
@@ -265,7 +265,7 @@ def silofuse(parties: Parties, task: Task, plan: Plan) -> tuple[JointModel, int]
 def trained(
     V: Matrix,
     latent: int,
-    task: Task,
+    task: ColumnsTask,
     settings: LatentSettings,
     facts: dict[str, Any],
     spots: Spots = (),
@@ -286,7 +286,7 @@ def trained(
     )
 
 
-def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
+def _coded(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
     settings = plan.settings
     request = Code(
         msgspec.json.encode(asdict(settings.autoencoder)),
@@ -316,7 +316,7 @@ def _coded(parties: Parties, task: Task, plan: Plan) -> Sent:
     return Sent(latents, columns, classes, laws, spots)
 
 
-def _noised(parties: Parties, task: Task, plan: Plan) -> Sent:
+def _noised(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
     assert plan.noise is not None
     per_bit = asdict(plan.settings.autoencoder)["per_bit"]
     replies = parties.ask(CodeNoised(per_bit, plan.noise))

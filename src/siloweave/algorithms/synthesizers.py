@@ -50,13 +50,13 @@ from siloweave.tables.columns import check_learnable
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-__all__ = ["AIM", "FLAIM", "MarginalSynthesizer", "Task", "TwoRound"]
+__all__ = ["AIM", "FLAIM", "MarginalSynthesizer", "MarginalTask", "TwoRound"]
 
 _ROWS = "every row of every party, against the coordinator, the other parties and readers"
 
 
 @dataclass(frozen=True)
-class Task:
+class MarginalTask:
     """What a coordinator is to do.
 
     Attributes:
@@ -122,7 +122,7 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
         """The settings as the algorithm's file has them; raises InputError if one is wrong."""
 
     @abstractmethod
-    def coordinate(self, parties: Parties, task: Task) -> Result:
+    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
         """The coordinator's side."""
 
     def roster(self, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
         settings, queries = self.algorithm(), self._queries(encoder)
         job = replace(job, facts=self.facts(encoder))
         unit = marginal_sensitivity(job.budget.relation, norm="l2")
-        task = Task(encoder.domain, queries, job.rest, unit, job.seed, job.progress)
+        task = MarginalTask(encoder.domain, queries, job.rest, unit, job.seed, job.progress)
         shown = {"bins": self.bins, "counts_share": job.look, "queries": len(queries)}
         return run_job(
             info, {**shown, **asdict(settings)}, parts, encoder, job, self.handlers, queries,
@@ -213,7 +213,7 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
     ) -> PartySide:
         """A party's data, its handlers, and the facts that it is given."""
         if encoder is None:
-            return agreeing.Holding(table, schema), agreeing.PARTY, {}
+            return agreeing.OpenData(table, schema), agreeing.PARTY, {}
         inside = clipped(table, encoder.schema)
         if stage == "bins":
             own = inside.select([n for n in encoder.schema.names if n in table.names])
@@ -269,7 +269,7 @@ class AIM(MarginalSynthesizer):
         """As many as AIM plans for."""
         return 3 * columns, 3.0 * columns
 
-    def coordinate(self, parties: Parties, task: Task) -> Result:
+    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
         """See aim.py."""
         return aim(
             parties,
@@ -358,7 +358,7 @@ class FLAIM(MarginalSynthesizer):
         rounds = self.rounds or 8 * columns
         return rounds, float(self.cap or self.participation * rounds)
 
-    def coordinate(self, parties: Parties, task: Task) -> Result:
+    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
         """See flaim_rounds.py."""
         return flaim(
             parties,
@@ -424,7 +424,7 @@ class TwoRound(MarginalSynthesizer):
         """Two."""
         return 2, 2.0
 
-    def coordinate(self, parties: Parties, task: Task) -> Result:
+    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
         """See two_round.py."""
         return two_round(
             parties,

@@ -29,9 +29,9 @@ from math import inf, sqrt
 
 import numpy as np
 
-from siloweave.algorithms.aim import Round
+from siloweave.algorithms.aim import AIMRound
 from siloweave.algorithms.secure_sum import PARTY as SUMS
-from siloweave.algorithms.secure_sum import Count, Noise, meet, noisy_sums
+from siloweave.algorithms.secure_sum import Count, SumNoise, meet, noisy_sums
 from siloweave.algorithms.visibility import (
     OTHERS,
     OTHERS_NOISE,
@@ -102,14 +102,14 @@ class _Run:
     settings: TwoRoundSettings
     unit: float
     keys: dict[str, bytes]
-    rounds: list[Round]
+    rounds: list[AIMRound]
 
     def measure(
         self, cliques: Sequence[Clique], times: Sequence[int], rho: float
     ) -> list[Measurement]:
         """Count cliques over everyone, so that a row pays `rho` for all of them."""
         size = len(self.parties.roster)
-        noise = Noise(
+        noise = SumNoise(
             self.unit * sqrt(sum(k * k for k in times) / (2 * rho)), self.settings.tolerated
         )
         cells = sum(self.domain.size(c) for c in cliques)
@@ -119,7 +119,7 @@ class _Run:
         sigma = noise.total(size, cells)
         for k in sorted(set(times)):
             same = tuple(c for c, n in zip(cliques, times, strict=True) if n == k)
-            self.rounds.append(Round(same, sigma / k))
+            self.rounds.append(AIMRound(same, sigma / k))
         return [
             Measurement(c, y / k, sigma / k) for c, y, k in zip(cliques, sums, times, strict=True)
         ]
@@ -134,7 +134,7 @@ def two_round(
     *,
     unit: float = 1.0,
     progress: Callable[[str, float], None] = lambda text, done: None,
-) -> tuple[MRF, list[Round]]:
+) -> tuple[MRF, list[AIMRound]]:
     """Run both rounds over a roster.
 
     Args:

@@ -43,17 +43,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.columns_split import Part, Task, keep_home
+from siloweave.algorithms.columns_split import ColumnsPart, ColumnsTask, keep_home
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.sent_latents import check_same_rows
 from siloweave.algorithms.vertigan_plan import (
-    Begin,
-    CountColumns,
+    BeginVertiGAN,
     Counted,
-    Plan,
-    Ready,
+    CountOwnColumns,
+    VertiGANPlan,
+    VertiGANReady,
     check_prices,
     checked,
     counted,
@@ -96,7 +96,7 @@ class Moved(Reply, frozen=True):
     slope: Released[Array]
 
 
-class Round(Request[Moved], frozen=True):
+class TrainCritics(Request[Moved], frozen=True, tag="vertigan/train_critics"):
     """Train on these hidden rows."""
 
     number: int
@@ -106,7 +106,7 @@ class Round(Request[Moved], frozen=True):
 # Party
 
 
-def look(request: CountColumns, site: Site[Part]) -> Counted:
+def look(request: CountOwnColumns, site: Site[ColumnsPart]) -> Counted:
     """Pay for the counts of the party's columns, and of the number of rows where it is asked."""
     site.require_first()
     reply = counted(request, site)
@@ -128,7 +128,7 @@ class _Desk:
         first: The networks before the first round.
     """
 
-    begin: Begin
+    begin: BeginVertiGAN
     settings: VertiGANSettings
     features: Features
     heads: Heads
@@ -136,7 +136,7 @@ class _Desk:
     first: Own
 
 
-def begin(request: Begin, site: Site[Part]) -> Ready:
+def begin(request: BeginVertiGAN, site: Site[ColumnsPart]) -> VertiGANReady:
     """Check what all parties are going to pay together, and remember what was asked."""
     rows: tuple[Released[int], ...] = ()
     settings = checked(request, site)
@@ -149,21 +149,21 @@ def begin(request: Begin, site: Site[Part]) -> Ready:
         site.remember(_ENTRY, rows[0].entry.encode())
         site.remember(_KEY, b"")
     site.remember(_BEGIN, msgspec.msgpack.encode(request))
-    return Ready(rows, Public(True, "says nothing"))
+    return VertiGANReady(rows, Public(True, "says nothing"))
 
 
-def _desk(site: Site[Part]) -> _Desk:
+def _desk(site: Site[ColumnsPart]) -> _Desk:
     """What `begin` was asked, ready to work with."""
     asked, key = site.recall(_BEGIN), site.recall(_KEY)
     if asked is None or key is None:
         raise WireError(f"party {site.name!r}: a round was asked for before the beginning")
     if asked not in site.memo:
-        site.memo[asked] = _laid_out(site, msgspec.msgpack.decode(asked, type=Begin), key)
+        site.memo[asked] = _laid_out(site, msgspec.msgpack.decode(asked, type=BeginVertiGAN), key)
     desk: _Desk = site.memo[asked]
     return desk
 
 
-def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
+def _laid_out(site: Site[ColumnsPart], begin: BeginVertiGAN, kept: bytes) -> _Desk:
     import jax.numpy as jnp
 
     from siloweave.models.vertigan import heads_of, own_start
@@ -172,7 +172,7 @@ def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
     part, settings = site.rows, settings_in(begin.settings)
     own = fold_in(begin.seed, "party", site.name)
     if begin.clip:
-        asked = msgspec.msgpack.decode(site.recall(_ASKED) or b"", type=CountColumns)
+        asked = msgspec.msgpack.decode(site.recall(_ASKED) or b"", type=CountOwnColumns)
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
         encoder = Encoder(part.schema, asked.bins)
         seen = Look(encoder, counts, asked.counts_sigma, begin.rows, begin.seed)
@@ -194,7 +194,7 @@ def _laid_out(site: Site[Part], begin: Begin, kept: bytes) -> _Desk:
     return _Desk(begin, settings, features, heads, jnp.asarray(X[:, heads.order]), first)
 
 
-def round_(request: Round, site: Site[Part]) -> Moved:
+def round_(request: TrainCritics, site: Site[ColumnsPart]) -> Moved:
     """Pay for the critic's steps, take them, move the head, and answer."""
     desk, number = _desk(site), request.number
     own = _before(desk, site, number)
@@ -207,7 +207,7 @@ def round_(request: Round, site: Site[Part]) -> Moved:
     return Moved(site.release(event, what, draw))
 
 
-def _before(desk: _Desk, site: Site[Part], number: int) -> Own:
+def _before(desk: _Desk, site: Site[ColumnsPart], number: int) -> Own:
     """The networks before a round; the last two are kept, so that a round can be done again."""
     from siloweave.models.rounds import unpacked
 
@@ -224,7 +224,7 @@ def _before(desk: _Desk, site: Site[Part], number: int) -> Own:
     return own
 
 
-def _played(desk: _Desk, site: Site[Part], number: int, own: Own, hidden: Matrix) -> Array:
+def _played(desk: _Desk, site: Site[ColumnsPart], number: int, own: Own, hidden: Matrix) -> Array:
     """All critic steps, and the head's; where a bound is kept, nothing here raises for a row."""
     import jax.numpy as jnp
 
@@ -247,7 +247,7 @@ def _played(desk: _Desk, site: Site[Part], number: int, own: Own, hidden: Matrix
     return Array.of(np.asarray(slope), "<f4")
 
 
-def _privately(desk: _Desk, site: Site[Part], own: Own, hidden: Any) -> tuple[Own, Any]:
+def _privately(desk: _Desk, site: Site[ColumnsPart], own: Own, hidden: Any) -> tuple[Own, Any]:
     """Critic steps along sums of clipped gradients, rounded to integers, with exact noise."""
     import jax
 
@@ -278,7 +278,7 @@ def _told(name: str, field: str, array: Array, settings: VertiGANSettings) -> Ma
     return Said(name).reals(field, array, (settings.made, settings.trunk[-1]), finite=_FINITE)
 
 
-PARTY: Handlers = {CountColumns: look, Begin: begin, Round: round_}
+PARTY: Handlers = {CountOwnColumns: look, BeginVertiGAN: begin, TrainCritics: round_}
 """A party's side: which function answers which request."""
 
 
@@ -287,7 +287,7 @@ PARTY: Handlers = {CountColumns: look, Begin: begin, Round: round_}
 
 def vertigan(
     parties: Parties,
-    task: Task,
+    task: ColumnsTask,
     settings: VertiGANSettings,
     *,
     clip: float,
@@ -312,7 +312,7 @@ def vertigan(
     """
     from siloweave.models.vertigan import Trunk, follow, hidden_rows, shared_start
 
-    first = Begin(msgspec.json.encode(asdict(settings)), task.seed)
+    first = BeginVertiGAN(msgspec.json.encode(asdict(settings)), task.seed)
     if task.budget.private:
         first = _planned(
             parties, task, settings, msgspec.structs.replace(first, clip=clip), (counts_share, bins)
@@ -326,7 +326,7 @@ def vertigan(
     for number in range(settings.rounds):
         key = jax_key(fold_in(task.seed, "round", number))
         hidden = np.asarray(hidden_rows(settings, shared.trunk, key))
-        replies = parties.ask(Round(number, Array.of(hidden, "<f4")))
+        replies = parties.ask(TrainCritics(number, Array.of(hidden, "<f4")))
         told = zip(parties.roster, replies, strict=True)
         slopes = [_told(name, "slope", one.slope.value, settings) for name, one in told]
         shared = follow(settings, shared, np.sum(slopes, axis=0), key)
@@ -336,20 +336,24 @@ def vertigan(
 
 
 def _planned(
-    parties: Parties, task: Task, settings: VertiGANSettings, first: Begin, how: tuple[float, int]
-) -> Begin:
+    parties: Parties,
+    task: ColumnsTask,
+    settings: VertiGANSettings,
+    first: BeginVertiGAN,
+    how: tuple[float, int],
+) -> BeginVertiGAN:
     """Divide the budget over all parties, count, and find the noise that fits."""
     share, bins = how
     coded = {n: Encoder(task.schema.select(task.columns[n]), bins) for n in parties.roster}
     tables = [Grains(encoder).number for encoder in coded.values()]
     steps = len(parties.roster) * settings.steps
-    plan = Plan.of(task.budget, tables, share=share, steps=steps, batch=settings.batch)
+    plan = VertiGANPlan.of(task.budget, tables, share=share, steps=steps, batch=settings.batch)
     head, *others = parties.roster
     task.progress("counting", 0.0)
-    replies = parties.ask(CountColumns(plan.rows_sigma, plan.counts_sigma, bins), [head])
+    replies = parties.ask(CountOwnColumns(plan.rows_sigma, plan.counts_sigma, bins), [head])
     rows = rows_in(head, replies[0])
     if others:
-        asked = CountColumns(None, plan.counts_sigma, bins)
+        asked = CountOwnColumns(None, plan.counts_sigma, bins)
         replies = [*replies, *parties.ask(asked, others)]
     task.progress("finding the noise that fits the budget", 0.0)
     told = zip(parties.roster, replies, strict=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.columns_split import ColumnsSplit, Task
+from siloweave.algorithms.columns_split import ColumnsSplit, ColumnsTask
 from siloweave.algorithms.generated import Matrix, Model
 from siloweave.algorithms.networks import jax_key, settings_of
 from siloweave.algorithms.outcome import Info
@@ -145,8 +145,15 @@ class VertiGAN(ColumnsSplit):
         made = "generated rows, which follow the gradients of all"
         if not self.private:
             why, known = "nothing: critics are trained without noise", "the number of rows"
-            heard = View(COORDINATOR, f"{known}, and {slopes}", why, ("Ready.rows", "Moved.slope"))
-            return (own_columns(), heard, View(OTHERS, made, why, ("Round",)), self.readers(why))
+            heard = View(
+                COORDINATOR, f"{known}, and {slopes}", why, ("VertiGANReady.rows", "Moved.slope")
+            )
+            return (
+                own_columns(),
+                heard,
+                View(OTHERS, made, why, ("TrainCritics",)),
+                self.readers(why),
+            )
         known = "noisy counts of each party's columns, and of the rows if their number is private"
         known_in = ("Counted.paid_rows", "Counted.counts")
         same = "they hold the same people, so it holds towards them for rows replaced only"
@@ -154,7 +161,7 @@ class VertiGAN(ColumnsSplit):
         return (
             own_columns(),
             View(COORDINATOR, f"{known}, and {slopes}", NOISE, (*known_in, "Moved.slope")),
-            View(OTHERS, told, f"{NOISE}; {same}", ("Begin", "Round")),
+            View(OTHERS, told, f"{NOISE}; {same}", ("BeginVertiGAN", "TrainCritics")),
             self.readers(NOISE),
         )
 
@@ -203,7 +210,7 @@ class VertiGAN(ColumnsSplit):
         """A party's side."""
         return PARTY
 
-    def coordinate(self, parties: Parties, task: Task) -> tuple[Model, int]:
+    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
         """See vertigan.py."""
         trunk, rows = vertigan(
             parties,

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
-from siloweave.algorithms.columns_split import Part
+from siloweave.algorithms.columns_split import ColumnsPart
 from siloweave.algorithms.networks import settings_of
 from siloweave.algorithms.private_begin import MOST_NUMBERS, json_in, refuse_unpayable
 from siloweave.algorithms.private_training import refuse_what_learns_nothing
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from siloweave.models.vertigan import VertiGANSettings
 
 __all__ = [
-    "Begin",
-    "CountColumns",
+    "BeginVertiGAN",
+    "CountOwnColumns",
     "Counted",
-    "Plan",
-    "Ready",
+    "VertiGANPlan",
+    "VertiGANReady",
     "check_prices",
     "checked",
     "counted",
@@ -77,7 +77,7 @@ class Counted(Reply, frozen=True):
     counts: Released[Array]
 
 
-class CountColumns(Request[Counted], frozen=True):
+class CountOwnColumns(Request[Counted], frozen=True, tag="vertigan/count_columns"):
     """Count your rows, and the codes of every column, with discrete Gaussian noise.
 
     Attributes:
@@ -91,14 +91,14 @@ class CountColumns(Request[Counted], frozen=True):
     bins: int
 
 
-class Ready(Reply, frozen=True):
+class VertiGANReady(Reply, frozen=True):
     """Networks are there; the number of rows where nothing is hidden."""
 
     rows: tuple[Released[int], ...]
     ready: Public[bool]
 
 
-class Begin(Request[Ready], frozen=True):
+class BeginVertiGAN(Request[VertiGANReady], frozen=True, tag="vertigan/begin"):
     """Make a head and a critic.
 
     Attributes:
@@ -156,7 +156,7 @@ def _counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
 
 
 @dataclass(frozen=True)
-class Plan:
+class VertiGANPlan:
     """How a budget is divided, before anything is read.
 
     Attributes:
@@ -178,7 +178,7 @@ class Plan:
     @classmethod
     def of(
         cls, budget: Budget, tables: Sequence[int], *, share: float, steps: int, batch: int
-    ) -> Plan:
+    ) -> VertiGANPlan:
         """Divide a budget.
 
         Args:
@@ -233,7 +233,7 @@ class Plan:
 # Party
 
 
-def counted(request: CountColumns, site: Site[Part]) -> Counted:
+def counted(request: CountOwnColumns, site: Site[ColumnsPart]) -> Counted:
     """Pay for the number of rows, where it is asked, then for the counts of all columns at once."""
     entropy, sigma, relation = site.entropy, request.rows_sigma, relation_of(site)
     _check(request, site)
@@ -258,7 +258,7 @@ def counted(request: CountColumns, site: Site[Part]) -> Counted:
     return Counted(paid, known, site.release(event, what, counts))
 
 
-def _check(request: CountColumns, site: Site[Part]) -> None:
+def _check(request: CountOwnColumns, site: Site[ColumnsPart]) -> None:
     """Refuse noise that cannot be drawn, and bins beyond all use, before anything is paid."""
     sigmas = [s for s in (request.rows_sigma, request.counts_sigma) if s is not None]
     if not all(0.1 <= sigma <= 2**40 for sigma in sigmas) or not 1 <= request.bins <= _MOST_BINS:
@@ -278,7 +278,7 @@ def _check(request: CountColumns, site: Site[Part]) -> None:
             )
 
 
-def checked(request: Begin, site: Site[Part]) -> VertiGANSettings:
+def checked(request: BeginVertiGAN, site: Site[ColumnsPart]) -> VertiGANSettings:
     """The settings, if the party can hold and finish what they ask for, and pay for its noise.
 
     Raises:
@@ -310,7 +310,7 @@ def checked(request: Begin, site: Site[Part]) -> VertiGANSettings:
     return settings
 
 
-def own_plan(site: Site[Part]) -> Plan | None:
+def own_plan(site: Site[ColumnsPart]) -> VertiGANPlan | None:
     """The plan that the study's public facts lead to; None where the party has no bound.
 
     Which party holds which columns, the settings and the budget are all that it follows from, so a
@@ -325,10 +325,12 @@ def own_plan(site: Site[Part]) -> Plan | None:
     parts: Mapping[str, Schema] = facts["parts"]
     tables = [Grains(Encoder(parts[name], facts["bins"])).number for name in site.terms.roster]
     steps, share = len(tables) * settings.steps, facts["counts_share"]
-    return Plan.of(limit, tables, share=share, steps=steps, batch=settings.batch)
+    return VertiGANPlan.of(limit, tables, share=share, steps=steps, batch=settings.batch)
 
 
-def check_prices(request: Begin, site: Site[Part], settings: VertiGANSettings) -> None:
+def check_prices(
+    request: BeginVertiGAN, site: Site[ColumnsPart], settings: VertiGANSettings
+) -> None:
     """Refuse to train where all parties together would go beyond this party's limit."""
     run, limit, count = site.context.rpartition("/")[0], site.ledger.limit, settings.steps
     if (plan := own_plan(site)) is not None:
@@ -355,7 +357,7 @@ def check_prices(request: Begin, site: Site[Part], settings: VertiGANSettings) -
         )
 
 
-def steps_event(request: Begin, site: Site[Part], count: int) -> Event:
+def steps_event(request: BeginVertiGAN, site: Site[ColumnsPart], count: int) -> Event:
     """So many critic steps; raises WireError where they are no event."""
     try:
         return priced(request, relation_of(site), count)
@@ -363,7 +365,7 @@ def steps_event(request: Begin, site: Site[Part], count: int) -> Event:
         raise WireError(f"party {site.name!r}: {error}") from error
 
 
-def priced(request: Begin, relation: Relation, count: int) -> Event:
+def priced(request: BeginVertiGAN, relation: Relation, count: int) -> Event:
     """What so many critic steps cost; raises InputError where there is no such event."""
     return SampledSharedGaussian(
         share_sigma=request.share_sigma,

@@ -88,7 +88,12 @@ BARE_OWNER: Views = (
         "readers",
         "the model, exact shares of every column, the number of rows, and the synthetic table",
         BARE_READERS.protected_by,
-        ("Trained.model", "Trained.features", "Trained.one_way", "Trained.rows"),
+        (
+            "TrainedModel.model",
+            "TrainedModel.features",
+            "TrainedModel.one_way",
+            "TrainedModel.rows",
+        ),
     ),
 )
 """A generator that the owner of all rows trains without noise."""

@@ -13,7 +13,7 @@ from siloweave.attacks.linkability import linkability
 from siloweave.attacks.membership import membership, membership_part
 from siloweave.attacks.neighbours import space
 from siloweave.attacks.ordinals import Ordinals, ordinals, row_ids
-from siloweave.attacks.results import ClosestRecords, Membership, Part, Risks, WorstRecord
+from siloweave.attacks.results import ClosestRecords, Membership, RiskPart, Risks, WorstRecord
 from siloweave.attacks.singling_out import singling_out
 from siloweave.attacks.worst import closest_records, worst_record
 from siloweave.errors import DataError, InputError
@@ -72,7 +72,7 @@ class _Job:
 class _Found:
     """What attacks have found so far."""
 
-    parts: list[Part]
+    parts: list[RiskPart]
     memberships: tuple[Membership, ...]
     worst: WorstRecord | None
     closest: ClosestRecords | None

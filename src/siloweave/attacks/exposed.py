@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.groundhog import Layout, Rows
+from siloweave.attacks.groundhog import CodedTable, SummaryLayout
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import read
@@ -62,7 +62,7 @@ def exposed_records(
         raise InputError(f"sample={sample} must be at least 2 rows")
     if by not in ("neighbour", "density"):
         raise InputError(f'by={by!r} must be "neighbour" or "density"')
-    seen = Layout.of(rows, schema).read(rows)
+    seen = SummaryLayout.of(rows, schema).read(rows)
     some = np.arange(rows.num_rows)
     if sample < rows.num_rows:
         some = np.sort(generator(key).choice(rows.num_rows, size=sample, replace=False))
@@ -72,7 +72,7 @@ def exposed_records(
     return _loneliest(seen, some, count)
 
 
-def _loneliest(seen: Rows, some: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def _loneliest(seen: CodedTable, some: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """The rows with the farthest nearest neighbour: exact, though few are compared with all.
 
     The nearest row of a sample is at least as far as the nearest of all, so rows are compared
@@ -92,7 +92,9 @@ def _loneliest(seen: Rows, some: NDArray[np.int64], count: int) -> NDArray[np.in
     return np.array(ranked[:count], dtype=np.int64)
 
 
-def _over(seen: Rows, ours: NDArray[np.int64], theirs: NDArray[np.int64], take: Any) -> Floats:
+def _over(
+    seen: CodedTable, ours: NDArray[np.int64], theirs: NDArray[np.int64], take: Any
+) -> Floats:
     """One number per row of ours, from its squared distances to theirs, a block at a time."""
     size = max(1, _BLOCK // len(theirs))
     others = _prepared(seen.take(theirs))
@@ -115,7 +117,7 @@ def _mass(squares: Floats) -> Floats:
     return mass
 
 
-def _prepared(rows: Rows) -> tuple[list[NDArray[Any]], Floats]:
+def _prepared(rows: CodedTable) -> tuple[list[NDArray[Any]], Floats]:
     """Codes column by column, in the smallest type, and numbers."""
     widest = int(rows.codes.max(initial=0))
     kind = np.uint8 if widest < 256 else np.uint16 if widest < 65536 else np.uint32

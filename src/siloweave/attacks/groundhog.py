@@ -19,7 +19,14 @@ from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-__all__ = ["Layout", "Rows", "forest_scores", "histogram_summary", "naive_summary", "nearness"]
+__all__ = [
+    "CodedTable",
+    "SummaryLayout",
+    "forest_scores",
+    "histogram_summary",
+    "naive_summary",
+    "nearness",
+]
 
 Floats = NDArray[np.float64]
 WIDEST = 256
@@ -30,7 +37,7 @@ _DAY = 86_400_000_000.0  # microseconds
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class CodedTable:
     """Rows as numbers and codes, one array each.
 
     Attributes:
@@ -48,10 +55,10 @@ class Rows:
         """How many rows there are."""
         return len(self.numbers)
 
-    def take(self, places: Sequence[int] | NDArray[np.int64]) -> "Rows":
+    def take(self, places: Sequence[int] | NDArray[np.int64]) -> "CodedTable":
         """Return the rows at some positions."""
         chosen = np.asarray(places, dtype=np.int64)
-        return Rows(self.numbers[chosen], self.codes[chosen])
+        return CodedTable(self.numbers[chosen], self.codes[chosen])
 
     def same(self, place: int) -> NDArray[np.bool_]:
         """Which rows equal the one at a position, missing values included."""
@@ -74,7 +81,7 @@ class _Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class SummaryLayout:
     """One way to read every table of an attack, fixed before the first is seen.
 
     Bounds are those of the schema, else those of the adversary's own rows; categories are those
@@ -104,7 +111,7 @@ class Layout:
         object.__setattr__(self, "_levels", levels)
 
     @staticmethod
-    def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> "Layout":
+    def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> "SummaryLayout":
         """Take columns, kinds and bounds from the adversary's rows, and the schema if there is one.
 
         Raises:
@@ -113,7 +120,7 @@ class Layout:
         """
         facts = Schema.detect(table) if schema is None else schema
         aligned = align({"auxiliary": table}, facts)
-        return Layout(
+        return SummaryLayout(
             tuple(_numeric(column, facts) for column in aligned.numeric),
             tuple(_Place(column.name, column.labels) for column in aligned.categorical),
             scaled,
@@ -124,7 +131,7 @@ class Layout:
         """Length of a row with one-hot categories, missing ones included."""
         return len(self.numeric) + sum(self._levels)
 
-    def read(self, table: Table) -> Rows:
+    def read(self, table: Table) -> CodedTable:
         """Read a table's rows.
 
         Raises:
@@ -133,7 +140,7 @@ class Layout:
         """
         numbers = [self._numbers(place, table) for place in self.numeric]
         codes = [_codes(place, table) for place in self.categorical]
-        return Rows(
+        return CodedTable(
             np.column_stack(numbers) if numbers else np.zeros((table.num_rows, 0)),
             np.column_stack(codes) if codes else np.zeros((table.num_rows, 0), dtype=np.int32),
         )
@@ -148,7 +155,7 @@ class Layout:
             found = (found - place.low) / ((place.high - place.low) or 1.0)
         return np.where(missing, np.nan, found)
 
-    def unit(self, rows: Rows) -> Floats:
+    def unit(self, rows: CodedTable) -> Floats:
         """Numbers scaled to 0 to 1 over the bounds, whether or not the layout scales."""
         if self.scaled or not self.numeric:
             return rows.numbers
@@ -157,7 +164,7 @@ class Layout:
         scaled: Floats = (rows.numbers - low) / width
         return scaled
 
-    def frequencies(self, rows: Rows) -> list[Floats]:
+    def frequencies(self, rows: CodedTable) -> list[Floats]:
         """Share of rows in each category, per column; beyond the 256 most frequent together."""
         found = []
         for column, levels in zip(rows.codes.T, self._levels, strict=True):
@@ -184,7 +191,7 @@ def _codes(place: _Place, table: Table) -> NDArray[np.int32]:
     return codes
 
 
-def naive_summary(rows: Rows, layout: Layout) -> Floats:
+def naive_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
     """NaiveGroundhog: mean, median and variance of every numeric and every one-hot column.
 
     Missing numbers are left out of the three; their share is a fourth summary.
@@ -211,7 +218,7 @@ def _moments(column: Floats) -> Floats:
     return np.array([present.mean(), np.median(present), present.var(), gone])
 
 
-def histogram_summary(rows: Rows, layout: Layout) -> Floats:
+def histogram_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
     """HistGroundhog: category frequencies, and ten bins between a numeric column's bounds.
 
     Numbers beyond the bounds fall into the outermost bins; missing ones have a bin of their own.
@@ -233,7 +240,7 @@ def histogram_summary(rows: Rows, layout: Layout) -> Floats:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def nearness(rows: Rows, record: Rows, layout: Layout) -> Floats:
+def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Floats:
     """How near a table comes to one record, in three measures; greater is nearer.
 
     Args:

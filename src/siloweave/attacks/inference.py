@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.attacks.neighbours import Blocks, Space
-from siloweave.attacks.results import Part, compared
+from siloweave.attacks.results import RiskPart, compared
 from siloweave.tables.aligned import Aligned, AlignedColumn
 
 __all__ = ["TOLERANCE", "guessed", "inference", "without_each"]
@@ -30,7 +30,7 @@ def inference(
     targets: dict[str, Ints],
     *,
     confidence: float = 0.95,
-) -> tuple[Part, ...]:
+) -> tuple[RiskPart, ...]:
     """Guess secrets of real rows by their nearest synthetic row.
 
     The nearest row is found by Gower's distance over the known columns without the secret; of
@@ -68,7 +68,7 @@ def inference(
 
 def _part(
     variant: str, train: list[Bools], control: list[Bools], chance: float, confidence: float
-) -> Part:
+) -> RiskPart:
     tries = len(train[0])
     return compared(
         "inference",

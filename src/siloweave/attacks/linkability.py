@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.neighbours import Blocks, Points, Space, nearest
-from siloweave.attacks.results import Part, compared
+from siloweave.attacks.neighbours import Blocks, EmbeddedRows, Space, nearest
+from siloweave.attacks.results import RiskPart, compared
 
 __all__ = ["chance_to_meet", "linkability"]
 
@@ -24,7 +24,7 @@ def linkability(
     *,
     k: int = 1,
     confidence: float = 0.95,
-) -> tuple[Part, Part]:
+) -> tuple[RiskPart, RiskPart]:
     """Link the two halves of real rows through the synthetic table.
 
     For each target the k synthetic rows nearest to it under Gower's distance are found twice, by
@@ -64,7 +64,7 @@ def linkability(
 
 def _part(
     variant: str, found: dict[str, int], tries: dict[str, int], guess: float, confidence: float
-) -> Part:
+) -> RiskPart:
     return compared(
         "linkability",
         variant,
@@ -77,7 +77,7 @@ def _part(
 
 
 def _ties(
-    sides: list[tuple[Space, Points]], shortest: list[NDArray[np.float64]]
+    sides: list[tuple[Space, EmbeddedRows]], shortest: list[NDArray[np.float64]]
 ) -> tuple[NDArray[np.bool_], list[Ints]]:
     """Whether some row is nearest on both sides, and how many are nearest on each."""
     bounds = [_bound(side, d) for (side, _), d in zip(sides, shortest, strict=True)]

@@ -10,7 +10,7 @@ from math import log, pi
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.neighbours import Blocks, Points, Space, nearest, space
+from siloweave.attacks.neighbours import Blocks, EmbeddedRows, Space, nearest, space
 from siloweave.attacks.rates import (
     Roc,
     ThresholdRisk,
@@ -20,7 +20,7 @@ from siloweave.attacks.rates import (
     threshold_risk,
     wilson,
 )
-from siloweave.attacks.results import Membership, Part
+from siloweave.attacks.results import Membership, RiskPart
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import Key, fold_in
 
@@ -151,7 +151,7 @@ def judged(
     )
 
 
-def membership_part(found: Membership) -> Part:
+def membership_part(found: Membership) -> RiskPart:
     """Show a membership attack as a line among the others."""
     guess, judged_rows = found.threshold, found.threshold.test_sets // 2
     note = ""
@@ -159,7 +159,7 @@ def membership_part(found: Membership) -> Part:
         note = f"no more than coins show ({found.noise:.3f}), so it says nothing about the rows"
     elif guess.low == 0:
         note = "its interval holds guessing at random"
-    return Part(
+    return RiskPart(
         "membership",
         found.attack,
         guess.risk,
@@ -174,7 +174,7 @@ def membership_part(found: Membership) -> Part:
 
 
 def _kernel(
-    within: Space, targets: Points, among: Points, bandwidth: float
+    within: Space, targets: EmbeddedRows, among: EmbeddedRows, bandwidth: float
 ) -> tuple[Floats, Floats]:
     """Smallest distance, and log density of a Gaussian kernel."""
     scale = 0.5 / bandwidth**2

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.tables.aligned import Aligned, AlignedColumn
 
-__all__ = ["Blocks", "Metric", "Nearest", "Points", "Space", "nearest", "space"]
+__all__ = ["Blocks", "EmbeddedRows", "Metric", "Nearest", "Space", "nearest", "space"]
 
 Metric = Literal["gower", "hamming", "l2"]
 """Gower: mean over columns of the numbers' difference in ranges, or 1 for categories that differ.
@@ -31,7 +31,7 @@ _MOST_BITS = 26
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class EmbeddedRows:
     """Some rows of one table, in a space.
 
     Attributes:
@@ -44,10 +44,10 @@ class Points:
     codes: tuple[NDArray[Any], ...]
     num_rows: int
 
-    def take(self, rows: NDArray[np.int64]) -> "Points":
+    def take(self, rows: NDArray[np.int64]) -> "EmbeddedRows":
         """Some of the rows; places may repeat."""
         numbers = tuple(values[rows] for values in self.numbers)
-        return Points(numbers, tuple(values[rows] for values in self.codes), len(rows))
+        return EmbeddedRows(numbers, tuple(values[rows] for values in self.codes), len(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Space:
 
     metric: Metric
     names: tuple[str, ...]
-    points: dict[str, Points]
+    points: dict[str, EmbeddedRows]
     unit: int
     capped: tuple[bool, ...]
     features: int
@@ -105,7 +105,7 @@ class Blocks:
         among: Rows to measure to.
     """
 
-    def __init__(self, within: Space, targets: Points, among: Points) -> None:
+    def __init__(self, within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> None:
         self.within, self.targets, self.among = within, targets, among
         shape = (min(_TARGETS, targets.num_rows), min(_AMONG, among.num_rows))
         count = np.uint8 if len(among.codes) < 256 else np.uint16
@@ -225,7 +225,7 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
         metric,
         tuple(column.name for column in (*numeric, *others)),
         {
-            table: Points(tuple(numbers[table]), tuple(codes[table]), rows)
+            table: EmbeddedRows(tuple(numbers[table]), tuple(codes[table]), rows)
             for table, rows in tables.num_rows.items()
         },
         unit,
@@ -234,7 +234,7 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
     )
 
 
-def nearest(within: Space, targets: Points, among: Points, k: int = 1) -> Nearest:
+def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows, k: int = 1) -> Nearest:
     """Find the nearest rows of each target.
 
     Args:

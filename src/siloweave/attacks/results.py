@@ -28,14 +28,14 @@ __all__ = [
     "Copies",
     "Histogram",
     "Membership",
-    "Part",
+    "RiskPart",
     "Risks",
     "WorstRecord",
     "compared",
 ]
 
 
-class Part(msgspec.Struct, frozen=True):
+class RiskPart(msgspec.Struct, frozen=True):
     """One attack against training rows, and the same against control rows.
 
     Attributes:
@@ -174,7 +174,7 @@ class Risks(msgspec.Struct, frozen=True):
         seed: Of every draw.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[RiskPart, ...]
     memberships: tuple[Membership, ...]
     worst: WorstRecord | None
     closest: ClosestRecords | None
@@ -184,7 +184,7 @@ class Risks(msgspec.Struct, frozen=True):
     confidence: float
     seed: int
 
-    def part(self, attack: str, variant: str | None = None) -> Part:
+    def part(self, attack: str, variant: str | None = None) -> RiskPart:
         """Return a part by its attack, and its variant where there is more than one.
 
         Raises:
@@ -212,7 +212,7 @@ class Risks(msgspec.Struct, frozen=True):
         raise InputError(f"attack={attack!r} is no membership attack of these: {known}")
 
     @property
-    def highest(self) -> Part:
+    def highest(self) -> RiskPart:
         """The part with the highest risk.
 
         Raises:
@@ -294,7 +294,7 @@ _COLUMNS = (
 )
 
 
-def _cells(part: Part) -> dict[str, Any]:
+def _cells(part: RiskPart) -> dict[str, Any]:
     rates = {"train": part.train, "control": part.control, "baseline": part.baseline}
     values = {name: rate.value for name, rate in rates.items()}
     return {**msgspec.structs.asdict(part), **values}
@@ -310,7 +310,7 @@ def compared(
     attacks: int,
     note: str = "",
     confidence: float = 0.95,
-) -> Part:
+) -> RiskPart:
     """Make a part from successes and trials on training rows, control rows, and by guessing.
 
     Raises:
@@ -323,7 +323,7 @@ def compared(
         notes.append("no better than guessing at random, so it says nothing about the rows")
     if control[0] >= control[1]:
         notes.append("it always succeeds on control rows, so no excess can be measured")
-    return Part(
+    return RiskPart(
         attack,
         variant,
         risk.value,
@@ -343,7 +343,7 @@ _HEADER = (
 )
 
 
-def _line(part: Part) -> str:
+def _line(part: RiskPart) -> str:
     line = (
         f"{part.attack:<18}{part.variant[:19]:<20}{part.risk:>6.3f}  "
         f"{f'{part.low:.3f}-{part.high:.3f}':<14}"

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.groundhog import Layout, histogram_summary, naive_summary, nearness
+from siloweave.attacks.groundhog import SummaryLayout, histogram_summary, naive_summary, nearness
 from siloweave.attacks.shadow_risk import ShadowRisks, Split, judged
 from siloweave.attacks.side_by_side import side_by_side
 from siloweave.errors import InputError, SchemaError
@@ -100,7 +100,7 @@ class _Shadow:
     rows: Table
     pool: NDArray[np.int64]
     targets: NDArray[np.int64]
-    layout: Layout
+    layout: SummaryLayout
     training_size: int
     synthetic_size: int | None
     replace_target: bool
@@ -187,7 +187,7 @@ def shadow_attack(
     """
     _check_attacks(attacks)
     rows, places = _records(read(auxiliary), targets)
-    layout = Layout.of(rows, schema, scaled=scaled)
+    layout = SummaryLayout.of(rows, schema, scaled=scaled)
     pool = _pool(layout, rows, places)
     _check_sizes(len(pool), len(places), training_size, synthetic_size)
     splits = _design(fold_in(key, "members"), len(places), train_sets, test_sets)
@@ -294,7 +294,7 @@ def _stacked(first: Table, second: Table) -> Table:
     return Table.from_columns(columns, like=first)
 
 
-def _pool(layout: Layout, rows: Table, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _pool(layout: SummaryLayout, rows: Table, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows that sets are drawn from: all that are equal to no record."""
     seen = layout.read(rows)
     free = np.ones(rows.num_rows, dtype=bool)

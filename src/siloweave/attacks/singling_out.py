@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.attacks.ordinals import Ordinals, row_ids
-from siloweave.attacks.results import Part, compared
+from siloweave.attacks.results import RiskPart, compared
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -66,7 +66,7 @@ def singling_out(
     key: Key,
     columns: int = 3,
     confidence: float = 0.95,
-) -> Part:
+) -> RiskPart:
     """Single training rows out by predicates that fit exactly one synthetic row.
 
     *Univariate* predicates say that a value is one that occurs once, is missing where one row's

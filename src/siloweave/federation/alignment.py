@@ -28,7 +28,7 @@ repeated one, and how many are common. A party learns how many ids the others br
 common, and which of its rows are common to *all*. Nobody learns which ids, or how many, are common
 to some of the parties only, or where in a table a row stands. What ids look like (shortest and
 longest, and kinds of characters, of each id column; no id) a party tells the coordinator on
-`Describe`: `align` asks when no id is common, and its error tells all who read it what each party
+`DescribeIds`: `align` asks when no id is common, and its error tells all who read it what each party
 answered. A party answers whenever it is asked, once it has been greeted, also before anything was
 compared and where ids are common: it does not check, and its ledger counts each answer. A leader
 and other parties who pool what they know learn what is common to the leader and the rest of the
@@ -45,12 +45,12 @@ from dataclasses import dataclass
 
 from siloweave.errors import DataError, RosterError, WireError
 from siloweave.federation import hidden_map
-from siloweave.federation.alignment_holding import Holding, check_points, common_rows
+from siloweave.federation.alignment_holding import AlignmentData, check_points, common_rows
 from siloweave.federation.alignment_messages import (
     CHUNK,
     Blind,
     Confirm,
-    Describe,
+    DescribeIds,
     Greet,
     Hide,
     Keep,
@@ -73,7 +73,7 @@ __all__ = [
     "CHUNK",
     "PARTY",
     "Alignment",
-    "Holding",
+    "AlignmentData",
     "Rules",
     "align",
     "common_rows",
@@ -136,7 +136,7 @@ def align(
     """Find the rows that all parties have; each keeps them, in one order, at its site.
 
     Args:
-        parties: Two or more; each site's rows are a `Holding`.
+        parties: Two or more; each site's rows are a `AlignmentData`.
         on: Id columns.
         rules: How ids are normalised, per column.
         chunk: Points in one message, of 32 bytes each.
@@ -268,7 +268,7 @@ class _Run:
 
 def _nothing(parties: Parties, on: Sequence[str]) -> DataError:
     """What to check when no id is common to all."""
-    described = parties.ask(Describe())
+    described = parties.ask(DescribeIds())
     shapes = {n: d.shape.value for n, d in zip(parties.roster, described, strict=True)}
     for name, shape in shapes.items():
         if len(shape) > _LONGEST or not shape.isprintable():

@@ -20,8 +20,8 @@ from siloweave.tables.read import Table
 
 __all__ = [
     "GONE",
-    "Holding",
-    "Known",
+    "AlignmentData",
+    "HashedIds",
     "check_points",
     "common_rows",
     "continued",
@@ -35,7 +35,7 @@ GONE = b"forgotten"
 
 
 @dataclass(frozen=True)
-class Holding:
+class AlignmentData:
     """What a party brings to an alignment.
 
     Attributes:
@@ -58,7 +58,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Known:
+class HashedIds:
     """A party's ids, hashed with the run's name and the id columns: 64 bytes each."""
 
     digests: tuple[bytes, ...]
@@ -67,7 +67,7 @@ class Known:
     duplicated: int
 
 
-def _asked(site: Site[Holding]) -> Greet:
+def _asked(site: Site[AlignmentData]) -> Greet:
     """What this run's ids are made of."""
     asked = site.recall("asked")
     if asked is None:
@@ -75,7 +75,7 @@ def _asked(site: Site[Holding]) -> Greet:
     return msgspec.msgpack.decode(asked, type=Greet)
 
 
-def own_ids(site: Site[Holding]) -> Ids:
+def own_ids(site: Site[AlignmentData]) -> Ids:
     """The party's ids, normalised.
 
     Raises:
@@ -89,7 +89,7 @@ def own_ids(site: Site[Holding]) -> Ids:
         )
 
 
-def known(site: Site[Holding]) -> Known:
+def known(site: Site[AlignmentData]) -> HashedIds:
     """The party's ids, hashed; computed once while the process lives."""
     run, asked = site.context.rpartition("/")[0], _asked(site)
     place = ("alignment", run, msgspec.msgpack.encode(asked))
@@ -98,8 +98,8 @@ def known(site: Site[Holding]) -> Known:
         head = blake2b(digest_size=64, person=b"siloweave point")
         head.update(msgspec.msgpack.encode((run, asked.on)))
         digests = tuple(continued(head, value) for value in found.values)
-        site.memo[place] = Known(digests, found.rows, found.missing, found.duplicated)
-    found_before: Known = site.memo[place]
+        site.memo[place] = HashedIds(digests, found.rows, found.missing, found.duplicated)
+    found_before: HashedIds = site.memo[place]
     return found_before
 
 
@@ -110,7 +110,7 @@ def continued(head: blake2b, value: bytes) -> bytes:
     return one.digest()
 
 
-def once(site: Site[Holding], name: str, draw: Callable[[], bytes]) -> bytes:
+def once(site: Site[AlignmentData], name: str, draw: Callable[[], bytes]) -> bytes:
     """Something that is drawn once a run.
 
     Raises:
@@ -125,7 +125,7 @@ def once(site: Site[Holding], name: str, draw: Callable[[], bytes]) -> bytes:
     return kept
 
 
-def common_rows(site: Site[Holding], run: str) -> Table:
+def common_rows(site: Site[AlignmentData], run: str) -> Table:
     """A party's rows that all parties have, in the order that all parties keep.
 
     Args:

@@ -15,11 +15,11 @@ __all__ = [
     "Blind",
     "Confirm",
     "Confirmed",
-    "Describe",
-    "Described",
+    "DescribeIds",
     "Done",
     "Greet",
     "Hide",
+    "IdsDescribed",
     "Keep",
     "Match",
     "Matched",
@@ -93,20 +93,20 @@ class Present(Reply, frozen=True):
     counts: Released[tuple[int, int, int]]
 
 
-class Greet(Request[Present], frozen=True):
+class Greet(Request[Present], frozen=True, tag="alignment/greet"):
     """Which columns make an id, and how are they normalised?"""
 
     on: tuple[str, ...]
     rules: Rules
 
 
-class Described(Reply, frozen=True):
+class IdsDescribed(Reply, frozen=True):
     """What a party's ids look like."""
 
     shape: Released[str]
 
 
-class Describe(Request[Described], frozen=True):
+class DescribeIds(Request[IdsDescribed], frozen=True, tag="alignment/describe"):
     """Nothing is common. What do your ids look like?"""
 
 
@@ -123,14 +123,14 @@ class Piece(Reply, frozen=True):
     data: Released[bytes]
 
 
-class Hide(Request[Piece], frozen=True):
+class Hide(Request[Piece], frozen=True, tag="alignment/hide"):
     """Part of the table of your shares; the first part starts with its seed."""
 
     session: Session
     part: int
 
 
-class Keep(Request[Done], frozen=True):
+class Keep(Request[Done], frozen=True, tag="alignment/keep"):
     """To the leader: part of a party's table."""
 
     session: Session
@@ -139,7 +139,7 @@ class Keep(Request[Done], frozen=True):
     data: bytes
 
 
-class Blind(Request[Piece], frozen=True):
+class Blind(Request[Piece], frozen=True, tag="alignment/blind"):
     """To the leader: part of your ids, blinded."""
 
     session: Session
@@ -153,7 +153,7 @@ class Raised(Reply, frozen=True):
     points: Public[bytes]
 
 
-class Raise(Request[Raised], frozen=True):
+class Raise(Request[Raised], frozen=True, tag="alignment/raise"):
     """Raise the leader's points."""
 
     session: Session
@@ -161,7 +161,7 @@ class Raise(Request[Raised], frozen=True):
     points: bytes
 
 
-class Weigh(Request[Done], frozen=True):
+class Weigh(Request[Done], frozen=True, tag="alignment/weigh"):
     """To the leader: what a party made of your points."""
 
     session: Session
@@ -177,13 +177,13 @@ class Matched(Reply, frozen=True):
     common: Released[int]
 
 
-class Match(Request[Matched], frozen=True):
+class Match(Request[Matched], frozen=True, tag="alignment/match"):
     """To the leader: compare."""
 
     session: Session
 
 
-class Tell(Request[Piece], frozen=True):
+class Tell(Request[Piece], frozen=True, tag="alignment/tell"):
     """To the leader: part of the common rows, in words that only `party` understands."""
 
     session: Session
@@ -191,7 +191,7 @@ class Tell(Request[Piece], frozen=True):
     part: int
 
 
-class Place(Request[Done], frozen=True):
+class Place(Request[Done], frozen=True, tag="alignment/place"):
     """Part of the common rows, from the leader."""
 
     session: Session
@@ -207,7 +207,7 @@ class Confirmed(Reply, frozen=True):
     digest: Released[bytes]
 
 
-class Confirm(Request[Confirmed], frozen=True):
+class Confirm(Request[Confirmed], frozen=True, tag="alignment/confirm"):
     """Find your common rows, and forget your secrets."""
 
     session: Session

@@ -14,7 +14,7 @@ from siloweave.errors import RosterError, WireError
 from siloweave.federation import curve, hidden_map, masking
 from siloweave.federation.alignment_holding import (
     GONE,
-    Holding,
+    AlignmentData,
     check_points,
     continued,
     known,
@@ -25,11 +25,11 @@ from siloweave.federation.alignment_messages import (
     Blind,
     Confirm,
     Confirmed,
-    Describe,
-    Described,
+    DescribeIds,
     Done,
     Greet,
     Hide,
+    IdsDescribed,
     Keep,
     Match,
     Matched,
@@ -56,7 +56,7 @@ _WHY = NonPrivate("which rows all parties have in common is released without noi
 _SECRETS = ("pair", "power", "blinds", "group", "common", "table")
 
 
-def greet(request: Greet, site: Site[Holding]) -> Present:
+def greet(request: Greet, site: Site[AlignmentData]) -> Present:
     """Normalise the ids, and say how many there are."""
     asked = msgspec.msgpack.encode(request)
     if once(site, "asked", lambda: asked) != asked:
@@ -76,15 +76,15 @@ def greet(request: Greet, site: Site[Holding]) -> Present:
     )
 
 
-def describe(request: Describe, site: Site[Holding]) -> Described:
+def describe(request: DescribeIds, site: Site[AlignmentData]) -> IdsDescribed:
     """Lengths and kinds of characters of the ids; it is over, so forget the secrets."""
     _forget(site)
     event = NonPrivate("what ids look like is released, to find out why none is common")
     what = "lengths of ids and the kinds of characters in them"
-    return Described(site.release(event, what, lambda: shape_of(own_ids(site).values)))
+    return IdsDescribed(site.release(event, what, lambda: shape_of(own_ids(site).values)))
 
 
-def _same(site: Site[Holding], session: Session) -> Public[bytes]:
+def _same(site: Site[AlignmentData], session: Session) -> Public[bytes]:
     """Refuse a session that changed.
 
     Raises:
@@ -104,7 +104,7 @@ def _order(number: int) -> bytes:
     return np.argsort(drawn, kind="stable").astype("<i8").tobytes()
 
 
-def _check_session(session: Session, site: Site[Holding], *, leads: bool) -> Public[bytes]:
+def _check_session(session: Session, site: Site[AlignmentData], *, leads: bool) -> Public[bytes]:
     """Refuse a session that changed, that is not about this party, or in which too many are asked.
 
     Raises:
@@ -132,7 +132,7 @@ def _check_session(session: Session, site: Site[Holding], *, leads: bool) -> Pub
     return note
 
 
-def _pair_keys(session: Session, site: Site[Holding]) -> dict[str, bytes]:
+def _pair_keys(session: Session, site: Site[AlignmentData]) -> dict[str, bytes]:
     """The key shared with every other party, of this session only."""
     keys = zip(session.names, session.keys, strict=True)
     secret = once(site, "pair", masking.new_secret)
@@ -167,7 +167,7 @@ def _outputs(digests: Sequence[bytes], points: bytes) -> _Words:
     return _hashes(pairs, b"", b"siloweave oprf")
 
 
-def hide(request: Hide, site: Site[Holding]) -> Piece:
+def hide(request: Hide, site: Site[AlignmentData]) -> Piece:
     """Send the table of shares, for whoever learns F of an id that is in it."""
     session = request.session
     note = _check_session(session, site, leads=False)
@@ -177,7 +177,7 @@ def hide(request: Hide, site: Site[Holding]) -> Piece:
     return Piece(note, site.release(_WHY, what, lambda: data))
 
 
-def _table(session: Session, site: Site[Holding]) -> bytes:
+def _table(session: Session, site: Site[AlignmentData]) -> bytes:
     digests = known(site).digests
     power = once(site, "power", masking.new_secret)
     points = curve.hashed_powers(b"".join(digests), power, site.rows.workers)
@@ -195,7 +195,7 @@ def _piece(whole: bytes, session: Session, part: int, size: int, head: int, name
     return whole[head + start * size if part else 0 : head + stop * size]
 
 
-def keep(request: Keep, site: Site[Holding]) -> Done:
+def keep(request: Keep, site: Site[AlignmentData]) -> Done:
     """Put part of a party's table away."""
     note = _check_session(request.session, site, leads=True)
     _peer(request.session, request.party, site)
@@ -203,7 +203,7 @@ def keep(request: Keep, site: Site[Holding]) -> Done:
     return Done(note)
 
 
-def _peer(session: Session, party: str, site: Site[Holding]) -> None:
+def _peer(session: Session, party: str, site: Site[AlignmentData]) -> None:
     if party not in session.others:
         raise WireError(f"party {site.name!r}: {party!r} is no other party of this alignment")
 
@@ -215,14 +215,14 @@ def _blinds() -> bytes:
     return pair[0] + pair[1]
 
 
-def _shuffled(site: Site[Holding]) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+def _shuffled(site: Site[AlignmentData]) -> tuple[list[bytes], npt.NDArray[np.int64]]:
     """The leader's ids in the order in which they are sent, and the rows that they belong to."""
     mine = known(site)
     order = np.frombuffer(once(site, "order", lambda: _order(len(mine.digests))), dtype="<i8")
     return [mine.digests[i] for i in order.tolist()], mine.rows[order]
 
 
-def blind(request: Blind, site: Site[Holding]) -> Piece:
+def blind(request: Blind, site: Site[AlignmentData]) -> Piece:
     """Send ids to a secret power, in a random order."""
     note = _check_session(request.session, site, leads=True)
     start, stop = _range(request.session, request.part, site)
@@ -233,14 +233,14 @@ def blind(request: Blind, site: Site[Holding]) -> Piece:
     return Piece(note, site.release(_WHY, what, lambda: points))
 
 
-def _range(session: Session, part: int, site: Site[Holding]) -> tuple[int, int]:
+def _range(session: Session, part: int, site: Site[AlignmentData]) -> tuple[int, int]:
     parts = session.parts(session.size(session.leader))
     if not 0 <= part < len(parts):
         raise WireError(f"party {site.name!r} was asked about part {part} of {len(parts)}")
     return parts[part]
 
 
-def raise_points(request: Raise, site: Site[Holding]) -> Raised:
+def raise_points(request: Raise, site: Site[AlignmentData]) -> Raised:
     """Raise the leader's points, as many as it announced and each part once."""
     session = request.session
     note = _check_session(session, site, leads=False)
@@ -264,7 +264,7 @@ def _power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
         raise WireError(f"party {sender!r} sent a point of small order; start anew") from error
 
 
-def weigh(request: Weigh, site: Site[Holding]) -> Done:
+def weigh(request: Weigh, site: Site[AlignmentData]) -> Done:
     """Undo the blinding, and look part of the ids up in a party's table."""
     session, party = request.session, request.party
     note = _check_session(session, site, leads=True)
@@ -281,7 +281,7 @@ def weigh(request: Weigh, site: Site[Holding]) -> Done:
     return Done(note)
 
 
-def _no_echo(request: Weigh, site: Site[Holding]) -> None:
+def _no_echo(request: Weigh, site: Site[AlignmentData]) -> None:
     """Refuse points that another party sent: two secret powers never agree."""
     site.remember(f"raised/{request.party}/{request.part}", request.points)
     for other in request.session.others:
@@ -292,7 +292,7 @@ def _no_echo(request: Weigh, site: Site[Holding]) -> None:
                 raise WireError(f"party {request.party!r} sent points that came from {other!r}")
 
 
-def _table_of(session: Session, party: str, site: Site[Holding]) -> tuple[bytes, _Words]:
+def _table_of(session: Session, party: str, site: Site[AlignmentData]) -> tuple[bytes, _Words]:
     """A party's table, put together; checked against the number of ids that it announced."""
     number = hidden_map.cells(session.size(party))
     pieces = [site.recall(f"table/{party}/{i}") for i in range(len(session.parts(number)))]
@@ -306,7 +306,7 @@ def _table_of(session: Session, party: str, site: Site[Holding]) -> tuple[bytes,
     return seed, _words(data)
 
 
-def match(request: Match, site: Site[Holding]) -> Matched:
+def match(request: Match, site: Site[AlignmentData]) -> Matched:
     """Find the ids whose shares add up to zero, and put them in a random order."""
     session = request.session
     note = _check_session(session, site, leads=True)
@@ -327,12 +327,12 @@ def match(request: Match, site: Site[Holding]) -> Matched:
     return Matched(note, site.release(_WHY, what, lambda: len(common)))
 
 
-def _common(site: Site[Holding]) -> list[bytes]:
+def _common(site: Site[AlignmentData]) -> list[bytes]:
     whole = site.recall("common") or b""
     return [whole[i : i + 64] for i in range(0, len(whole), 64)]
 
 
-def tell(request: Tell, site: Site[Holding]) -> Piece:
+def tell(request: Tell, site: Site[AlignmentData]) -> Piece:
     """Tell a party part of the common rows; the first part starts with a key for all parties."""
     session = request.session
     note = _check_session(session, site, leads=True)
@@ -350,14 +350,14 @@ def _pad(key: bytes) -> bytes:
     return blake2b(b"", digest_size=32, key=key, person=b"siloweave seal").digest()
 
 
-def place(request: Place, site: Site[Holding]) -> Done:
+def place(request: Place, site: Site[AlignmentData]) -> Done:
     """Put part of the common rows away."""
     note = _check_session(request.session, site, leads=False)
     site.remember(f"told/{request.part}", request.data)
     return Done(note)
 
 
-def confirm(request: Confirm, site: Site[Holding]) -> Confirmed:
+def confirm(request: Confirm, site: Site[AlignmentData]) -> Confirmed:
     """Find the common rows, keep them in the agreed order, and forget the secrets."""
     note, digest = _same(site, request.session), site.recall("digest")
     if digest is None:
@@ -369,14 +369,14 @@ def confirm(request: Confirm, site: Site[Holding]) -> Confirmed:
     return Confirmed(note, site.release(_WHY, what, lambda: digest))
 
 
-def _forget(site: Site[Holding]) -> None:
+def _forget(site: Site[AlignmentData]) -> None:
     """Leave nothing by which what a coordinator stored becomes readable."""
     for secret in _SECRETS:
         if site.recall(secret) is not None:
             site.remember(secret, GONE)
 
 
-def _settled(request: Confirm, site: Site[Holding]) -> tuple[bytes, bytes]:
+def _settled(request: Confirm, site: Site[AlignmentData]) -> tuple[bytes, bytes]:
     """Common rows in the agreed order, and the digest of their ids."""
     leads = request.session.leader == site.name
     _check_session(request.session, site, leads=leads)
@@ -389,7 +389,7 @@ def _settled(request: Confirm, site: Site[Holding]) -> tuple[bytes, bytes]:
     return rows, order.digest()
 
 
-def _found(request: Confirm, site: Site[Holding]) -> tuple[bytes, list[bytes], bytes]:
+def _found(request: Confirm, site: Site[AlignmentData]) -> tuple[bytes, list[bytes], bytes]:
     """The rows that the leader named, their ids, and the parties' key."""
     session, mine = request.session, known(site)
     parts = range(len(session.parts(request.common)))
@@ -412,7 +412,7 @@ def _found(request: Confirm, site: Site[Holding]) -> tuple[bytes, list[bytes], b
 # A party's side: which function answers which request.
 PARTY: Handlers = {
     Greet: greet,
-    Describe: describe,
+    DescribeIds: describe,
     Hide: hide,
     Keep: keep,
     Blind: blind,

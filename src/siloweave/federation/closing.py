@@ -34,7 +34,7 @@ class Closed(Reply, frozen=True):
     head: Public[str]
 
 
-class Close(Request[Closed], frozen=True):
+class Close(Request[Closed], frozen=True, tag="run/close"):
     """Send your ledger; nothing follows in this run."""
 
 

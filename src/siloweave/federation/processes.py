@@ -23,14 +23,14 @@ from siloweave.errors import RosterError
 from siloweave.federation import wire
 from siloweave.federation.messages import Refusal
 
-__all__ = ["Line", "Processes"]
+__all__ = ["Channel", "Processes"]
 
 START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
 _HEAD = 9  # bytes before the data: its kind, and its length
 _PATIENCE_S = 30.0  # for a process to end
 
 
-class Line:
+class Channel:
     """One end of a pair of sockets that carries kinds of data.
 
     Args:
@@ -77,7 +77,7 @@ class Processes:
     """
 
     def __init__(self, starts: Mapping[str, bytes], module: str) -> None:
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, Channel] = {}
         self._running: list[subprocess.Popen[bytes]] = []
         try:
             for name, start in starts.items():
@@ -89,7 +89,7 @@ class Processes:
             self.close()
             raise
 
-    def _started(self, module: str) -> Line:
+    def _started(self, module: str) -> Channel:
         mine, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", module, str(theirs.fileno())]
@@ -97,7 +97,7 @@ class Processes:
             self._running.append(
                 subprocess.Popen(command, pass_fds=[theirs.fileno()], env=found)  # noqa: S603
             )
-        return Line(mine)
+        return Channel(mine)
 
     def introduce(self, terms: bytes) -> None:
         """Give every party what it must know of the study besides its own facts: the roster."""

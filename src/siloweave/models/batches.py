@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.tables.keys import fold_in, generator
 
-__all__ = ["Plan", "plan_of"]
+__all__ = ["BatchPlan", "plan_of"]
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """How batches are made.
 
     Attributes:
@@ -43,7 +43,7 @@ def plan_of(
     batch: int,
     key: jax.Array,
     most: int,
-) -> Plan:
+) -> BatchPlan:
     """The plan that `sampler` names; see `siloweave.models.train.train`.
 
     Raises:
@@ -51,11 +51,11 @@ def plan_of(
             an unknown name.
     """
     if callable(sampler):
-        return Plan("own", most, lambda step, count: None, sampler)
+        return BatchPlan("own", most, lambda step, count: None, sampler)
     _finite(rows)
     count = _count(rows)
     if sampler == "shuffled":
-        return Plan("shuffled", most, _Shuffled(count, batch, key, most))
+        return BatchPlan("shuffled", most, _Shuffled(count, batch, key, most))
     raise InputError(
         f"train: sampler = {sampler!r} is not known. Give 'shuffled', or a function of rows and "
         "key."

@@ -20,7 +20,7 @@ from siloweave.models import autoencoder
 from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
 from siloweave.models.layout import Layout, Matrix, Spots
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
-from siloweave.models.points import Points, PointSettings
+from siloweave.models.points import PointCoder, PointSettings
 from siloweave.tables.features import Block
 
 __all__ = [
@@ -59,7 +59,7 @@ def rest_of(layout: Layout, label: Block | None) -> Layout:
 def untrained(rest: Layout, settings: CoderSettings, key: Array | None = None) -> Any:
     """A network with first weights, or a table of points, of the right shape."""
     if isinstance(settings, PointSettings):
-        return Points.of(rest, settings).net
+        return PointCoder.of(rest, settings).net
     return fresh(Coder, rest, settings, key=jax.random.key(0) if key is None else key)
 
 
@@ -74,7 +74,7 @@ class RowCoder:
         numbers: What is read from an autoencoder's Gaussian heads: their "mean" or a "draw".
     """
 
-    coder: Autoencoder | Points
+    coder: Autoencoder | PointCoder
     layout: Layout
     label: Block | None = None
     numbers: str = "mean"
@@ -93,7 +93,7 @@ class RowCoder:
     @property
     def columns(self) -> tuple[str, ...]:
         """Which column each latent stands for; "" where an autoencoder mixes them."""
-        if isinstance(self.coder, Points):
+        if isinstance(self.coder, PointCoder):
             return self.coder.columns
         return ("",) * self.latent
 
@@ -120,7 +120,7 @@ class RowCoder:
         """
         given = np.asarray(given, dtype=np.float32)
         V = np.full((len(given), self.width), np.nan, np.float32)
-        if isinstance(self.coder, Points):
+        if isinstance(self.coder, PointCoder):
             self.layout.known(given)
             V[:, : self.latent] = self.coder.encode(given[:, places_of(self.layout, self.label)])
         else:
@@ -201,21 +201,21 @@ def settings_from(facts: dict[str, Any]) -> CoderSettings:
     return kind(**facts)
 
 
-def assembled(net: Any, rest: Layout, settings: CoderSettings) -> Autoencoder | Points:
+def assembled(net: Any, rest: Layout, settings: CoderSettings) -> Autoencoder | PointCoder:
     """A coder of a network or table of points."""
     if isinstance(settings, PointSettings):
-        return Points(net, rest, settings)
+        return PointCoder(net, rest, settings)
     return Autoencoder(net, rest, settings)
 
 
-def checked(coder: Autoencoder | Points) -> Autoencoder | Points:
+def checked(coder: Autoencoder | PointCoder) -> Autoencoder | PointCoder:
     """A coder that was loaded, if its points are where a denoiser takes them to be.
 
     Raises:
         DataError: When they were saved by a version that placed them otherwise.
     """
-    if isinstance(coder, Points):
-        own = Points.of(coder.layout, coder.settings).net.tables
+    if isinstance(coder, PointCoder):
+        own = PointCoder.of(coder.layout, coder.settings).net.tables
         if not all(
             np.allclose(*pair, atol=1e-4) for pair in zip(coder.net.tables, own, strict=True)
         ):

@@ -28,7 +28,7 @@ from siloweave.errors import DataError, InputError
 from siloweave.models.layout import Layout
 from siloweave.models.margins import (
     FAMILIES,
-    Categories,
+    CategoryMargin,
     Family,
     Margin,
     from_normal,
@@ -37,7 +37,7 @@ from siloweave.models.margins import (
 from siloweave.tables.features import Block
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["CopulaSettings", "GaussianCopula", "positive_definite"]
+__all__ = ["Copula", "CopulaSettings", "positive_definite"]
 
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -72,7 +72,7 @@ class CopulaSettings:
 
 
 @dataclass(frozen=True)
-class GaussianCopula:
+class Copula:
     """A fitted copula.
 
     Attributes:
@@ -92,7 +92,7 @@ class GaussianCopula:
     """
 
     blocks: tuple[Block, ...]
-    margins: tuple[Margin | Categories, ...]
+    margins: tuple[Margin | CategoryMargin, ...]
     correlation: Floats
 
     @classmethod
@@ -103,7 +103,7 @@ class GaussianCopula:
         settings: CopulaSettings | None = None,
         *,
         key: Key,
-    ) -> GaussianCopula:
+    ) -> Copula:
         """Fit every column's law, then the correlation of their normal scores.
 
         Args:
@@ -119,7 +119,7 @@ class GaussianCopula:
         settings = settings or CopulaSettings()
         X = Layout(tuple(blocks)).check(X)
         rng = generator(fold_in(key, "copula"))
-        margins: list[Margin | Categories] = []
+        margins: list[Margin | CategoryMargin] = []
         scores, used = np.zeros((2, len(X), len(blocks)))
         for i, block in enumerate(blocks):
             part = X[:, block.start : block.start + block.size]
@@ -132,7 +132,7 @@ class GaussianCopula:
                 scores[in_use, i], used[in_use, i] = to_normal(margin, part[in_use, 0]), 1.0
                 continue
             codes = part.argmax(axis=1)
-            margins.append(law := Categories.fit(codes, block.size))
+            margins.append(law := CategoryMargin.fit(codes, block.size))
             used[:, i] = 1.0
             if settings.scores == "mean":
                 scores[:, i] = law.scores[codes]
@@ -264,7 +264,7 @@ class GaussianCopula:
         save_file(arrays, str(path), metadata={"facts": json.dumps(facts)})
 
     @classmethod
-    def load(cls, path: Path | str) -> GaussianCopula:
+    def load(cls, path: Path | str) -> Copula:
         """Read what `save` wrote.
 
         Raises:
@@ -281,7 +281,7 @@ class GaussianCopula:
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is not a stored copula of siloweave ({error})") from error
         margins = tuple(
-            Categories(part) if family == "categories" else Margin(family, part)
+            CategoryMargin(part) if family == "categories" else Margin(family, part)
             for family, part in zip(facts["families"], parts, strict=True)
         )
         return cls(blocks, margins, correlation)

@@ -27,7 +27,7 @@ __all__ = [
     "CHOICE_LOSSES",
     "PREDICTIONS",
     "Denoiser",
-    "Numbers",
+    "NumberHead",
     "Rows",
     "Shape",
     "clean_numbers",
@@ -195,7 +195,7 @@ def clean_numbers(prediction: str, told: Array, numbers: Array, kept: Array) -> 
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberHead:
     """How the network's outputs for numbers are read; equal ones share a compiled program.
 
     Attributes:
@@ -306,7 +306,7 @@ def row_losses(
     Returns:
         (batch,).
     """
-    reading, options = Numbers(rows.numbers.shape[1], prediction, spots), Options(groups)
+    reading, options = NumberHead(rows.numbers.shape[1], prediction, spots), Options(groups)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
     uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))  # one draw: each compiles for long

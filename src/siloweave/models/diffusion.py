@@ -31,19 +31,19 @@ from siloweave.models.denoiser import (
     CHOICE_LOSSES,
     PREDICTIONS,
     Denoiser,
-    Numbers,
+    NumberHead,
     Rows,
     row_losses,
 )
 from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array, activation, fresh, load_arrays, save_arrays
-from siloweave.models.reverse import Kind, denoise, padded, table
+from siloweave.models.reverse import ReverseKind, denoise, padded, table
 from siloweave.models.schedules import kept_variance, walk
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
-__all__ = ["DiffusionSettings", "TabDDPM", "descent", "fit", "network", "rows_of"]
+__all__ = ["DiffusionSettings", "TabDDPMModel", "descent", "fit", "network", "rows_of"]
 
 Progress = Callable[[str, float], None]
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches
@@ -147,7 +147,7 @@ class _Descent(Descent):
 
 
 @dataclass(frozen=True)
-class TabDDPM:
+class TabDDPMModel:
     """A fitted diffusion model.
 
     Attributes:
@@ -216,7 +216,7 @@ class TabDDPM:
         known = self._known(n, given)
         size = min(_CHUNK, 1 << max(n - 1, 0).bit_length())
         parts = self.diffused
-        kind = Kind(size, _numbers(parts, self.settings), parts.groups)
+        kind = ReverseKind(size, _numbers(parts, self.settings), parts.groups)
         low, high = jnp.asarray(np.reshape(self.reach, (-1, 2)).T, jnp.float32)
         chunks = []
         for i, start in enumerate(range(0, n, size)):
@@ -286,7 +286,7 @@ class TabDDPM:
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
         facts = {
-            "model": "TabDDPM",
+            "model": "TabDDPMModel",
             "settings": asdict(self.settings),
             "blocks": [asdict(b) for b in self.layout.blocks],
             "spots": self.layout.spots,
@@ -297,13 +297,13 @@ class TabDDPM:
         save_arrays(path, self.net, facts)
 
     @classmethod
-    def load(cls, path: Path) -> TabDDPM:
+    def load(cls, path: Path) -> TabDDPMModel:
         """Read what `save` wrote; it samples the same rows.
 
         Raises:
             DataError: When the file is not such a model.
         """
-        made: list[TabDDPM] = []
+        made: list[TabDDPMModel] = []
 
         def build(facts: dict[str, Any]) -> Denoiser:
             spots = tuple(Spot(*s) for s in facts["spots"])
@@ -332,8 +332,8 @@ def network(
     return net
 
 
-def _numbers(diffused: Layout, settings: DiffusionSettings) -> Numbers:
-    return Numbers(len(diffused.numbers), settings.prediction, diffused.spots)
+def _numbers(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
+    return NumberHead(len(diffused.numbers), settings.prediction, diffused.spots)
 
 
 def fit(
@@ -347,7 +347,7 @@ def fit(
     law: Sequence[float] | None = None,
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
-) -> TabDDPM:
+) -> TabDDPMModel:
     """Fit TabDDPM to the rows of a feature matrix.
 
     Args:
@@ -380,7 +380,7 @@ def fit(
     )  # fmt: skip
     reach = _reach(np.asarray(rows.numbers), settings.reach)
     law = _law(label, np.asarray(rows.labels), law)
-    return TabDDPM(state.average, layout, settings, label, law, reach)
+    return TabDDPMModel(state.average, layout, settings, label, law, reach)
 
 
 def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:

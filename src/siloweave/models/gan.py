@@ -183,7 +183,7 @@ def ads_gan_settings(
     return replace(settings, **changes)
 
 
-class State(NamedTuple):
+class GANState(NamedTuple):
     """What training changes."""
 
     generator: Generator
@@ -243,7 +243,7 @@ class Matching:
 
 
 @dataclass(frozen=True)
-class Step:
+class GANStep:
     """One critic step, then one generator step.
 
     Attributes:
@@ -257,11 +257,11 @@ class Step:
     weights: tuple[float, ...] = ()
 
     @eqx.filter_jit
-    def start(self, key: Array) -> State:
+    def start(self, key: Array) -> GANState:
         """The state before the first step."""
         generator, critic = fresh(_networks, self, key=key)
         moments = self._adam(self.settings.clip).init(generator)
-        return State(generator, critic, moments, self._adam(None).init(critic), generator)
+        return GANState(generator, critic, moments, self._adam(None).init(critic), generator)
 
     def _adam(self, clip: float | None) -> optax.GradientTransformation:
         s = self.settings
@@ -272,7 +272,7 @@ class Step:
             optax.adam(s.rate, b1=s.betas[0], b2=s.betas[1]),
         )
 
-    def __call__(self, state: State, batch: Batch, key: Array) -> tuple[State, Array]:
+    def __call__(self, state: GANState, batch: Batch, key: Array) -> tuple[GANState, Array]:
         """Update both networks; the loss is the critic's."""
         a, b, c, d = jax.random.split(key, 4)
         fake, _, _ = draw(self.settings, self.heads, state.generator, batch.asked, a)
@@ -284,7 +284,7 @@ class Step:
             state.generator, slope, state.generator_moments, self.settings.clip
         )
         average = averaged(state.average, generator, self.settings.average, step)
-        return State(generator, critic, moments, critic_moments, average), loss
+        return GANState(generator, critic, moments, critic_moments, average), loss
 
     def moved(self, net: Any, slope: Any, moments: Any, clip: float | None) -> tuple[Any, Any]:
         """A network after a step of Adam, its gradient bounded by `clip`, and the new moments."""
@@ -312,7 +312,7 @@ class Step:
         return loss
 
 
-def _networks(step: Step, *, key: Array) -> tuple[Generator, Critic]:
+def _networks(step: GANStep, *, key: Array) -> tuple[Generator, Critic]:
     a, b = jax.random.split(key)
     s, width = step.settings, step.heads.width + step.heads.condition_width
     critic = Critic(width, s.critic, pac=s.pac, dropout=s.dropout, key=b)
@@ -402,7 +402,7 @@ def fit_gan(
     weights: tuple[float, ...] = ()
     if settings.identifiability == "nearest":
         weights = entropy_weights(X, seen.heads)
-    step = Step(settings, seen.heads, weights)
+    step = GANStep(settings, seen.heads, weights)
     a, b, c = jax.random.split(key, 3)
     state = seen.run(step, settings, (a, b), progress, store)
     running = settle(settings, seen.heads, state.average, seen.conditions, c)

@@ -32,12 +32,12 @@ from siloweave.models.coders import places_of as _places
 from siloweave.models.coders import rest_of as _rest
 from siloweave.models.denoiser import Denoiser, Rows
 from siloweave.models.descent import Descent
-from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.diffusion import DiffusionSettings, TabDDPMModel
 from siloweave.models.end_to_end import REACH, denoised, latents, surprise
 from siloweave.models.latent_law import LatentLaw, frame_of, latent_blocks, told_block
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
-from siloweave.models.points import Points, PointSettings
+from siloweave.models.points import PointCoder, PointSettings
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -127,8 +127,8 @@ class LatentDiffusion:
         label: The choice that the diffusion is told, or None.
     """
 
-    coder: Autoencoder | Points
-    diffusion: TabDDPM
+    coder: Autoencoder | PointCoder
+    diffusion: TabDDPMModel
     layout: Layout
     settings: LatentSettings
     shift: Matrix
@@ -152,12 +152,12 @@ class LatentDiffusion:
         Args:
             n: Rows.
             key: A key of JAX.
-            sampler: "solver" (the default), "ddim" or "ancestral", as `TabDDPM.sample` takes it.
+            sampler: "solver" (the default), "ddim" or "ancestral", as `TabDDPMModel.sample` takes it.
             steps: Times visited; None is 50, or all of them for "ancestral".
-            eta: As `TabDDPM.sample` takes it.
+            eta: As `TabDDPMModel.sample` takes it.
             balanced: Whether every label is equally likely.
             given: (n, width), NaN where a value is to be drawn. The diffusion is told labels; other
-                columns are kept in place while rows are drawn (see `TabDDPM.sample`), which points
+                columns are kept in place while rows are drawn (see `TabDDPMModel.sample`), which points
                 can do and an autoencoder cannot.
             resamples: How often each step is walked when columns are given.
 
@@ -254,11 +254,11 @@ def put_together(
     coder = assembled(nets[0], _rest(layout, label), settings.autoencoder)
     latents = _latents(coder, label)
     told = _told_block(latents, label)
-    ddpm = TabDDPM(nets[1], latents, settings.diffusion, told, *facts)
+    ddpm = TabDDPMModel(nets[1], latents, settings.diffusion, told, *facts)
     return LatentDiffusion(coder, ddpm, layout, settings, *frame, label)
 
 
-def _latents(coder: Autoencoder | Points, label: Block | None) -> Layout:
+def _latents(coder: Autoencoder | PointCoder, label: Block | None) -> Layout:
     return Layout(latent_blocks(coder.net.latent, label.size if label else 0), coder.spots)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.models import diffusion
-from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.diffusion import DiffusionSettings, TabDDPMModel
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array, load_arrays, save_arrays
 from siloweave.tables.features import Block
@@ -64,7 +64,7 @@ class LatentLaw:
         facts: What the caller keeps beside it: anything that JSON can hold.
     """
 
-    diffusion: TabDDPM
+    diffusion: TabDDPMModel
     shift: Matrix
     scale: Matrix
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class LatentLaw:
             n: Rows.
             key: A key of JAX.
             given: (n, width), NaN where a value is to be drawn.
-            sampler: As `TabDDPM.sample` takes it; "solver" where only labels are given.
+            sampler: As `TabDDPMModel.sample` takes it; "solver" where only labels are given.
             way: `steps`, `eta`, `balanced` and `resamples`, alike.
 
         Returns:
@@ -148,7 +148,7 @@ class LatentLaw:
 
         net, shift, scale = load_arrays(path, build)
         *parts, facts = read
-        return cls(TabDDPM(net, *parts), np.asarray(shift), np.asarray(scale), facts)
+        return cls(TabDDPMModel(net, *parts), np.asarray(shift), np.asarray(scale), facts)
 
 
 def fit(

@@ -29,7 +29,7 @@ from scipy.special import (
 
 from siloweave.errors import InputError
 
-__all__ = ["FAMILIES", "Categories", "Family", "Margin", "from_normal", "to_normal"]
+__all__ = ["FAMILIES", "CategoryMargin", "Family", "Margin", "from_normal", "to_normal"]
 
 Floats = NDArray[np.float64]
 Family = Literal["beta", "norm", "truncnorm", "uniform", "gamma", "kde"]
@@ -142,7 +142,7 @@ class Margin:
 
 
 @dataclass(frozen=True)
-class Categories:
+class CategoryMargin:
     """The law of one categorical column: pieces of (0, 1), the most frequent category first.
 
     Attributes:
@@ -157,7 +157,7 @@ class Categories:
     shares: Floats
 
     @classmethod
-    def fit(cls, codes: NDArray[np.integer], size: int) -> Categories:
+    def fit(cls, codes: NDArray[np.integer], size: int) -> CategoryMargin:
         """Count the codes 0 to `size` - 1; needs at least one."""
         counts = np.bincount(codes, minlength=size).astype(np.float64)
         return cls(counts / counts.sum())

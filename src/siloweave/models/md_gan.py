@@ -15,21 +15,21 @@ import jax.numpy as jnp
 from siloweave.models.conditional import Drawing, draw_by
 from siloweave.models.critic import packed
 from siloweave.models.draws import draw
-from siloweave.models.gan import Batch, Matching, Step
+from siloweave.models.gan import Batch, GANStep, Matching
 
-__all__ = ["Asked", "Critics", "Made", "asked_rows", "followed", "judged"]
+__all__ = ["AskedRows", "Critics", "MadeRows", "asked_rows", "followed", "judged"]
 
 Array = jax.Array
 
 
-class Asked(NamedTuple):
+class AskedRows(NamedTuple):
     """What generated rows were asked for: places in the conditional vector, (batch,) int32."""
 
     places: Array
     again: Array
 
 
-class Made(NamedTuple):
+class MadeRows(NamedTuple):
     """Rows for the critics to learn from, and rows for them to judge, (batch, width)."""
 
     fake: Array
@@ -43,12 +43,14 @@ class Critics(NamedTuple):
     moments: Any
 
 
-def _vectors(step: Step, places: Array) -> Array:
+def _vectors(step: GANStep, places: Array) -> Array:
     return jax.nn.one_hot(places, step.heads.condition_width)
 
 
 @eqx.filter_jit
-def asked_rows(step: Step, generator: Any, law: Drawing, key: Array) -> tuple[Asked, Made]:
+def asked_rows(
+    step: GANStep, generator: Any, law: Drawing, key: Array
+) -> tuple[AskedRows, MadeRows]:
     """Draw conditions by the law of training, and rows for them.
 
     Args:
@@ -60,19 +62,25 @@ def asked_rows(step: Step, generator: Any, law: Drawing, key: Array) -> tuple[As
     a, b, c, d = jax.random.split(key, 4)
     size = (step.settings.batch,)
     if step.heads.condition_width:
-        asked = Asked(*(draw_by(law, jax.random.uniform(k, size)) for k in (a, b)))
+        asked = AskedRows(*(draw_by(law, jax.random.uniform(k, size)) for k in (a, b)))
     else:
-        asked = Asked(jnp.zeros(size, jnp.int32), jnp.zeros(size, jnp.int32))
+        asked = AskedRows(jnp.zeros(size, jnp.int32), jnp.zeros(size, jnp.int32))
     made = [
         draw(step.settings, step.heads, generator, _vectors(step, places), k)[0]
         for places, k in zip(asked, (c, d), strict=True)
     ]
-    return asked, Made(*made)
+    return asked, MadeRows(*made)
 
 
 @eqx.filter_jit
 def judged(
-    step: Step, sampler: Matching, state: Critics, rows: Any, asked: Asked, made: Made, key: Array
+    step: GANStep,
+    sampler: Matching,
+    state: Critics,
+    rows: Any,
+    asked: AskedRows,
+    made: MadeRows,
+    key: Array,
 ) -> tuple[Critics, Array]:
     """One step of a critic on its owner's rows, then its feedback.
 
@@ -104,7 +112,7 @@ def judged(
 
 @eqx.filter_jit
 def followed(
-    step: Step, state: Critics, asked: Asked, feedback: Array, key: Array
+    step: GANStep, state: Critics, asked: AskedRows, feedback: Array, key: Array
 ) -> tuple[Critics, Array]:
     """One step of the generator along the critics' mean feedback.
 

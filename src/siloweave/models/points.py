@@ -29,7 +29,7 @@ from siloweave.models.layout import Layout, Matrix, Spot, Spots
 from siloweave.models.nets import Array
 from siloweave.tables.features import Block
 
-__all__ = ["PointSettings", "Points", "curve", "spots_of"]
+__all__ = ["PointCoder", "PointSettings", "curve", "spots_of"]
 
 Floats = npt.NDArray[np.float64]
 _FINE = 4001  # places at which the curve's length is measured
@@ -112,7 +112,7 @@ class _Tables(eqx.Module):
 
 
 @dataclass(frozen=True)
-class Points:
+class PointCoder:
     """The coder of a layout.
 
     Attributes:
@@ -126,7 +126,7 @@ class Points:
     settings: PointSettings
 
     @classmethod
-    def of(cls, layout: Layout, settings: PointSettings) -> Points:
+    def of(cls, layout: Layout, settings: PointSettings) -> PointCoder:
         """The coder of these blocks.
 
         Example:

@@ -45,7 +45,7 @@ from siloweave.models.stepwise import Stepwise
 from siloweave.models.train import Loss
 from siloweave.tables.features import Block
 
-__all__ = ["Duel", "GANSteps", "PrivateGANSettings", "RowLoss"]
+__all__ = ["CriticRowLoss", "Duel", "GANSteps", "PrivateGANSettings"]
 
 Array = jax.Array
 Matrix = NDArray[np.float32]
@@ -130,7 +130,7 @@ class PrivateGANSettings:
         return self.batch if self.pool is None else self.pool
 
 
-class State(NamedTuple):
+class PrivateGANState(NamedTuple):
     """What training changes."""
 
     generator: Generator
@@ -157,7 +157,7 @@ class Made(NamedTuple):
     running: Running
 
 
-class RowLoss(eqx.Module):
+class CriticRowLoss(eqx.Module):
     """The critic's loss of one real row.
 
     Attributes:
@@ -211,13 +211,13 @@ class Duel(eqx.Module):
         return cls(made, heads, drawing(RowTable(nobody, conditions), "real"))
 
     @eqx.filter_jit
-    def start(self, key: Array) -> State:
+    def start(self, key: Array) -> PrivateGANState:
         """Fresh networks."""
         s = self.settings
         generator, critic = fresh(_networks, s, self.heads, key=key)
         moments = self._adam(s.generator_rate).init(eqx.filter(generator, eqx.is_inexact_array))
         own = self._adam(s.critic_rate).init(eqx.filter(critic, eqx.is_inexact_array))
-        return State(generator, critic, moments, own, generator, jnp.array(0))
+        return PrivateGANState(generator, critic, moments, own, generator, jnp.array(0))
 
     def _adam(self, rate: float) -> optax.GradientTransformation:
         return optax.adam(rate, b1=self.settings.betas[0], b2=self.settings.betas[1])
@@ -239,11 +239,11 @@ class Duel(eqx.Module):
         """Generated rows as the critic sees them, their conditions behind them."""
         return jnp.concatenate([rows.astype(jnp.float32), self._asked(places)], axis=1)
 
-    def loss(self, rows: Array, places: Array) -> RowLoss:
+    def loss(self, rows: Array, places: Array) -> CriticRowLoss:
         """The critic's loss beside these generated rows."""
-        return RowLoss(self.heads, self.settings.penalty, self.whole(rows, places))
+        return CriticRowLoss(self.heads, self.settings.penalty, self.whole(rows, places))
 
-    def moved(self, state: State, slope: Any, key: Array) -> State:
+    def moved(self, state: PrivateGANState, slope: Any, key: Array) -> PrivateGANState:
         """A step of the critic along a slope, and every `ratio` times one of the generator."""
         s = self.settings
         change, own = self._adam(s.critic_rate).update(slope, state.critic_moments)
@@ -253,7 +253,7 @@ class Duel(eqx.Module):
         generator, moments, average = jax.lax.cond(
             turn, lambda: self._follow(learned, critic, key), lambda: learned
         )
-        return State(generator, critic, moments, own, average, state.step + 1)
+        return PrivateGANState(generator, critic, moments, own, average, state.step + 1)
 
     def _follow(self, learned: Any, critic: Critic, key: Array) -> Any:
         """One step of the generator, which sees no row."""
@@ -338,12 +338,12 @@ class GANSteps(Stepwise):
         check_numbers(X, layout)
         return np.ascontiguousarray(X[:, self.heads.order])
 
-    def start(self, born: Array) -> State:
+    def start(self, born: Array) -> PrivateGANState:
         """Fresh networks."""
-        started: State = self.duel.start(born)
+        started: PrivateGANState = self.duel.start(born)
         return started
 
-    def message(self, state: State, key: Array) -> Told:
+    def message(self, state: PrivateGANState, key: Array) -> Told:
         """The critic, and rows that the generator makes."""
         return Told(state.critic, *_pool(self.duel, state.generator, jax.random.fold_in(key, 0)))
 
@@ -352,11 +352,11 @@ class GANSteps(Stepwise):
         rows, places = (jnp.asarray(x) for x in message[1:])
         return message.critic, self.duel.loss(rows, places)
 
-    def moved(self, state: State, slope: Any, key: Array) -> State:
+    def moved(self, state: PrivateGANState, slope: Any, key: Array) -> PrivateGANState:
         """The critic along the slope, and the generator where it is its turn."""
         return _moved(self.duel, state, slope, jax.random.fold_in(key, 1))
 
-    def finish(self, state: State, rows: int, key: Array) -> GAN:
+    def finish(self, state: PrivateGANState, rows: int, key: Array) -> GAN:
         """The generator's moving average, with batch statistics of its own rows."""
         running = _settled(self.duel, state.average, key)
         return GAN(self.settings.plain, self.heads, self.conditions, state.average, running)
@@ -378,7 +378,7 @@ def _pool(duel: Duel, generator: Generator, key: Array) -> tuple[Array, Array]:
 
 
 @eqx.filter_jit
-def _moved(duel: Duel, state: State, slope: Any, key: Array) -> State:
+def _moved(duel: Duel, state: PrivateGANState, slope: Any, key: Array) -> PrivateGANState:
     return duel.moved(state, slope, key)
 
 

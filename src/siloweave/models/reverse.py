@@ -12,7 +12,7 @@ import numpy as np
 
 from siloweave.models.denoiser import (
     Denoiser,
-    Numbers,
+    NumberHead,
     grouped,
     inputs,
     joined,
@@ -24,7 +24,7 @@ from siloweave.models.nets import Array
 from siloweave.models.options import Groups, Options
 from siloweave.models.schedules import Walk
 
-__all__ = ["Kind", "denoise", "padded", "table"]
+__all__ = ["ReverseKind", "denoise", "padded", "table"]
 
 
 def padded(tree: Any, start: int, stop: int, size: int) -> Any:
@@ -60,11 +60,11 @@ _Carry = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ReverseKind:
     """What is compiled in: rows, how numbers are read, and groups of choices."""
 
     rows: int
-    numbers: Numbers
+    numbers: NumberHead
     groups: Groups
 
 
@@ -76,7 +76,7 @@ def denoise(
     labels: Array,
     given: tuple[Array, ...] | None,
     reach: tuple[Array, Array],
-    kind: Kind,
+    kind: ReverseKind,
 ) -> tuple[Array, Array]:
     """From noise to clean rows: numbers (n, d) and codes (n, c)."""
     n, reading, groups = kind.rows, kind.numbers, kind.groups

@@ -27,17 +27,17 @@ from siloweave.errors import InputError
 from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
 from siloweave.models.conditional import Conditions
-from siloweave.models.denoiser import Numbers
+from siloweave.models.denoiser import NumberHead
 from siloweave.models.descent import State as Descended
-from siloweave.models.diffusion import DiffusionSettings, TabDDPM
+from siloweave.models.diffusion import DiffusionSettings, TabDDPMModel
 from siloweave.models.draws import GAN, settle
-from siloweave.models.gan import GANSettings, Matching, Seen, Step, conditional_columns
-from siloweave.models.gan import State as Contest
+from siloweave.models.gan import GANSettings, GANStep, Matching, Seen, conditional_columns
+from siloweave.models.gan import GANState as Contest
 from siloweave.models.generator import Heads
 from siloweave.models.latent import LatentDiffusion, LatentSettings
 from siloweave.models.latent_law import LABEL, latent_blocks
 from siloweave.models.layout import Layout, Matrix
-from siloweave.models.points import Points, PointSettings, spots_of
+from siloweave.models.points import PointCoder, PointSettings, spots_of
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -297,9 +297,9 @@ class GANLearner(Learner):
         return conditional_columns(self.layout, None) if self.settings.conditional else ()
 
     @cached_property
-    def step(self) -> Step:
+    def step(self) -> GANStep:
         """One critic step and one of the generator."""
-        return Step(self.settings, Heads(self.blocks, self.columns))
+        return GANStep(self.settings, Heads(self.blocks, self.columns))
 
     def keys(self, key: Array) -> Keys:
         """Three keys, as `fit_gan` has them."""
@@ -417,14 +417,14 @@ class DiffusionLearner(Learner):
         return Descended(*shared, *kept)
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """A `TabDDPM`; ranges of numbers and shares of labels are everyone's."""
+        """A `TabDDPMModel`; ranges of numbers and shares of labels are everyone's."""
         shift, scale = self.frame(facts)
         ends = ((facts.sums[2:] - shift) / scale).astype(np.float32)
         reach = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
         if self.settings.reach is not None:
             reach = [(-self.settings.reach, self.settings.reach)] * len(reach)
         law = () if self.told is None else facts.share(self.told)
-        return TabDDPM(shared[1], self.layout, self.settings, self.told, law, tuple(reach))
+        return TabDDPMModel(shared[1], self.layout, self.settings, self.told, law, tuple(reach))
 
 
 @dataclass(frozen=True)
@@ -479,7 +479,7 @@ class PointLearner(DiffusionLearner):
         if self.latent.scaled:
             mean = facts.sums[0] / facts.rows
             spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
-            for i in Numbers(len(self.layout.numbers), spots=self.layout.spots).plain:
+            for i in NumberHead(len(self.layout.numbers), spots=self.layout.spots).plain:
                 shift[i], scale[i] = mean[i], spread[i] if spread[i] > 1e-4 else 1.0
         return shift, scale
 
@@ -495,7 +495,7 @@ class PointLearner(DiffusionLearner):
 def _points(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
     """The coder of feature vectors whose choices are points."""
     layout, label, rest, points = _coded(settings, features, target)
-    return RowCoder(Points.of(rest, points), layout, label, settings.numbers)
+    return RowCoder(PointCoder.of(rest, points), layout, label, settings.numbers)
 
 
 def _coded(

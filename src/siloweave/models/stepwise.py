@@ -208,7 +208,7 @@ class Second(NamedTuple):
     state: State
 
 
-class Coded(NamedTuple):
+class CodedRows(NamedTuple):
     """A message of the second stage.
 
     Attributes:
@@ -342,12 +342,12 @@ class LatentSteps(Stepwise):
     def message(self, state: State | Second, key: Array) -> Any:
         """The autoencoder; or its encoder, and the denoiser."""
         if isinstance(state, Second):
-            return Coded(state.coder.encoder, state.state.net)
+            return CodedRows(state.coder.encoder, state.state.net)
         return state.net
 
     def task(self, message: Any) -> tuple[Any, Loss]:
         """The network that is trained, and its loss."""
-        if not isinstance(message, Coded):
+        if not isinstance(message, CodedRows):
             return message, self.coding.one
         size = latent_size(self.settings.dense, self.rest)
         loss = CodedLoss(message.encoder, size, self.rest.groups, self.diffusing(size))

@@ -22,7 +22,7 @@ import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.models import checkpoints
-from siloweave.models.batches import Plan, plan_of
+from siloweave.models.batches import BatchPlan, plan_of
 
 __all__ = [
     "Loss",
@@ -94,7 +94,7 @@ class _Job(NamedTuple):
     update: Any
     rows: Any
     static: Any  # the parts of the state that are no arrays
-    plan: Plan
+    plan: BatchPlan
     key: Array
 
 

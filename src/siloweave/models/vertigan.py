@@ -47,8 +47,8 @@ __all__ = [
     "Head",
     "Own",
     "RowLoss",
-    "Shared",
     "Trunk",
+    "TrunkState",
     "VertiGANSettings",
     "answered",
     "beside",
@@ -157,7 +157,7 @@ def _moved(
 # The server's side
 
 
-class Shared(NamedTuple):
+class TrunkState(NamedTuple):
     """The trunk, the state of its optimiser, and its moving average."""
 
     trunk: MLP
@@ -171,10 +171,10 @@ def fresh_trunk(settings: VertiGANSettings, key: Array) -> MLP:
 
 
 @eqx.filter_jit
-def shared_start(settings: VertiGANSettings, key: Array) -> Shared:
+def shared_start(settings: VertiGANSettings, key: Array) -> TrunkState:
     """A fresh trunk."""
     trunk = fresh_trunk(settings, key)
-    return Shared(trunk, _moments(settings, settings.generator_rate, trunk), trunk)
+    return TrunkState(trunk, _moments(settings, settings.generator_rate, trunk), trunk)
 
 
 def _hidden(settings: VertiGANSettings, trunk: MLP, count: int, key: Array) -> Array:
@@ -188,7 +188,7 @@ def hidden_rows(settings: VertiGANSettings, trunk: MLP, key: Array) -> Array:
 
 
 @eqx.filter_jit
-def follow(settings: VertiGANSettings, shared: Shared, slope: Array, key: Array) -> Shared:
+def follow(settings: VertiGANSettings, shared: TrunkState, slope: Array, key: Array) -> TrunkState:
     """One step of the trunk.
 
     Args:
@@ -205,7 +205,7 @@ def follow(settings: VertiGANSettings, shared: Shared, slope: Array, key: Array)
         settings, settings.generator_rate, shared.trunk, gradient, shared.moments
     )
     step = optax.tree_utils.tree_get(shared.moments, "count")
-    return Shared(trunk, moments, averaged(shared.average, trunk, settings.average, step))
+    return TrunkState(trunk, moments, averaged(shared.average, trunk, settings.average, step))
 
 
 # A party's side

@@ -95,7 +95,7 @@ class Tally:
         self._escapes = 0  # total probability of escaping the zCDP
         self._pure: int | None = 0  # None: at least one event has no pure epsilon
         self._kinds: dict[BaseEvent, int] = {}  # how often, while every event has a pure epsilon
-        self._steps: dict[sampled.Step, int] = {}
+        self._steps: dict[sampled.SampledStep, int] = {}
         self._unsampled = 0  # zCDP of everything else
         self._replaced = 0  # zCDP of steps for replaced rows, as if nothing was sampled
         self._orders: frozenset[int] = frozenset()  # the only ones to read at, if there are any
@@ -275,7 +275,7 @@ def _from_pld(kinds: tuple[tuple[BaseEvent, int], ...], delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def _whole(steps: dict[sampled.Step, int], replaced: bool) -> sampled.Whole:
+def _whole(steps: dict[sampled.SampledStep, int], replaced: bool) -> sampled.Whole:
     """Steps for added or for replaced rows, as they are read at whole orders."""
     total: dict[tuple[float, float, float], int] = {}
     for step, count in steps.items():
@@ -285,7 +285,9 @@ def _whole(steps: dict[sampled.Step, int], replaced: bool) -> sampled.Whole:
     return tuple(sorted(total.items()))
 
 
-def _from_sampled(steps: dict[sampled.Step, int], others: float, delta: float) -> list[float]:
+def _from_sampled(
+    steps: dict[sampled.SampledStep, int], others: float, delta: float
+) -> list[float]:
     """The readings of continuous steps on samples together with ``others`` zCDP."""
     added, replaced = (
         tuple(((m, q), count) for (m, _, q), count in _whole(steps, how)) for how in (False, True)

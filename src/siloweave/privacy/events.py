@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy.sampled import Step
+from siloweave.privacy.sampled import SampledStep
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -133,7 +133,7 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.UNSET
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> SampledStep | None:
         """What a release on a Poisson sample of the rows costs more exactly than by its zCDP."""
         return None
 
@@ -417,9 +417,9 @@ class SampledGaussian(BaseEvent, frozen=True, tag="sampled_gaussian"):
         return (2.0 if self.replace_one else 0.5) / self.noise_multiplier**2
 
     @property
-    def step(self) -> Step:
+    def step(self) -> SampledStep:
         """Continuous noise: read by its privacy loss distribution too."""
-        return Step(self.noise_multiplier, 0.0, self.sampling_rate, self.replace_one, True)
+        return SampledStep(self.noise_multiplier, 0.0, self.sampling_rate, self.replace_one, True)
 
     def dp_event(self) -> "DpEvent":
         """Poisson sampling; a replaced row counts its zCDP, which is far too much."""
@@ -486,9 +486,11 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
         return shared_rho(self.share_sigma, left, moved, self.dimension)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> SampledStep:
         """Noise of integers: read at whole Renyi orders."""
-        return Step(self.multiplier, self.excess, self.sampling_rate, self.replace_one, False)
+        return SampledStep(
+            self.multiplier, self.excess, self.sampling_rate, self.replace_one, False
+        )
 
     @property
     def whole(self) -> SharedGaussian:

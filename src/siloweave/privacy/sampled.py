@@ -27,7 +27,7 @@ __all__ = [
     "FINE",
     "WHOLE_ORDERS",
     "Kinds",
-    "Step",
+    "SampledStep",
     "Whole",
     "at_order",
     "from_rdp",
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-class Step(NamedTuple):
+class SampledStep(NamedTuple):
     """What the price of a noisy sum over a Poisson sample of the rows depends on.
 
     Args:

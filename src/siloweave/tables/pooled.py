@@ -32,7 +32,7 @@ from siloweave.tables.read import Table
 from siloweave.tables.scales import Floats
 from siloweave.tables.schema import Column, Schema
 
-__all__ = ["Summary", "agreed_features", "agreed_shares", "distances", "summarise"]
+__all__ = ["ColumnSummary", "agreed_features", "agreed_shares", "distances", "summarise"]
 
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
 _LISTED = 1024  # distinct values that are listed with their counts, where rows support them
@@ -41,7 +41,7 @@ _SPIKE, _FEW = 0.02, 20
 _EXACT = 2**53  # whole numbers up to here are float64
 
 
-class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one owner of rows tells of one column.
 
     Attributes:
@@ -95,7 +95,7 @@ def _is_mixture(mixture: Mixture) -> bool:
     return bool(np.isfinite(parts).all() and low >= 0 and abs(sum(mixture.weights) - 1) < 1e-6)
 
 
-def summarise(table: Table, schema: Schema) -> tuple[Summary, ...]:
+def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
     """Summarise every column but ids; exact, so not private.
 
     A column of categories tells how often each occurs. A column of numbers lists its values with
@@ -126,11 +126,11 @@ def summarise(table: Table, schema: Schema) -> tuple[Summary, ...]:
             found.append(_of_numbers(column, table))
             continue
         counts = np.bincount(codes_of(column, table), minlength=options_of(column))
-        found.append(Summary(column.name, counts=tuple(counts.tolist())))
+        found.append(ColumnSummary(column.name, counts=tuple(counts.tolist())))
     return tuple(found)
 
 
-def _of_numbers(column: Column, table: Table) -> Summary:
+def _of_numbers(column: Column, table: Table) -> ColumnSummary:
     plan = blank(column)
     values, gone = values_of(column, plan, table)
     seen, times = np.unique(values[~gone], return_counts=True)
@@ -139,7 +139,7 @@ def _of_numbers(column: Column, table: Table) -> Summary:
     if kinds <= _FEW or (kinds <= _LISTED and total >= _SUPPORT * kinds):
         listed = np.ones(kinds, dtype=np.bool_)
     rest, often = seen[~listed], times[~listed]
-    return Summary(
+    return ColumnSummary(
         column.name,
         values=tuple(seen[listed].tolist()),
         times=tuple(times[listed].tolist()),
@@ -152,7 +152,7 @@ def _of_numbers(column: Column, table: Table) -> Summary:
 
 def agreed_features(
     schema: Schema,
-    told: Sequence[Sequence[Summary]],
+    told: Sequence[Sequence[ColumnSummary]],
     *,
     numeric: Numeric = "quantile",
     wide: int = 256,
@@ -185,7 +185,7 @@ def agreed_features(
 
 
 def agreed_shares(
-    schema: Schema, told: Sequence[Sequence[Summary]], weights: Sequence[float]
+    schema: Schema, told: Sequence[Sequence[ColumnSummary]], weights: Sequence[float]
 ) -> OneWay:
     """How single columns are distributed over all owners, from their summaries.
 
@@ -196,7 +196,7 @@ def agreed_shares(
 
     Example:
         >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
-        >>> one, other = Summary("sex", counts=(50, 50)), Summary("sex", counts=(400, 0))
+        >>> one, other = Summary("sex", counts=(50, 50)), ColumnSummary("sex", counts=(400, 0))
         >>> agreed_shares(schema, [[one], [other]], [0.5, 0.5]).shares[0].tolist()
         [0.75, 0.25, 0.0, 0.0]
     """
@@ -217,7 +217,7 @@ def agreed_shares(
 
 
 def distances(
-    schema: Schema, told: Sequence[Sequence[Summary]], *, alike: bool = False
+    schema: Schema, told: Sequence[Sequence[ColumnSummary]], *, alike: bool = False
 ) -> NDArray[np.float64]:
     """How far each owner's columns are from those of all owners together.
 
@@ -239,7 +239,7 @@ def distances(
 
     Example:
         >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
-        >>> same, other = Summary("sex", counts=(5, 5)), Summary("sex", counts=(10, 0))
+        >>> same, other = Summary("sex", counts=(5, 5)), ColumnSummary("sex", counts=(10, 0))
         >>> distances(schema, [[same], [other]]).round(3).tolist()
         [[0.221], [0.371]]
     """
@@ -270,8 +270,8 @@ def distances(
 
 
 def _by_column(
-    schema: Schema, told: Sequence[Sequence[Summary]]
-) -> list[tuple[Column, list[Summary]]]:
+    schema: Schema, told: Sequence[Sequence[ColumnSummary]]
+) -> list[tuple[Column, list[ColumnSummary]]]:
     """Every column with what each owner tells of it."""
     columns = [column for column in schema.columns if column.kind != "id"]
     for owner in told:
@@ -285,7 +285,7 @@ def _by_column(
     return [(column, [owner[j] for owner in told]) for j, column in enumerate(columns)]
 
 
-def _check(column: Column, one: Summary) -> None:
+def _check(column: Column, one: ColumnSummary) -> None:
     """Refuse a summary that is not of such a column."""
     numbers = column.kind in BINNED
     of, wanted = f"the summary of column {column.name!r}", 0 if numbers else options_of(column)
@@ -307,14 +307,14 @@ def _check(column: Column, one: Summary) -> None:
             )
 
 
-def _grained(plan: Numbers, owners: Sequence[Summary]) -> Numbers:
+def _grained(plan: Numbers, owners: Sequence[ColumnSummary]) -> Numbers:
     """The plan with the finest grain that an owner has seen, if all have one."""
     grains = [one.grain for one in owners if one.values or one.rest]
     known = min(grains) if grains and min(grains) > 0 else 0.0
     return msgspec.structs.replace(plan, grain=plan.grain or known)
 
 
-def _points(one: Summary, plan: Numbers) -> Points:
+def _points(one: ColumnSummary, plan: Numbers) -> Points:
     """An owner's numbers: those listed, and quantiles of the mixture."""
     values, weights = [np.array(one.values)], [np.array(one.times, dtype=np.float64)]
     if one.mixture is not None and one.rest:
