@@ -42,7 +42,7 @@ from neural_tables import column
 
 import siloweave as sw
 from siloweave.evaluate.distances import average_jsd, average_wasserstein
-from siloweave.evaluate.sides import GROUPS, jackknife
+from siloweave.evaluate.scores import GROUPS, jackknife
 from siloweave.tables import Aligned, align, write
 from siloweave.tables.keys import fold_in, generator
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import siloweave as sw
-from siloweave.tables.detect import describe
 from siloweave.tables.keys import generator
+from siloweave.tables.schema import describe
 
 SPLIT_SEED = 2026
 HOLDOUT = 0.2
@@ -124,19 +122,10 @@ def models() -> list[str]:
 
 
 def kind_of(model: str) -> Any:
-    """The class of a model, private or not; None if the package has none of that name."""
+    """The class of a model; None if the package has none of that name."""
     from siloweave.algorithms.registry import METHODS
 
-    return {**METHODS, **private_kinds(), "aim": sw.AIM}.get(model)
-
-
-def private_kinds() -> dict[str, Any]:
-    """Private generators by name; none if the package has none."""
-    home = "siloweave.algorithms.private_generators"
-    found: dict[str, Any] = {}
-    if find_spec(home) is not None:
-        found = import_module(home).PRIVATE_GENERATORS
-    return found
+    return METHODS.get(model)
 
 
 def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
@@ -180,7 +169,7 @@ def comparable(settings: dict[str, Any], rows: int) -> dict[str, Any]:
 
 def taken(settings: dict[str, Any], rows: int) -> dict[str, Any]:
     """Settings of a diffusion with the steps that it took, in the place of a bound on passes."""
-    from siloweave.models.diffusion import DiffusionSettings
+    from siloweave.models.settings import DiffusionSettings
 
     bound = {n: settings[n] for n in ("steps", "batch", "passes") if n in settings}
     steps = DiffusionSettings(**{"passes": None, **bound}).taken(rows)

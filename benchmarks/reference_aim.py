@@ -101,10 +101,9 @@ def ours(folder: Path) -> None:
     """Fit, sample and score in this process; the last line is the result."""
     start = time.perf_counter()
     from siloweave.algorithms.aim import PARTY, AIMSettings, aim
-    from siloweave.federation.inprocess import InProcess
-    from siloweave.federation.parties import Parties
-    from siloweave.federation.site import MemoryStore, Site
-    from siloweave.federation.terms import Terms
+    from siloweave.federation.session import Parties
+    from siloweave.federation.site import MemoryStore, Site, Terms
+    from siloweave.federation.transports import InProcess
     from siloweave.privacy.budget import Budget
     from siloweave.privacy.calibrate import rho_for
     from siloweave.privacy.ledger import Ledger

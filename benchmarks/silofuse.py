@@ -29,7 +29,7 @@ from neural_run import attacked, machine, peak_mb, scored, since, spent
 from neural_tables import SHORT, arguments, prepare
 
 import siloweave as sw
-from siloweave.tables.split_columns import split_columns
+from siloweave.tables.split import split_columns
 
 Row = dict[str, Any]
 HERE = Path(__file__).parent

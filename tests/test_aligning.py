@@ -5,11 +5,11 @@ import polars as pl
 import pytest
 
 from siloweave.algorithms.columns_split import ColumnsSplit
-from siloweave.checks import foretell
+from siloweave.app.check import foretell
+from siloweave.app.ledgers import ledger_files
+from siloweave.app.run import execute
+from siloweave.app.study import Study
 from siloweave.errors import DataError, InputError, RosterError
-from siloweave.runs import execute
-from siloweave.study import Study
-from siloweave.summaries import ledger_files
 from siloweave.tables.schema import Column, Schema
 
 SCHEMA = Schema(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import siloweave as sw
 from siloweave.algorithms.registry import METHODS
-from siloweave.cli import app
+from siloweave.app.cli import app
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from tests.architecture.source import ROOT, all_sources
 

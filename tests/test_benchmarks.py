@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.evaluate.boosting import SHORT, Trees
+from siloweave.evaluate.predictive import SHORT, Trees
 
 HERE = Path(__file__).parent.parent / "benchmarks"
 

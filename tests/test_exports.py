@@ -96,7 +96,7 @@ def loaded_by(statement: str) -> set[str]:
     return SLOW & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["siloweave", "siloweave.cli"])
+@pytest.mark.parametrize("module", ["siloweave", "siloweave.app.cli"])
 def test_asking_for_help_loads_nothing_slow(module: str):
     assert not loaded_by(f"import {module}")
 

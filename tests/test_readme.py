@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.cli import main
-from siloweave.methods import listed
+from siloweave.app.cli import main
+from siloweave.app.study import listed
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"demo", "init", "check", "run", "sample", "report", "ledger", "list", "score", "attack"}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.checks import foretell
+from siloweave.app.check import foretell
+from siloweave.app.init import propose, write_proposal
+from siloweave.app.run import load_rows
+from siloweave.app.study import Study
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy import Budget, Relation
-from siloweave.runs import load_rows
-from siloweave.starter import propose, write_proposal
-from siloweave.study import Study
 from siloweave.tables import Column, Schema
 
 SCHEMA = Schema((Column("age", "integer", low=0, high=99), Column("ill", "boolean")))

@@ -2,9 +2,9 @@
 
 import pytest
 
+from siloweave.app.ledgers import row_epsilon
 from siloweave.privacy import Budget, Gaussian, Ledger
 from siloweave.privacy.accountants import epsilon
-from siloweave.summaries import row_epsilon
 
 DELTA = 1e-6
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from siloweave.algorithms.score_parties import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.algorithms.vertigan_method import VertiGAN
+    from siloweave.app.pages import write_page
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
-    from siloweave.comparing import write_page
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.scoring import score
     from siloweave.evaluate.workload import tvd, workload_error
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from siloweave.tables.codes import Encoder
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
-    from siloweave.tables.split import split_rows
-    from siloweave.tables.split_columns import split_columns
+    from siloweave.tables.split import split_columns, split_rows
 
 __all__ = [
     "ADSGAN",
@@ -150,11 +149,11 @@ _HOME = {
     "score": lambda: import_module("siloweave.evaluate.scoring"),
     "score_parties": lambda: import_module("siloweave.algorithms.score_parties"),
     "shadow_attack": lambda: import_module("siloweave.attacks.shadow"),
-    "split_columns": lambda: import_module("siloweave.tables.split_columns"),
+    "split_columns": lambda: import_module("siloweave.tables.split"),
     "split_rows": lambda: import_module("siloweave.tables.split"),
     "tvd": lambda: import_module("siloweave.evaluate.workload"),
     "workload_error": lambda: import_module("siloweave.evaluate.workload"),
-    "write_page": lambda: import_module("siloweave.comparing"),
+    "write_page": lambda: import_module("siloweave.app.pages"),
 }
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from siloweave.cli import main
+from siloweave.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
-from siloweave.conditions import draw
+from siloweave.app.sample import draw
 from siloweave.errors import BudgetError, CapacityError, InputError, SchemaError
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Encoder, Schema, Table

@@ -15,7 +15,7 @@ from siloweave.algorithms.party_weights import weights_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
-from siloweave.federation.receipts import RECEIPTS, read_receipts
+from siloweave.federation.records import RECEIPTS, read_receipts
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.privacy import Budget, Ledger, NonPrivate
 from siloweave.tables import Column, Schema, Table
@@ -364,17 +364,17 @@ def test_bytes_that_are_no_networks_are_refused():
 
 
 def test_the_coordinator_and_every_party_draw_from_keys_of_their_own(monkeypatch):
-    from siloweave.models import md_gan
+    from siloweave.models import gan
 
     keys = {"asked_rows": [], "judged": []}
     for name in keys:
-        real = getattr(md_gan, name)
+        real = getattr(gan, name)
 
         def noted(*given, real=real, name=name):
             keys[name].append(given[-1])
             return real(*given)
 
-        monkeypatch.setattr(md_gan, name, noted)
+        monkeypatch.setattr(gan, name, noted)
     fit(kind=sw.MDTGAN, rounds=1)
     used = [drawn_from(key) for key in keys["asked_rows"] + keys["judged"]]
     assert len(used) == 3 + 2 * 3

@@ -10,10 +10,10 @@ from siloweave.algorithms.overheard import overheard
 from siloweave.algorithms.running import TRANSCRIPT
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.errors import InputError, WireError
-from siloweave.federation.transcript import FolderTranscript, Heard, read_transcript
+from siloweave.federation.records import FolderTranscript, Heard, read_transcript
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Domain
-from siloweave.tables.cuts import cuts_of
+from siloweave.tables.columns import cuts_of
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 import siloweave as sw
 from siloweave.errors import InputError
-from siloweave.models import checkpoints
+from siloweave.models import train
 from siloweave.privacy import Budget
 
 TINY = {"hidden": [8], "embed": 8, "timesteps": 5, "steps": 6, "batch": 20}
@@ -42,14 +42,14 @@ def stop(fit, folder):
             fit(folder)
         assert list(folder.rglob("training-*"))
         return
-    kept = checkpoints.Keeper.keep
+    kept = train.Keeper.keep
 
     def stopped(self, step, arrays):
         kept(self, step, arrays)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(checkpoints.Keeper, "keep", stopped)
+        patch.setattr(train.Keeper, "keep", stopped)
         fit(folder)
     assert list(folder.rglob("training.json"))
 

@@ -19,6 +19,7 @@ from siloweave.algorithms.vertigan import PARTY, TrainCritics
 from siloweave.algorithms.vertigan_method import VertiGAN
 from siloweave.algorithms.vertigan_plan import BeginVertiGAN, CountOwnColumns, own_plan, priced
 from siloweave.algorithms.woven import read_woven
+from siloweave.app.record import record_of
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, Parties
 from siloweave.federation.messages import Array
@@ -31,7 +32,6 @@ from siloweave.privacy import (
     SeededEntropy,
 )
 from siloweave.privacy.accountants import epsilon
-from siloweave.recording import record_of
 from siloweave.tables import Column, Schema, Table
 
 NET = {

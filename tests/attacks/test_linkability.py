@@ -2,7 +2,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.attacks.linkability import chance_to_meet, linkability
+from siloweave.attacks.inference import chance_to_meet, linkability
 from siloweave.attacks.neighbours import nearest, space
 from siloweave.tables.aligned import align
 from tests.attacks.people import people

@@ -11,11 +11,15 @@ from sklearn.neighbors import KernelDensity
 
 from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.synthesizers import AIM, FLAIM
-from siloweave.attacks.exposed import exposed_records
-from siloweave.attacks.groundhog import SummaryLayout, histogram_summary, naive_summary, nearness
+from siloweave.attacks.groundhog import (
+    SummaryLayout,
+    exposed_records,
+    histogram_summary,
+    naive_summary,
+    nearness,
+)
 from siloweave.attacks.rates import noise_attacker
-from siloweave.attacks.shadow import SHADOW_ATTACKS, Sampler, shadow_attack
-from siloweave.attacks.side_by_side import side_by_side
+from siloweave.attacks.shadow import SHADOW_ATTACKS, Sampler, shadow_attack, side_by_side
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import InputError, SchemaError
 from siloweave.privacy.budget import Budget
@@ -167,7 +171,7 @@ def test_a_fit_that_fails_is_named_and_nothing_more_starts(workers):
 
 STOPPED = r"""
 import os, signal, sys, time
-from siloweave.attacks.side_by_side import side_by_side
+from siloweave.attacks.shadow import side_by_side
 
 def slow(shared, job):
     os.write(1, b"begun\n")  # in one piece, though two workers write

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from siloweave.attacks import singling_out as module
-from siloweave.attacks.ordinals import ordinals, row_ids
+from siloweave.attacks.neighbours import ordinals, row_ids
 from siloweave.attacks.singling_out import Predicates, expected_singled, singling_out
 from siloweave.errors import InputError
 from siloweave.tables.aligned import align

@@ -3,9 +3,8 @@ import polars as pl
 import pytest
 from scipy.stats import fisher_exact
 
-from siloweave.attacks.membership import judged
-from siloweave.attacks.ordinals import ordinals
-from siloweave.attacks.worst import closest_records, copies, worst_record
+from siloweave.attacks.membership import closest_records, copies, judged, worst_record
+from siloweave.attacks.neighbours import ordinals
 from siloweave.tables.aligned import align
 from tests.attacks.people import people
 

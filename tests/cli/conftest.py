@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from siloweave.cli import main
+from siloweave.app.cli import main
 
 SCHEMA = {
     "format": "siloweave-schema",

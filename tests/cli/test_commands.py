@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.cli import main
-from siloweave.files import keep_programs
+from siloweave.app.cli import main
+from siloweave.app.files import keep_programs
 
 
 def test_help_needs_nothing_heavy():
     code = (
-        "import sys; from siloweave.cli import main; main(['--help']);"
+        "import sys; from siloweave.app.cli import main; main(['--help']);"
         "heavy = {'numpy', 'scipy', 'polars', 'opendp', 'dp_accounting', 'jinja2', 'sklearn'};"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
     )
@@ -194,11 +194,11 @@ def test_the_demo_runs_once(folder, monkeypatch):
 
     small = datasets.adult().take(range(400))
     monkeypatch.setattr(datasets, "adult", lambda: small)
-    from siloweave import demo
+    from siloweave.app import init
 
-    monkeypatch.setattr(demo, "_STUDY", demo._STUDY.replace("rounds = 10", "rounds = 1\nbins = 4"))
+    monkeypatch.setattr(init, "_STUDY", init._STUDY.replace("rounds = 10", "rounds = 1\nbins = 4"))
     summary = folder.json("demo")
-    assert [p["name"] for p in summary["parties"]] == list(demo.NAMES)
+    assert [p["name"] for p in summary["parties"]] == list(init.NAMES)
     assert summary["rows"] == 48842
     assert summary["guarantee"] == "dp"
     code, out, _ = folder.call("demo")
@@ -212,7 +212,7 @@ def test_the_demo_runs_once(folder, monkeypatch):
 @pytest.mark.parametrize("split", ["clusters", "iid"])
 def test_the_demo_needs_no_extra(split, tmp_path, monkeypatch):
     from siloweave import datasets
-    from siloweave.demo import prepare
+    from siloweave.app.init import prepare
 
     small = datasets.adult().take(range(200))
     monkeypatch.setattr(datasets, "adult", lambda: small)

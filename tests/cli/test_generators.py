@@ -75,7 +75,7 @@ def test_list_shows_every_method_and_loads_no_network(folder):
     assert set(methods) == set(METHODS)
     assert {info["guarantee"] for info in methods.values()} >= {"dp", "none"}
     code = (
-        "import sys; from siloweave.cli import main; main(['list']);"
+        "import sys; from siloweave.app.cli import main; main(['list']);"
         "slow = {'jax', 'equinox', 'optax', 'scipy', 'opendp', 'dp_accounting', 'sklearn'};"
         "sys.exit(', '.join(sorted(slow & set(sys.modules))) or 0)"
     )
@@ -267,7 +267,7 @@ def test_a_wrong_setting_of_a_network_is_named(fresh, old, new, said):
 
 KILLED = """
 import os, signal, sys
-from siloweave.cli import main
+from siloweave.app.cli import main
 from siloweave.models.copula import GaussianCopula
 
 GaussianCopula.fit = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
@@ -306,7 +306,7 @@ def test_a_folder_that_gave_everything_away_serves_no_private_run(bare):
 
 STOPPED = """
 import os, signal, sys
-from siloweave.cli import main
+from siloweave.app.cli import main
 from siloweave.models import checkpoints
 
 write = checkpoints.Keeper.keep

@@ -7,12 +7,12 @@ from hashlib import blake2b
 
 import pytest
 
+from siloweave.app.study import Study
 from siloweave.privacy.ledger import Ledger
-from siloweave.study import Study
 
 STOP = """
 import os, signal, sys
-from siloweave.cli import main
+from siloweave.app.cli import main
 from siloweave.federation.site import FolderStore
 
 put, left = FolderStore.put, [{replies}]

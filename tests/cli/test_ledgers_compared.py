@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from siloweave.federation.receipts import RECEIPTS
+from siloweave.app.ledgers import open_run
+from siloweave.federation.records import RECEIPTS
 from siloweave.privacy.identity import KEY_FILE, Identity, spelled_key
 from siloweave.privacy.ledger import Ledger
-from siloweave.summaries import open_run
 from tests.privacy.rewritten import resealed
 
 

@@ -6,8 +6,7 @@ from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import DataError, InputError
 from siloweave.evaluate import discriminate, svm_misclassification, utility_ratio
-from siloweave.evaluate.boosting import pick
-from siloweave.evaluate.predictive import as_classes, main_classes, utilities
+from siloweave.evaluate.predictive import as_classes, main_classes, pick, utilities
 from siloweave.tables import align
 
 BOTH = ("real", "synthetic")

@@ -5,7 +5,7 @@ from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import InputError
 from siloweave.evaluate import column_pair_trends, column_shapes
-from siloweave.evaluate.quoted import cramers_v
+from siloweave.evaluate.similarity import cramers_v
 
 BOTH = ("real", "synthetic")
 

@@ -17,9 +17,9 @@ from siloweave.evaluate import (
     svm_misclassification,
     utility_ratio,
 )
-from siloweave.evaluate.boosting import Trees
-from siloweave.evaluate.looks import column_looks
-from siloweave.evaluate.sides import GROUPS, Sheet, jackknife, make_sides
+from siloweave.evaluate.predictive import Trees
+from siloweave.evaluate.scores import GROUPS, Sheet, jackknife, make_sides
+from siloweave.evaluate.scoring import column_looks
 from siloweave.models.mrf import MRF
 from siloweave.tables import Column, Encoder, Schema, align
 

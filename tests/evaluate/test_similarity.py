@@ -18,9 +18,8 @@ from siloweave.evaluate import (
     marginal_tvd,
     statistical_similarity,
 )
-from siloweave.evaluate.dependence import entropy
 from siloweave.evaluate.shares import coded, column_shares, quantiles
-from siloweave.evaluate.similarity import _coupled_theils_u
+from siloweave.evaluate.similarity import _coupled_theils_u, entropy
 from siloweave.tables import align
 
 BOTH = ("real", "synthetic")

@@ -5,7 +5,7 @@ from hashlib import sha256
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from siloweave.federation import MemoryStore, Site
-from siloweave.federation.terms import Terms
+from siloweave.federation.site import Terms
 from siloweave.privacy import Ledger, mechanisms
 from siloweave.privacy.identity import Identity
 

@@ -10,10 +10,7 @@ import pytest
 from siloweave.errors import BudgetError, DataError, RosterError
 from siloweave.federation import alignment_party
 from siloweave.federation.alignment import align, common_rows, foreseen
-from siloweave.federation.alignment_messages import (
-    Blind,
-    Piece,
-)
+from siloweave.federation.alignment_party import Blind, Piece
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
 from tests.federation.aligning import CHUNK, drawn, ids_found, run_of

@@ -6,7 +6,7 @@ import pytest
 from siloweave.errors import WireError
 from siloweave.federation import alignment_party, wire
 from siloweave.federation.alignment import PARTY, align, common_rows
-from siloweave.federation.alignment_messages import (
+from siloweave.federation.alignment_party import (
     Blind,
     Confirm,
     Greet,
@@ -194,7 +194,7 @@ def test_a_session_that_cannot_be_is_refused(fields, words):
 def test_a_session_that_makes_no_sense_is_refused_unread(fields, words):
     (_, other), session = greeted()
     plain = {name: getattr(session, name) for name in session.__struct_fields__} | fields
-    body = msgspec.msgpack.encode({"type": "Hide", "session": plain, "part": 0})
+    body = msgspec.msgpack.encode({"type": "alignment/hide", "session": plain, "part": 0})
     with pytest.raises(WireError, match=words):
         other.answer(wire.encode(Envelope("r1", 1, "c", "p1", body)), PARTY)
 

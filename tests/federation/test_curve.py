@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from siloweave.federation import curve, hidden_map
+from siloweave.federation import curve
 
 P = 2**255 - 19
 
@@ -82,16 +82,16 @@ def test_where_no_process_can_be_started_one_computes(monkeypatch):
 def test_a_hidden_map_gives_its_values(number):
     keys = [os.urandom(64) for _ in range(number)]
     values = np.frombuffer(os.urandom(16 * number), dtype=np.uint64).reshape(number, 2)
-    seed, table = hidden_map.hide(keys, values)
-    assert table.shape == (hidden_map.cells(number), 2)
-    np.testing.assert_array_equal(hidden_map.look_up(keys, seed, table), values)
+    seed, table = curve.hide(keys, values)
+    assert table.shape == (curve.cells(number), 2)
+    np.testing.assert_array_equal(curve.look_up(keys, seed, table), values)
 
 
 def test_a_hidden_map_gives_other_keys_something_random():
     keys = [b"%d" % i for i in range(20_000)]  # few share all three cells: chance 8e-6 of any
     values = np.zeros((len(keys), 2), dtype=np.uint64)
-    seed, table = hidden_map.hide(keys, values)
-    found = hidden_map.look_up([b"x%d" % i for i in range(300)], seed, table)
+    seed, table = curve.hide(keys, values)
+    found = curve.look_up([b"x%d" % i for i in range(300)], seed, table)
     assert (found.any(axis=1)).sum() == 300
     assert len(np.unique(found[:, 0])) == 300
 
@@ -100,7 +100,7 @@ def test_a_hidden_map_does_not_show_which_cells_are_taken():
     """With random values, every bit of every cell is a coin."""
     keys = [os.urandom(64) for _ in range(2000)]
     values = np.frombuffer(os.urandom(32_000), dtype=np.uint64).reshape(-1, 2)
-    _, table = hidden_map.hide(keys, values)
+    _, table = curve.hide(keys, values)
     ones = np.unpackbits(table.view(np.uint8)).mean()
     assert abs(ones - 0.5) < 6 * 0.5 / np.sqrt(table.size * 64)
     assert len(np.unique(table)) == table.size

@@ -221,9 +221,8 @@ def test_keys_belong_to_a_run_and_survive_a_restart(kind, tmp_path):
 
 
 def test_a_peer_that_keeps_its_key_over_two_runs_still_cancels(monkeypatch):
-    monkeypatch.setattr(
-        masking, "new_secret", iter([bytes([i]) * 32 for i in (1, 2, 3, 2)]).__next__
-    )
+    secrets = iter([bytes([i]) * 32 for i in (1, 2, 3, 2)])
+    monkeypatch.setattr(masking, "new_secret", lambda entropy: next(secrets))
     one, peer = site_of("a", [4]), site_of("b", [5])
     for run in ("r1", "r2"):
         _, total = masked_sum(parties_of([one, peer], run=run), share_sigma=20.0)

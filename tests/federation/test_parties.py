@@ -2,7 +2,7 @@ import pytest
 
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import InProcess, Parties, wire
-from siloweave.federation.transcript import FolderTranscript, read_transcript
+from siloweave.federation.records import FolderTranscript, read_transcript
 from tests.federation.small import HANDLERS, Ask, Hello, Size, frame, parties_of, reply_in, site_of
 
 

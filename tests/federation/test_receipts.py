@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.errors import LedgerError, WireError
 from siloweave.federation import InProcess, Parties
-from siloweave.federation.receipts import Receipt, Receipts, read_receipts
+from siloweave.federation.records import Receipt, Receipts, read_receipts
 from siloweave.privacy import Ledger
 from tests.federation.small import (
     HANDLERS,

@@ -22,8 +22,8 @@ from safetensors import SafetensorError
 
 from siloweave.errors import SiloweaveError
 from siloweave.federation import Array, InProcess, wire
-from siloweave.federation.closing import Closed
 from siloweave.federation.messages import Envelope, reply_type
+from siloweave.federation.session import Closed
 from tests.federation.small import reply_in
 from tests.guarantees.whole import plain
 

@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import ks_2samp, kstest
 
 from siloweave.errors import InputError
-from siloweave.models.critic import Critic, critic_losses, layered_losses
+from siloweave.models.gan_networks import Critic, critic_losses, layered_losses
 from siloweave.models.nets import MLP, Dense
-from siloweave.privacy import SeededEntropy, exact_sums, mechanisms
-from siloweave.privacy.bookkeeping import factors
+from siloweave.privacy import SeededEntropy, gradients, mechanisms
+from siloweave.privacy.gradients import factors
 from siloweave.privacy.shared_steps import quantised
 
 KEY = jax.random.key(3)
@@ -68,10 +68,10 @@ def compiled(loss, model, rows, mask, clip, layer):
 def total(loss, rows, mask, layer=Dense, clip=CLIP, model=MODEL):
     """The clipped sum of the rows of a mask, each at its own place, and the norms."""
     found = compiled(loss, model, rows, jnp.asarray(mask), jnp.float32(clip), layer)
-    order = exact_sums._order_of(model, layer)
+    order = gradients._order_of(model, layer)
     with jax.enable_x64(True):
-        start = np.zeros(exact_sums.flat_size(model))
-        made = exact_sums._added(start, found.dense, found.rest, found.scale, order=order)
+        start = np.zeros(gradients.flat_size(model))
+        made = gradients._added(start, found.dense, found.rest, found.scale, order=order)
     return np.asarray(made), np.asarray(found.norms)
 
 

@@ -17,7 +17,7 @@ from siloweave.federation import Parties
 from siloweave.privacy import Budget, Relation, SharedGaussian
 from siloweave.privacy.calibrate import rho_for
 from siloweave.tables import Column, Encoder, Schema, Table
-from siloweave.tables.grains import Grains
+from siloweave.tables.levels import Grains
 from tests.guarantees.replay import DivergenceError
 from tests.guarantees.whole import BUDGET, budget_of, paid_calls, run_of, twins
 

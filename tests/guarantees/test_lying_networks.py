@@ -6,8 +6,8 @@ import pytest
 import siloweave as sw
 from siloweave.algorithms import score
 from siloweave.algorithms.score_parties import score_parties
-from siloweave.federation.terms import Terms
-from siloweave.privacy import Budget, Relation, exact_sums
+from siloweave.federation.site import Terms
+from siloweave.privacy import Budget, Relation, gradients
 from siloweave.tables.features import Features
 from tests.guarantees.test_lying_coordinator import (
     SCHEMA,
@@ -77,7 +77,7 @@ _EVERY = [pytest.param(n, marks=pytest.mark.slow if n in _SLOW else ()) for n in
 @pytest.fixture(autouse=True)
 def same_coins(monkeypatch):
     """Neighbours draw the same rows but for the last."""
-    monkeypatch.setattr(exact_sums, "drawn", coins)
+    monkeypatch.setattr(gradients, "drawn", coins)
 
 
 @some_and_all

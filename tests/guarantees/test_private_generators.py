@@ -17,14 +17,7 @@ from siloweave.errors import WireError
 from siloweave.federation import Parties
 from siloweave.models import diffusion
 from siloweave.models.rounds import packed
-from siloweave.privacy import (
-    Budget,
-    Relation,
-    SampledSharedGaussian,
-    SharedGaussian,
-    bookkeeping,
-    exact_sums,
-)
+from siloweave.privacy import Budget, Relation, SampledSharedGaussian, SharedGaussian, gradients
 from siloweave.privacy import accountants as ac
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
@@ -122,7 +115,7 @@ class Study:
 @pytest.fixture(autouse=True)
 def same_coins(monkeypatch):
     """Here neighbours draw alike; sampling itself is tested with the rounds of several parties."""
-    monkeypatch.setattr(exact_sums, "drawn", coins)
+    monkeypatch.setattr(gradients, "drawn", coins)
 
 
 def weights_of(run):
@@ -190,7 +183,7 @@ def another_program():
     """Compiled anew, so that what a test changed is part of it."""
 
     def factors(loss, model, rows, mask, clip, key, layer):
-        return bookkeeping.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+        return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
 
     return eqx.filter_jit(factors)
 
@@ -225,7 +218,7 @@ def test_a_sum_of_real_losses_that_overflows_aborts_nothing(monkeypatch):
         return real(self, net, rows, key) + 3e38 * jax.lax.stop_gradient(rows.numbers[:, 0] < 9)
 
     monkeypatch.setattr(diffusion._Descent, "losses", huge)
-    monkeypatch.setattr(exact_sums, "_compiled", another_program())
+    monkeypatch.setattr(gradients, "_compiled", another_program())
     heavy = Study(clip=0.5).made.fit(frame(), SCHEMA, budget=BUDGET, noise="seeded")
     one, other = (packed(fitted.model.net.net) for fitted in (plain, heavy))
     assert one == other
@@ -237,8 +230,8 @@ def test_a_sum_of_real_losses_that_overflows_aborts_nothing(monkeypatch):
 
 @pytest.mark.parametrize("name", ["dp_tabddpm", "dp_tldm"])
 def test_mutants_whose_clip_does_not_bound_what_is_summed_are_caught(monkeypatch, name):
-    monkeypatch.setattr(bookkeeping, "_scale", unclipped(bookkeeping._scale))
-    monkeypatch.setattr(exact_sums, "_compiled", another_program())
+    monkeypatch.setattr(gradients, "_scale", unclipped(gradients._scale))
+    monkeypatch.setattr(gradients, "_compiled", another_program())
     with pytest.raises(AssertionError, match="above the declared"):
         twins(Study(name), *neighbours()).check()
 

@@ -28,8 +28,7 @@ from siloweave.privacy import (
     SampledSharedGaussian,
     SeededEntropy,
     SharedGaussian,
-    bookkeeping,
-    exact_sums,
+    gradients,
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
@@ -137,7 +136,7 @@ def coins(number, rate, *, entropy):
 @pytest.fixture(autouse=True)
 def same_coins(monkeypatch):
     """Sampling itself is tested below; here neighbours draw alike."""
-    monkeypatch.setattr(exact_sums, "drawn", coins)
+    monkeypatch.setattr(gradients, "drawn", coins)
 
 
 every = pytest.mark.parametrize("name", SMALL)
@@ -236,7 +235,7 @@ def unclipped(real):
 
 
 def factors(loss, model, rows, mask, clip, key, layer):
-    return bookkeeping.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+    return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
 
 
 def forward_only(real):
@@ -250,8 +249,8 @@ def forward_only(real):
 def test_mutants_whose_clip_does_not_bound_what_is_summed_are_caught(
     monkeypatch, name, place, mutant
 ):
-    monkeypatch.setattr(bookkeeping, place, mutant(getattr(bookkeeping, place)))
-    monkeypatch.setattr(exact_sums, "_compiled", eqx.filter_jit(factors))  # another program
+    monkeypatch.setattr(gradients, place, mutant(getattr(gradients, place)))
+    monkeypatch.setattr(gradients, "_compiled", eqx.filter_jit(factors))  # another program
     with pytest.raises(AssertionError, match="above the declared"):
         check(Study(name))
 
@@ -290,7 +289,7 @@ def test_the_mutant_that_divides_by_the_rows_drawn_is_caught(monkeypatch):
         drawn.append(coins(*args, **named))
         return drawn[-1]
 
-    monkeypatch.setattr(exact_sums, "drawn", noted)
+    monkeypatch.setattr(gradients, "drawn", noted)
     of_steps(monkeypatch, lambda event, x: (event, np.rint(x * 60 / len(drawn[-1])).astype(int)))
     with pytest.raises(AssertionError, match=r"above|was charged"):
         check()
@@ -371,13 +370,13 @@ class Known:
 @pytest.mark.parametrize("count", [0, 7, 300])
 def test_the_sum_is_that_of_every_clipped_gradient(count):
     """Against a gradient per row; several turns add up."""
-    net, size = MLP(3, (4,), 2, key=jax.random.key(0), act="tanh"), exact_sums.CHUNK
+    net, size = MLP(3, (4,), 2, key=jax.random.key(0), act="tanh"), gradients.CHUNK
     rows = np.random.default_rng(1).normal(size=(400, 3)).astype(np.float32)
     rows[3] = np.inf  # its gradient is not finite, and counts nothing
     picked = np.arange(count)
-    found = exact_sums.summed(square, net, rows, picked, clip=0.3, layer=Dense, entropy=Known())
+    found = gradients.summed(square, net, rows, picked, clip=0.3, layer=Dense, entropy=Known())
     key = jax.random.wrap_key_data(np.frombuffer(bytes(range(8)), "<u4"))
-    wanted = np.zeros(exact_sums.flat_size(net))
+    wanted = np.zeros(gradients.flat_size(net))
     for start in range(0, count, size):
         chosen = rows[start : min(start + size, count)]
         keys = jax.random.split(key, size)[: len(chosen)]
@@ -390,7 +389,7 @@ def test_the_sum_is_that_of_every_clipped_gradient(count):
         scale = np.where(np.isfinite(norms), np.minimum(1, 0.3 / np.maximum(norms, 1e-30)), 0.0)
         wanted += scale @ np.where(scale[:, None] > 0, every, 0.0)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    again = exact_sums.unflattened(found, net)
+    again = gradients.unflattened(found, net)
     assert jax.tree.structure(again) == jax.tree.structure(eqx.filter(net, eqx.is_inexact_array))
     assert (count == 0) == (not found.any())
 
@@ -405,7 +404,7 @@ def test_the_order_of_rows_leaves_no_trace_in_a_sum():
     rows = np.random.default_rng(1).normal(size=(256, 3)).astype(np.float32)
 
     def total(order):
-        return exact_sums.summed(
+        return gradients.summed(
             plain_square, net, rows, order, clip=0.3, layer=Dense, entropy=Known()
         )
 
@@ -421,12 +420,12 @@ def test_every_row_is_drawn_by_a_coin_of_its_own(monkeypatch):
     monkeypatch.undo()
     entropy, seen = SeededEntropy(5), np.zeros((2000, 40))
     for one in seen:
-        one[exact_sums.drawn(40, 0.3, entropy=entropy)] = 1
+        one[gradients.drawn(40, 0.3, entropy=entropy)] = 1
     assert abs(seen.mean() - 0.3) < 0.01
     assert abs(seen.sum(1).var() - 40 * 0.3 * 0.7) < 1.2  # binomial: no fixed size of a batch
     assert np.abs(np.corrcoef(seen.T) - np.eye(40)).max() < 0.1
-    assert exact_sums.drawn(40, 1.0, entropy=entropy).tolist() == list(range(40))
-    assert exact_sums.drawn(40, 1e-12, entropy=entropy).size == 0
+    assert gradients.drawn(40, 1.0, entropy=entropy).tolist() == list(range(40))
+    assert gradients.drawn(40, 1e-12, entropy=entropy).size == 0
 
 
 def begins(study, features=None, rate=0.1):

@@ -9,7 +9,7 @@ from siloweave.algorithms import vertigan
 from siloweave.algorithms.vertigan_method import VertiGAN
 from siloweave.errors import WireError
 from siloweave.models import vertigan as maths
-from siloweave.privacy import SampledSharedGaussian, bookkeeping, exact_sums
+from siloweave.privacy import SampledSharedGaussian, gradients
 from tests.algorithms.kills import Tap
 from tests.algorithms.test_vertigan import BUDGET, NET, SAME, halves
 from tests.guarantees.replay import record, replay
@@ -21,7 +21,7 @@ STEPS = 2 * NET["critic_steps"]  # of a party, in two rounds
 @pytest.fixture(autouse=True)
 def same_coins(monkeypatch):
     """Neighbours draw the same rows but for the last."""
-    monkeypatch.setattr(exact_sums, "drawn", coins)
+    monkeypatch.setattr(gradients, "drawn", coins)
 
 
 def run(data, clip, folder=None):
@@ -82,7 +82,7 @@ def test_mutants_are_seen(monkeypatch):
         return squares**0.5, mask.astype("float32")
 
     def factors(loss, model, rows, mask, clip, key, layer):
-        return bookkeeping.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+        return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
 
     played = vertigan._privately
 
@@ -90,8 +90,8 @@ def test_mutants_are_seen(monkeypatch):
         own, slope = played(desk, *how)
         return own, slope if len(desk.rows) % 2 else -slope
 
-    monkeypatch.setattr(bookkeeping, "_scale", unclipped)
-    monkeypatch.setattr(exact_sums, "_compiled", eqx.filter_jit(factors))  # another program
+    monkeypatch.setattr(gradients, "_scale", unclipped)
+    monkeypatch.setattr(gradients, "_compiled", eqx.filter_jit(factors))  # another program
     monkeypatch.setattr(vertigan, "_privately", leaky)
     (fitted, other), tape, twin = neighbours(0.01)
     event, _ = steps_of(tape, fitted)

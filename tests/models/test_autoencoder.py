@@ -9,8 +9,9 @@ import pytest
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import autoencoder
-from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, reconstruction
+from siloweave.models.autoencoder import Autoencoder, reconstruction
 from siloweave.models.denoiser import Rows
+from siloweave.models.settings import AutoencoderSettings
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, toy
 

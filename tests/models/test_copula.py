@@ -4,11 +4,14 @@ from scipy import stats
 
 from siloweave.errors import DataError, InputError
 from siloweave.models.copula import (
-    CopulaModel,
-    CopulaSettings,
+    CategoryMargin,
+    Copula,
+    Margin,
+    from_normal,
     positive_definite,
+    to_normal,
 )
-from siloweave.models.margins import FAMILIES, CategoryMargin, Margin, from_normal, to_normal
+from siloweave.models.settings import FAMILIES, CopulaSettings
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
 
@@ -129,7 +132,7 @@ def test_the_score_of_a_category_is_the_normal_mean_of_its_piece():
 @pytest.mark.parametrize("family", ["norm", "beta", "kde"])
 def test_a_known_correlation_and_known_marginals_are_reproduced(r, family):
     X = pair(r).astype(np.float32)
-    copula = CopulaModel.fit(X, PAIR, CopulaSettings(family=family), key=0)
+    copula = Copula.fit(X, PAIR, CopulaSettings(family=family), key=0)
     drawn = copula.sample(20_000, key=5)
     assert copula.correlation[0, 1] == pytest.approx(r, abs=0.03)
     assert np.corrcoef(drawn.T)[0, 1] == pytest.approx(r, abs=0.04)
@@ -143,7 +146,7 @@ def test_equal_binary_columns_stay_equal_by_mean_scores_and_not_by_uniform_ones(
     blocks = (Block("a", 0, 2, "choice"), Block("b", 2, 2, "choice"))
     same = {}
     for scores in ("mean", "uniform"):
-        copula = CopulaModel.fit(X, blocks, CopulaSettings(scores=scores), key=0)
+        copula = Copula.fit(X, blocks, CopulaSettings(scores=scores), key=0)
         drawn = copula.sample(4000, key=1)
         same[scores] = (drawn[:, 0] == drawn[:, 2]).mean()
     assert same["mean"] > 0.99
@@ -163,14 +166,14 @@ def spiked_rows(n=10_000):
 
 
 def test_the_number_of_a_spiked_column_is_fitted_where_it_is_in_use():
-    copula = CopulaModel.fit(spiked_rows(), SPIKED, CopulaSettings(family="norm"), key=0)
+    copula = Copula.fit(spiked_rows(), SPIKED, CopulaSettings(family="norm"), key=0)
     np.testing.assert_allclose(copula.margins[0].parameters, [5.0, 1.0], atol=0.05)
     assert copula.correlation[0, 2] == pytest.approx(0.5**0.5, abs=0.03)
 
 
 def test_a_given_spike_says_nothing_by_the_number_that_it_leaves_unused():
     X = spiked_rows()
-    copula = CopulaModel.fit(X, SPIKED, CopulaSettings(family="norm"), key=0)
+    copula = Copula.fit(X, SPIKED, CopulaSettings(family="norm"), key=0)
     given = np.full((8_000, 4), np.nan, np.float32)
     given[:4_000, :3], given[4_000:, :3] = [0, 0, 1], [6.5, 1, 0]
     drawn = copula.sample(8_000, key=1, given=given)
@@ -181,7 +184,7 @@ def test_a_given_spike_says_nothing_by_the_number_that_it_leaves_unused():
 
 
 def test_given_a_number_the_others_follow_the_conditional_normal():
-    copula = CopulaModel.fit(pair(0.8), PAIR, CopulaSettings(family="norm"), key=0)
+    copula = Copula.fit(pair(0.8), PAIR, CopulaSettings(family="norm"), key=0)
     given = np.full((20_000, 2), np.nan, np.float32)
     given[:, 0] = 1.5
     drawn = copula.sample(20_000, key=3, given=given)
@@ -191,7 +194,7 @@ def test_given_a_number_the_others_follow_the_conditional_normal():
 
 
 def test_given_categories_the_rows_are_those_that_rejection_would_leave():
-    copula = CopulaModel.fit(mixed(), MIXED, key=0)
+    copula = Copula.fit(mixed(), MIXED, key=0)
     free = copula.sample(120_000, key=1)
     kept = free[(free[:, 3] == 1) & (free[:, 5] == 1)]
     given = np.full((8_000, 6), np.nan, np.float32)
@@ -203,7 +206,7 @@ def test_given_categories_the_rows_are_those_that_rejection_would_leave():
 
 
 def test_rows_may_be_given_different_columns():
-    copula = CopulaModel.fit(mixed(), MIXED, key=0)
+    copula = Copula.fit(mixed(), MIXED, key=0)
     given = np.full((3, 6), np.nan, np.float32)
     given[0, 0], given[1, 4:] = 0.25, [0, 1]
     drawn = copula.sample(3, key=2, given=given)
@@ -215,7 +218,7 @@ def test_rows_may_be_given_different_columns():
 def test_what_no_real_row_had_cannot_be_asked_for():
     X = mixed()
     X[:, 1:4] = [1, 0, 0]
-    copula = CopulaModel.fit(X, MIXED, key=0)
+    copula = Copula.fit(X, MIXED, key=0)
     given = np.full((1, 6), np.nan, np.float32)
     given[0, 1:4] = [0, 1, 0]
     with pytest.raises(InputError, match="'c'"):
@@ -228,14 +231,14 @@ def test_what_no_real_row_had_cannot_be_asked_for():
 def test_few_rows_constant_columns_and_one_category_are_no_trouble(n):
     X = np.tile(np.array([[3.0, 1.0, 1.0, 0.0]], np.float32), (n, 1))
     blocks = (Block("x", 0, 1, "number"), Block("c", 1, 1, "choice"), Block("d", 2, 2, "choice"))
-    copula = CopulaModel.fit(X, blocks, key=0)
+    copula = Copula.fit(X, blocks, key=0)
     np.testing.assert_array_equal(copula.sample(7, key=1), np.tile(X[:1], (7, 1)))
     assert copula.sample(0, key=1).shape == (0, 4)
 
 
 def test_one_column_is_enough():
     X = pair(0.0)[:, :1]
-    drawn = CopulaModel.fit(X, PAIR[:1], key=0).sample(5000, key=1)
+    drawn = Copula.fit(X, PAIR[:1], key=0).sample(5000, key=1)
     assert stats.ks_2samp(drawn[:, 0], X[:, 0]).statistic < 0.03
 
 
@@ -244,16 +247,16 @@ def test_what_is_no_number_is_refused_with_its_place(bad):
     X = pair(0.1)[:9]
     X[4, 1] = bad
     with pytest.raises(InputError, match="'y', row 4"):
-        CopulaModel.fit(X, PAIR, key=0)
+        Copula.fit(X, PAIR, key=0)
 
 
 def test_a_matrix_that_does_not_fit_its_blocks_is_refused():
     with pytest.raises(InputError, match="shape"):
-        CopulaModel.fit(np.zeros((3, 5)), PAIR, key=0)
+        Copula.fit(np.zeros((3, 5)), PAIR, key=0)
     with pytest.raises(InputError, match="no rows"):
-        CopulaModel.fit(np.zeros((0, 2)), PAIR, key=0)
+        Copula.fit(np.zeros((0, 2)), PAIR, key=0)
     with pytest.raises(InputError, match="n=-1"):
-        CopulaModel.fit(pair(0.1)[:9], PAIR, key=0).sample(-1, key=0)
+        Copula.fit(pair(0.1)[:9], PAIR, key=0).sample(-1, key=0)
 
 
 def test_settings_are_checked_and_families_can_differ_by_column():
@@ -262,24 +265,24 @@ def test_settings_are_checked_and_families_can_differ_by_column():
     with pytest.raises(InputError, match="scores"):
         CopulaSettings(scores="median")
     settings = CopulaSettings(families={"y": "uniform"})
-    copula = CopulaModel.fit(pair(0.1), PAIR, settings, key=0)
+    copula = Copula.fit(pair(0.1), PAIR, settings, key=0)
     assert [law.family for law in copula.margins] == ["beta", "uniform"]
 
 
 def test_a_copula_comes_back_from_its_file_and_draws_the_same(tmp_path):
-    copula = CopulaModel.fit(mixed(), MIXED, key=0)
+    copula = Copula.fit(mixed(), MIXED, key=0)
     copula.save(tmp_path / "copula")
-    again = CopulaModel.load(tmp_path / "copula")
+    again = Copula.load(tmp_path / "copula")
     np.testing.assert_array_equal(again.sample(99, key=4), copula.sample(99, key=4))
     data = (tmp_path / "copula").read_bytes()
     (tmp_path / "copula").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match="copula"):
-        CopulaModel.load(tmp_path / "copula")
+        Copula.load(tmp_path / "copula")
 
 
 def test_keys_reproduce_and_differ():
-    copula = CopulaModel.fit(mixed(), MIXED, CopulaSettings(scores="uniform"), key=6)
-    twin = CopulaModel.fit(mixed(), MIXED, CopulaSettings(scores="uniform"), key=6)
+    copula = Copula.fit(mixed(), MIXED, CopulaSettings(scores="uniform"), key=6)
+    twin = Copula.fit(mixed(), MIXED, CopulaSettings(scores="uniform"), key=6)
     np.testing.assert_array_equal(copula.correlation, twin.correlation)
     np.testing.assert_array_equal(copula.sample(20, key=1), twin.sample(20, key=1))
     assert (copula.sample(20, key=1) != copula.sample(20, key=2)).any()

@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.models.ctab import (
+from siloweave.models.conditional import GAN
+from siloweave.models.ctab import entries, fit_ctab, information
+from siloweave.models.gan_networks import (
     ConvCritic,
     ConvGenerator,
-    CTABSettings,
+    Heads,
     _doubled,
     _halved,
-    entries,
-    fit_ctab,
-    information,
     side_of,
 )
-from siloweave.models.draws import GAN
-from siloweave.models.generator import Heads
+from siloweave.models.settings import CTABSettings
 from siloweave.tables.keys import generator
 from tests.models.test_gan import BLOCKS, one_hot, table
 

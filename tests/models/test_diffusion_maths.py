@@ -11,9 +11,9 @@ import pytest
 from siloweave.errors import InputError
 from siloweave.models.denoiser import CHOICE_LOSSES, Denoiser, Rows, row_losses
 from siloweave.models.descent import Descent
-from siloweave.models.diffusion import DiffusionSettings
 from siloweave.models.layout import Layout
 from siloweave.models.multinomial import (
+    Options,
     draw,
     forward_codes,
     log_kept_or_fresh,
@@ -23,10 +23,10 @@ from siloweave.models.multinomial import (
     row_surprise,
 )
 from siloweave.models.nets import MLP, Dense, averaged, fresh
-from siloweave.models.options import Options
 from siloweave.models.schedules import kept_variance, walk
-from siloweave.privacy import exact_sums
-from siloweave.privacy.bookkeeping import factors
+from siloweave.models.settings import DiffusionSettings
+from siloweave.privacy import gradients
+from siloweave.privacy.gradients import factors
 from siloweave.tables.features import Block
 
 KEY = jax.random.key(3)
@@ -375,9 +375,9 @@ def test_private_gradients_know_every_layer_of_the_denoiser():
     mask = np.array([True, True, False, True, True])
     kept = factors(descent.one, net, rows, jnp.asarray(mask), clip=0.5, key=KEY, layer=Dense)
     with jax.enable_x64(True):
-        order = exact_sums._order_of(net, Dense)
-        start = np.zeros(exact_sums.flat_size(net))
-        total = exact_sums._added(start, kept.dense, kept.rest, kept.scale, order=order)
+        order = gradients._order_of(net, Dense)
+        start = np.zeros(gradients.flat_size(net))
+        total = gradients._added(start, kept.dense, kept.rest, kept.scale, order=order)
     every = jax.vmap(eqx.filter_grad(descent.one), (None, 0, 0))(
         net, rows, jax.random.split(KEY, 5)
     )

@@ -10,10 +10,10 @@ from siloweave.models.estimate import (
     combine,
     consistent,
     estimate_total,
+    moved_towards,
     solve_block,
     squared_residual,
 )
-from siloweave.models.local import moved_towards
 from siloweave.tables.keys import generator
 from tests.models import oracle
 from tests.models.small import domain_of, domains, joint, random_model, summed

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from siloweave.errors import DataError, InputError
-from siloweave.models.draws import GAN
-from siloweave.models.gan import GANSettings, ads_gan_settings, fit_gan
+from siloweave.models.conditional import GAN
+from siloweave.models.gan import fit_gan
+from siloweave.models.settings import GANSettings, ads_gan_settings
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
 

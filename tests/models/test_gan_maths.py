@@ -11,24 +11,23 @@ from scipy.special import log_softmax, softmax
 from siloweave.errors import InputError
 from siloweave.models.conditional import (
     Conditions,
+    draw,
     draw_conditions,
     draw_rows,
     drawing,
     row_table,
 )
-from siloweave.models.critic import Critic, critic_losses, gradient_penalty, packed
-from siloweave.models.draws import draw
-from siloweave.models.gan import (
-    GANSettings,
-    GANStep,
-    Matching,
-    ads_gan_settings,
-    conditional_columns,
-    distance,
-    entropy_weights,
+from siloweave.models.gan import GANStep, Matching, conditional_columns, distance, entropy_weights
+from siloweave.models.gan_networks import (
+    Critic,
+    Heads,
+    ResidualGenerator,
+    critic_losses,
+    gradient_penalty,
+    packed,
 )
-from siloweave.models.generator import Heads, ResidualGenerator
 from siloweave.models.layout import Layout
+from siloweave.models.settings import GANSettings, ads_gan_settings
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
 

@@ -10,11 +10,9 @@ from scipy.stats import norm
 
 from siloweave.errors import InputError
 from siloweave.models import latent
-from siloweave.models.autoencoder import AutoencoderSettings
 from siloweave.models.denoiser import Rows
-from siloweave.models.diffusion import DiffusionSettings
-from siloweave.models.end_to_end import surprise
-from siloweave.models.latent import LatentDiffusion, LatentSettings
+from siloweave.models.latent import LatentDiffusion, surprise
+from siloweave.models.settings import AutoencoderSettings, DiffusionSettings, LatentSettings
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
 KEY = jax.random.key(4)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from siloweave.models import MRF, JunctionTree, subtree
-from siloweave.models.propagation import Propagation
+from siloweave.models import MRF, JunctionTree, mrf
+from siloweave.models.junction_tree import Propagation
 from tests.models import oracle
 from tests.models.small import all_rows, domain_of, joint, models, random_model, summed
 
@@ -65,7 +65,7 @@ def test_marginals_made_block_by_block_are_the_same(model):
     whole = {c: MRF.marginal(model, c) for c in all_cliques(model.domain)}
     again = MRF(model.domain, model.potentials, model.total)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subtree, "_CELLS", 1)
+        patch.setattr(mrf, "_CELLS", 1)
         for clique, expected in whole.items():
             np.testing.assert_allclose(again.marginal(clique), expected, rtol=1e-9, atol=1e-9)
 
@@ -79,14 +79,14 @@ def test_no_table_on_the_way_to_a_marginal_is_too_large(monkeypatch):
     expected = model.total * summed(joint(model), domain, clique)
     sizes = []
 
-    def noted(*args, product=subtree._product_sum):
+    def noted(*args, product=mrf._product_sum):
         sizes.append(product(*args))
         return sizes[-1]
 
-    monkeypatch.setattr(subtree, "_product_sum", noted)
+    monkeypatch.setattr(mrf, "_product_sum", noted)
     for cells in (10**6, 300):
         sizes.clear()
-        monkeypatch.setattr(subtree, "_CELLS", cells)
+        monkeypatch.setattr(mrf, "_CELLS", cells)
         fresh = MRF(domain, model.potentials, model.total)
         np.testing.assert_allclose(fresh.marginal(clique), expected, rtol=1e-10)
         largest = max(table.values.size for table in sizes)

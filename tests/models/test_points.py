@@ -9,12 +9,16 @@ import pytest
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import latent
-from siloweave.models.autoencoder import AutoencoderSettings
 from siloweave.models.coders import RowCoder
-from siloweave.models.diffusion import DiffusionSettings
-from siloweave.models.latent import LatentDiffusion, LatentSettings
+from siloweave.models.latent import LatentDiffusion
 from siloweave.models.layout import Layout
-from siloweave.models.points import PointCoder, PointSettings, curve
+from siloweave.models.settings import (
+    AutoencoderSettings,
+    DiffusionSettings,
+    LatentSettings,
+    PointSettings,
+)
+from siloweave.models.sphere_codes import PointCoder, curve
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 

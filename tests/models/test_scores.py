@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from siloweave.errors import InputError
-from siloweave.models.scores import ScoreModes
+from siloweave.models.copula import ScoreModes
 from siloweave.tables.features import Block
 
 BLOCKS = (

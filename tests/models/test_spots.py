@@ -7,8 +7,8 @@ import pytest
 
 from siloweave.models.denoiser import NumberHead
 from siloweave.models.layout import Spot
-from siloweave.models.points import curve
 from siloweave.models.schedules import kept_variance
+from siloweave.models.sphere_codes import curve
 
 KEPT = kept_variance("cosine", 1000)
 SPOTS = (Spot(1, 1, 2), Spot(2, 2, 4), Spot(5, 1, 2))  # and plain numbers at 0 and 4

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from siloweave.errors import DataError, InputError
-from siloweave.models.batches import plan_of
-from siloweave.models.train import TrainingError, mean_gradient, train
+from siloweave.models.train import TrainingError, mean_gradient, plan_of, train
 
 KEY = jax.random.key(7)
 ROWS = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)

@@ -8,12 +8,12 @@ import pytest
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import vertigan
-from siloweave.models.critic import gradient_penalty
+from siloweave.models.gan_networks import gradient_penalty
+from siloweave.models.settings import VertiGANSettings
 from siloweave.models.vertigan import (
     Head,
     RowLoss,
     Trunk,
-    VertiGANSettings,
     follow,
     heads_of,
     hidden_rows,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms.copulas import GaussianCopula
+from siloweave.app.record import record_of
 from siloweave.errors import BudgetError, LedgerError
 from siloweave.privacy import (
     Budget,
@@ -27,7 +28,6 @@ from siloweave.privacy import (
 )
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
-from siloweave.recording import record_of
 from siloweave.report import render
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table

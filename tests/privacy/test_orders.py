@@ -22,8 +22,7 @@ from siloweave.privacy import (
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
 from siloweave.privacy.calibrate import rho_for, sampled_multiplier
-from siloweave.privacy.orders import order_for
-from siloweave.privacy.shared_steps import moved, plan_steps
+from siloweave.privacy.shared_steps import moved, order_for, plan_steps
 from tests.guarantees.exact import float_masses
 
 DELTA = 1e-5

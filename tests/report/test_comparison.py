@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.report.comparison import render_comparison
-from siloweave.report.comparison_plots import distances, receiver_curves, strip
+from siloweave.report.comparison import distances, receiver_curves, render_comparison, strip
 from siloweave.tables import Table
 from tests.report.outline import Outline
 

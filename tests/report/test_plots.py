@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from siloweave.report import Association, LedgerRow, Marginal, PartyCost, Phase, pictures, plots
+from siloweave.report import Association, LedgerRow, Marginal, PartyCost, Phase, plots
 from siloweave.report import words as w
 
 
@@ -121,9 +121,9 @@ def test_any_column_can_be_drawn(ordered, count, missing):
         missing=missing,
     )
     for real in (None, marginal):
-        svg = pictures.distribution(marginal, real)
+        svg = plots.distribution(marginal, real)
         assert "nan" not in svg
-        assert ordered or svg.count("<rect") <= 2 * (pictures.SHOWN + 1)
+        assert ordered or svg.count("<rect") <= 2 * (plots.SHOWN + 1)
 
 
 def test_rare_categories_are_one_bar():
@@ -133,15 +133,15 @@ def test_rare_categories_are_one_bar():
         labels=tuple(f"v{i}" for i in range(20)),
         proportions=(0.05,) * 20,
     )
-    assert "12 others" in pictures.distribution(marginal, None)
+    assert "12 others" in plots.distribution(marginal, None)
 
 
 def test_pairs_are_those_that_matter():
     names = ("a", "b", "c")
     ours = Association(names=names, values=((1, 0.9, 0.2), (0.9, 1, 0.1), (0.2, 0.1, 1)))
     real = Association(names=names, values=((1, 0.8, 0.6), (0.8, 1, 0.1), (0.6, 0.1, 1)))
-    assert pictures.strongest_pairs(ours, None)[0] == ("a", "b", 0.9, None)
-    assert pictures.strongest_pairs(ours, real)[0] == ("a", "c", 0.2, 0.6)
+    assert plots.strongest_pairs(ours, None)[0] == ("a", "b", 0.9, None)
+    assert plots.strongest_pairs(ours, real)[0] == ("a", "c", 0.2, 0.6)
 
 
 @pytest.mark.parametrize("width", [2, 24, 25, 70])
@@ -149,5 +149,5 @@ def test_heat_maps_of_any_width(width):
     names = tuple(f"c{i}" for i in range(width))
     values = tuple(tuple(1.0 if i == j else 0.3 for j in range(width)) for i in range(width))
     one = Association(names=names, values=values)
-    assert pictures.heat_maps(one, None).count("<svg") == 1
-    assert "synthetic − real" in pictures.heat_maps(one, one, [("c0", "c1")])
+    assert plots.heat_maps(one, None).count("<svg") == 1
+    assert "synthetic − real" in plots.heat_maps(one, one, [("c0", "c1")])

@@ -10,11 +10,10 @@ from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.registry import load
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.algorithms.visibility import View
+from siloweave.app.record import labels_of, record_of
 from siloweave.privacy import Budget
 from siloweave.privacy.events import Gaussian
-from siloweave.recording import record_of
 from siloweave.report import render
-from siloweave.shown import labels_of
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table

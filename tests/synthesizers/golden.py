@@ -24,7 +24,7 @@ import pytest
 from siloweave.algorithms.party_process import in_processes
 from siloweave.algorithms.running import parties_in
 from siloweave.federation import Parties
-from siloweave.federation.closing import Closed
+from siloweave.federation.session import Closed
 from siloweave.tables import write
 from tests.guarantees.whole import plain
 from tests.synthesizers.test_visibility import CASES

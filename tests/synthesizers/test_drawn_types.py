@@ -8,7 +8,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.tables.features import Features
-from siloweave.tables.outline import outline
+from siloweave.tables.schema import outline
 
 
 def test_ids_run_from_1_in_raked_rows_too():

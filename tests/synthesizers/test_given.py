@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from siloweave.conditions import draw
+from siloweave.app.sample import draw
 from siloweave.errors import InputError, SchemaError
 from siloweave.privacy import Budget
 from tests.synthesizers.cases import fit, pandas_frame, seeded

@@ -13,10 +13,10 @@ import pytest
 import siloweave as sw
 from siloweave.algorithms.outcome import GUARANTEED
 from siloweave.algorithms.registry import METHODS
-from siloweave.methods import method_of
+from siloweave.app.study import method_of
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
-from siloweave.tables.outline import outline
+from siloweave.tables.schema import outline
 from tests.synthesizers import cases, test_columns, test_private_generators, test_private_rows
 
 BUDGET = Budget(epsilon=5.0, delta=1e-5)

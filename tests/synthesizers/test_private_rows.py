@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import siloweave as sw
+from siloweave.app.study import check_budget, listed, method_of
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
-from siloweave.methods import check_budget, listed, method_of
 from siloweave.models.rounds import packed
 from siloweave.models.stepwise import DiffusionSteps
 from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
@@ -335,7 +335,7 @@ def test_requests_that_no_training_makes_are_refused(monkeypatch, wrong):
 
 
 def test_a_step_before_the_beginning_is_refused(monkeypatch):
-    from siloweave.federation.parties import Parties
+    from siloweave.federation.session import Parties
 
     ask = Parties.ask
 

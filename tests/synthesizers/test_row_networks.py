@@ -6,8 +6,8 @@ from functools import cache
 import polars as pl
 import pytest
 
+from siloweave.app.study import listed, method_of
 from siloweave.errors import BudgetError, InputError, RosterError
-from siloweave.methods import listed, method_of
 from siloweave.privacy import Budget, Relation
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 from tests.synthesizers.families import ROW_METHODS

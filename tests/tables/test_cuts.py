@@ -6,8 +6,7 @@ import pytest
 from siloweave.errors import SchemaError
 from siloweave.tables import Codes, Column, Encoder, Schema, Table
 from siloweave.tables.bins import Cuts, above, cut_edges, edges_of, last_of
-from siloweave.tables.columns import landmarks
-from siloweave.tables.cuts import cuts_of
+from siloweave.tables.columns import cuts_of, landmarks
 
 PAY = Column("pay", "continuous", low=0.0, high=99_999.0)
 COUNT = Column("count", "integer", low=-5_000, high=94_999)

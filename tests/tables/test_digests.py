@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 from siloweave.tables.codes import Codes, Domain
-from siloweave.tables.digests import digest_of
-from siloweave.tables.read import read
+from siloweave.tables.read import digest_of, read
 
 FRAME = pl.DataFrame(
     {

@@ -10,7 +10,7 @@ from siloweave.errors import DataError
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import landmarks
 from siloweave.tables.features import Features
-from siloweave.tables.grains import Grains
+from siloweave.tables.levels import Grains
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 

@@ -9,7 +9,7 @@ from scipy.spatial.distance import jensenshannon
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.features import Features
-from siloweave.tables.mixtures import Mixture
+from siloweave.tables.plans import Mixture
 from siloweave.tables.pooled import ColumnSummary, agreed_features, distances, summarise
 
 LISTED = Schema(

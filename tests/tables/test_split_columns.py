@@ -8,7 +8,7 @@ import pytest
 import siloweave as sw
 from siloweave.datasets import adult
 from siloweave.errors import DataError, InputError
-from siloweave.tables.split_columns import (
+from siloweave.tables.split import (
     contiguous,
     correlations,
     cross_correlation,

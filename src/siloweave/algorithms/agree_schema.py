@@ -43,14 +43,13 @@ from siloweave.algorithms.secure_sum import (
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.expected import Said
 from siloweave.federation.messages import Public, Released, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.calibrate import share_sigma
 from siloweave.privacy.events import ThresholdGaussian
-from siloweave.tables.digests import digest_of
-from siloweave.tables.read import Table
+from siloweave.tables.read import Table, digest_of
 from siloweave.tables.schema import Category, Column, Schema
 
 __all__ = [

@@ -39,7 +39,7 @@ from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, 
 from siloweave.errors import RosterError, number, whole
 from siloweave.federation.expected import Said
 from siloweave.federation.messages import Released, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF

@@ -33,7 +33,7 @@ from siloweave.federation.alignment import (
     align,
     common_rows,
 )
-from siloweave.federation.alignment_messages import MOST_POINTS
+from siloweave.federation.alignment_party import MOST_POINTS
 from siloweave.privacy.budget import Budget
 from siloweave.progress import shows_progress
 from siloweave.tables.ids import IdPolicy, check_rules

@@ -41,13 +41,11 @@ from siloweave.federation.messages import Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.privacy.events import NonPrivate
-from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
-from siloweave.tables.outline import outline
-from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.read import Table, digest_of, read
+from siloweave.tables.schema import Schema, outline
 
 __all__ = ["CentralGenerator", "OwnerData", "Train", "TrainedModel", "Training", "party", "train"]
 

@@ -41,18 +41,15 @@ from siloweave.algorithms.running import (
 from siloweave.algorithms.visibility import READERS, View
 from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
 from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, naming_party
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
-from siloweave.tables.beside import beside
 from siloweave.tables.codes import Encoder
-from siloweave.tables.digests import digest_of
 from siloweave.tables.features import Features
 from siloweave.tables.ids import id_texts
 from siloweave.tables.one_way import OneWay
-from siloweave.tables.outline import outline
-from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.read import Table, beside, digest_of, read
+from siloweave.tables.schema import Schema, outline
 
 __all__ = [
     "ColumnsPart",

@@ -32,7 +32,7 @@ Family = Literal["beta", "norm", "truncnorm", "uniform", "gamma", "kde"]
 
 def checked_family(family: Family) -> Family:
     """The family; raises InputError if it is unknown."""
-    from siloweave.models.copula import CopulaSettings
+    from siloweave.models.settings import CopulaSettings
 
     return CopulaSettings(family=family).family
 
@@ -100,7 +100,8 @@ class GaussianCopula(CentralGenerator):
     @staticmethod
     def train(work: Training) -> Model:
         """Train on feature vectors."""
-        from siloweave.models.copula import Copula, CopulaSettings
+        from siloweave.models.copula import Copula
+        from siloweave.models.settings import CopulaSettings
 
         settings = CopulaSettings(family=work.settings["family"])
         return CopulaModel(Copula.fit(work.X, work.features.blocks, settings, key=work.key))

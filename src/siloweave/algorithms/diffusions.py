@@ -95,7 +95,7 @@ class TabDDPM(NetworkGenerator):
         lambda: import_module("siloweave.models.diffusion"),
         "DiffusionSettings",
         "fit",
-        "TabDDPM",
+        "TabDDPMModel",
         DiffusionModel,
     )
 

@@ -38,8 +38,8 @@ from siloweave.tables.keys import fold_in, generator
 if TYPE_CHECKING:
     from siloweave.models.coders import RowCoder
     from siloweave.models.descent import State
-    from siloweave.models.end_to_end import CoderSide
-    from siloweave.models.latent import LatentSettings
+    from siloweave.models.latent import CoderSide
+    from siloweave.models.settings import LatentSettings
 
 _T = TypeVar("_T")
 
@@ -189,7 +189,7 @@ class _Work:
 
     def side(self) -> CoderSide:
         """Its side of a step."""
-        from siloweave.models.end_to_end import CoderSide
+        from siloweave.models.latent import CoderSide
 
         return CoderSide(self.settings.diffusion, self.coder.coder.layout.groups)
 

@@ -43,13 +43,13 @@ from siloweave.algorithms.visibility import (
 from siloweave.errors import InputError
 from siloweave.federation.expected import MOST_ROWS, WIDEST, Said
 from siloweave.federation.messages import Array
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers
 from siloweave.tables.keys import fold_in
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.models.latent import LatentSettings
+    from siloweave.models.settings import LatentSettings
 
 __all__ = ["E2EDistr", "end_to_end"]
 
@@ -166,8 +166,13 @@ def _trained(
     import jax.numpy as jnp
 
     from siloweave.models import diffusion
-    from siloweave.models.end_to_end import REACH, DenoiserSide
-    from siloweave.models.latent_law import LatentLaw, latent_blocks, told_block
+    from siloweave.models.latent import (
+        REACH,
+        DenoiserSide,
+        LatentDistribution,
+        latent_blocks,
+        told_block,
+    )
     from siloweave.models.layout import Layout
 
     pace, rows = settings.diffusion, len(told)
@@ -191,7 +196,9 @@ def _trained(
     law = tuple(float(p) for p in told.mean(0)) if label else ()
     reach = ((-REACH, REACH),) * latent
     ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, law, reach)
-    return LatentLaw(ddpm, np.zeros(latent, np.float32), np.ones(latent, np.float32), facts)
+    return LatentDistribution(
+        ddpm, np.zeros(latent, np.float32), np.ones(latent, np.float32), facts
+    )
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from siloweave.algorithms.party_weights import Weights, weights_of
 from siloweave.errors import InputError, WireError, naming_party
 from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, WIDEST, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features

@@ -48,8 +48,7 @@ from siloweave.errors import WireError
 from siloweave.federation.expected import Said
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
-from siloweave.models.estimate import Measurement
-from siloweave.models.local import moved_towards
+from siloweave.models.estimate import Measurement, moved_towards
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import (

@@ -30,7 +30,7 @@ from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, 
 from siloweave.errors import InputError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, Said
 from siloweave.federation.messages import Array
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.tables.codes import Clique, Domain

@@ -33,7 +33,7 @@ from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 
 if TYPE_CHECKING:
-    from siloweave.models.scores import ScoreModes
+    from siloweave.models.copula import ScoreModes
 
 __all__ = ["ADSGAN", "CTABGAN", "CTGAN", "CopulaGAN", "GANModel"]
 
@@ -112,7 +112,7 @@ class ADSGAN(CTGAN):
 
     def preset(self) -> Mapping[str, Any]:
         """ADS-GAN's networks, rates and distance."""
-        from siloweave.models.gan import ads_gan_settings
+        from siloweave.models.settings import ads_gan_settings
 
         return asdict(ads_gan_settings(self.identifiability))
 
@@ -186,8 +186,9 @@ class CopulaGAN(CTGAN):
     @classmethod
     def train(cls, work: Training) -> Model:
         """Train on feature vectors."""
-        from siloweave.models.gan import GANSettings, fit_gan
-        from siloweave.models.scores import ScoreModes
+        from siloweave.models.copula import ScoreModes
+        from siloweave.models.gan import fit_gan
+        from siloweave.models.settings import GANSettings
 
         chosen = dict(work.settings)
         scores = ScoreModes.fit(work.X, work.features.blocks, chosen.pop("family"))
@@ -206,8 +207,8 @@ class CopulaGAN(CTGAN):
     @classmethod
     def load(cls, path: Path) -> Model:
         """Read a model that was saved."""
-        from siloweave.models.draws import GAN
-        from siloweave.models.scores import ScoreModes
+        from siloweave.models.conditional import GAN
+        from siloweave.models.copula import ScoreModes
 
         gan = GAN.load(path)
         return _ScoredGAN(gan, ScoreModes.from_facts(gan.note["scores"]))

@@ -36,7 +36,7 @@ def split_key(key: Key) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class JointModel(NetworkModel):
-    """A `LatentLaw` whose facts say where its entries stand in the parties' parts side by side."""
+    """A `LatentDistribution` whose facts say where its entries stand in the parties' parts."""
 
     @property
     def one_way(self) -> OneWay | None:
@@ -68,9 +68,9 @@ class JointModel(NetworkModel):
 
 def load_joint(path: Path) -> JointModel:
     """Read a model that was saved."""
-    from siloweave.models.latent_law import LatentLaw
+    from siloweave.models.latent import LatentDistribution
 
-    return JointModel(LatentLaw.load(path))
+    return JointModel(LatentDistribution.load(path))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from siloweave.algorithms.woven import Woven
 from siloweave.attacks.inversion import InversionRisk, Inverter, invert
 from siloweave.errors import InputError, RosterError
 from siloweave.federation import wire
-from siloweave.federation.transcript import Heard, read_transcript
+from siloweave.federation.records import Heard, read_transcript
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Table, read
 
@@ -65,7 +65,7 @@ def heard_latents(path: Path) -> dict[str, Matrix]:
     found: dict[str, Matrix] = {}
     for question, answers in groupby(read_transcript(path), key=lambda h: h.question):
         tag = msgspec.msgpack.decode(question)["type"]
-        if tag in ("Code", "CodeNoised"):
+        if tag in ("silofuse/code", "silofuse/code_noised"):
             found |= {heard.party: _latents(tag, question, heard) for heard in answers}
     if not found:
         raise InputError(f"{path}: holds no latents of all rows; give the folder of a SiloFuse run")
@@ -73,7 +73,7 @@ def heard_latents(path: Path) -> dict[str, Matrix]:
 
 
 def _latents(tag: str, question: bytes, heard: Heard) -> Matrix:
-    if tag == "CodeNoised":
+    if tag == "silofuse/code_noised":
         grid = wire.decode(question, CodeNoised).noise.grid
         noised = wire.decode(heard.answer, Noised).latents.value.numpy().astype(np.float32)
         return noised * np.float32(grid)

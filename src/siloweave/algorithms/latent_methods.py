@@ -34,7 +34,7 @@ from siloweave.algorithms.visibility import (
 )
 from siloweave.algorithms.woven import Home
 from siloweave.errors import BudgetError, InputError, number
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
 from siloweave.tables.features import Features
@@ -63,7 +63,7 @@ class LatentColumns(ColumnsSplit):
     @staticmethod
     def settings_type() -> Any:
         """The dataclass of its settings."""
-        from siloweave.models.latent import LatentSettings
+        from siloweave.models.settings import LatentSettings
 
         return LatentSettings
 
@@ -90,7 +90,7 @@ class LatentColumns(ColumnsSplit):
 
     def latents(self, schema: Schema) -> int:
         """Latents of a row, roughly: a column's bits with points, else one each."""
-        from siloweave.models.points import PointSettings
+        from siloweave.models.settings import PointSettings
 
         coder = self.chosen()["autoencoder"]
         blocks = Features.declared(schema).blocks

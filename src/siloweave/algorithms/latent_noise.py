@@ -11,8 +11,9 @@ know.) The coder is `points` of declared features, so it reads no row. A latent 
 grid of integers and shrunk into a ball whose radius follows from the schema, so replacing a row
 moves the integers by at most the diameter, and each integer gets discrete Gaussian noise from the
 party's own entropy, once a run. A person's row lies at all parties, whose costs add up;
-`LatentNoise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its own
-share; before it pays, it adds up what all parties would release, and refuses if that is beyond its
+`LatentNoise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its
+own share; before it pays, it adds up what all parties would release, and refuses if that is beyond
+its
 limit; every party's radius follows from its columns, so it computes them all.
 Assumed public: schema, which party holds which columns, number and order of rows.
 
@@ -135,7 +136,8 @@ def declared_coder(schema: Schema, per_bit: float) -> RowCoder:
     """The coder of a party's columns, from public facts alone."""
     from siloweave.models.coders import RowCoder
     from siloweave.models.layout import Layout
-    from siloweave.models.points import PointCoder, PointSettings
+    from siloweave.models.settings import PointSettings
+    from siloweave.models.sphere_codes import PointCoder
 
     layout = Layout(Features.declared(schema).blocks)
     return RowCoder(PointCoder.of(layout, PointSettings(per_bit)), layout)

@@ -36,16 +36,15 @@ from siloweave.algorithms.secure_sum import (
 from siloweave.errors import WireError
 from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Public, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.events import SharedGaussian
 from siloweave.tables.bins import Cuts
 from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.cuts import cuts_of
-from siloweave.tables.digests import digest_of
-from siloweave.tables.grains import Grains
-from siloweave.tables.read import Table
+from siloweave.tables.columns import cuts_of
+from siloweave.tables.levels import Grains
+from siloweave.tables.read import Table, digest_of
 
 __all__ = [
     "PARTY",

@@ -43,11 +43,11 @@ from siloweave.algorithms.visibility import Views, bare_rounds
 from siloweave.errors import InputError, WireError, naming_party
 from siloweave.federation.expected import WORDS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 
 if TYPE_CHECKING:
-    from siloweave.models.md_gan import Critics
+    from siloweave.models.gan import Critics
 
 __all__ = ["MDTGAN"]
 
@@ -104,7 +104,7 @@ class Take(Request[Took], frozen=True, tag="md_tgan/take"):
 
 def _recalled(site: Site[OwnerData], kind: RoundsKind, number: int) -> Critics:
     """The critic after so many steps."""
-    from siloweave.models.md_gan import Critics
+    from siloweave.models.gan import Critics
     from siloweave.models.rounds import Facts, own_key, unpacked
 
     work = work_of(kind, site)
@@ -136,7 +136,7 @@ def judge(kind: RoundsKind, request: Judge, site: Site[OwnerData]) -> Judged:
         import jax
         import jax.numpy as jnp
 
-        from siloweave.models.md_gan import AskedRows, MadeRows, judged
+        from siloweave.models.gan import AskedRows, MadeRows, judged
         from siloweave.models.rounds import own_key
 
         critics, work = _recalled(site, kind, request.number), work_of(kind, site)
@@ -170,7 +170,7 @@ def hand(kind: RoundsKind, request: Hand, site: Site[OwnerData]) -> Handed:
 
 def take(kind: RoundsKind, request: Take, site: Site[OwnerData]) -> Took:
     """Go on with another party's critic and one's own moments."""
-    from siloweave.models.md_gan import Critics
+    from siloweave.models.gan import Critics
     from siloweave.models.rounds import unpacked
 
     own = _recalled(site, kind, request.number)
@@ -230,7 +230,7 @@ class _Server:
     @classmethod
     def of(cls, learner: Any, facts: Any, keys: Any) -> _Server:
         from siloweave.models.conditional import RowTable, drawing
-        from siloweave.models.md_gan import Critics
+        from siloweave.models.gan import Critics
 
         start = learner.start(keys.born, 1)
         nobody = np.zeros((0, 0), np.int32)
@@ -243,7 +243,7 @@ class _Server:
         import jax
         import jax.numpy as jnp
 
-        from siloweave.models.md_gan import asked_rows, followed
+        from siloweave.models.gan import asked_rows, followed
 
         step, key = self.learner.step, jax.random.fold_in(self.steps, number)
         asked, made = asked_rows(step, self.state.net, self.law, key)

@@ -22,16 +22,14 @@ import msgspec
 
 from siloweave.algorithms.visibility import Views
 from siloweave.errors import InputError
-from siloweave.federation.parties import Traffic
+from siloweave.federation.session import Traffic
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.files import write
 from siloweave.tables.keys import Key
-from siloweave.tables.outline import outline
-from siloweave.tables.read import Frame, Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.read import Frame, Table, read, write
+from siloweave.tables.schema import Schema, outline
 
 __all__ = ["GUARANTEED", "Cost", "Info", "Kept", "Ledgers", "Outcome", "key_for", "rows_asked"]
 
@@ -335,7 +333,7 @@ class Outcome(ABC):
             ...     model.report(Path(folder) / "report.html").stat().st_size > 10_000
             True
         """
-        from siloweave.comparing import write_report
+        from siloweave.app.pages import write_report
 
         return write_report(self, path, audience=audience, title=title, data=data)
 

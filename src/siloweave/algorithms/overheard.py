@@ -21,14 +21,17 @@ from siloweave.algorithms.flaim import Chosen, MeasureQueries, Select, chosen_by
 from siloweave.algorithms.secure_sum import Count, Counts, summed
 from siloweave.errors import WireError
 from siloweave.federation import wire
-from siloweave.federation.transcript import Heard, read_transcript
+from siloweave.federation.records import Heard, read_transcript
 from siloweave.models.estimate import Measurement
 from siloweave.tables.codes import Clique, Domain
 
 __all__ = ["Overheard", "overheard"]
 
 Choices = dict[str, set[Clique]]
-_SUMS: dict[str, type[Count | MeasureQueries]] = {"Count": Count, "MeasureQueries": MeasureQueries}
+_SUMS: dict[str, type[Count | MeasureQueries]] = {
+    "sum/count": Count,
+    "flaim/measure": MeasureQueries,
+}
 
 
 @dataclass(frozen=True)

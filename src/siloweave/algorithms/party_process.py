@@ -20,12 +20,11 @@ import msgspec
 from siloweave.algorithms.registry import METHODS
 from siloweave.algorithms.running import Job, PartySide, Recipe, open_stores, site_of
 from siloweave.errors import InputError, SiloweaveError, WireError
-from siloweave.federation import processes
-from siloweave.federation.closing import with_closing
+from siloweave.federation import transports
 from siloweave.federation.messages import Refusal
-from siloweave.federation.processes import Channel, Processes
-from siloweave.federation.site import Handlers, Site
-from siloweave.federation.terms import Terms
+from siloweave.federation.session import with_closing
+from siloweave.federation.site import Handlers, Site, Terms
+from siloweave.federation.transports import Channel, Processes
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, parquet_of, table_in
@@ -92,7 +91,7 @@ def built(recipe: Recipe, name: str, table: Table, budget: Budget, parties: int)
 def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
     """The party, once it knows the roster."""
     kind, data = line.receive()
-    if kind != processes.START:
+    if kind != transports.START:
         raise WireError("a party's process was not told with what to start")
     start = msgspec.msgpack.decode(data, type=Start)
     epsilon = float("inf") if start.epsilon is None else start.epsilon
@@ -104,11 +103,11 @@ def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
     table = table_in(start.table)
     rows, handlers, facts = built(start.recipe, start.name, table, budget, start.parties)
     stores = open_stores(start.name, job, start.index)
-    line.send(processes.KEY, stores[0].key)
+    line.send(transports.KEY, stores[0].key)
     _, data = line.receive()
     roster, tolerated = msgspec.msgpack.decode(data, type=tuple[dict[str, bytes], int])
     site = site_of(start.name, rows, job, start.index, stores, Terms(roster, tolerated, facts))
-    line.send(processes.ROSTER, b"")
+    line.send(transports.ROSTER, b"")
     return site, with_closing(handlers)
 
 
@@ -117,7 +116,7 @@ def _served(line: Channel, site: Site[Any], handlers: Handlers) -> None:
         kind, data = line.receive()
         if not kind:
             return
-        if kind == processes.RECALL:
+        if kind == transports.RECALL:
             key, run = msgspec.msgpack.decode(data, type=tuple[str, str])
             line.send(kind, site.recall(key, run) or b"")
             continue
@@ -128,7 +127,7 @@ def _served(line: Channel, site: Site[Any], handlers: Handlers) -> None:
 
 
 def _refused(line: Channel, error: SiloweaveError) -> None:
-    line.send(processes.REFUSED, msgspec.msgpack.encode(Refusal(type(error).__name__, str(error))))
+    line.send(transports.REFUSED, msgspec.msgpack.encode(Refusal(type(error).__name__, str(error))))
 
 
 @contextmanager

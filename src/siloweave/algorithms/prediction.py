@@ -16,7 +16,7 @@ from siloweave.algorithms.workload import too_large
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Domain, Encoder
-from siloweave.tables.grains import Grains
+from siloweave.tables.levels import Grains
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Prediction", "predict"]

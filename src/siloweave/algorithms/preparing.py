@@ -34,7 +34,7 @@ from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.running import Job, Recipe, coded_rows, opened, required_rows
 from siloweave.algorithms.visibility import COORDINATOR, NOISE, OWN_ROWS, View, Views
 from siloweave.errors import SchemaError, naming_party
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Clique, Encoder

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.columns import landmarks
 from siloweave.tables.features import Features
-from siloweave.tables.grains import Grains
 from siloweave.tables.keys import fold_in, generator
+from siloweave.tables.levels import Grains
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
 

@@ -35,14 +35,14 @@ from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, R
 from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views
 from siloweave.errors import InputError, WireError
 from siloweave.federation.messages import Released, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 
 if TYPE_CHECKING:
-    from siloweave.models.latent import LatentSettings
+    from siloweave.models.settings import LatentSettings
     from siloweave.models.stepwise import Stepwise
 
 __all__ = ["DPCTGAN", "DPTLDM", "DPTabDDPM"]
@@ -133,7 +133,7 @@ _DDPM: dict[str, Any] = {  # chosen on rows of Adult split again: decision 0019
 
 
 def _diffusion(given: Mapping[str, Any], title: str, where: str = "settings") -> Any:
-    from siloweave.models.diffusion import DiffusionSettings
+    from siloweave.models.settings import DiffusionSettings
 
     made = settings_of(DiffusionSettings, merged(_DDPM, given), where)
     if made.reach is None:
@@ -206,11 +206,12 @@ _UNPAID = "DP-TLDM's diffusion is trained on encoded rows without noise"
 
 def rest(kind: PrivateKind, request: Rest, site: Site[Part]) -> TrainedDiffusion:
     """Note that nothing protects it, then train on every row, once a run."""
-    if site.recall("rest") is not None or not _fits(kind, request.coder, site):
+    begun_in = site.recall("rest") or site.context.encode()  # the step, asked again after a crash
+    if begun_in != site.context.encode() or not _fits(kind, request.coder, site):
         raise WireError(
             f"party {site.name!r} trains one diffusion a run, of an autoencoder as the study has it"
         )
-    site.remember("rest", b"asked")
+    site.remember("rest", begun_in)
     draw = partial(_diffused, kind, request, site)
     return TrainedDiffusion(
         site.release(NonPrivate(_UNPAID), "weights of DP-TLDM: the diffusion", draw)
@@ -240,13 +241,13 @@ def _head(file: bytes) -> Any:
 
 
 def _diffused(kind: PrivateKind, request: Rest, site: Site[Part]) -> bytes:
-    from siloweave.models import latent_law
+    from siloweave.models import latent
     from siloweave.models.coders import RowCoder
 
     asked, _, features = begun(kind, site)
     settings = _latent(msgspec.json.decode(asked.settings))
     coder = RowCoder.from_bytes(request.coder)
-    law = latent_law.fit(
+    law = latent.fit_latents(
         encoded(site, features, coder.encode), coder.latent, settings.diffusion,
         scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), law=request.law,
     )  # fmt: skip
@@ -259,8 +260,7 @@ def _asked_for_the_rest(
     parties: Parties, left: PrivateResult, settings: LatentSettings, target: str | None, seed: int
 ) -> Any:
     """A latent diffusion of the trained autoencoder, and of what the party trains on its codes."""
-    from siloweave.models.latent import LatentDiffusion
-    from siloweave.models.latent_law import LatentLaw
+    from siloweave.models.latent import LatentDiffusion, LatentDistribution
 
     coder, shares = left.network, left.look.shares(left.features)
     paid = law_of(left.features, target, shares) if coder.label else None
@@ -269,7 +269,7 @@ def _asked_for_the_rest(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "law.safetensors"
         path.write_bytes(trained.law.value)
-        found = LatentLaw.load(path)
+        found = LatentDistribution.load(path)
     return LatentDiffusion(
         coder.coder, found.diffusion, coder.layout, settings, found.shift, found.scale,
         coder.label,
@@ -320,7 +320,7 @@ class DPTLDM(PrivateGenerator):
 
     def network(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Settings of both stages, and the steps that are paid for with their batch."""
-        from siloweave.models.autoencoder import AutoencoderSettings
+        from siloweave.models.settings import AutoencoderSettings
 
         if self.scope not in ("end-to-end", "autoencoder"):
             raise InputError(f"scope={self.scope!r} is neither 'end-to-end' nor 'autoencoder'")
@@ -379,9 +379,7 @@ class DPTLDM(PrivateGenerator):
 
 
 def _latent(settings: Mapping[str, Any]) -> LatentSettings:
-    from siloweave.models.autoencoder import AutoencoderSettings
-    from siloweave.models.diffusion import DiffusionSettings
-    from siloweave.models.latent import LatentSettings
+    from siloweave.models.settings import AutoencoderSettings, DiffusionSettings, LatentSettings
 
     return LatentSettings(
         settings_of(AutoencoderSettings, settings["autoencoder"], "settings.autoencoder"),

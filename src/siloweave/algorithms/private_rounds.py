@@ -82,17 +82,11 @@ from siloweave.algorithms.secure_sum import (
     noisy_sums,
 )
 from siloweave.errors import InputError, WireError
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import SharedGaussian
-from siloweave.privacy.orders import order_for
-from siloweave.privacy.shared_steps import (
-    SharedSteps,
-    plan_steps,
-    quantised,
-    span,
-)
+from siloweave.privacy.shared_steps import SharedSteps, order_for, plan_steps, quantised, span
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -155,13 +149,13 @@ def _asked(desk: _Desk, request: Step, site: Site[Part]) -> tuple[Any, Any]:
 def step(kind: PrivateKind, request: Step, site: Site[Part]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
-    from siloweave.privacy import exact_sums
+    from siloweave.privacy import gradients
 
     desk, size = _desk(kind, site), site.rows.table.num_rows
     asked, shares = desk.begin, len(request.keys)
     site.terms.check_cohort(site.name, request.keys, request.tolerated)  # before any work
     net, loss = _asked(desk, request, site)
-    width = exact_sums.flat_size(net)
+    width = gradients.flat_size(net)
     try:
         span(shares)
         event = event_of(
@@ -170,8 +164,8 @@ def step(kind: PrivateKind, request: Step, site: Site[Part]) -> Counts:
         )  # fmt: skip
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
-    picked = exact_sums.drawn(size, asked.rate, entropy=site.entropy)
-    total = exact_sums.summed(
+    picked = gradients.drawn(size, asked.rate, entropy=site.entropy)
+    total = gradients.summed(
         loss, net, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=site.entropy
     )
     whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=shares)
@@ -263,7 +257,7 @@ def private_rounds(
         BudgetError: The steps cannot be paid beside the look.
         WireError: A party sent what is no answer; names it.
     """
-    from siloweave.privacy.exact_sums import flat_size
+    from siloweave.privacy.gradients import flat_size
 
     plan.progress("counting", 0.0)
     keys = meet(parties, plan.encoder.domain)
@@ -296,7 +290,7 @@ def _steps(
 
     from siloweave.models.rounds import packed
     from siloweave.models.stepwise import check_finite
-    from siloweave.privacy.exact_sums import flat_size, unflattened
+    from siloweave.privacy.gradients import flat_size, unflattened
 
     state = training.start(keys.born)
     for number in range(plan.steps):

@@ -44,7 +44,7 @@ from siloweave.algorithms.running import (
     silent,
 )
 from siloweave.errors import BudgetError, InputError, number, whole
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.calibrate import rho_for
@@ -260,7 +260,7 @@ class PrivateGAN(PrivateTraining):
     @classmethod
     def settings_type(cls) -> Any:
         """The dataclass of its settings."""
-        from siloweave.models.private_gan import PrivateGANSettings
+        from siloweave.models.settings import PrivateGANSettings
 
         return PrivateGANSettings
 

@@ -41,15 +41,14 @@ from siloweave.algorithms.running import (
 )
 from siloweave.algorithms.visibility import AVERAGED, Views
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
-from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, outline
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Learner
@@ -265,8 +264,8 @@ class FedTGAN(RowsSplit):
     @staticmethod
     def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
         """CTGAN."""
-        from siloweave.models.gan import GANSettings
         from siloweave.models.rounds import GANLearner
+        from siloweave.models.settings import GANSettings
 
         return GANLearner(settings_of(GANSettings, settings), features.blocks)
 
@@ -312,8 +311,8 @@ class FedTabDDPM(RowsSplit):
     @staticmethod
     def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
         """TabDDPM."""
-        from siloweave.models.diffusion import DiffusionSettings
         from siloweave.models.rounds import DiffusionLearner
+        from siloweave.models.settings import DiffusionSettings
 
         return DiffusionLearner(settings_of(DiffusionSettings, settings), features.blocks, target)
 
@@ -355,8 +354,8 @@ class FedPointDiff(FedTabDDPM):
     @staticmethod
     def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
         """A diffusion of points."""
-        from siloweave.models.latent import LatentSettings
         from siloweave.models.rounds import PointLearner
+        from siloweave.models.settings import LatentSettings
 
         return PointLearner.of(settings_of(LatentSettings, settings), features.blocks, target)
 

@@ -26,12 +26,10 @@ from siloweave.algorithms.aim import AIMRound
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.outcome import Cost, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
-from siloweave.federation.inprocess import InProcess
-from siloweave.federation.parties import Parties, Transport
-from siloweave.federation.receipts import RECEIPTS, Receipts
-from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store
-from siloweave.federation.terms import Terms
-from siloweave.federation.transcript import FolderTranscript
+from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts
+from siloweave.federation.session import Parties, Transport
+from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
+from siloweave.federation.transports import InProcess
 from siloweave.models.mrf import MRF
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
@@ -41,9 +39,8 @@ from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Clique, Codes, Encoder
-from siloweave.tables.outline import outline
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, outline
 
 __all__ = [
     "TRANSCRIPT",

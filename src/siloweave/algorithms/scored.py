@@ -23,7 +23,7 @@ from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import InputError, SchemaError
 from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.statistics.marginals import marginal

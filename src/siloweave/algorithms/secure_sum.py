@@ -27,7 +27,7 @@ from siloweave.errors import RosterError, SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, WORDS, Said
 from siloweave.federation.masking import unmask_sum
 from siloweave.federation.messages import Array, Masked, Public, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.federation.wire import MAX_BYTES
 from siloweave.models.junction_tree import tree_cells

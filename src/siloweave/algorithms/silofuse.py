@@ -48,7 +48,7 @@ from siloweave.algorithms.sent_latents import (
 from siloweave.errors import WireError
 from siloweave.federation.expected import WHOLE, WIDEST, Said
 from siloweave.federation.messages import Array, Released, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
@@ -57,8 +57,8 @@ from siloweave.tables.one_way import OneWay
 
 if TYPE_CHECKING:
     from siloweave.models.coders import RowCoder
-    from siloweave.models.latent import LatentSettings
     from siloweave.models.layout import Spots
+    from siloweave.models.settings import LatentSettings
 
 __all__ = [
     "PARTY",
@@ -271,9 +271,9 @@ def trained(
     spots: Spots = (),
 ) -> Any:
     """The law of latents; it reads no message and sends none."""
-    from siloweave.models import latent_law
+    from siloweave.models import latent as latents
 
-    return latent_law.fit(
+    return latents.fit_latents(
         V,
         latent,
         settings.diffusion,

@@ -42,7 +42,7 @@ from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.visibility import CURATOR, READERS, Views
 from siloweave.algorithms.workload import workload_for
 from siloweave.errors import BudgetError, number, whole
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder

@@ -43,11 +43,10 @@ from siloweave.algorithms.visibility import (
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, weights_of
 from siloweave.errors import number, whole
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers
-from siloweave.models.estimate import Measurement, fit
+from siloweave.models.estimate import Measurement, block_step, fit
 from siloweave.models.junction_tree import tree_cells
-from siloweave.models.local import block_step
 from siloweave.models.mrf import MRF
 from siloweave.tables.codes import Clique, Domain
 

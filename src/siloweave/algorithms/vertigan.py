@@ -66,19 +66,20 @@ from siloweave.algorithms.vertigan_plan import (
 from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import NonPrivate
 from siloweave.privacy.shared_steps import quantised
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
-from siloweave.tables.grains import Grains
 from siloweave.tables.keys import fold_in
+from siloweave.tables.levels import Grains
 
 if TYPE_CHECKING:
-    from siloweave.models.generator import Heads
-    from siloweave.models.vertigan import Own, Trunk, VertiGANSettings
+    from siloweave.models.gan_networks import Heads
+    from siloweave.models.settings import VertiGANSettings
+    from siloweave.models.vertigan import Own, Trunk
 
 __all__ = ["PARTY", "vertigan"]
 
@@ -167,7 +168,7 @@ def _laid_out(site: Site[ColumnsPart], begin: BeginVertiGAN, kept: bytes) -> _De
     import jax.numpy as jnp
 
     from siloweave.models.vertigan import heads_of, own_start
-    from siloweave.privacy.exact_sums import flat_size
+    from siloweave.privacy.gradients import flat_size
 
     part, settings = site.rows, settings_in(begin.settings)
     own = fold_in(begin.seed, "party", site.name)
@@ -253,7 +254,7 @@ def _privately(desk: _Desk, site: Site[ColumnsPart], own: Own, hidden: Any) -> t
 
     from siloweave.models import vertigan as maths
     from siloweave.models.nets import Dense
-    from siloweave.privacy import exact_sums
+    from siloweave.privacy import gradients
 
     asked, settings, heads = desk.begin, desk.settings, desk.heads
     unit = asked.clip / asked.levels / (asked.rate * asked.rows)
@@ -261,13 +262,13 @@ def _privately(desk: _Desk, site: Site[ColumnsPart], own: Own, hidden: Any) -> t
     for step in range(settings.critic_steps):
         entropy = site.entropy.at(f"critic step {step}")
         loss = maths.beside(settings, heads, own, hidden, jax.random.fold_in(key, step))
-        picked = exact_sums.drawn(len(desk.rows), asked.rate, entropy=entropy)
-        total = exact_sums.summed(
+        picked = gradients.drawn(len(desk.rows), asked.rate, entropy=entropy)
+        total = gradients.summed(
             loss, own.critic, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=entropy
         )
         whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=1)
         noisy = mechanisms.add_gaussian(whole, asked.share_sigma, entropy=entropy)
-        slope = exact_sums.unflattened(noisy.astype(np.float64) * unit, own.critic)
+        slope = gradients.unflattened(noisy.astype(np.float64) * unit, own.critic)
         own = maths.judged(settings, own, slope)
     after = jax.random.fold_in(key, settings.critic_steps)
     return maths.answered(settings, heads, own, hidden, after)

@@ -23,7 +23,7 @@ from siloweave.algorithms.vertigan import PARTY, vertigan
 from siloweave.algorithms.visibility import COORDINATOR, NOISE, OTHERS, View, Views, own_columns
 from siloweave.algorithms.woven import Home
 from siloweave.errors import BudgetError, number, whole
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
 from siloweave.tables.features import Features
@@ -180,7 +180,7 @@ class VertiGAN(ColumnsSplit):
     @staticmethod
     def settings_type() -> Any:
         """The dataclass of its settings."""
-        from siloweave.models.vertigan import VertiGANSettings
+        from siloweave.models.settings import VertiGANSettings
 
         return VertiGANSettings
 

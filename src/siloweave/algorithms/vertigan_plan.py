@@ -36,14 +36,13 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, size_sensitivity
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian, rho_once
-from siloweave.privacy.orders import order_for
-from siloweave.privacy.shared_steps import SharedSteps, moved, plan_steps
+from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
 from siloweave.tables.codes import Encoder
-from siloweave.tables.grains import Grains
+from siloweave.tables.levels import Grains
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.models.vertigan import VertiGANSettings
+    from siloweave.models.settings import VertiGANSettings
 
 __all__ = [
     "BeginVertiGAN",
@@ -319,7 +318,7 @@ def own_plan(site: Site[ColumnsPart]) -> VertiGANPlan | None:
     limit, facts = site.ledger.limit, site.terms.facts
     if limit is None or not limit.private:
         return None
-    from siloweave.models.vertigan import VertiGANSettings
+    from siloweave.models.settings import VertiGANSettings
 
     settings = VertiGANSettings(**{f.name: facts[f.name] for f in fields(VertiGANSettings)})
     parts: Mapping[str, Schema] = facts["parts"]
@@ -382,6 +381,6 @@ def priced(request: BeginVertiGAN, relation: Relation, count: int) -> Event:
 
 def settings_in(data: bytes) -> VertiGANSettings:
     """Settings as they travel; raises InputError where they are none."""
-    from siloweave.models.vertigan import VertiGANSettings
+    from siloweave.models.settings import VertiGANSettings
 
     return settings_of(VertiGANSettings, msgspec.json.decode(data))

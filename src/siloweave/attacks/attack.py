@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.inference import inference
-from siloweave.attacks.linkability import linkability
-from siloweave.attacks.membership import membership, membership_part
-from siloweave.attacks.neighbours import space
-from siloweave.attacks.ordinals import Ordinals, ordinals, row_ids
+from siloweave.attacks.inference import inference, linkability
+from siloweave.attacks.membership import closest_records, membership, membership_part, worst_record
+from siloweave.attacks.neighbours import Ordinals, ordinals, row_ids, space
 from siloweave.attacks.results import ClosestRecords, Membership, RiskPart, Risks, WorstRecord
 from siloweave.attacks.singling_out import singling_out
-from siloweave.attacks.worst import closest_records, worst_record
 from siloweave.errors import DataError, InputError
 from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, align

@@ -17,11 +17,10 @@ from siloweave.attacks.rates import (
 )
 from siloweave.errors import InputError
 from siloweave.tables.display import html_table
-from siloweave.tables.frames import frame_of
-from siloweave.tables.read import Frame
+from siloweave.tables.read import Frame, frame_of
 
 if TYPE_CHECKING:
-    from siloweave.report.picture import Picture
+    from siloweave.report.plots import Picture
 
 __all__ = [
     "ClosestRecords",
@@ -249,8 +248,8 @@ class Risks(msgspec.Struct, frozen=True):
         Raises:
             InputError: No membership attack was made.
         """
-        from siloweave.report.comparison_plots import receiver_curves
-        from siloweave.report.picture import Picture
+        from siloweave.report.comparison import receiver_curves
+        from siloweave.report.plots import Picture
 
         if not self.memberships:
             raise InputError("no membership attack was made; add 'membership' to attacks=")

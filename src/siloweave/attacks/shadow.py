@@ -1,4 +1,8 @@
-"""Membership attacks with shadow models: was this record among the rows that were fitted?
+"""Many independent jobs side by side, with the same results however many workers there are.
+
+From shadow sets to risks: thresholds and forests from one half, accuracy on the other.
+
+Membership attacks with shadow models: was this record among the rows that were fitted?
 
 The adversary holds auxiliary rows of the same population and may run the generator on rows of its
 own choice. It fits it many times with and many times without the record, learns to tell the two
@@ -16,24 +20,405 @@ Where this departs from TAPAS, and why:
 * Numbers are scaled to 0 to 1 by default (`scaled`); TAPAS leaves that to the user.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from inspect import signature
-from typing import Any, Protocol
+from __future__ import annotations
 
+import itertools
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from multiprocessing import get_context
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.groundhog import SummaryLayout, histogram_summary, naive_summary, nearness
-from siloweave.attacks.shadow_risk import ShadowRisks, Split, judged
-from siloweave.attacks.side_by_side import side_by_side
+from siloweave.attacks.groundhog import (
+    SummaryLayout,
+    forest_scores,
+    histogram_summary,
+    naive_summary,
+    nearness,
+)
+from siloweave.attacks.rates import (
+    Operating,
+    Rate,
+    Roc,
+    best_threshold,
+    clopper_pearson,
+    noise_attacker,
+    roc,
+)
 from siloweave.errors import InputError, SchemaError
 from siloweave.progress import shows_progress
+from siloweave.tables.display import html_table
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import Frame, Table, frame_of, read
 from siloweave.tables.schema import Schema
 
-__all__ = ["SHADOW_ATTACKS", "FitAndSample", "Sampler", "shadow_attack"]
+S = TypeVar("S")
+J = TypeVar("J")
+R = TypeVar("R")
+Progress = Callable[[str, float], None]
+"""Called with a text and the share that is done."""
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What went wrong in a worker, in words: not every exception survives the way back."""
+
+    words: str
+
+
+_held: list[Any] = []  # what a worker process was started with: its function and what all share
+
+
+def side_by_side(
+    work: Callable[[S, J], R],
+    shared: S,
+    jobs: Sequence[J],
+    *,
+    workers: int,
+    name: Callable[[J], str] = str,
+    progress: Progress = lambda text, done: None,
+) -> list[R]:
+    """Do every job, each in one BLAS thread, several at a time in processes of their own.
+
+    Nothing is written to disk. What cannot be handed to another process (a lambda, a function
+    typed into a session) is run in threads instead, with a warning; results are the same.
+
+    Args:
+        work: Called with `shared` and one job; must not depend on what ran before.
+        shared: What every job needs; sent to a worker once.
+        jobs: What to do.
+        workers: How many at a time; 1 runs them here, one after the other.
+        name: What a job is called in messages.
+        progress: Called after each job, in this process.
+
+    Returns:
+        One result per job, in their order.
+
+    Raises:
+        InputError: `workers` is below 1, or a job failed; names the job. No further job starts.
+
+    Example:
+        >>> side_by_side(lambda shared, job: shared + job, 10, [1, 2], workers=1)
+        [11, 12]
+    """
+    if workers < 1:
+        raise InputError(f"workers={workers} must be at least 1: how many run side by side")
+    number = itertools.count(1)
+
+    def take(job: J, result: Callable[[], R | _Failed]) -> R:
+        found = _named(name(job), result)
+        progress(name(job), next(number) / len(jobs))
+        return found
+
+    if workers == 1 or len(jobs) < 2:
+        with _one_thread():
+            return [take(job, partial(work, shared, job)) for job in jobs]
+    reason = _stays_here(work, shared)
+    most = min(workers, len(jobs))
+    call: Callable[[J], R | _Failed] = partial(work, shared) if reason else _one
+    with _one_thread() if reason else nullcontext(), _pool(reason, most, work, shared) as pool:
+        futures = {pool.submit(call, job): place for place, job in enumerate(jobs)}
+        try:
+            taken = {futures[f]: take(jobs[futures[f]], f.result) for f in as_completed(futures)}
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [taken[place] for place in range(len(jobs))]
+
+
+def _pool(reason: str, workers: int, work: object, shared: object) -> Executor:
+    """Processes, or threads where there is a reason against them."""
+    if not reason:
+        spawn = get_context("spawn")
+        return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(work, shared))
+    warnings.warn(
+        f"{reason}, so the fits run in threads of this process, which is slower; define the "
+        "function in a module file to run them in processes",
+        stacklevel=4,
+    )
+    return ThreadPoolExecutor(workers)
+
+
+def _named(name: str, result: Callable[[], R | _Failed]) -> R:
+    """A job's result; what went wrong is raised with the job's name."""
+    try:
+        found = result()
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"a worker process died before {name} was done. If the call stands in a "
+            "script, put it under `if __name__ == '__main__':`; if memory ran out, use fewer "
+            "workers; workers=1 runs everything in this process"
+        ) from error
+    except Exception as error:
+        raise InputError(f"{name}: {type(error).__name__}: {error}") from error
+    if isinstance(found, _Failed):
+        raise InputError(f"{name}: {found.words}")
+    return found
+
+
+def _stays_here(work: object, shared: object) -> str:
+    """Why this cannot be handed to another process; empty if it can."""
+    from multiprocessing.reduction import ForkingPickler
+
+    main = sys.modules.get("__main__")
+    try:
+        sent = bytes(ForkingPickler.dumps((work, shared)))
+    except Exception as error:  # noqa: BLE001  # objects refuse to travel in their own ways
+        return f"fit_and_sample cannot be sent to another process ({error})"
+    if b"__main__" in sent and not getattr(main, "__file__", None):
+        return "fit_and_sample was typed into a session, where another process cannot find it"
+    return ""
+
+
+def _start(work: object, shared: object) -> None:
+    """Begin a worker process. Ctrl-C ends it at once and silently: the first process reports it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from threadpoolctl import threadpool_limits
+
+    _held[:] = [work, shared, threadpool_limits(limits=1)]
+
+
+def _one(job: Any) -> Any:
+    work, shared, _ = _held
+    try:
+        return work(shared, job)
+    except Exception as error:  # noqa: BLE001  # named and raised again on the other side
+        return _Failed(f"{type(error).__name__}: {error}")
+
+
+def _one_thread() -> Any:
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1)
+
+
+FPRS = (0.001, 0.01)
+"""False positive rates at which the share of members found is told."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What the shadow sets of one half told.
+
+    Attributes:
+        members: (sets, records): which set held which record.
+        summaries: Per attack (sets, summaries).
+        near: Per attack (records, sets): scores, greater for nearer.
+    """
+
+    members: NDArray[np.bool_]
+    summaries: Mapping[str, NDArray[np.float64]]
+    near: Mapping[str, NDArray[np.float64]]
+
+
+class ShadowRisk(msgspec.Struct, frozen=True):
+    """One attack on one record.
+
+    Attributes:
+        attack: Its name.
+        record: Which of the targets, from 0.
+        risk: 2 * accuracy - 1 on the test sets, negative values as 0.
+        low: Lower end of the interval of `raw`.
+        high: Upper end.
+        raw: The same as `risk`, negative values kept.
+        accuracy: Share of test sets told right, with its exact interval.
+        threshold: From which score on a set is said to hold the record; chosen on training sets.
+        curve: Receiver curve over the test sets, with AUC and its interval.
+        at: Share of the sets with the record that are found at FPR 0.1% and 1%.
+    """
+
+    attack: str
+    record: int
+    risk: float
+    low: float
+    high: float
+    raw: float
+    accuracy: Rate
+    threshold: float
+    curve: Roc
+    at: tuple[Operating, ...]
+
+
+class ShadowRisks(msgspec.Struct, frozen=True):
+    """All attacks on all records.
+
+    Attributes:
+        risks: One per attack and record.
+        records: How many records.
+        train_sets: Fits that thresholds and forests were learned from.
+        test_sets: Fits that they are judged on, half of them with the record.
+        twins: Auxiliary rows that were left out because they equal a record.
+        confidence: Of every interval.
+        noise: Mean risk that a guessing attacker shows with so many test sets.
+        noise_record: The same for the best of all attacks on one record.
+        noise_worst: The same for the best of all attacks on all records: what `worst` shows where
+            there is nothing to find. Attacks that agree with each other show less.
+        worst_low: Lower end of the interval of `worst`, as wide as the best of so many needs
+            (Bonferroni); above 0 only if something was found.
+        worst_high: Upper end.
+    """
+
+    risks: tuple[ShadowRisk, ...]
+    records: int
+    train_sets: int
+    test_sets: int
+    twins: int
+    confidence: float
+    noise: float
+    noise_record: float
+    noise_worst: float
+    worst_low: float
+    worst_high: float
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """The attacks, in order."""
+        return tuple(dict.fromkeys(one.attack for one in self.risks))
+
+    @property
+    def worst(self) -> ShadowRisk:
+        """The attack and record of the highest risk; ties go to the higher AUC."""
+        return max(self.risks, key=lambda one: (one.raw, one.curve.auc.value))
+
+    def to_frame(self, kind: Frame | None = None) -> Any:
+        """Return one row per attack and record.
+
+        Args:
+            kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
+                None.
+        """
+        names = ("attack", "record", "risk", "low", "high", "raw", "threshold")
+        rows = [
+            {
+                **msgspec.structs.asdict(one),
+                "accuracy": one.accuracy.value,
+                "auc": one.curve.auc.value,
+            }
+            for one in self.risks
+        ]
+        return frame_of(rows, (*names, "accuracy", "auc"), kind)
+
+    def __repr__(self) -> str:
+        worst = f"worst {self.worst.risk:.3f}"
+        return f"ShadowRisks({len(self.attacks)} attacks on {self.records} records: {worst})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.attack, one.record, f"{one.risk:.3f}", f"{one.low:.3f} to {one.high:.3f}")
+            for one in self.risks
+        ]
+        return html_table(repr(self), ["attack", "record", "risk", "interval"], rows)
+
+    def __str__(self) -> str:
+        lines = [f"{'attack':<24}{'record':>7}{'risk':>8}  interval"]
+        lines += [
+            f"{one.attack:<24}{one.record:>7}{one.risk:>8.3f}  {one.low:.3f} to {one.high:.3f}"
+            for one in self.risks
+        ]
+        lines.append(
+            f"noise: with {self.test_sets} test sets a guess shows a risk of {self.noise:.3f}, the "
+            f"best of all attacks {self.noise_record:.3f} on a record and {self.noise_worst:.3f} "
+            f"on the worst; found there {self.worst_low:.3f} to {self.worst_high:.3f}"
+        )
+        return "\n".join(lines)
+
+    def of(self, attack: str) -> tuple[ShadowRisk, ...]:
+        """One attack's risks, record by record."""
+        return tuple(one for one in self.risks if one.attack == attack)
+
+    def mean(self, attack: str) -> float:
+        """One attack's risk, averaged over records with negative values kept, then cut at 0."""
+        return max(0.0, float(np.mean([one.raw for one in self.of(attack)])))
+
+    @property
+    def mean_of_best(self) -> float:
+        """Each record's best attack, averaged: DP-TLDM's figure; compare with `noise_record`."""
+        best = [
+            max(one.risk for one in self.risks if one.record == record)
+            for record in range(self.records)
+        ]
+        return float(np.mean(best))
+
+
+def judged(
+    train: Split, test: Split, attacks: Sequence[str], *, confidence: float, twins: int, key: Key
+) -> ShadowRisks:
+    """Learn on one half of the shadow sets, judge on the other.
+
+    Args:
+        train: To learn from.
+        test: To judge on.
+        attacks: Which attacks.
+        confidence: Of every interval.
+        twins: Rows left out, for the record.
+        key: Of the forests.
+
+    Returns:
+        One risk per attack and record, and what guessing would show.
+    """
+    records = train.members.shape[1]
+    risks = tuple(
+        _one_risk(attack, record, train, test, confidence, fold_in(key, attack, record))
+        for attack in dict.fromkeys(attacks)
+        for record in range(records)
+    )
+    sets, kinds = len(test.members), len(risks) // records
+    most = max(one.accuracy.successes for one in risks)
+    worst = clopper_pearson(int(most), sets, 1 - (1 - confidence) / len(risks))
+    return ShadowRisks(
+        risks,
+        records,
+        len(train.members),
+        sets,
+        twins,
+        confidence,
+        noise=noise_attacker(sets),
+        noise_record=noise_attacker(sets, kinds),
+        noise_worst=noise_attacker(sets, len(risks)),
+        worst_low=2 * worst.low - 1,
+        worst_high=2 * worst.high - 1,
+    )
+
+
+def _one_risk(
+    attack: str, record: int, train: Split, test: Split, confidence: float, key: Key
+) -> ShadowRisk:
+    held, holds = train.members[:, record], test.members[:, record]
+    if attack in train.summaries:
+        scores, threshold = forest_scores(
+            train.summaries[attack], held, test.summaries[attack], key=key
+        )
+    else:
+        seen, scores = train.near[attack][record], test.near[attack][record]
+        threshold = best_threshold(seen[held], seen[~held])
+    right = int(((scores >= threshold) == holds).sum())
+    accuracy = clopper_pearson(right, len(holds), confidence)
+    raw = 2 * accuracy.value - 1
+    curve = roc(scores[holds], scores[~holds], confidence)
+    return ShadowRisk(
+        attack,
+        record,
+        max(0.0, raw),
+        2 * accuracy.low - 1,
+        2 * accuracy.high - 1,
+        raw,
+        accuracy,
+        threshold,
+        curve,
+        tuple(curve.tpr_at(fpr) for fpr in FPRS),
+    )
+
 
 # Every attack by its name in TAPAS: two of summaries, three of nearness.
 SHADOW_ATTACKS = (
@@ -188,7 +573,7 @@ def shadow_attack(
     _check_attacks(attacks)
     rows, places = _records(read(auxiliary), targets)
     layout = SummaryLayout.of(rows, schema, scaled=scaled)
-    pool = _pool(layout, rows, places)
+    pool = _pool_of(layout, rows, places)
     _check_sizes(len(pool), len(places), training_size, synthetic_size)
     splits = _design(fold_in(key, "members"), len(places), train_sets, test_sets)
     shared = _Shadow(
@@ -294,7 +679,7 @@ def _stacked(first: Table, second: Table) -> Table:
     return Table.from_columns(columns, like=first)
 
 
-def _pool(layout: SummaryLayout, rows: Table, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _pool_of(layout: SummaryLayout, rows: Table, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows that sets are drawn from: all that are equal to no record."""
     seen = layout.read(rows)
     free = np.ones(rows.num_rows, dtype=bool)

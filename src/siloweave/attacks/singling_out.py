@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.ordinals import Ordinals, row_ids
+from siloweave.attacks.neighbours import Ordinals, row_ids
 from siloweave.attacks.results import RiskPart, compared
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator

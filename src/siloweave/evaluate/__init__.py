@@ -4,7 +4,6 @@ Every number here is computed from real rows and nobody pays for it: it is the o
 to publish.
 """
 
-from siloweave.evaluate.dependence import associations
 from siloweave.evaluate.discriminator import Discriminator, discriminate
 from siloweave.evaluate.distances import (
     average_jsd,
@@ -12,23 +11,25 @@ from siloweave.evaluate.distances import (
     marginal_error,
     marginal_tvd,
 )
-from siloweave.evaluate.likelihood import DensitySource, negative_log_likelihood
-from siloweave.evaluate.misclassification import svm_misclassification
-from siloweave.evaluate.predictive import utility_ratio
-from siloweave.evaluate.quoted import column_pair_trends, column_shapes
+from siloweave.evaluate.learned import svm_misclassification
+from siloweave.evaluate.predictive import train_on_synthetic, utility_ratio
 from siloweave.evaluate.scores import NotMeasured, Score, Scores
 from siloweave.evaluate.scoring import score
 from siloweave.evaluate.similarity import (
+    associations,
+    column_pair_trends,
+    column_shapes,
     column_similarity,
     correlation_similarity,
     jensen_shannon_similarity,
     kolmogorov_smirnov_similarity,
     statistical_similarity,
 )
-from siloweave.evaluate.utility import train_on_synthetic
 from siloweave.evaluate.workload import (
+    DensitySource,
     MarginalSource,
     WorkloadError,
+    negative_log_likelihood,
     tvd,
     workload_error,
     workload_errors,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.evaluate.boosting import (
+from siloweave.evaluate.predictive import (
     LONG,
     classifier,
     each,

@@ -1,35 +1,206 @@
-"""One call for every measure of quality, each beside its ceiling and its floor.
+"""What plots of a synthetic table need: small, and the same cells for both tables.
+
+The likelihood of held-out rows, where there is a model behind the synthetic table.
+
+One call for every measure of quality, each beside its ceiling and its floor.
 
 Everything here is computed from real rows and nobody pays for it: it is the owner's to see, not to
 publish.
 """
 
+from __future__ import annotations
+
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, InputError, SiloweaveError
 from siloweave.evaluate.learned import (
     Judges,
     add_discriminability,
     add_misclassification,
     add_utility,
 )
-from siloweave.evaluate.likelihood import DensitySource
-from siloweave.evaluate.looks import association_look, column_looks
-from siloweave.evaluate.modelled import add_likelihood
 from siloweave.evaluate.resemblance import add_measures
-from siloweave.evaluate.scores import Scores, ScoreSettings
-from siloweave.evaluate.sides import Sheet, Sides, make_sides
+from siloweave.evaluate.scores import (
+    Associations,
+    ColumnLook,
+    NotMeasured,
+    Score,
+    Scores,
+    ScoreSettings,
+    Sheet,
+    Sides,
+    make_sides,
+)
+from siloweave.evaluate.shares import column_shares, numbers, require_tables
+from siloweave.evaluate.similarity import associations, jensen_shannon
+from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import shows_progress
-from siloweave.tables.aligned import Aligned, align
-from siloweave.tables.codes import Encoder
+from siloweave.tables.aligned import Aligned, AlignedColumn, align
+from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.columns import LARGEST
 from siloweave.tables.keys import fold_in
+from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
-__all__ = ["score"]
+CELLS = 30
+Floats = NDArray[np.float64]
+
+
+def column_looks(tables: Aligned, real: str, synthetic: str) -> tuple[ColumnLook, ...]:
+    """Each column's spread over at most 30 cells in both tables.
+
+    Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
+    real 0.5% and 99.5% quantiles; what lies outside is in the outer cells. Categories: the most
+    frequent real ones; the last cell holds all others.
+
+    Args:
+        tables: Both tables, aligned.
+        real: The real table's name.
+        synthetic: The synthetic table's name.
+
+    Returns:
+        One look per column.
+
+    Raises:
+        InputError: There is no such table.
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> one = Table.from_columns({"x": (np.array([1, 2, 2]), None)})
+        >>> column_looks(align({"a": one, "b": one}), "a", "b")[0].edges
+        (0.5, 1.5, 2.5)
+    """
+    require_tables(tables, real, synthetic)
+    return tuple(_look(column, real, synthetic) for column in tables.columns)
+
+
+def association_look(tables: Aligned, real: str, synthetic: str) -> Associations:
+    """Both tables' association matrices, as plain numbers."""
+    ours, theirs = (
+        tuple(map(tuple, associations(tables, table).tolist())) for table in (real, synthetic)
+    )
+    return Associations(tables.names, ours, theirs)
+
+
+def _look(column: AlignedColumn, real: str, synthetic: str) -> ColumnLook:
+    missing = [float(column.missing(table).mean()) for table in (real, synthetic)]
+    if column.numeric:
+        edges = _edges(column, real)
+        cells: tuple[str, ...] = ()
+        counts = [_histogram(numbers(column, t), edges) for t in (real, synthetic)]
+    else:
+        edges = np.empty(0)
+        cells, counts = _frequencies(column, real, synthetic)
+    ours, theirs = (
+        tuple((found / len(column.values[table])).tolist())
+        for found, table in zip(counts, (real, synthetic), strict=True)
+    )
+    return ColumnLook(
+        column.name, column.kind, cells, tuple(edges.tolist()), ours, theirs,
+        (missing[0], missing[1]), jensen_shannon(*column_shares(column, real, synthetic)),
+        column.moments,
+    )  # fmt: skip
+
+
+def _edges(column: AlignedColumn, real: str) -> Floats:
+    values = numbers(column, real)
+    low, high = float(values.min()), float(values.max())
+    if column.whole and high - low < CELLS:
+        return np.arange(low - 0.5, high + 1.0)
+    inner = np.quantile(values, (0.005, 0.995))
+    if inner[0] < inner[1]:
+        low, high = float(inner[0]), float(inner[1])
+    edges: Floats = np.histogram_bin_edges(np.array([low, high]), bins=CELLS)
+    return edges
+
+
+def _histogram(values: Floats, edges: Floats) -> NDArray[np.int64]:
+    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+    return np.bincount(places, minlength=len(edges) - 1)
+
+
+def _frequencies(
+    column: AlignedColumn, real: str, synthetic: str
+) -> tuple[tuple[str, ...], list[NDArray[np.int64]]]:
+    counts = [
+        np.bincount(column.values[t], minlength=column.levels)[:-1] for t in (real, synthetic)
+    ]
+    order = np.argsort(-counts[0], kind="stable")
+    if len(order) <= CELLS:
+        return tuple(str(column.labels[i]) for i in order), [c[order] for c in counts]
+    shown, rest = order[: CELLS - 1], order[CELLS - 1 :]
+    names = tuple(str(column.labels[i]) for i in shown)
+    return (*names, f"{len(rest)} others"), [np.append(c[shown], c[rest].sum()) for c in counts]
+
+
+NAME = "negative log-likelihood"
+
+
+def add_likelihood(
+    sheet: Sheet, real: Any, holdout: Any, model: DensitySource | None, encoder: Encoder | None
+) -> None:
+    """Add the mean negative log-likelihood of the holdout, or why it is not there."""
+    if model is None or encoder is None:
+        reason = "it takes the model behind the synthetic rows; give model= and encoder="
+        sheet.gaps.append(NotMeasured(NAME, reason))
+        return
+    try:
+        seen = encoder.encode(read(real))
+        rows = seen if holdout is None else encoder.encode(read(holdout))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            value = negative_log_likelihood(model, rows)
+    except SiloweaveError as error:
+        sheet.gaps.append(NotMeasured(NAME, str(error)))
+        return
+    if not np.isfinite(value):
+        sheet.gaps.append(NotMeasured(NAME, "; ".join(str(w.message) for w in caught)))
+        return
+    note = "of the holdout rows"
+    if holdout is None:
+        note = "of the rows the model learnt from, as there is no holdout: learning by heart pays"
+    sheet.parts.append(
+        Score(
+            NAME,
+            "likelihood",
+            value,
+            None,
+            independent_likelihood(seen, rows),
+            "lower",
+            "nats per row",
+            "FLAIM, KDD 2024",
+            f"{note}; no ceiling, as nobody knows the true law; floor: independent columns",
+        )
+    )
+
+
+def independent_likelihood(seen: Codes, rows: Codes) -> float:
+    """Mean negative log-likelihood under independent columns, in nats per row.
+
+    Args:
+        seen: Rows whose shares are the model, half a row added to every code.
+        rows: Rows to score, in the same domain.
+
+    Returns:
+        Nats per row.
+
+    Example:
+        >>> from siloweave.tables import Domain
+        >>> coin = Codes(Domain(("side",), (2,)), (np.array([0, 1]),))
+        >>> round(independent_likelihood(coin, coin), 4)
+        0.6931
+    """
+    total = 0.0
+    for size, ours, theirs in zip(seen.domain.sizes, seen.columns, rows.columns, strict=True):
+        shares = (np.bincount(ours, minlength=size) + 0.5) / (len(ours) + 0.5 * size)
+        total -= float(np.log(shares[theirs]).mean())
+    return total
+
 
 Progress = Callable[[str, float], None]
 FAMILIES = (

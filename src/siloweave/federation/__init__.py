@@ -1,9 +1,9 @@
 """Federation: typed messages, sealed replies, sites and transports. It knows no algorithm."""
 
-from siloweave.federation.inprocess import InProcess
 from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
-from siloweave.federation.parties import Parties, Traffic, Transport
+from siloweave.federation.session import Parties, Traffic, Transport
 from siloweave.federation.site import FolderStore, MemoryStore, Site
+from siloweave.federation.transports import InProcess
 
 __all__ = [
     "Array",

@@ -7,7 +7,7 @@ powers among more than two parties shows every pairwise overlap to whoever compa
 are used here as an oblivious pseudo-random function (Jarecki and Liu 2010), and what is compared
 are shares of zero, which say nothing unless all are there (Kolesnikov, Matania, Pinkas, Rosulek and
 Trieu 2017, "Practical multi-party private set intersection from symmetric-key techniques"), handed
-over in tables that do not show their keys (hidden_map.py).
+over in tables that do not show their keys (curve.py).
 
 1. Every pair of parties agrees on a key (X25519). The party with the fewest ids, L, leads.
 2. Party i draws a secret power k_i. Its share of id y is s_i(y), the exclusive or over the others j
@@ -28,8 +28,8 @@ repeated one, and how many are common. A party learns how many ids the others br
 common, and which of its rows are common to *all*. Nobody learns which ids, or how many, are common
 to some of the parties only, or where in a table a row stands. What ids look like (shortest and
 longest, and kinds of characters, of each id column; no id) a party tells the coordinator on
-`DescribeIds`: `align` asks when no id is common, and its error tells all who read it what each party
-answered. A party answers whenever it is asked, once it has been greeted, also before anything was
+`DescribeIds`: `align` asks when no id is common, and its error shows what each party answered. A
+party answers whenever it is asked, once it has been greeted, also before anything was
 compared and where ids are common: it does not check, and its ledger counts each answer. A leader
 and other parties who pool what they know learn what is common to the leader and the rest of the
 parties. Releases are ``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids
@@ -44,10 +44,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from siloweave.errors import DataError, RosterError, WireError
-from siloweave.federation import hidden_map
-from siloweave.federation.alignment_holding import AlignmentData, check_points, common_rows
-from siloweave.federation.alignment_messages import (
+from siloweave.federation import curve
+from siloweave.federation.alignment_party import (
     CHUNK,
+    PARTY,
+    TAG,
+    AlignmentData,
     Blind,
     Confirm,
     DescribeIds,
@@ -61,12 +63,13 @@ from siloweave.federation.alignment_messages import (
     Session,
     Tell,
     Weigh,
+    check_points,
+    common_rows,
 )
-from siloweave.federation.alignment_party import PARTY, TAG
 from siloweave.federation.curve import POINT
 from siloweave.federation.expected import MOST_ROWS, Said
 from siloweave.federation.messages import Public
-from siloweave.federation.parties import Parties
+from siloweave.federation.session import Parties
 from siloweave.tables.ids import check_rules
 
 __all__ = [
@@ -195,11 +198,11 @@ def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
     lead = min(ids)
     others = list(ids)
     others.remove(lead)
-    tables = [hidden_map.cells(number) for number in others]
+    tables = [curve.cells(number) for number in others]
     parts = -(-lead // chunk)
     asked = 3 + 2 * sum(-(-cells // chunk) for cells in tables)
     asked += parts * (2 + len(others)) + 2 * len(others) * parts
-    moved = sum(hidden_map.SEED + hidden_map.VALUE * cells for cells in tables)
+    moved = sum(curve.SEED + curve.VALUE * cells for cells in tables)
     moved += lead * (POINT * (1 + len(others)) + TAG * len(others))
     return asked, moved
 
@@ -215,7 +218,7 @@ class _Run:
         session, leader = self.session, [self.session.leader]
         for done, party in enumerate(session.others):
             self.progress(f"table of {party}", 0.1 + 0.4 * done / len(session.others))
-            cells = hidden_map.cells(session.size(party))
+            cells = curve.cells(session.size(party))
             for part in range(len(session.parts(cells))):
                 data = self._piece(Hide(session, part), party)
                 self.parties.ask(Keep(session, party, part, data), leader)

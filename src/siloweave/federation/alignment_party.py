@@ -1,54 +1,339 @@
-"""A party's side of an alignment; alignment.py says why, and what it protects."""
+"""What is said in an alignment; alignment.py says why, and what it protects.
+
+What a party brings to an alignment, and what it keeps of it.
+
+A party's side of an alignment; alignment.py says why, and what it protects.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import RosterError, WireError
-from siloweave.federation import curve, hidden_map, masking
-from siloweave.federation.alignment_holding import (
-    GONE,
-    AlignmentData,
-    check_points,
-    continued,
-    known,
-    once,
-    own_ids,
-)
-from siloweave.federation.alignment_messages import (
-    Blind,
-    Confirm,
-    Confirmed,
-    DescribeIds,
-    Done,
-    Greet,
-    Hide,
-    IdsDescribed,
-    Keep,
-    Match,
-    Matched,
-    Piece,
-    Place,
-    Present,
-    Raise,
-    Raised,
-    Session,
-    Tell,
-    Weigh,
-)
+from siloweave.errors import RosterError, WireError, naming_party
+from siloweave.federation import curve, masking
 from siloweave.federation.curve import POINT
-from siloweave.federation.messages import Public
+from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
-from siloweave.tables.ids import shape_of
+from siloweave.tables.ids import IdPolicy, Ids, normal_ids, shape_of
+from siloweave.tables.read import Table, digest_of
 
-__all__ = ["PARTY", "TAG"]
+MOST_POINTS = 2**22
+"""Largest part, in points: half of what a message may hold."""
+
+CHUNK = 2**16
+"""Points in one message: 2 MiB."""
+
+Rules = dict[str, tuple[str, ...]]
+"""Per id column the rules that normalise it; see `siloweave.tables.ids`."""
+
+
+class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is fixed once everyone has said who it is; every message repeats it."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    keys: tuple[bytes, ...]
+    leader: str
+    chunk: int
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.sizes) or len(self.names) != len(self.keys):
+            raise WireError("an alignment announces names, sizes and keys of different number")
+        if self.leader not in self.names:
+            raise WireError(
+                f"an alignment announces a leader {self.leader!r} who is no party of it"
+            )
+        if not 1 <= self.chunk <= MOST_POINTS or min(self.sizes, default=0) < 1:
+            raise WireError(
+                f"an alignment announces parts of {self.chunk} points (1 to {MOST_POINTS:,}) and "
+                f"{self.sizes} ids (1 or more each)"
+            )
+
+    @property
+    def digest(self) -> bytes:
+        """By which an answer that belongs to another session is known."""
+        return blake2b(msgspec.msgpack.encode(self), digest_size=16).digest()
+
+    @property
+    def others(self) -> list[str]:
+        """Everyone but the leader."""
+        return [name for name in self.names if name != self.leader]
+
+    def size(self, name: str) -> int:
+        """How many ids a party brings."""
+        return self.sizes[self.names.index(name)]
+
+    def parts(self, number: int) -> list[tuple[int, int]]:
+        """Start and end of every part of a list sent in pieces; an empty one is one part."""
+        starts = range(0, max(1, number), self.chunk)
+        return [(start, min(number, start + self.chunk)) for start in starts]
+
+
+class Present(Reply, frozen=True):
+    """A party's key, and its rows: ids it brings, rows without id, rows with a repeated id."""
+
+    key: Public[bytes]
+    counts: Released[tuple[int, int, int]]
+
+
+class Greet(Request[Present], frozen=True, tag="alignment/greet"):
+    """Which columns make an id, and how are they normalised?"""
+
+    on: tuple[str, ...]
+    rules: Rules
+
+
+class IdsDescribed(Reply, frozen=True):
+    """What a party's ids look like."""
+
+    shape: Released[str]
+
+
+class DescribeIds(Request[IdsDescribed], frozen=True, tag="alignment/describe"):
+    """Nothing is common. What do your ids look like?"""
+
+
+class Done(Reply, frozen=True):
+    """Kept."""
+
+    session: Public[bytes]
+
+
+class Piece(Reply, frozen=True):
+    """Part of something that depends on rows."""
+
+    session: Public[bytes]
+    data: Released[bytes]
+
+
+class Hide(Request[Piece], frozen=True, tag="alignment/hide"):
+    """Part of the table of your shares; the first part starts with its seed."""
+
+    session: Session
+    part: int
+
+
+class Keep(Request[Done], frozen=True, tag="alignment/keep"):
+    """To the leader: part of a party's table."""
+
+    session: Session
+    party: str
+    part: int
+    data: bytes
+
+
+class Blind(Request[Piece], frozen=True, tag="alignment/blind"):
+    """To the leader: part of your ids, blinded."""
+
+    session: Session
+    part: int
+
+
+class Raised(Reply, frozen=True):
+    """What was sent, to the party's secret power."""
+
+    session: Public[bytes]
+    points: Public[bytes]
+
+
+class Raise(Request[Raised], frozen=True, tag="alignment/raise"):
+    """Raise the leader's points."""
+
+    session: Session
+    part: int
+    points: bytes
+
+
+class Weigh(Request[Done], frozen=True, tag="alignment/weigh"):
+    """To the leader: what a party made of your points."""
+
+    session: Session
+    party: str
+    part: int
+    points: bytes
+
+
+class Matched(Reply, frozen=True):
+    """How many ids are common to all."""
+
+    session: Public[bytes]
+    common: Released[int]
+
+
+class Match(Request[Matched], frozen=True, tag="alignment/match"):
+    """To the leader: compare."""
+
+    session: Session
+
+
+class Tell(Request[Piece], frozen=True, tag="alignment/tell"):
+    """To the leader: part of the common rows, in words that only `party` understands."""
+
+    session: Session
+    party: str
+    part: int
+
+
+class Place(Request[Done], frozen=True, tag="alignment/place"):
+    """Part of the common rows, from the leader."""
+
+    session: Session
+    common: int
+    part: int
+    data: bytes
+
+
+class Confirmed(Reply, frozen=True):
+    """A digest of the common ids in their order, under a key that only parties have."""
+
+    session: Public[bytes]
+    digest: Released[bytes]
+
+
+class Confirm(Request[Confirmed], frozen=True, tag="alignment/confirm"):
+    """Find your common rows, and forget your secrets."""
+
+    session: Session
+    common: int
+
+
+GONE = b"forgotten"
+"""What is kept in the place of a secret that was used."""
+
+
+@dataclass(frozen=True)
+class AlignmentData:
+    """What a party brings to an alignment.
+
+    Attributes:
+        table: Its rows.
+        columns: What it calls the id columns; as the study does if empty.
+        policy: What to do with missing and repeated ids.
+        workers: Processes that compute for it.
+        most: Largest number of ids that it lets any party bring; no limit if None.
+    """
+
+    table: Table
+    columns: tuple[str, ...] = ()
+    policy: IdPolicy = field(default_factory=IdPolicy)
+    workers: int = 1
+    most: int | None = None
+
+    def digest(self) -> bytes:
+        """By which the party knows again what it brought; see `Site`."""
+        return digest_of(self.table, self.columns, astuple(self.policy))
+
+
+@dataclass(frozen=True)
+class HashedIds:
+    """A party's ids, hashed with the run's name and the id columns: 64 bytes each."""
+
+    digests: tuple[bytes, ...]
+    rows: npt.NDArray[np.int64]
+    missing: int
+    duplicated: int
+
+
+def _asked(site: Site[AlignmentData]) -> Greet:
+    """What this run's ids are made of."""
+    asked = site.recall("asked")
+    if asked is None:
+        raise WireError(f"party {site.name!r} was not asked for its ids yet in this run")
+    return msgspec.msgpack.decode(asked, type=Greet)
+
+
+def own_ids(site: Site[AlignmentData]) -> Ids:
+    """The party's ids, normalised.
+
+    Raises:
+        InputError: as `normal_ids`, naming the party.
+    """
+    asked, held = _asked(site), site.rows
+    columns = held.columns or asked.on
+    with naming_party(site.name):
+        return normal_ids(
+            held.table, asked.on, rules=asked.rules, policy=held.policy, columns=columns
+        )
+
+
+def known(site: Site[AlignmentData]) -> HashedIds:
+    """The party's ids, hashed; computed once while the process lives."""
+    run, asked = site.context.rpartition("/")[0], _asked(site)
+    place = ("alignment", run, msgspec.msgpack.encode(asked))
+    if place not in site.memo:
+        found = own_ids(site)
+        head = blake2b(digest_size=64, person=b"siloweave point")
+        head.update(msgspec.msgpack.encode((run, asked.on)))
+        digests = tuple(continued(head, value) for value in found.values)
+        site.memo[place] = HashedIds(digests, found.rows, found.missing, found.duplicated)
+    found_before: HashedIds = site.memo[place]
+    return found_before
+
+
+def continued(head: blake2b, value: bytes) -> bytes:
+    """The digest of what `head` has seen and of `value` after it."""
+    one = head.copy()
+    one.update(value)
+    return one.digest()
+
+
+def once(site: Site[AlignmentData], name: str, draw: Callable[[], bytes]) -> bytes:
+    """Something that is drawn once a run.
+
+    Raises:
+        WireError: It was used, and is forgotten.
+    """
+    kept = site.recall(name)
+    if kept is None:
+        kept = draw()
+        site.remember(name, kept)
+    if kept == GONE:
+        raise WireError(f"party {site.name!r} has finished this alignment; start a new run")
+    return kept
+
+
+def common_rows(site: Site[AlignmentData], run: str) -> Table:
+    """A party's rows that all parties have, in the order that all parties keep.
+
+    Args:
+        site: The party.
+        run: Name of the run that aligned them.
+
+    Raises:
+        WireError: This run has not been aligned to its end.
+    """
+    rows = site.recall("rows", run)
+    if rows is None:
+        raise WireError(f"party {site.name!r}: its rows have not been aligned in run {run!r}")
+    return site.rows.table.take(np.frombuffer(rows, dtype="<i8"))
+
+
+def check_points(points: bytes, number: int, sender: str) -> None:
+    """Refuse points that are too few or many, not reduced, zero, or there twice.
+
+    Raises:
+        WireError: naming who sent them.
+    """
+    if len(points) != number * POINT:
+        raise WireError(
+            f"party {sender!r} sent {len(points):,} bytes where {number:,} points take "
+            f"{number * POINT:,}"
+        )
+    rows = np.frombuffer(points, dtype=np.uint8).reshape(-1, POINT)
+    top = (rows[:, 31] == 0x7F) & (rows[:, 1:31] == 0xFF).all(axis=1) & (rows[:, 0] >= 0xED)
+    if (rows[:, 31] > 0x7F).any() or top.any() or not rows.any(axis=1).all():
+        raise WireError(f"party {sender!r} sent a point that is zero or written in a foreign way")
+    if len(np.unique(rows.view(f"V{POINT}"))) < number:
+        raise WireError(f"party {sender!r} sent a point twice")
+
 
 TAG = 16  # bytes by which a party knows a row of its own again
 _Words = npt.NDArray[np.uint64]
@@ -172,7 +457,7 @@ def hide(request: Hide, site: Site[AlignmentData]) -> Piece:
     session = request.session
     note = _check_session(session, site, leads=False)
     table = once(site, "table", lambda: _table(session, site))
-    data = _piece(table, session, request.part, hidden_map.VALUE, hidden_map.SEED, site.name)
+    data = _piece(table, session, request.part, curve.VALUE, curve.SEED, site.name)
     what = f"ids as a hidden table, part {request.part + 1}: readable where the leader has the id"
     return Piece(note, site.release(_WHY, what, lambda: data))
 
@@ -182,7 +467,7 @@ def _table(session: Session, site: Site[AlignmentData]) -> bytes:
     power = once(site, "power", masking.new_secret)
     points = curve.hashed_powers(b"".join(digests), power, site.rows.workers)
     values = _shares(digests, _pair_keys(session, site)) ^ _outputs(digests, points)
-    seed, table = hidden_map.hide(digests, values)
+    seed, table = curve.hide(digests, values)
     return seed + table.astype("<u8").tobytes()
 
 
@@ -276,7 +561,7 @@ def weigh(request: Weigh, site: Site[AlignmentData]) -> Done:
     points = _power(request.points, undo, site.rows.workers, party)
     digests = _shuffled(site)[0][start:stop]
     seed, table = _table_of(session, party, site)
-    found = hidden_map.look_up(digests, seed, table) ^ _outputs(digests, points)
+    found = curve.look_up(digests, seed, table) ^ _outputs(digests, points)
     site.remember(f"share/{party}/{request.part}", found.astype("<u8").tobytes())
     return Done(note)
 
@@ -294,14 +579,14 @@ def _no_echo(request: Weigh, site: Site[AlignmentData]) -> None:
 
 def _table_of(session: Session, party: str, site: Site[AlignmentData]) -> tuple[bytes, _Words]:
     """A party's table, put together; checked against the number of ids that it announced."""
-    number = hidden_map.cells(session.size(party))
+    number = curve.cells(session.size(party))
     pieces = [site.recall(f"table/{party}/{i}") for i in range(len(session.parts(number)))]
     whole = b"".join(piece or b"" for piece in pieces)
-    seed, data = whole[: hidden_map.SEED], whole[hidden_map.SEED :]
-    if len(data) != number * hidden_map.VALUE:
+    seed, data = whole[: curve.SEED], whole[curve.SEED :]
+    if len(data) != number * curve.VALUE:
         raise WireError(
             f"party {party!r} sent a table of {len(data):,} bytes where "
-            f"{session.size(party):,} ids take {number * hidden_map.VALUE:,}"
+            f"{session.size(party):,} ids take {number * curve.VALUE:,}"
         )
     return seed, _words(data)
 

@@ -19,14 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models import bounds
 from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
 from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, Spots
-from siloweave.models.multinomial import draw
-from siloweave.models.nets import MLP, Array, activation, fresh, load_arrays, save_arrays
-from siloweave.models.options import Groups, Options
-from siloweave.models.reverse import padded
+from siloweave.models.multinomial import Groups, Options, draw
+from siloweave.models.nets import MLP, Array, fresh, load_arrays, save_arrays
+from siloweave.models.schedules import padded
+from siloweave.models.settings import AutoencoderSettings
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -44,57 +43,6 @@ __all__ = [
 Progress = Callable[[str, float], None]
 _CHUNK = 4096
 _LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known well enough
-
-
-@dataclass(frozen=True)
-class AutoencoderSettings:
-    """Settings of an autoencoder.
-
-    Attributes:
-        hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
-        latent: Size of a latent row; None is the number of blocks.
-        divergence: Weight of KL(latent law || N(0, I)); 0 makes the encoder deterministic.
-        jitter: Standard deviation of noise on latents in training, in their own units; makes
-            neighbouring latents decode alike.
-        steps: Gradient steps.
-        batch: Rows a step.
-        learning_rate: At the start; it falls linearly to 0.
-        weight_decay: Of AdamW.
-        decay: Of the moving average of the weights.
-        act: Activation of the hidden layers.
-        heads: What is read from a categorical head: a "draw", or its "likeliest" option. Heads draw
-            by themselves, so columns that say the same may be drawn at odds where a latent lies
-            between two of them; the likeliest options fit each other and vary less.
-    """
-
-    hidden: tuple[int, ...] = (512, 512)
-    latent: int | None = None
-    divergence: float = 0.0
-    jitter: float = 0.0
-    steps: int = 4_000
-    batch: int = 256
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-5
-    decay: float = 0.999
-    act: str = "gelu"
-    heads: str = "draw"
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        bounds.check(
-            self,
-            hidden=bounds.WIDTHS,
-            latent=bounds.or_none(bounds.UNITS),
-            divergence=bounds.AMOUNT,
-            jitter=bounds.AMOUNT,
-            steps=bounds.COUNT,
-            batch=bounds.COUNT,
-            learning_rate=bounds.POSITIVE,
-            weight_decay=bounds.AMOUNT,
-            decay=bounds.SHARE,
-            heads=bounds.one_of("draw", "likeliest"),
-        )
-        activation(self.act)
 
 
 def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:

@@ -17,10 +17,11 @@ import numpy as np
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import autoencoder
-from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
+from siloweave.models.autoencoder import Autoencoder, Coder
 from siloweave.models.layout import Layout, Matrix, Spots
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
-from siloweave.models.points import PointCoder, PointSettings
+from siloweave.models.settings import AutoencoderSettings, PointSettings
+from siloweave.models.sphere_codes import PointCoder
 from siloweave.tables.features import Block
 
 __all__ = [

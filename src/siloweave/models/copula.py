@@ -1,4 +1,10 @@
-"""The Gaussian copula: laws of single columns, and one correlation matrix between them.
+"""Laws of single columns, and the map between a column and normal scores.
+
+A column's values go through its distribution function to (0, 1) and from there through the normal
+quantile function; the way back inverts both. A category is a piece of (0, 1) as wide as its
+frequency, the most frequent first (the uniform encoding that copula synthesizers use).
+
+The Gaussian copula: laws of single columns, and one correlation matrix between them.
 
 Patki, Wedge and Veeramachaneni, The Synthetic Data Vault, DSAA 2016; the defaults are those of
 today's releases: beta laws, categories as pieces of (0, 1), Pearson correlation of normal scores.
@@ -8,67 +14,356 @@ Categories differ from that in one point. There a category's score is drawn unif
 piece of (0, 1), a noise that shrinks every correlation with a category (two equal binary columns
 come out at 0.64). By default the score is the normal mean of the piece, and correlations are those
 of the means, which equal columns keep at 1; ``scores="uniform"`` is the other way.
+
+The transform of CopulaGAN: a column's numbers as normal scores, and those as modes.
+
+A number goes through its column's distribution function and the normal quantile function (Patki,
+Wedge & Veeramachaneni, The Synthetic Data Vault, DSAA 2016). What the column's law fits badly is no
+normal then, so its scores are split into modes as CTGAN splits any number (Xu et al., NeurIPS
+2019). It is a transform, not a likelihood: a GAN is trained on its output, and what the GAN draws
+is mapped back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
-from scipy.special import ndtr, ndtri
+from scipy.optimize import minimize
+from scipy.special import (
+    betainc,
+    betaincinv,
+    digamma,
+    gammainc,
+    gammaincinv,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    polygamma,
+)
 
 from siloweave.errors import DataError, InputError
-from siloweave.models.layout import Layout
-from siloweave.models.margins import (
-    FAMILIES,
-    CategoryMargin,
-    Family,
-    Margin,
-    from_normal,
-    to_normal,
-)
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.settings import FAMILIES, CopulaSettings, Family
 from siloweave.tables.features import Block
 from siloweave.tables.keys import Key, fold_in, generator
-
-__all__ = ["Copula", "CopulaSettings", "positive_definite"]
+from siloweave.tables.plans import Mixture, fit_mixture
 
 Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
-_INSIDE = (1e-12, 1.0 - 1e-12)
-_SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
+_EDGE = float(np.finfo(np.float32).eps)  # probabilities stay this far from 0 and 1
+_POINTS = 2_000  # quantiles that stand for a longer column
+_ROOM = (
+    0.0003,
+    0.002,
+    0.01,
+    0.05,
+    0.2,
+    0.6,
+)  # how far a bound may lie outside, in ranges of the data
+_GRID = 1_024
 
 
 @dataclass(frozen=True)
-class CopulaSettings:
-    """How a Gaussian copula is fitted.
+class Margin:
+    """The law of one numeric column.
 
     Attributes:
-        family: Law of the numeric columns.
-        families: Laws of single columns by name, before `family`.
-        scores: What stands for a category: the normal ``mean`` of its piece, or a ``uniform``
-            draw from it.
+        family: One of `FAMILIES`, or ``constant`` for a column of one value.
+        parameters: What the family needs, as `fit` wrote it.
 
-    Raises:
-        InputError: A name is unknown.
+    Example:
+        >>> law = Margin.fit(np.linspace(0.0, 10.0, 101), "uniform")
+        >>> law.cdf(np.array([2.5])).tolist(), law.ppf(np.array([0.25])).tolist()
+        ([0.25], [2.5])
     """
 
-    family: Family = "beta"
-    families: Mapping[str, Family] = field(default_factory=dict)
-    scores: Literal["mean", "uniform"] = "mean"
+    family: str
+    parameters: Floats
 
-    def __post_init__(self) -> None:
-        for family in (self.family, *self.families.values()):
-            if family not in FAMILIES:
-                raise InputError(f"family={family!r} is unknown; use one of {', '.join(FAMILIES)}")
-        if self.scores not in ("mean", "uniform"):
-            raise InputError(f"scores={self.scores!r} is unknown; use 'mean' or 'uniform'")
+    @classmethod
+    def fit(cls, values: NDArray[np.floating], family: Family = "beta") -> Margin:
+        """Fit a family by maximum likelihood.
+
+        The bounds of beta and gamma are not where the likelihood is largest, for it has no bound
+        there: of a few bounds outside the data, the fit nearest to the empirical distribution in
+        Kolmogorov's distance is kept. Columns above 2,000 rows are fitted to as many quantiles.
+
+        Args:
+            values: Finite numbers, at least one.
+            family: ``beta``, ``norm``, ``truncnorm``, ``uniform``, ``gamma`` or ``kde`` (a
+                Gaussian kernel, its width by Scott's rule).
+
+        Returns:
+            The law; ``constant`` where all values are equal.
+
+        Raises:
+            InputError: The family is unknown, a value is not finite, or there is none.
+        """
+        if family not in FAMILIES:
+            raise InputError(f"family={family!r} is unknown; use one of {', '.join(FAMILIES)}")
+        x = np.asarray(values, dtype=np.float64)
+        if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+            raise InputError(
+                f"values: shape {x.shape} with {np.count_nonzero(~np.isfinite(x))} entries that "
+                "are no numbers; a law needs one or more finite values, so encode missing ones"
+            )
+        low, high = float(x.min()), float(x.max())
+        if not high > low:
+            return cls("constant", np.array([low]))
+        if x.size > _POINTS:
+            x = np.quantile(x, (np.arange(_POINTS) + 0.5) / _POINTS)
+        return cls(family, np.array(_FIT[family](np.sort(x), low, high)))
+
+    def cdf(self, x: NDArray[np.floating]) -> Floats:
+        """Return the share of the law at or below each value."""
+        p = self.parameters
+        match self.family:
+            case "beta":
+                u = betainc(p[0], p[1], np.clip((x - p[2]) / (p[3] - p[2]), 0.0, 1.0))
+            case "gamma":
+                u = gammainc(p[0], np.maximum(x - p[1], 0.0) / p[2])
+            case "norm":
+                u = ndtr((x - p[0]) / p[1])
+            case "truncnorm":
+                u = _truncated(p, x)
+            case "uniform":
+                u = np.clip((x - p[0]) / (p[1] - p[0]), 0.0, 1.0)
+            case "kde":
+                u = np.interp(x, p[:_GRID], p[_GRID:])
+            case _:
+                u = np.full(np.shape(x), 0.5)
+        return np.asarray(u, dtype=np.float64)
+
+    def ppf(self, u: NDArray[np.floating]) -> Floats:
+        """Return the value below which each share of the law lies."""
+        p = self.parameters
+        match self.family:
+            case "beta":
+                x = p[2] + (p[3] - p[2]) * betaincinv(p[0], p[1], u)
+            case "gamma":
+                x = p[1] + p[2] * gammaincinv(p[0], u)
+            case "norm":
+                x = p[0] + p[1] * ndtri(u)
+            case "truncnorm":
+                x = _truncated_inverse(p, u)
+            case "uniform":
+                x = p[0] + (p[1] - p[0]) * np.asarray(u)
+            case "kde":
+                x = np.interp(u, p[_GRID:], p[:_GRID])
+            case _:
+                x = np.full(np.shape(u), p[0])
+        return np.asarray(x, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class CategoryMargin:
+    """The law of one categorical column: pieces of (0, 1), the most frequent category first.
+
+    Attributes:
+        shares: Frequency of each code; they sum to 1.
+
+    Example:
+        >>> law = Categories.fit(np.array([0, 1, 1, 1]), 2)
+        >>> law.codes(np.array([0.1, 0.8])).tolist()
+        [1, 0]
+    """
+
+    shares: Floats
+
+    @classmethod
+    def fit(cls, codes: NDArray[np.integer], size: int) -> CategoryMargin:
+        """Count the codes 0 to `size` - 1; needs at least one."""
+        counts = np.bincount(codes, minlength=size).astype(np.float64)
+        return cls(counts / counts.sum())
+
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """The codes from the most to the least frequent."""
+        return np.argsort(-self.shares, kind="stable")
+
+    @cached_property
+    def edges(self) -> Floats:
+        """The pieces' ends, in that order: one more than there are codes, from 0 to 1."""
+        edges = np.concatenate([[0.0], np.cumsum(self.shares[self.order])])
+        edges[edges > 1.0 - 1e-12] = 1.0
+        return edges
+
+    def bounds(self, codes: NDArray[np.integer]) -> tuple[Floats, Floats]:
+        """Return the two ends of each code's piece."""
+        place = np.empty(self.shares.size, dtype=np.intp)
+        place[self.order] = np.arange(self.shares.size)
+        return self.edges[place[codes]], self.edges[place[codes] + 1]
+
+    def codes(self, u: NDArray[np.floating]) -> NDArray[np.intp]:
+        """Return the code in whose piece each share lies; never one of frequency 0."""
+        last = int(np.count_nonzero(self.shares)) - 1
+        return self.order[np.minimum(np.searchsorted(self.edges, u, side="right") - 1, last)]
+
+    @cached_property
+    def scores(self) -> Floats:
+        """The mean of a standard normal variable within each code's piece, in code order."""
+        density = np.exp(-0.5 * ndtri(np.clip(self.edges, 1e-300, 1.0 - 1e-16)) ** 2)
+        density[[0, -1]] = 0.0
+        density[self.edges == 1.0] = 0.0
+        mass = np.maximum(np.diff(self.edges), 1e-300)
+        means = np.empty(self.shares.size)
+        means[self.order] = -np.diff(density) / np.sqrt(2.0 * np.pi) / mass
+        return means
+
+
+def to_normal(law: Margin, values: NDArray[np.floating]) -> Floats:
+    """Return a column's normal scores; probabilities stay 1.2e-7 away from 0 and 1.
+
+    Example:
+        >>> law = Margin.fit(np.linspace(0.0, 10.0, 101), "uniform")
+        >>> [round(float(z), 6) for z in to_normal(law, np.array([5.0, 10.0]))]
+        [0.0, 5.166578]
+    """
+    return np.asarray(ndtri(np.clip(law.cdf(values), _EDGE, 1.0 - _EDGE)), dtype=np.float64)
+
+
+def from_normal(law: Margin, scores: NDArray[np.floating]) -> Floats:
+    """Return the values whose normal scores are given: the inverse of `to_normal`."""
+    return law.ppf(np.clip(ndtr(np.asarray(scores, dtype=np.float64)), _EDGE, 1.0 - _EDGE))
+
+
+def _beta(x: Floats, low: float, high: float) -> list[float]:
+    def candidates() -> Iterator[list[float]]:
+        span = high - low
+        for left in _ROOM:
+            for right in _ROOM:
+                start, end = low - left * span, high + right * span
+                u = (x - start) / (end - start)
+                yield [*_beta_shapes(u), start, end]
+
+    return _nearest(x, "beta", candidates)
+
+
+def _beta_shapes(u: Floats) -> tuple[float, float]:
+    """Maximum likelihood of the beta law on (0, 1) by Newton's steps on the logarithms."""
+    g = np.array([np.log(u).mean(), np.log1p(-u).mean()])
+    mean, variance = float(u.mean()), float(u.var())
+    total = max(mean * (1.0 - mean) / max(variance, 1e-12) - 1.0, 1e-2)
+    shapes = np.array([mean, 1.0 - mean]) * total
+    for _ in range(60):
+        slope = digamma(shapes) - digamma(shapes.sum()) - g
+        curve = np.diag(polygamma(1, shapes)) - polygamma(1, shapes.sum())
+        step = np.linalg.solve(curve, slope) / shapes
+        shapes = np.clip(shapes * np.exp(np.clip(-step, -1.0, 1.0)), 1e-3, 1e5)
+        if np.abs(step).max() < 1e-9:
+            break
+    return float(shapes[0]), float(shapes[1])
+
+
+def _gamma(x: Floats, low: float, high: float) -> list[float]:
+    def candidates() -> Iterator[list[float]]:
+        for room in _ROOM:
+            start = low - room * (high - low)
+            y = x - start
+            gap = max(float(np.log(y.mean()) - np.log(y).mean()), 1e-9)
+            shape = (3.0 - gap + np.sqrt((gap - 3.0) ** 2 + 24.0 * gap)) / (12.0 * gap)
+            for _ in range(20):
+                slope = np.log(shape) - digamma(shape) - gap
+                shape /= np.exp(np.clip(slope / (1.0 - shape * polygamma(1, shape)), -1.0, 1.0))
+            yield [float(shape), start, float(y.mean() / shape)]
+
+    return _nearest(x, "gamma", candidates)
+
+
+def _nearest(
+    x: Floats, family: str, candidates: Callable[[], Iterator[list[float]]]
+) -> list[float]:
+    """The candidate whose distribution function is nearest to the empirical one."""
+    below = np.searchsorted(x, x, side="left") / x.size
+    upto = np.searchsorted(x, x, side="right") / x.size
+
+    def distance(parameters: list[float]) -> float:
+        u = Margin(family, np.array(parameters)).cdf(x)
+        return float(max((u - below).max(), (upto - u).max()))
+
+    return min(candidates(), key=distance)
+
+
+def _norm(x: Floats, low: float, high: float) -> list[float]:
+    return [float(x.mean()), float(x.std())]
+
+
+def _uniform(x: Floats, low: float, high: float) -> list[float]:
+    return [low, high]
+
+
+def _truncnorm(x: Floats, low: float, high: float) -> list[float]:
+    """Maximum likelihood within the data's bounds; the centre stays within one range of them."""
+    u = (x - low) / (high - low)
+    first, second = float(u.mean()), float((u * u).mean())
+
+    def loss(place: Floats) -> float:
+        centre, scale = place[0], np.exp(place[1])
+        ends = np.array([-centre, 1.0 - centre]) / scale
+        if ends.sum() > 0:  # the mirrored half is the exact one
+            ends = -ends[::-1]
+        mass = log_ndtr(ends[1]) + np.log1p(-np.exp(log_ndtr(ends[0]) - log_ndtr(ends[1])))
+        spread = (second - 2.0 * centre * first + centre**2) / (2.0 * scale**2)
+        return float(mass + place[1] + spread)
+
+    start = np.array([first, np.log(max(float(u.std()), 1e-2))])
+    bounds = [(-1.0, 2.0), (np.log(0.05), np.log(10.0))]
+    start[1] = np.clip(start[1], *bounds[1])
+    centre, scale = minimize(loss, start, bounds=bounds, method="L-BFGS-B").x
+    return [low + centre * (high - low), float(np.exp(scale)) * (high - low), low, high]
+
+
+def _truncated(p: Floats, x: NDArray[np.floating]) -> Floats:
+    """Distribution function of the truncated normal law, exact in its upper tail too."""
+    if p[0] < p[2]:  # only the upper tail is in use: mirror it
+        return 1.0 - _truncated(np.array([-p[0], p[1], -p[3], -p[2]]), -np.asarray(x))
+    below, above = ndtr((p[2:] - p[0]) / p[1])
+    return np.asarray(np.clip((ndtr((x - p[0]) / p[1]) - below) / (above - below), 0.0, 1.0))
+
+
+def _truncated_inverse(p: Floats, u: NDArray[np.floating]) -> Floats:
+    if p[0] < p[2]:
+        return -_truncated_inverse(np.array([-p[0], p[1], -p[3], -p[2]]), 1.0 - np.asarray(u))
+    below, above = ndtr((p[2:] - p[0]) / p[1])
+    return np.asarray(np.clip(p[0] + p[1] * ndtri(below + u * (above - below)), p[2], p[3]))
+
+
+def _kde(x: Floats, low: float, high: float) -> list[float]:
+    """The smoothed distribution function on a grid that reaches four widths outside."""
+    width = max(float(x.std()) * x.size**-0.2, 1e-6 * (high - low))
+    grid = np.linspace(low - 4.0 * width, high + 4.0 * width, _GRID)
+    u = np.mean([ndtr((grid - part[:, None]) / width).mean(axis=0) for part in _parts(x)], axis=0)
+    u = (u - u[0]) / (u[-1] - u[0])
+    return [*grid, *np.maximum.accumulate(u + 1e-12 * np.arange(_GRID))]
+
+
+def _parts(x: Floats) -> list[Floats]:
+    """Pieces of equal length, so that the mean of their means is the mean."""
+    pieces = next(p for p in (50, 40, 25, 20, 10, 8, 5, 4, 2, 1) if x.size % p == 0)
+    return np.split(x, pieces)
+
+
+_FIT: dict[str, Callable[[Floats, float, float], list[float]]] = {
+    "beta": _beta,
+    "norm": _norm,
+    "truncnorm": _truncnorm,
+    "uniform": _uniform,
+    "gamma": _gamma,
+    "kde": _kde,
+}
+
+
+_INSIDE = (1e-12, 1.0 - 1e-12)
+_SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
 
 
 @dataclass(frozen=True)
@@ -347,3 +642,165 @@ def _root(S: Floats) -> Floats:
     """A matrix whose product with its transpose is S, which may be singular."""
     values, vectors = np.linalg.eigh((S + S.T) / 2.0)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
+
+
+class _Part(NamedTuple):
+    """A column that has a number: its blocks without modes and with them, and how to map it."""
+
+    number: Block
+    choice: Block | None
+    moved: Block
+    options: Block | None
+    law: Margin
+    mixture: Mixture
+
+
+@dataclass(frozen=True)
+class ScoreModes:
+    """Feature vectors with numbers, as feature vectors with modes of normal scores, and back.
+
+    A column that has a number and one choice uses the number in rows that choose the first option
+    (as `Features` writes it); there that option becomes the modes.
+
+    Attributes:
+        blocks: Of the vectors that are encoded.
+        laws: Of each number, in the order of `blocks`.
+        mixtures: Of each number's scores.
+
+    Example:
+        >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 2, "choice"))
+        >>> X = np.stack([np.linspace(2, 3, 50), np.ones(50), np.zeros(50)], 1).astype(np.float32)
+        >>> scores = ScoreModes.fit(X, blocks, "uniform")
+        >>> bool(np.allclose(scores.decode(scores.encode(X, key=0)), X, atol=1e-3))
+        True
+    """
+
+    blocks: tuple[Block, ...]
+    laws: tuple[Margin, ...]
+    mixtures: tuple[Mixture, ...]
+
+    @classmethod
+    def fit(
+        cls, X: NDArray[np.floating], blocks: Sequence[Block], family: Family = "beta"
+    ) -> ScoreModes:
+        """Fit the law of every number, and the modes of its scores.
+
+        Args:
+            X: (rows, width), at least one row; numbers of any scale.
+            blocks: What its columns are.
+            family: Of the laws.
+
+        Raises:
+            InputError: `X` does not fit, or the family is unknown.
+        """
+        X = Layout(tuple(blocks)).check(X)
+        laws, mixtures = [], []
+        choices = _choices(blocks)
+        for number in [block for block in blocks if block.kind == "number"]:
+            used = _codes(X, choices.get(number.column)) == 0
+            values = X[used if used.any() else ~used, number.start]
+            laws.append(Margin.fit(values, family))
+            places, counts = np.unique(to_normal(laws[-1], values), return_counts=True)
+            mixtures.append(fit_mixture(places, counts.astype(np.float64)))
+        return cls(tuple(blocks), tuple(laws), tuple(mixtures))
+
+    @property
+    def inner(self) -> tuple[Block, ...]:
+        """The blocks of encoded vectors."""
+        parts, kept = self._plan
+        blocks = [b for part in parts for b in (part.moved, part.options) if b is not None]
+        return tuple(sorted([*blocks, *(new for _, new in kept)], key=lambda b: b.start))
+
+    @cached_property
+    def _plan(self) -> tuple[list[_Part], list[tuple[Block, Block]]]:
+        """Columns with a number, and the blocks of all others before and after they are moved."""
+        parts: list[_Part] = []
+        kept: list[tuple[Block, Block]] = []
+        choices, start = _choices(self.blocks), 0
+        for block in self.blocks:
+            choice = choices.get(block.column)
+            if block == choice:
+                continue
+            moved = replace(block, start=start)
+            start = moved.stop
+            if block.kind == "choice":
+                kept.append((block, moved))
+                continue
+            i = len(parts)
+            size = self.mixtures[i].modes + (choice.size - 1 if choice else 0)
+            options = Block(block.column, start, size, "choice") if size > 1 else None
+            start = options.stop if options else start
+            parts.append(_Part(block, choice, moved, options, self.laws[i], self.mixtures[i]))
+        return parts, kept
+
+    def encode(self, X: NDArray[np.floating], *, key: Key) -> Matrix:
+        """Turn vectors into those with modes; numbers lie within -1 and 1.
+
+        Args:
+            X: (rows, width).
+            key: Which mode a score is said to come from.
+        """
+        made, rows = self.moved(X), np.arange(len(X))
+        for part in self._plan[0]:
+            random = generator(fold_in(key, "modes", part.number.column))
+            codes = _codes(X, part.choice)
+            modes, numbers = part.mixture.split(
+                to_normal(part.law, X[:, part.number.start]), random
+            )
+            made[:, part.moved.start] = np.where(codes == 0, numbers, 0.0)
+            if part.options:
+                made[:, part.options.start : part.options.stop] = 0.0
+                picked = np.where(codes == 0, modes, codes - 1 + part.mixture.modes)
+                made[rows, part.options.start + picked] = 1.0
+        return made
+
+    def moved(self, X: NDArray[np.floating]) -> Matrix:
+        """Columns without a number where they stand among the modes; NaN for the others."""
+        made = np.full((len(X), self.inner[-1].stop), np.nan, dtype=np.float32)
+        for old, new in self._plan[1]:
+            made[:, new.start : new.stop] = X[:, old.start : old.stop]
+        return made
+
+    def decode(self, X: Matrix) -> Matrix:
+        """Turn vectors with modes back."""
+        made = np.zeros((len(X), max(b.stop for b in self.blocks)), dtype=np.float32)
+        for old, new in self._plan[1]:
+            made[:, old.start : old.stop] = X[:, new.start : new.stop]
+        for part in self._plan[0]:
+            codes, count = _codes(X, part.options), part.mixture.modes
+            numbers = X[:, part.moved.start].astype(np.float64)
+            scores = part.mixture.join(np.minimum(codes, count - 1), numbers)
+            made[:, part.number.start] = np.where(codes < count, from_normal(part.law, scores), 0.0)
+            if part.choice:
+                picked = np.maximum(codes - count + 1, 0)
+                made[np.arange(len(X)), part.choice.start + picked] = 1.0
+        return made
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what JSON can hold; `from_facts` reads it back."""
+        return {
+            "blocks": [asdict(block) for block in self.blocks],
+            "laws": [[law.family, law.parameters.tolist()] for law in self.laws],
+            "mixtures": [msgspec.to_builtins(mixture) for mixture in self.mixtures],
+        }
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> ScoreModes:
+        """Read what `to_facts` returned."""
+        return cls(
+            tuple(Block(**block) for block in facts["blocks"]),
+            tuple(Margin(family, np.array(numbers)) for family, numbers in facts["laws"]),
+            tuple(msgspec.convert(mixture, Mixture) for mixture in facts["mixtures"]),
+        )
+
+
+def _choices(blocks: Sequence[Block]) -> dict[str, Block]:
+    """The choice beside each number, by column."""
+    numbers = {b.column for b in blocks if b.kind == "number"}
+    return {b.column: b for b in blocks if b.kind == "choice" and b.column in numbers}
+
+
+def _codes(X: NDArray[np.floating], choice: Block | None) -> NDArray[np.int64]:
+    if choice is None:
+        return np.zeros(len(X), dtype=np.int64)
+    return np.asarray(X[:, choice.start : choice.stop].argmax(axis=1), dtype=np.int64)

@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from siloweave.models.layout import Spots
 from siloweave.models.multinomial import (
+    Groups,
+    Options,
     forward_codes,
     prior_divergence,
     row_bound,
     row_surprise,
 )
 from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
-from siloweave.models.options import Groups, Options
-from siloweave.models.spots import Evidence
+from siloweave.models.sphere_codes import Evidence
 
 __all__ = [
     "CHOICE_LOSSES",

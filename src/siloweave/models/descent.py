@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from siloweave.models.multinomial import Groups
 from siloweave.models.nets import Array, averaged
-from siloweave.models.options import Groups
 
 __all__ = ["Descent", "State"]
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models import bounds
 from siloweave.models.denoiser import (
-    CHOICE_LOSSES,
-    PREDICTIONS,
     Denoiser,
     NumberHead,
     Rows,
@@ -37,9 +33,9 @@ from siloweave.models.denoiser import (
 )
 from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, Spot, Spots
-from siloweave.models.nets import Array, activation, fresh, load_arrays, save_arrays
-from siloweave.models.reverse import ReverseKind, denoise, padded, table
-from siloweave.models.schedules import kept_variance, walk
+from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
+from siloweave.models.schedules import ReverseKind, denoise, kept_variance, padded, table, walk
+from siloweave.models.settings import DiffusionSettings
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -47,92 +43,6 @@ __all__ = ["DiffusionSettings", "TabDDPMModel", "descent", "fit", "network", "ro
 
 Progress = Callable[[str, float], None]
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches
-
-
-@dataclass(frozen=True)
-class DiffusionSettings:
-    """Settings of TabDDPM.
-
-    Attributes:
-        hidden: Widths of the hidden layers.
-        embed: Width of the first projection and of the time embedding.
-        timesteps: T.
-        schedule: "cosine" or "linear".
-        steps: Gradient steps.
-        passes: How often a fit sees each row at most; None is no bound. Tables of few rows take
-            fewer steps for it: with more they would be learnt by heart. Private fits, rounds of
-            parties and joint trainings take all steps that they are told.
-        batch: Rows a step.
-        learning_rate: At the start; it falls linearly to 0.
-        weight_decay: Of AdamW.
-        decay: Of the moving average of the weights.
-        dropout: Share of hidden units dropped in training.
-        act: Activation of the hidden layers.
-        residual: Whether hidden layers of equal width add to their input.
-        prediction: Of numbers: "noise" (the paper's), "clean" (the row before the noise), or
-            "velocity", a mixture of both that is well scaled at every time.
-        focus: How much more the numbers' early decisions count in the loss than their last touch;
-            see `row_losses`. 0 weighs all times alike.
-        choices: What is minimised for choices: "surprise", the cross-entropy of the clean choice,
-            or "bound", the paper's.
-        reach: Largest absolute number that a row may hold; samplers clip what they believe the
-            clean row to be. None takes each number's range from the rows, which a private fit
-            must not.
-        eta: Noise that sampling puts back into numbers at every step, 0 to 1. With 1 the walk
-            forgets what earlier steps got wrong, with 0 it keeps it.
-    """
-
-    hidden: tuple[int, ...] = (512, 512)
-    embed: int = 128
-    timesteps: int = 1000
-    schedule: str = "cosine"
-    steps: int = 10_000
-    passes: float | None = 500.0
-    batch: int = 256
-    learning_rate: float = 2e-3
-    weight_decay: float = 1e-4
-    decay: float = 0.999
-    dropout: float = 0.0
-    act: str = "silu"
-    residual: bool = False
-    prediction: str = "velocity"
-    focus: float = 0.0
-    choices: str = "surprise"
-    reach: float | None = None
-    eta: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        bounds.check(
-            self,
-            hidden=bounds.WIDTHS,
-            embed=bounds.UNITS,
-            timesteps=bounds.TIMES,
-            steps=bounds.COUNT,
-            passes=bounds.or_none(bounds.POSITIVE),
-            batch=bounds.COUNT,
-            learning_rate=bounds.POSITIVE,
-            weight_decay=bounds.AMOUNT,
-            decay=bounds.SHARE,
-            dropout=bounds.SHARE,
-            prediction=bounds.one_of(*PREDICTIONS),
-            focus=bounds.AMOUNT,
-            choices=bounds.one_of(*CHOICE_LOSSES),
-            reach=bounds.or_none(bounds.POSITIVE),
-        )
-        activation(self.act)
-        walk(kept_variance(self.schedule, self.timesteps), "solver", 2, self.eta)
-
-    def taken(self, rows: int) -> int:
-        """Steps of a fit to so many rows.
-
-        Example:
-            >>> DiffusionSettings(steps=10_000, batch=256, passes=500).taken(512)
-            1000
-        """
-        if self.passes is None:
-            return self.steps
-        return min(self.steps, ceil(self.passes * rows / min(self.batch, rows)))
 
 
 class _Descent(Descent):

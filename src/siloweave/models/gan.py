@@ -12,12 +12,17 @@ is synthcity's: from each generated row to one arbitrary real row, without weigh
 rewards spread, and says nothing about the nearest row. Neither is a privacy guarantee.
 
 One update is one critic step and one generator step, compiled into the loop of `models.train`.
+
+A GAN with one generator and several critics that never meet: MD-GAN's two halves, with CTGAN.
+
+Hardy, Le Merrer & Sericola, MD-GAN: Multi-discriminator generative adversarial networks for
+distributed datasets, IPDPS 2019, Algorithm 1; the networks and losses are those of `models.gan`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -29,158 +34,35 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.models import bounds
 from siloweave.models.conditional import (
+    GAN,
     Conditions,
     Drawing,
+    draw,
     draw_by,
     draw_rows,
     drawing,
     row_table,
+    settle,
 )
-from siloweave.models.critic import Critic, critic_losses, packed
-from siloweave.models.draws import GAN, draw, settle
-from siloweave.models.generator import (
+from siloweave.models.gan_networks import (
+    Critic,
     Heads,
     PlainGenerator,
     ResidualGenerator,
+    critic_losses,
+    generator_of,
+    packed,
 )
 from siloweave.models.layout import Layout
 from siloweave.models.nets import averaged, fresh
+from siloweave.models.settings import GANSettings
 from siloweave.models.train import Progress, train
 from siloweave.tables.features import Block
-
-__all__ = ["GANSettings", "ads_gan_settings", "fit_gan"]
 
 Array = jax.Array
 Matrix = NDArray[np.float32]
 Generator = ResidualGenerator | PlainGenerator
-
-
-@dataclass(frozen=True)
-class GANSettings:
-    """What a GAN is made of and how it learns. The defaults are CTGAN's.
-
-    Attributes:
-        noise: Random inputs of the generator.
-        generator: Units of its hidden layers.
-        residual: Whether each generator layer is batch-normalised and joined to its input, or
-            plain.
-        critic: Units of the critic's hidden layers.
-        pac: Rows that the critic sees at once.
-        dropout: Share of the critic's hidden units that are dropped.
-        temperature: Of the Gumbel-softmax.
-        conditional: Whether to train with conditions on the choices.
-        penalty: Weight of the gradient penalty.
-        rate: Of Adam, for both networks.
-        betas: Of Adam.
-        decay: Times a parameter, added to its gradient, for both networks.
-        clip: Largest norm of the generator's gradient; None for no bound.
-        batch: Rows in a step, a multiple of `pac`.
-        epochs: Passes over the rows, each of rows // batch steps and at least one.
-        average: Share of the old weights in the moving average of the generator that rows are
-            drawn from; 0 draws from the last weights.
-        identifiability: None, or what the distance from real rows means (ADS-GAN).
-        identifiability_weight: How much the generator is paid for it.
-
-    Raises:
-        InputError: A value is out of bounds.
-
-    Example:
-        >>> GANSettings(batch=100).steps(rows=1_000)
-        3000
-    """
-
-    noise: int = 128
-    generator: tuple[int, ...] = (256, 256)
-    residual: bool = True
-    critic: tuple[int, ...] = (256, 256)
-    pac: int = 10
-    dropout: float = 0.5
-    temperature: float = 0.2
-    conditional: bool = True
-    penalty: float = 10.0
-    rate: float = 2e-4
-    betas: tuple[float, float] = (0.5, 0.9)
-    decay: float = 1e-6
-    clip: float | None = None
-    batch: int = 500
-    epochs: int = 300
-    average: float = 0.0
-    identifiability: Literal["nearest", "pairs"] | None = None
-    identifiability_weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        bounds.check(
-            self,
-            noise=bounds.COUNT,
-            generator=bounds.WIDTHS,
-            critic=bounds.WIDTHS,
-            pac=bounds.COUNT,
-            dropout=bounds.SHARE,
-            temperature=bounds.POSITIVE,
-            penalty=bounds.AMOUNT,
-            rate=bounds.POSITIVE,
-            betas=bounds.BETAS,
-            decay=bounds.AMOUNT,
-            clip=bounds.or_none(bounds.POSITIVE),
-            batch=bounds.COUNT,
-            epochs=bounds.at_least(0),
-            average=bounds.SHARE,
-            identifiability=bounds.or_none(bounds.one_of("nearest", "pairs")),
-            identifiability_weight=bounds.AMOUNT,
-        )
-        if self.batch % self.pac:
-            raise InputError(
-                f"batch={self.batch} is no multiple of pac={self.pac}, so packs would not fill; "
-                f"use batch={max(self.batch // self.pac, 1) * self.pac}"
-            )
-
-    def steps(self, rows: int) -> int:
-        """How many updates a fit to so many rows takes."""
-        return self.epochs * max(rows // self.batch, 1)
-
-    def network(self, heads: Heads, key: Array) -> Generator:
-        """A fresh generator."""
-        fan_in = self.noise + heads.condition_width
-        kind = ResidualGenerator if self.residual else PlainGenerator
-        return kind(fan_in, self.generator, heads.width, key=key)
-
-
-def ads_gan_settings(
-    identifiability: Literal["nearest", "pairs"] = "nearest", **changes: Any
-) -> GANSettings:
-    """ADS-GAN's settings: networks of 2 x 500 units, no conditions, no packs.
-
-    As in synthcity each of the generator's layers is joined to its input, here in CTGAN's blocks. A
-    plain generator was far worse within the training rows of California housing: resemblance 90.5
-    against 96.3, utility 74 against 85.
-
-    Args:
-        identifiability: The paper's reading or synthcity's; see the module.
-        **changes: Fields of `GANSettings` that differ.
-
-    Example:
-        >>> ads_gan_settings("pairs", batch=100).batch
-        100
-    """
-    settings = GANSettings(
-        noise=100,
-        generator=(500, 500),
-        residual=True,
-        critic=(500, 500),
-        pac=1,
-        dropout=0.1,
-        conditional=False,
-        rate=1e-3,
-        betas=(0.5, 0.999),
-        decay=1e-3,
-        clip=1.0,
-        batch=200,
-        epochs=60,
-        identifiability=identifiability,
-    )
-    return replace(settings, **changes)
 
 
 class GANState(NamedTuple):
@@ -316,7 +198,7 @@ def _networks(step: GANStep, *, key: Array) -> tuple[Generator, Critic]:
     a, b = jax.random.split(key)
     s, width = step.settings, step.heads.width + step.heads.condition_width
     critic = Critic(width, s.critic, pac=s.pac, dropout=s.dropout, key=b)
-    return s.network(step.heads, a), critic
+    return generator_of(s, step.heads, a), critic
 
 
 def distance(
@@ -494,3 +376,122 @@ def check_numbers(X: Matrix, layout: Layout) -> None:
                 f"column {block.column!r} has a number of size {most:.4g}, and this GAN's numbers "
                 'lie between -1 and 1: fit the features with numeric="modes"'
             )
+
+
+class AskedRows(NamedTuple):
+    """What generated rows were asked for: places in the conditional vector, (batch,) int32."""
+
+    places: Array
+    again: Array
+
+
+class MadeRows(NamedTuple):
+    """Rows for the critics to learn from, and rows for them to judge, (batch, width)."""
+
+    fake: Array
+    again: Array
+
+
+class Critics(NamedTuple):
+    """One critic and the moments of its optimiser."""
+
+    net: Any
+    moments: Any
+
+
+def _vectors(step: GANStep, places: Array) -> Array:
+    return jax.nn.one_hot(places, step.heads.condition_width)
+
+
+@eqx.filter_jit
+def asked_rows(
+    step: GANStep, generator: Any, law: Drawing, key: Array
+) -> tuple[AskedRows, MadeRows]:
+    """Draw conditions by the law of training, and rows for them.
+
+    Args:
+        step: Settings and heads.
+        generator: The one generator.
+        law: Conditions of all rows together.
+        key: Of this update; `followed` is given the same.
+    """
+    a, b, c, d = jax.random.split(key, 4)
+    size = (step.settings.batch,)
+    if step.heads.condition_width:
+        asked = AskedRows(*(draw_by(law, jax.random.uniform(k, size)) for k in (a, b)))
+    else:
+        asked = AskedRows(jnp.zeros(size, jnp.int32), jnp.zeros(size, jnp.int32))
+    made = [
+        draw(step.settings, step.heads, generator, _vectors(step, places), k)[0]
+        for places, k in zip(asked, (c, d), strict=True)
+    ]
+    return asked, MadeRows(*made)
+
+
+@eqx.filter_jit
+def judged(
+    step: GANStep,
+    sampler: Matching,
+    state: Critics,
+    rows: Any,
+    asked: AskedRows,
+    made: MadeRows,
+    key: Array,
+) -> tuple[Critics, Array]:
+    """One step of a critic on its owner's rows, then its feedback.
+
+    Args:
+        step: Settings and heads.
+        sampler: Draws the owner's rows with conditions of their own.
+        state: The critic.
+        rows: What `sampler` reads.
+        asked: What generated rows were asked for.
+        made: Generated rows.
+        key: Of this owner and update.
+
+    Returns:
+        The critic, and how its dislike changes with every entry of ``made.again``, (batch, width).
+    """
+    a, b, c = jax.random.split(key, 3)
+    own: Batch = sampler(rows, a)
+    batch = Batch(own.real, own.met, _vectors(step, asked.places), _vectors(step, asked.again))
+    slope = eqx.filter_grad(step.critic_loss)(state.net, batch, made.fake, b)
+    net, moments = step.moved(state.net, slope, state.moments, None)
+
+    def dislike(again: Array) -> Array:
+        rows = packed(jnp.concatenate([again, batch.again], axis=1), step.settings.pac)
+        value: Array = -net(rows, masks=net.masks(rows.shape[0], c)).mean()
+        return value
+
+    return Critics(net, moments), jax.grad(dislike)(made.again)
+
+
+@eqx.filter_jit
+def followed(
+    step: GANStep, state: Critics, asked: AskedRows, feedback: Array, key: Array
+) -> tuple[Critics, Array]:
+    """One step of the generator along the critics' mean feedback.
+
+    Args:
+        step: Settings and heads.
+        state: The generator and its moments.
+        asked: What its rows were asked for.
+        feedback: (batch, width), of `judged`.
+        key: The one of `asked_rows`.
+
+    Returns:
+        The generator, and whether it is finite.
+    """
+    condition, drawing = _vectors(step, asked.again), jax.random.split(key, 4)[3]
+
+    def loss(generator: Any) -> Array:
+        fake, raw, _ = draw(step.settings, step.heads, generator, condition, drawing)
+        value = (fake * feedback).sum()
+        if step.heads.condition_width:
+            value += step.heads.cross_entropy(raw, condition).mean()
+        return value
+
+    slope = eqx.filter_grad(loss)(state.net)
+    net, moments = step.moved(state.net, slope, state.moments, step.settings.clip)
+    finite = [jnp.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array))]
+    return Critics(net, moments), jnp.stack(finite).all()

@@ -1,4 +1,18 @@
-"""Latent diffusion of tables: an autoencoder, then Gaussian diffusion of its latent rows.
+"""The law of latent rows: Gaussian diffusion of a matrix of numbers, told a label.
+
+It asks nothing of where latents come from: one autoencoder (LatentDiff, TLDM), points, or the
+coders of several parties side by side (SiloFuse, Shankar et al. 2024, Algorithm 1).
+
+Encoder, denoiser and decoder trained as one: in one place, or cut where parties end.
+
+E2E and E2EDistr of Shankar et al. 2024 ("SiloFuse", section 5.1): latents are noised and denoised,
+and the loss is the likelihood of the row under the decoder of the denoised latent, plus the
+latent's squared error. The likelihood is that of all columns together: their mean weighs too little
+against the squared error, which is least where latents say nothing. Cut, a party sends latents and
+the slope of its decoder's loss, and the coordinator sends denoised latents and the slope at the
+latents; the steps are those of the whole.
+
+Latent diffusion of tables: an autoencoder, then Gaussian diffusion of its latent rows.
 
 TLDM (Zhu et al. 2024) predicts the noise; LatentDiff (Shankar et al. 2024, the centralised form of
 SiloFuse) shows a loss on the clean latent, and its text speaks of noise: both are here, as
@@ -13,9 +27,8 @@ when rows are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,87 +38,289 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models import bounds, coders, diffusion, latent_law
-from siloweave.models.autoencoder import Autoencoder, AutoencoderSettings, Coder
+from siloweave.models import coders, diffusion
+from siloweave.models.autoencoder import Autoencoder, Coder, reconstruction
 from siloweave.models.coders import RowCoder, assembled, checked, settings_from, untrained
 from siloweave.models.coders import places_of as _places
 from siloweave.models.coders import rest_of as _rest
-from siloweave.models.denoiser import Denoiser, Rows
-from siloweave.models.descent import Descent
-from siloweave.models.diffusion import DiffusionSettings, TabDDPMModel
-from siloweave.models.end_to_end import REACH, denoised, latents, surprise
-from siloweave.models.latent_law import LatentLaw, frame_of, latent_blocks, told_block
-from siloweave.models.layout import Layout, Matrix
+from siloweave.models.denoiser import Denoiser, Rows, inputs
+from siloweave.models.descent import Descent, State
+from siloweave.models.diffusion import TabDDPMModel
+from siloweave.models.layout import Layout, Matrix, Spot, Spots
+from siloweave.models.multinomial import Groups
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
-from siloweave.models.points import PointCoder, PointSettings
+from siloweave.models.schedules import kept_variance
+from siloweave.models.settings import (
+    DiffusionSettings,
+    LatentSettings,
+    PointSettings,
+)
+from siloweave.models.sphere_codes import PointCoder
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
-__all__ = ["LatentDiffusion", "LatentSettings", "fit", "put_together", "settings_of_facts"]
-
 Progress = Callable[[str, float], None]
-_SEPARATE = {  # what counts only where coder and diffusion are trained one after the other
-    "autoencoder": ("jitter", "steps", "batch", "learning_rate", "weight_decay", "decay"),
-    "diffusion": ("passes", "focus", "choices", "reach"),
-}
-_Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, reach
+LABEL = "label"
+"""What the label is called among a latent row's blocks."""
+
+
+def latent_blocks(latent: int, options: int) -> tuple[Block, ...]:
+    """Blocks of a latent row with a label of so many options behind it; none if 0."""
+    numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
+    return (*numbers, *([Block(LABEL, latent, options, "choice")] if options else []))
+
+
+def told_block(latents: Layout, options: int) -> Block | None:
+    """The label among a latent row's blocks."""
+    return latents.choice_of(LABEL) if options else None
+
+
+def frame_of(Z: Matrix, scaled: bool, spots: Spots = ()) -> tuple[Matrix, Matrix]:
+    """What is taken from latents before the diffusion, and what they are divided by.
+
+    Points stay where they are, since the network is told what they are.
+    """
+    shift, scale = np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
+    if scaled:
+        shift, scale = Z.mean(0), Z.std(0)
+        scale[scale <= 1e-4] = 1.0
+    for s in spots:
+        there = slice(s.start, s.start + s.dimensions)
+        shift[there], scale[there] = 0.0, 1.0
+    return shift, scale
 
 
 @dataclass(frozen=True)
-class LatentSettings:
-    """Settings of a latent diffusion.
+class LatentDistribution:
+    """A fitted law.
 
     Attributes:
-        autoencoder: Settings of the autoencoder, or of points in its place.
-        diffusion: Settings of the diffusion; its `prediction` is "clean" when `joint`. Its steps,
-            batch and rates are those of the joint training too.
-        joint: Whether both are trained as one. Settings that then do nothing are refused.
-        scaled: Whether latents are standardised by their mean and spread over the rows. These are
-            statistics of the rows: a private fit sets this to False and uses a divergence.
-        numbers: What is read from the Gaussian heads: their "mean" or a "draw".
+        diffusion: Of scaled latents, told the label if there is one.
+        shift: (latent,) what was taken from latents before the diffusion.
+        scale: (latent,) what they were divided by.
+        facts: What the caller keeps beside it: anything that JSON can hold.
     """
 
-    autoencoder: AutoencoderSettings | PointSettings = field(default_factory=AutoencoderSettings)
-    diffusion: DiffusionSettings = field(default_factory=DiffusionSettings)
-    joint: bool = False
-    scaled: bool = True
-    numbers: str = "mean"
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        bounds.check(self, numbers=bounds.one_of("mean", "draw"))
-        points = isinstance(self.autoencoder, PointSettings)
-        if self.joint and points:
-            raise InputError("joint=True needs an autoencoder to train: points learn nothing")
-        if self.numbers == "draw" and points:
-            raise InputError("numbers='draw' needs an autoencoder: points have numbers as they are")
-        if self.joint and self.diffusion.prediction != "clean":
-            raise InputError(
-                "joint=True needs diffusion.prediction='clean': the decoder is given the denoised "
-                "latent"
-            )
-        if self.joint and self.dense.divergence:
-            raise InputError("joint=True has no divergence: set autoencoder.divergence=0")
-        if self.joint:
-            self._refuse_unused()
-
-    def _refuse_unused(self) -> None:
-        """Refuse settings that a joint training makes no use of."""
-        names = ("scaled", *(f"{part}.{name}" for part, own in _SEPARATE.items() for name in own))
-        usual = LatentSettings()
-        for name in names:
-            value, default = attrgetter(name)(self), attrgetter(name)(usual)
-            if value != default:
-                raise InputError(
-                    f"{name}={value!r} does nothing where joint=True trains all as one: leave it "
-                    f"at {default!r}. Steps, batch and rates are those of diffusion"
-                )
+    diffusion: TabDDPMModel
+    shift: Matrix
+    scale: Matrix
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def dense(self) -> AutoencoderSettings:
-        """Settings of the autoencoder where there is one."""
-        assert isinstance(self.autoencoder, AutoencoderSettings)
-        return self.autoencoder
+    def latent(self) -> int:
+        """Length of a latent row."""
+        return len(self.shift)
+
+    @property
+    def width(self) -> int:
+        """Length of a latent row with the label behind it."""
+        return self.diffusion.layout.width
+
+    def sample(
+        self,
+        n: int,
+        *,
+        key: Array,
+        given: Matrix | None = None,
+        sampler: str | None = None,
+        **way: Any,
+    ) -> Matrix:
+        """Draw latent rows, the label behind them.
+
+        Args:
+            n: Rows.
+            key: A key of JAX.
+            given: (n, width), NaN where a value is to be drawn.
+            sampler: As `TabDDPMModel.sample` takes it; "solver" where only labels are given.
+            way: `steps`, `eta`, `balanced` and `resamples`, alike.
+
+        Returns:
+            (n, width) float32, in the units of the latents that were fitted.
+
+        Raises:
+            InputError: For a sampler, `steps` or shape that cannot be used.
+        """
+        told, latent = None, self.latent
+        if given is not None:
+            told = np.array(given, dtype=np.float32)
+            told[:, :latent] = (told[:, :latent] - self.shift) / self.scale
+        if sampler is None and (told is None or np.isnan(told[:, :latent]).all()):
+            sampler = "solver"
+        drawn = self.diffusion.sample(n, key=key, sampler=sampler, given=told, **way)
+        Z = drawn[:, :latent] * self.scale + self.shift
+        return np.concatenate([Z, drawn[:, latent:]], 1).astype(np.float32)
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file."""
+        facts = {
+            "model": "LatentDistribution",
+            "settings": asdict(self.diffusion.settings),
+            "latent": self.latent,
+            "spots": self.diffusion.layout.spots,
+            "label_law": list(self.diffusion.label_law),
+            "reach": self.diffusion.reach,
+            "facts": dict(self.facts),
+        }
+        arrays = (self.diffusion.net, jnp.array(self.shift), jnp.array(self.scale))
+        save_arrays(path, arrays, facts)
+
+    @classmethod
+    def load(cls, path: Path) -> LatentDistribution:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: When the file is not such a law.
+        """
+        read: list[Any] = []
+
+        def build(facts: dict[str, Any]) -> Any:
+            size, law = facts["latent"], tuple(facts["label_law"])
+            spots = tuple(Spot(*s) for s in facts["spots"])
+            layout = Layout(latent_blocks(size, len(law)), spots)
+            settings, label = DiffusionSettings(**facts["settings"]), told_block(layout, len(law))
+            reach = tuple((low, high) for low, high in facts["reach"])
+            read.extend((layout, settings, label, law, reach, facts["facts"]))
+            net = diffusion.network(layout, settings, label)
+            return net, jnp.zeros(size), jnp.zeros(size)
+
+        net, shift, scale = load_arrays(path, build)
+        *parts, facts = read
+        return cls(TabDDPMModel(net, *parts), np.asarray(shift), np.asarray(scale), facts)
+
+
+def fit_latents(
+    V: Matrix,
+    latent: int,
+    settings: DiffusionSettings | None = None,
+    *,
+    scaled: bool = True,
+    spots: Spots = (),
+    facts: Mapping[str, Any] | None = None,
+    **training: Any,
+) -> LatentDistribution:
+    """Fit the law of latent rows.
+
+    Args:
+        V: (n, latent + options): latents, and a one-hot label behind them if there is one.
+        latent: How many entries are latents.
+        settings: Sizes and training of the diffusion.
+        scaled: Whether latents are standardised by their mean and spread over the rows.
+        spots: Choices that are points among the latents.
+        facts: Kept beside the law.
+        training: What `diffusion.fit` takes: key, law, progress, store.
+
+    Raises:
+        InputError: For latents that are not finite, or a label that is not one-hot.
+    """
+    Z, told = V[:, :latent], V[:, latent:]
+    shift, scale = frame_of(Z, scaled, spots)
+    ddpm = diffusion.fit(
+        np.concatenate([(Z - shift) / scale, told], 1),
+        latent_blocks(latent, told.shape[1]),
+        settings,
+        spots=spots,
+        labels=LABEL if told.shape[1] else None,
+        **training,
+    )
+    return LatentDistribution(ddpm, shift, scale, facts or {})
+
+
+REACH = 3.0**0.5
+"""tanh times this: a latent spread evenly over its range has variance 1."""
+
+
+def latents(net: Coder, rows: Rows, groups: Groups) -> Array:
+    """Latents within their reach, (batch, latent)."""
+    code = net.encode(inputs(groups, rows.numbers, rows.codes))[0]
+    return REACH * jnp.tanh(code)
+
+
+def denoised(
+    net: Denoiser, z: Array, labels: Array, key: Array, settings: DiffusionSettings
+) -> Array:
+    """Latents that were noised at one random time each and denoised, (batch, latent)."""
+    kept = jnp.asarray(kept_variance(settings.schedule, settings.timesteps), jnp.float32)
+    when, noise, drop = jax.random.split(key, 3)
+    n, T = len(z), settings.timesteps
+    clock = (jax.random.uniform(when) + jnp.arange(n) / n) % 1.0
+    t = jnp.minimum((clock * T).astype(jnp.int32), T - 1)
+    a = kept[t][:, None]
+    noisy = jnp.sqrt(a) * z + jnp.sqrt(1.0 - a) * jax.random.normal(noise, z.shape)
+    return net(noisy, t * (1000 / T), labels, key=drop)
+
+
+def surprise(net: Coder, back: Array, rows: Rows, groups: Groups) -> Array:
+    """Negative log-likelihood of rows given their denoised latents, (batch,), nats."""
+    blocks = rows.numbers.shape[1] + rows.codes.shape[1]
+    return blocks * reconstruction(net.decode(back), rows, groups)
+
+
+class CoderSide(Descent):
+    """A party's side of a step."""
+
+    def losses(self, net: Coder, rows: Rows, back: Array) -> Array:
+        """Of each row, given its denoised latent."""
+        return surprise(net, back, rows, self.groups)
+
+    @eqx.filter_jit
+    def forward(self, state: State, rows: Rows) -> Array:
+        """Latents of a batch."""
+        return latents(state.net, rows, self.groups)
+
+    @eqx.filter_jit
+    def backward(self, state: State, rows: Rows, back: Array) -> tuple[Array, Array]:
+        """The slope of the decoder's mean loss at denoised latents, and the loss."""
+        loss, slope = jax.value_and_grad(lambda b: self.losses(state.net, rows, b).mean())(back)
+        return slope, loss
+
+    @eqx.filter_jit
+    def turned(self, state: State, rows: Rows, back: Array, slope: Array) -> State:
+        """The state after a step; `slope` is that of the whole loss at the party's latents."""
+
+        def mean(net: Coder) -> Array:
+            own = self.losses(net, rows, back).mean()
+            return own + (latents(net, rows, self.groups) * slope).sum()
+
+        return self.moved(state, eqx.filter_grad(mean)(state.net))
+
+
+class DenoiserSide(Descent):
+    """The coordinator's side of a step."""
+
+    def losses(self, net: Denoiser, rows: tuple[Array, Array], key: Array) -> Array:
+        """Of each row: the squared error of its latent."""
+        z, labels = rows
+        return ((denoised(net, z, labels, key, self.settings) - z) ** 2).mean(-1)
+
+    @eqx.filter_jit
+    def forward(self, state: State, z: Array, labels: Array, key: Array) -> Array:
+        """Denoised latents of a batch."""
+        return denoised(state.net, z, labels, key, self.settings)
+
+    @eqx.filter_jit
+    def turned(
+        self, state: State, z: Array, labels: Array, key: Array, slope: Array
+    ) -> tuple[State, Array]:
+        """The state after a step, and the slope of the whole loss at the latents.
+
+        Args:
+            state: Before.
+            z: (batch, latent).
+            labels: (batch,).
+            key: That of `forward`.
+            slope: Of the decoders' losses, at the denoised latents.
+        """
+
+        def mean(parts: tuple[Denoiser, Array]) -> Array:
+            net, z = parts
+            back = denoised(net, z, labels, key, self.settings)
+            return ((back - z) ** 2).mean(-1).mean() + (back * slope).sum()
+
+        moves, at_latents = eqx.filter_grad(mean)((state.net, z))
+        return self.moved(state, moves), at_latents
+
+
+_Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, reach
 
 
 class _Pair(eqx.Module):
@@ -152,13 +367,13 @@ class LatentDiffusion:
         Args:
             n: Rows.
             key: A key of JAX.
-            sampler: "solver" (the default), "ddim" or "ancestral", as `TabDDPMModel.sample` takes it.
+            sampler: "solver" (the default), "ddim" or "ancestral", see `TabDDPMModel.sample`.
             steps: Times visited; None is 50, or all of them for "ancestral".
             eta: As `TabDDPMModel.sample` takes it.
             balanced: Whether every label is equally likely.
             given: (n, width), NaN where a value is to be drawn. The diffusion is told labels; other
-                columns are kept in place while rows are drawn (see `TabDDPMModel.sample`), which points
-                can do and an autoencoder cannot.
+                columns are kept in place while rows are drawn, which points can do and an
+                autoencoder cannot.
             resamples: How often each step is walked when columns are given.
 
         Returns:
@@ -177,9 +392,9 @@ class LatentDiffusion:
         return self.rows.decode(V, key=second)
 
     @property
-    def law(self) -> LatentLaw:
+    def law(self) -> LatentDistribution:
         """The law of latent rows."""
-        return LatentLaw(self.diffusion, self.shift, self.scale)
+        return LatentDistribution(self.diffusion, self.shift, self.scale)
 
     @property
     def rows(self) -> RowCoder:
@@ -308,7 +523,7 @@ def fit(
         progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
         store=None if store is None else store / "autoencoder",
     )  # fmt: skip
-    law_ = latent_law.fit(
+    law_ = fit_latents(
         rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled, spots=rows.spots,
         key=second, law=law,
         progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),

@@ -1,4 +1,17 @@
-"""Markov random fields over a finite domain: marginals, densities and samples.
+"""Marginals of attributes that no single clique of a calibrated tree holds.
+
+Only the part of the tree between the wanted attributes is touched: other cliques sum to one given
+their separator and are cut off (Koller & Friedman 2009, section 10.3.3).
+
+Rows from a calibrated junction tree, with low variance and on condition.
+
+Going down the tree, the rows that share a separator value form a stratum; each draws the clique's
+other attributes by systematic sampling (one uniform offset per stratum, evenly spaced points), so
+that a clique's counts are within one of what the separator's counts let expect, instead of
+multinomially spread.
+Each row by itself still has exactly the model's distribution.
+
+Markov random fields over a finite domain: marginals, densities and samples.
 
 A model is its potentials on a few cliques. Everything else, the junction tree and the calibrated
 beliefs, is derived when first needed and never stored or sent.
@@ -10,9 +23,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +37,307 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from siloweave.errors import DataError, SchemaError
-from siloweave.models.junction_tree import JunctionTree
-from siloweave.models.propagation import Array, Calibrated, Propagation
-from siloweave.models.sampling import sample_given, sample_rows
-from siloweave.models.subtree import project
+from siloweave.models.junction_tree import Array, Calibrated, JunctionTree, Propagation
 from siloweave.tables.codes import Clique, Codes, Domain
-from siloweave.tables.keys import Key
+from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["MRF"]
+_CELLS = 1 << 24  # of a table on the way, 128 MB
+
+
+@dataclass(frozen=True)
+class _Table:
+    names: Clique
+    values: Array
+
+
+def _sum_to(table: _Table, kept: Sequence[str]) -> _Table:
+    gone = tuple(i for i, a in enumerate(table.names) if a not in kept)
+    return _Table(tuple(a for a in table.names if a in kept), table.values.sum(axis=gone))
+
+
+def _product_sum(left: _Table, right: _Table, kept: Sequence[str]) -> _Table:
+    """Sum over the attributes not kept of left * right, as one matrix product per shared cell."""
+    letter = {a: i for i, a in enumerate(dict.fromkeys(left.names + right.names))}
+    names = tuple(a for a in letter if a in kept)
+    operands: list[Any] = [left.values, [letter[a] for a in left.names]]
+    operands += [right.values, [letter[a] for a in right.names], [letter[a] for a in names]]
+    return _Table(names, np.einsum(*operands, optimize=True))
+
+
+def _between(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[int]]:
+    """Root and members (parents before children) of the smallest subtree that holds `wanted`."""
+    alive = list(range(len(tree.cliques)))
+    held = [wanted & set(c) for c in tree.cliques]
+    children = [0] * len(alive)
+    for p in tree.parents[1:]:
+        children[p] += 1
+    for i in reversed(range(1, len(tree.cliques))):
+        if not children[i] and held[i] <= set(tree.separators[i]):
+            alive.remove(i)
+            children[tree.parents[i]] -= 1
+    root = 0
+    while children[root] == 1:
+        child = next(i for i in alive if i != root and tree.parents[i] == root)
+        if not held[root] <= set(tree.separators[child]):
+            break
+        alive.remove(root)
+        root = child
+    return root, alive
+
+
+def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Array:
+    """Probability table of `clique`.
+
+    A table on the way holds the wanted attributes that it has met beside a separator; where that
+    is more than 16 million cells, values of some wanted attributes are taken block by block.
+
+    Args:
+        tree: The junction tree.
+        beliefs: Calibrated probabilities of its cliques, axes in domain order.
+        clique: Attributes in domain order.
+
+    Returns:
+        Array of shape `domain.shape(clique)` that sums to 1.
+    """
+    wanted = set(clique)
+    root, alive = _between(tree, wanted)
+    steps = _steps(tree, root, alive, wanted)
+    blocks = _blocks(tree, steps, clique)
+    tables = {step.member: _own(tree, beliefs, step) for step in steps}
+    same: dict[int, _Table] = {}  # messages that are those of every block
+    changing = []
+    for step in steps:
+        if step.needed & blocks.keys() or any(child not in same for child, _ in step.children):
+            changing.append(step)
+        else:
+            same[step.member] = _message(step, tables[step.member], same)
+    found = np.empty(tree.domain.shape(clique))
+    for parts in product(*blocks.values()):
+        at = dict(zip(blocks, parts, strict=True))
+        messages = dict(same)
+        for step in changing:
+            messages[step.member] = _message(step, _part(tables[step.member], at), messages)
+        last = messages[root]
+        place = tuple(at.get(a, slice(None)) for a in clique)
+        found[place] = np.transpose(last.values, [last.names.index(a) for a in clique])
+    return found
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a member of the subtree does once its children have spoken.
+
+    Attributes:
+        member: Its place in the tree.
+        parent: That of who hears it; None for the root.
+        upward: What it shares with the parent.
+        needed: Of its own attributes, those that anyone still asks for.
+        children: Per child, its place and what is kept once it has been multiplied in.
+        met: Attributes of its table after each child.
+        sent: Attributes of its message.
+    """
+
+    member: int
+    parent: int | None
+    upward: frozenset[str]
+    needed: frozenset[str]
+    children: tuple[tuple[int, frozenset[str]], ...]
+    met: tuple[frozenset[str], ...]
+    sent: frozenset[str]
+
+
+def _steps(tree: JunctionTree, root: int, alive: Sequence[int], wanted: set[str]) -> list[_Step]:
+    """The subtree's members, children before parents."""
+    told: dict[int, list[tuple[int, frozenset[str]]]] = {i: [] for i in alive}
+    steps = []
+    for i in reversed(alive):
+        parent = None if i == root else tree.parents[i]
+        upward = frozenset(() if parent is None else tree.separators[i])
+        needed = frozenset(tree.cliques[i]) & wanted.union(upward, *(said for _, said in told[i]))
+        met, children = [needed], []
+        for at, (child, said) in enumerate(told[i]):
+            kept = frozenset(wanted).union(upward, *(late for _, late in told[i][at + 1 :]))
+            children.append((child, kept))
+            met.append((met[-1] | said) & kept)
+        sent = met[-1] & (wanted | upward)
+        steps.append(_Step(i, parent, upward, needed, tuple(children), tuple(met), sent))
+        if parent is not None:
+            told[parent].append((i, sent))
+    return steps
+
+
+def _blocks(
+    tree: JunctionTree, steps: Sequence[_Step], clique: Clique
+) -> dict[str, list[slice[int, int, None]]]:
+    """Attributes of the clique that are taken in blocks, so that tables stay small, and these."""
+    size = dict(zip(tree.domain.names, tree.domain.sizes, strict=True))
+    length = dict(size)
+
+    def cells(names: frozenset[str]) -> int:
+        return prod(length[a] for a in names)
+
+    while cells(largest := max((met for step in steps for met in step.met), key=cells)) > _CELLS:
+        left = [a for a in clique if a in largest and length[a] > 1]
+        if not left:  # a separator alone is so large
+            break
+        a = max(left, key=length.__getitem__)
+        length[a] = max(1, length[a] * _CELLS // cells(largest))
+    return {
+        a: [slice(i, i + length[a]) for i in range(0, size[a], length[a])]
+        for a in clique
+        if length[a] < size[a]
+    }
+
+
+def _own(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _Table:
+    """What a member says of the attributes that are needed, given what its parent knows."""
+    table = _sum_to(_Table(tree.cliques[step.member], beliefs[step.member]), tuple(step.needed))
+    return table if step.parent is None else _condition(table, set(step.upward))
+
+
+def _part(table: _Table, at: Mapping[str, slice[int, int, None]]) -> _Table:
+    """Some values of some attributes."""
+    return _Table(table.names, table.values[tuple(at.get(a, slice(None)) for a in table.names)])
+
+
+def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Table:
+    """What a member tells its parent; at the root, the table of the wanted attributes."""
+    for child, kept in step.children:
+        table = _product_sum(table, messages[child], tuple(kept))
+    return _sum_to(table, tuple(step.sent))
+
+
+def _condition(table: _Table, given: set[str]) -> _Table:
+    gone = tuple(i for i, a in enumerate(table.names) if a not in given)
+    shared = table.values.sum(axis=gone, keepdims=True)
+    values = np.divide(table.values, shared, out=np.zeros_like(table.values), where=shared > 0)
+    return _Table(table.names, values)
+
+
+Ints = npt.NDArray[np.int64]
+
+
+def _spread(strata: Ints, rng: np.random.Generator) -> Array:
+    """One uniform number per row; within a stratum they are evenly spaced, in random order."""
+    shuffled = rng.permutation(strata.size)
+    order = shuffled[np.argsort(strata[shuffled], kind="stable")]
+    _, first, counts = np.unique(strata[order], return_index=True, return_counts=True)
+    rank = np.arange(strata.size) - np.repeat(first, counts)
+    offset = np.repeat(rng.random(first.size), counts)
+    uniform = np.empty(strata.size)
+    uniform[order] = (rank + offset) / np.repeat(counts, counts)
+    return uniform
+
+
+def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
+    """Column index for each row, from the row of `table` (unnormalised) that its stratum names."""
+    seen, where = np.unique(strata, return_inverse=True)
+    cumulative = np.cumsum(table[seen], axis=1)
+    cumulative /= cumulative[:, -1:]
+    steps = (cumulative + np.arange(seen.size)[:, None]).reshape(-1)
+    found = np.searchsorted(steps, where + _spread(where, rng), side="right")
+    columns = found - where * table.shape[1]
+    last = np.max(np.where(table[seen] > 0, np.arange(table.shape[1]), 0), axis=1)
+    return np.asarray(np.clip(columns, 0, last[where]), dtype=np.int64)
+
+
+def _codes(domain: Domain, columns: Mapping[str, Ints]) -> Codes:
+    return Codes(domain, tuple(columns[a].astype(np.uint64) for a in domain.names))
+
+
+def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
+    """Draw rows of the whole domain.
+
+    Args:
+        tree: The junction tree.
+        beliefs: Calibrated probabilities of its cliques, axes in domain order.
+        num_rows: How many rows; 0 gives none.
+        key: Seed or key.
+    """
+    if num_rows < 0:
+        raise DataError(f"num_rows is {num_rows}; ask for 0 rows or more")
+    drawn: dict[str, Ints] = {}
+    for i, (clique, shared) in enumerate(zip(tree.cliques, tree.separators, strict=True)):
+        rng = generator(fold_in(key, i))
+        new = tuple(a for a in clique if a not in shared)
+        axes = [clique.index(a) for a in shared + new]
+        cells = tree.domain.size(shared) if shared else 1
+        table = np.transpose(beliefs[i], axes).reshape(cells, -1)
+        strata = np.zeros(num_rows, dtype=np.int64)
+        if shared:
+            index = np.ravel_multi_index([drawn[a] for a in shared], tree.domain.shape(shared))
+            strata = np.asarray(index, dtype=np.int64)
+        columns = _draw(table, strata, rng) if num_rows else strata
+        split = np.unravel_index(columns, tree.domain.shape(new))
+        drawn |= {a: np.asarray(c, dtype=np.int64) for a, c in zip(new, split, strict=True)}
+    return _codes(tree.domain, drawn)
+
+
+def sample_given(
+    domain: Domain,
+    potentials: Mapping[Clique, Array],
+    known: Mapping[str, Ints],
+    *,
+    key: Key,
+) -> Codes:
+    """Complete rows whose columns in `known` are fixed; see `MRF.sample_given`."""
+    names = domain.canonical(known)
+    fixed = _checked(domain, names, known)
+    patterns, where = np.unique(fixed, axis=0, return_inverse=True)
+    where = where.reshape(-1)
+    rest = tuple(a for a in domain.names if a not in names)
+    columns = {a: fixed[:, i].copy() for i, a in enumerate(names)}
+    columns |= {a: np.empty(len(fixed), dtype=np.int64) for a in rest}
+    if rest:
+        free = Domain(rest, domain.shape(rest))
+        cliques = [tuple(a for a in c if a in rest) for c in potentials]
+        tree = JunctionTree.build(free, [c for c in cliques if c])
+        scopes = list(dict.fromkeys(c for c in cliques if c))
+        plan = Propagation(tree, scopes)
+        for i, pattern in enumerate(patterns):
+            value = dict(zip(names, pattern.tolist(), strict=True))
+            beliefs = _conditioned(plan, potentials, value)
+            rows = np.flatnonzero(where == i)
+            drawn = sample_rows(tree, beliefs, rows.size, key=fold_in(key, i))
+            for a in rest:
+                columns[a][rows] = drawn.column(a)
+    return _codes(domain, columns)
+
+
+def _checked(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:
+    if not names:
+        raise DataError("known is empty; name at least one column, or use sample()")
+    lengths = {a: len(known[a]) for a in names}
+    if len(set(lengths.values())) != 1:
+        raise DataError(f"known has columns of different lengths: {lengths}")
+    for a in names:
+        values = np.asarray(known[a])
+        if values.size and not 0 <= values.min() <= values.max() < domain.size_of(a):
+            raise DataError(f"known[{a!r}] has codes outside 0..{domain.size_of(a) - 1}")
+    return np.stack([np.asarray(known[a], dtype=np.int64) for a in names], axis=1)
+
+
+def _conditioned(
+    plan: Propagation, potentials: Mapping[Clique, Array], value: Mapping[str, int]
+) -> list[Array]:
+    """Beliefs over the free attributes once the known ones have their values."""
+    domain = plan.tree.domain
+    sliced = {scope: np.zeros(domain.shape(scope)) for scope in plan.scopes}
+    for clique, table in potentials.items():
+        part = table[tuple(value.get(a, slice(None)) for a in clique)]
+        scope = tuple(a for a in clique if a not in value)
+        if scope:
+            sliced[scope] = sliced[scope] + part
+        elif not np.isfinite(part):
+            raise DataError(f"the model gives {dict(value)} probability 0; change known")
+    tables = [plan.inner(i, sliced[scope]) for i, scope in enumerate(plan.scopes)]
+    try:
+        run = plan.run(tables, keep=True)
+    except FloatingPointError as error:
+        raise DataError(f"the model gives {dict(value)} probability 0; change known") from error
+    pairs = zip(plan.tree.cliques, run.beliefs, strict=True)
+    return [plan.table(clique, flat) for clique, flat in pairs]
+
 
 _FORMAT = "siloweave-mrf-1"
 

@@ -32,15 +32,13 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from siloweave.models import bounds
-from siloweave.models.conditional import Conditions, Drawing, RowTable, draw_by, drawing
-from siloweave.models.critic import Critic, layered_losses
-from siloweave.models.draws import GAN, draw
-from siloweave.models.gan import GANSettings, Generator, check_numbers, conditional_columns
-from siloweave.models.generator import Heads, Running
+from siloweave.models.conditional import GAN, Conditions, Drawing, RowTable, draw, draw_by, drawing
+from siloweave.models.gan import Generator, check_numbers, conditional_columns
+from siloweave.models.gan_networks import Critic, Heads, Running, generator_of, layered_losses
 from siloweave.models.layout import Layout
 from siloweave.models.nets import averaged, fresh
 from siloweave.models.rounds import Keys
+from siloweave.models.settings import PrivateGANSettings
 from siloweave.models.stepwise import Stepwise
 from siloweave.models.train import Loss
 from siloweave.tables.features import Block
@@ -51,83 +49,6 @@ Array = jax.Array
 Matrix = NDArray[np.float32]
 _SETTLING = 10_000
 _SCALE = 1_000_000  # what shares are multiplied with to become the counts that a GAN stores
-
-
-@dataclass(frozen=True)
-class PrivateGANSettings:
-    """Settings of a GAN whose critic is trained privately.
-
-    Attributes:
-        noise: Random inputs of the generator.
-        generator: Units of its hidden layers.
-        critic: Units of the critic's hidden layers.
-        temperature: Of the Gumbel-softmax.
-        penalty: Weight of the gradient penalty.
-        critic_rate: Of the critic's Adam.
-        generator_rate: Of the generator's Adam.
-        betas: Of Adam.
-        batch: Expected number of real rows in a critic step.
-        steps: Critic steps.
-        ratio: Critic steps to one of the generator.
-        average: Share of the old weights in the moving average of the generator.
-        pool: Generated rows that a critic step is shown, and those of a generator step; as many
-            as `batch` if None.
-
-    Raises:
-        InputError: A value is out of bounds.
-    """
-
-    noise: int = 64
-    generator: tuple[int, ...] = (128, 128)
-    critic: tuple[int, ...] = (64, 64)
-    temperature: float = 0.2
-    penalty: float = 10.0
-    critic_rate: float = 2e-3
-    generator_rate: float = 1e-3
-    betas: tuple[float, float] = (0.5, 0.9)
-    batch: int = 512
-    steps: int = 2_000
-    ratio: int = 1
-    average: float = 0.99
-    pool: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        bounds.check(
-            self,
-            noise=bounds.UNITS,
-            generator=bounds.WIDTHS,
-            critic=bounds.WIDTHS,
-            temperature=bounds.POSITIVE,
-            penalty=bounds.AMOUNT,
-            critic_rate=bounds.POSITIVE,
-            generator_rate=bounds.POSITIVE,
-            betas=bounds.BETAS,
-            batch=bounds.COUNT,
-            steps=bounds.COUNT,
-            ratio=bounds.COUNT,
-            average=bounds.SHARE,
-            pool=bounds.or_none(bounds.COUNT),
-        )
-
-    @property
-    def plain(self) -> GANSettings:
-        """What the generator that is left samples with."""
-        return GANSettings(
-            noise=self.noise,
-            generator=self.generator,
-            critic=self.critic,
-            pac=1,
-            dropout=0.0,
-            temperature=self.temperature,
-            batch=self.batch,
-            average=self.average,
-        )
-
-    @property
-    def generated(self) -> int:
-        """Rows that the generator makes in a step."""
-        return self.batch if self.pool is None else self.pool
 
 
 class PrivateGANState(NamedTuple):
@@ -368,7 +289,7 @@ def _networks(
     a, b = jax.random.split(key)
     width = heads.width + heads.condition_width
     critic = Critic(width, settings.critic, pac=1, dropout=0.0, key=b)
-    return settings.plain.network(heads, a), critic
+    return generator_of(settings.plain, heads, a), critic
 
 
 @eqx.filter_jit

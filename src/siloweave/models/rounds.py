@@ -26,18 +26,17 @@ from safetensors.numpy import load, save
 from siloweave.errors import InputError
 from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
-from siloweave.models.conditional import Conditions
+from siloweave.models.conditional import GAN, Conditions, settle
 from siloweave.models.denoiser import NumberHead
 from siloweave.models.descent import State as Descended
-from siloweave.models.diffusion import DiffusionSettings, TabDDPMModel
-from siloweave.models.draws import GAN, settle
-from siloweave.models.gan import GANSettings, GANStep, Matching, Seen, conditional_columns
+from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GANState as Contest
-from siloweave.models.generator import Heads
-from siloweave.models.latent import LatentDiffusion, LatentSettings
-from siloweave.models.latent_law import LABEL, latent_blocks
+from siloweave.models.gan import GANStep, Matching, Seen, conditional_columns
+from siloweave.models.gan_networks import Heads
+from siloweave.models.latent import LABEL, LatentDiffusion, latent_blocks
 from siloweave.models.layout import Layout, Matrix
-from siloweave.models.points import PointCoder, PointSettings, spots_of
+from siloweave.models.settings import DiffusionSettings, GANSettings, LatentSettings, PointSettings
+from siloweave.models.sphere_codes import PointCoder, spots_of
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 

@@ -25,12 +25,12 @@ from siloweave.models.autoencoder import Coder, latent_size
 from siloweave.models.coders import RowCoder, assembled, places_of, rest_of, untrained
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.descent import Descent, State
-from siloweave.models.latent import LatentDiffusion, LatentSettings, put_together
-from siloweave.models.latent_law import latent_blocks, told_block
+from siloweave.models.latent import LatentDiffusion, latent_blocks, put_together, told_block
 from siloweave.models.layout import Layout, Matrix
+from siloweave.models.multinomial import Groups
 from siloweave.models.nets import MLP
-from siloweave.models.options import Groups
 from siloweave.models.rounds import DiffusionLearner, Facts, Keys
+from siloweave.models.settings import LatentSettings
 from siloweave.models.train import Loss
 from siloweave.tables.features import Block
 

@@ -1,4 +1,10 @@
-"""The one training loop: whole stretches of steps are compiled, and nothing is private here.
+"""Checkpoints of a training run: arrays as safetensors, the rest as JSON, never half written.
+
+Which rows are in which batch: drawn on the host, from the key and the step alone.
+
+A stretch of steps needs a small table of row numbers; the compiled loop gathers the rows.
+
+The one training loop: whole stretches of steps are compiled, and nothing is private here.
 
 A model brings a pure function `update(state, batch, key) -> (state, loss)`. The loop brings
 batches, keys, progress, checkpoints, and the news that training diverged. Private networks do not
@@ -10,8 +16,12 @@ model's own.
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,19 +29,240 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
-from siloweave.errors import InputError
-from siloweave.models import checkpoints
-from siloweave.models.batches import BatchPlan, plan_of
+from siloweave.errors import DataError, InputError
+from siloweave.tables.keys import fold_in, generator
 
-__all__ = [
-    "Loss",
-    "Progress",
-    "Sampler",
-    "TrainingError",
-    "mean_gradient",
-    "train",
-]
+_FORMAT = "siloweave-training-1"
+_NAME = "training.json"
+
+
+class Keeper:
+    """Writes the state of a run now and then, and reads the last one.
+
+    A state is written to a file of its own; then `training.json`, which names it, is replaced in
+    one move; then the state before is removed. Killed at any moment, one of the two is whole.
+
+    The folder holds what was learned from rows so far: it is as private as the rows.
+
+    Args:
+        folder: Where; nothing is written when None.
+        every: Seconds between two checkpoints.
+    """
+
+    def __init__(self, folder: Path | None, *, every: float) -> None:
+        self.folder, self.every = folder, every
+        self._facts: dict[str, Any] = {}
+        self._latest: tuple[int, Any] | None = None
+        self._written, self._at = -1, time.monotonic()
+
+    def open(self, arrays: Any, *, run: dict[str, Any], data: Any) -> tuple[int, Any]:
+        """The step and arrays to go on from; (0, `arrays`) when the folder holds none.
+
+        Args:
+            arrays: The state of a fresh run.
+            run: Settings that have to be the same.
+            data: A pytree of keys and rows that have to be the same.
+
+        Raises:
+            DataError: The checkpoint is damaged, or of another run.
+        """
+        assert self.folder is not None
+        leaves = [_plain(x) for x in jax.tree.leaves(arrays)]
+        shapes = [f"{x.dtype}{list(x.shape)}" for x in leaves]
+        self._facts = {"format": _FORMAT, **run, "data": _digest(data), "arrays": shapes}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / _NAME
+        if not path.exists():
+            return 0, arrays
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            step, name = int(facts.pop("step")), str(facts.pop("file"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path} cannot be read as a checkpoint: {error}") from error
+        for fact, value in self._facts.items():
+            if facts.get(fact) != value:
+                raise DataError(
+                    f"{path} is the checkpoint of another run: its {fact} differs. Give every run "
+                    "a folder of its own, or empty this one."
+                )
+        self._written = step
+        return step, _filled(arrays, _read(self.folder / name, len(leaves)))
+
+    def keep(self, step: int, arrays: Any) -> None:
+        """Note the state after `step`, and write it if the last checkpoint is old."""
+        if self.folder is None:
+            return
+        self._latest = (step, arrays)
+        if time.monotonic() - self._at >= self.every:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the state noted last, unless it is on disk."""
+        if self.folder is None or self._latest is None or self._latest[0] == self._written:
+            return
+        step, arrays = self._latest
+        tensors = {f"{i:05d}": _plain(x) for i, x in enumerate(jax.tree.leaves(arrays))}
+        name = f"state-{step}.safetensors"
+        _replace(self.folder / name, save(tensors))
+        facts = {**self._facts, "step": step, "file": name}
+        _replace(self.folder / _NAME, json.dumps(facts, indent=1).encode())
+        for old in self.folder.glob("state-*.safetensors"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+        self._written, self._at = step, time.monotonic()
+
+
+def _plain(leaf: Any) -> NDArray[Any]:
+    """An array as NumPy knows it; keys of jax as their numbers."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.ascontiguousarray(np.asarray(leaf)).reshape(leaf.shape)
+
+
+def _filled(arrays: Any, read: list[NDArray[Any]]) -> Any:
+    leaves, structure = jax.tree.flatten(arrays)
+    fresh = [
+        jax.random.wrap_key_data(jnp.asarray(new), impl=jax.random.key_impl(old))
+        if jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
+        else jnp.asarray(new)
+        for old, new in zip(leaves, read, strict=True)
+    ]
+    return jax.tree.unflatten(structure, fresh)
+
+
+def _digest(data: Any) -> str:
+    digest = blake2b(digest_size=16)
+    for leaf in jax.tree.leaves(data):
+        array = _plain(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path, count: int) -> list[NDArray[Any]]:
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return [file.get_tensor(f"{i:05d}") for i in range(count)]
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a checkpoint: {error}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, readable by its owner only."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class BatchPlan(NamedTuple):
+    """How batches are made.
+
+    Attributes:
+        name: For the checkpoint, which goes on only with the same plan.
+        most: Steps of the longest stretch.
+        picks: Row numbers of `count` steps from `step` on, (most, batch); None with a sampler.
+        sampler: A function `(rows, key) -> batch`, or None.
+    """
+
+    name: str
+    most: int
+    picks: Callable[[int, int], NDArray[np.int32] | None]
+    sampler: Callable[[Any, jax.Array], Any] | None = None
+
+
+def plan_of(
+    sampler: str | Callable[[Any, jax.Array], Any],
+    rows: Any,
+    *,
+    batch: int,
+    key: jax.Array,
+    most: int,
+) -> BatchPlan:
+    """The plan that `sampler` names; see `siloweave.models.train.train`.
+
+    Raises:
+        InputError: No rows, rows of unequal number, NaN, more rows in a batch than there are, or
+            an unknown name.
+    """
+    if callable(sampler):
+        return BatchPlan("own", most, lambda step, count: None, sampler)
+    _finite(rows)
+    count = _count(rows)
+    if sampler == "shuffled":
+        return BatchPlan("shuffled", most, _Shuffled(count, batch, key, most))
+    raise InputError(
+        f"train: sampler = {sampler!r} is not known. Give 'shuffled', or a function of rows and "
+        "key."
+    )
+
+
+def _finite(rows: Any) -> None:
+    for leaf in jax.tree.leaves(rows):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            continue
+        values = np.asarray(leaf)
+        if np.isfinite(values).all():
+            continue
+        bad = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise InputError(
+            f"train: rows hold NaN or an infinity, first in row {bad}. Encode missing values, or "
+            "leave such rows out."
+        )
+
+
+def _count(rows: Any) -> int:
+    counts = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(rows)}
+    if len(counts) != 1:
+        raise InputError(
+            f"train: the arrays of rows have {sorted(counts)} rows. All need one leading axis of "
+            "the same length."
+        )
+    count = counts.pop()
+    if count == 0:
+        raise InputError("train: there are no rows. Give at least one.")
+    return count
+
+
+def _seeds(key: jax.Array) -> np.random.SeedSequence:
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    return np.random.SeedSequence([int(word) for word in words])
+
+
+class _Shuffled:
+    """One permutation per epoch, cut into whole batches."""
+
+    def __init__(self, count: int, batch: int, key: jax.Array, most: int) -> None:
+        if batch > count:
+            raise InputError(
+                f"train: batch = {batch} is more than the {count} rows there are. Use a batch of "
+                f"at most {count}."
+            )
+        self.count, self.batch, self.most = count, batch, most
+        self.epoch = count // batch  # in batches
+        self.seeds = _seeds(key)
+        self._order = lru_cache(maxsize=2)(self._permutation)
+
+    def _permutation(self, epoch: int) -> NDArray[np.int64]:
+        return generator(fold_in(self.seeds, "epoch", epoch)).permutation(self.count)
+
+    def __call__(self, step: int, count: int) -> NDArray[np.int32]:
+        index = np.zeros((self.most, self.batch), np.int32)
+        for i in range(count):
+            epoch, place = divmod(step + i, self.epoch)
+            start = place * self.batch
+            index[i] = self._order(epoch)[start : start + self.batch]
+        return index
+
 
 Array = jax.Array
 _State = TypeVar("_State")
@@ -162,7 +393,7 @@ def train(
     arrays, static = eqx.partition(state, eqx.is_array)
     arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
     job = _Job(update, rows, static, plan, key)
-    keeper = checkpoints.Keeper(store, every=checkpoint_seconds)
+    keeper = Keeper(store, every=checkpoint_seconds)
     if store is not None:
         run = {"batch": batch, "sampler": plan.name}
         start, arrays = keeper.open(arrays, run=run, data=(key, rows))
@@ -177,9 +408,7 @@ def train(
     return final
 
 
-def _loop(
-    job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: checkpoints.Keeper
-) -> Any:
+def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: Keeper) -> Any:
     """All stretches, each as long as one second of steps."""
     length, pace = 1, 0.0
     progress("compiling" if step < steps else "done", step / max(steps, 1))
@@ -219,10 +448,10 @@ def _stretch(job: _Job, arrays: Any, step: int, count: int) -> tuple[Any, Any, b
         job.key,
         job.plan.most,
     )
-    return after, np.asarray(losses)[:count], _finite(after)
+    return after, np.asarray(losses)[:count], _finite_train(after)
 
 
-def _finite(arrays: Any) -> bool:
+def _finite_train(arrays: Any) -> bool:
     """Whether all floats are finite; asked here, because a program for each shape compiles long."""
     floats = (x for x in jax.tree.leaves(arrays) if jnp.issubdtype(x.dtype, jnp.inexact))
     return all(bool(np.isfinite(np.asarray(x)).all()) for x in floats)
@@ -275,9 +504,7 @@ def _number(loss: Any) -> Array:
     return value
 
 
-def _diverged(
-    job: _Job, arrays: Any, step: int, losses: Any, keeper: checkpoints.Keeper
-) -> TrainingError:
+def _diverged(job: _Job, arrays: Any, step: int, losses: Any, keeper: Keeper) -> TrainingError:
     bad = np.flatnonzero(~np.isfinite(losses))
     first = step + (int(bad[0]) if bad.size else len(losses) - 1) + 1
     what = f"the loss is {losses[bad[0]]}" if bad.size else "the state holds NaN or infinities"

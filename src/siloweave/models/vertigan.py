@@ -35,11 +35,9 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError
-from siloweave.models import bounds
-from siloweave.models.critic import Critic, layered_losses
-from siloweave.models.draws import normal
-from siloweave.models.generator import Heads
+from siloweave.models.gan_networks import Critic, Heads, layered_losses, normal
 from siloweave.models.nets import MLP, averaged, load_arrays, save_arrays
+from siloweave.models.settings import VertiGANSettings
 from siloweave.models.train import mean_gradient, train
 from siloweave.tables.features import Block
 
@@ -68,75 +66,6 @@ _Tree = TypeVar("_Tree")
 _CHUNK = 2_000  # rows drawn at once, one compiled shape
 _TINY = 2.0**-24
 _RARE = 1e-4  # the least share that a category starts with
-
-
-@dataclass(frozen=True)
-class VertiGANSettings:
-    """Settings of the networks and of their training.
-
-    Attributes:
-        noise: Random inputs of the trunk.
-        trunk: Units of its layers; the last are the entries of a hidden row, which travel.
-        head: Units of a head's hidden layers.
-        critic: Units of a critic's hidden layers.
-        temperature: Of the Gumbel-softmax.
-        penalty: Weight of the gradient penalty.
-        critic_rate: Of the critics' Adam.
-        generator_rate: Of the Adam of trunk and heads.
-        betas: Of Adam.
-        batch: Expected number of real rows in a critic step.
-        made: Hidden rows of a round.
-        rounds: Steps of the generator, each a message to every party.
-        critic_steps: Critic steps of a round.
-        average: Share of the old weights in the moving average of trunk and heads.
-        informed: Whether heads start from the frequencies of categories, or from chance.
-
-    Raises:
-        InputError: A value is out of bounds.
-    """
-
-    noise: int = 64
-    trunk: tuple[int, ...] = (128, 128)
-    head: tuple[int, ...] = (128,)
-    critic: tuple[int, ...] = (64, 64)
-    temperature: float = 0.2
-    penalty: float = 10.0
-    critic_rate: float = 1e-3
-    generator_rate: float = 5e-4
-    betas: tuple[float, float] = (0.5, 0.9)
-    batch: int = 512
-    made: int = 256
-    rounds: int = 100
-    critic_steps: int = 10
-    average: float = 0.9
-    informed: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        bounds.check(
-            self,
-            noise=bounds.UNITS,
-            trunk=bounds.WIDTHS,
-            head=bounds.WIDTHS,
-            critic=bounds.WIDTHS,
-            temperature=bounds.POSITIVE,
-            penalty=bounds.AMOUNT,
-            critic_rate=bounds.POSITIVE,
-            generator_rate=bounds.POSITIVE,
-            betas=bounds.BETAS,
-            batch=bounds.COUNT,
-            made=bounds.COUNT,
-            rounds=bounds.COUNT,
-            critic_steps=bounds.COUNT,
-            average=bounds.SHARE,
-        )
-        if not self.trunk:
-            raise InputError("trunk=() must have one layer or more; its last is what travels")
-
-    @property
-    def steps(self) -> int:
-        """Critic steps of one party."""
-        return self.rounds * self.critic_steps
 
 
 def _adam(settings: VertiGANSettings, rate: float) -> optax.GradientTransformation:

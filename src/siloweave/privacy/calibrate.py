@@ -197,7 +197,7 @@ def sampled_multiplier(
         steps: how many, >= 1.
         others: events that are paid from the same budget.
         order: where the rate follows from a noisy number of rows: the Renyi order to read at, from
-            :func:`siloweave.privacy.orders.order_for`. None for a rate that was fixed beforehand.
+            `shared_steps.order_for`. None for a rate that was fixed beforehand.
 
     Returns:
         The multiplier, at most 0.1 percent above the least one.

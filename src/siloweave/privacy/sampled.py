@@ -256,8 +256,8 @@ def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
     At an order fixed beforehand the divergences, each given what came before it, add up, whatever
     followed from what (the bound on the moment exp((a - 1) loss) of every event holds for all that
     came before). That is not so for the least epsilon over several orders: which order that is
-    depends on the outputs too. Here one order is read, which :mod:`siloweave.privacy.orders` fixes
-    beforehand; and delta is divided by :data:`CHOICE`, which covers older ledgers. Delta from the
+    depends on the outputs too. Here one order is read, which shared_steps.py fixes beforehand; and
+    delta is divided by :data:`CHOICE`, which covers older ledgers. Delta from the
     moment: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
     Proposition 12.
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Literal
 
 from siloweave.errors import InputError
-from siloweave.report import pictures, plots, words
+from siloweave.report import plots, words
 from siloweave.report.record import LedgerRow, OwnerView, PartyCost, PublicView, Record
 
 Audience = Literal["public", "owner"]
@@ -227,12 +227,12 @@ def _table(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any]:
         match = real.get(marginal.column)
         if match and match.labels != marginal.labels:
             match = None
-        away = pictures.total_variation(marginal.proportions, match.proportions) if match else None
+        away = plots.total_variation(marginal.proportions, match.proportions) if match else None
         charts.append(
             {
                 "column": marginal.column,
                 "kind": marginal.kind,
-                "svg": pictures.distribution(marginal, match),
+                "svg": plots.distribution(marginal, match),
                 "tvd": away,
             }
         )
@@ -247,14 +247,14 @@ def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | N
     theirs = owner.association if owner else None
     if theirs and theirs.names != ours.names:
         theirs = None
-    wide = len(ours.names) > pictures.CELLS
+    wide = len(ours.names) > plots.CELLS
     return {
-        "svg": pictures.heat_maps(ours, theirs, synthetic.cliques),
-        "list": pictures.strongest_pairs(ours, theirs),
+        "svg": plots.heat_maps(ours, theirs, synthetic.cliques),
+        "list": plots.strongest_pairs(ours, theirs),
         "measure": ours.measure,
         "compared": theirs is not None,
         "dotted": bool(synthetic.cliques) and not wide,
-        "left_out": max(len(ours.names) - pictures.WIDEST, 0),
+        "left_out": max(len(ours.names) - plots.WIDEST, 0),
     }
 
 

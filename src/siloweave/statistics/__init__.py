@@ -1,10 +1,11 @@
 """Exact functions of codes: marginals, workloads and association. Nothing here is private."""
 
-from siloweave.statistics.association import cramers_v, mutual_information
 from siloweave.statistics.marginals import (
     closure,
     count_batches,
+    cramers_v,
     marginal,
+    mutual_information,
     random_workload,
     sparse_marginal,
 )

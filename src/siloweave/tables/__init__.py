@@ -2,12 +2,10 @@
 
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
-from siloweave.tables.files import write
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table, read, read_batches
+from siloweave.tables.read import Table, read, read_batches, write
 from siloweave.tables.schema import Category, Column, Kind, Schema
-from siloweave.tables.split import clusters, iid, label_skew, split_rows, synth_fs
-from siloweave.tables.split_columns import split_columns
+from siloweave.tables.split import clusters, iid, label_skew, split_columns, split_rows, synth_fs
 
 __all__ = [
     "Aligned",

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, SchemaError
-from siloweave.tables.detect import describe
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Column, Kind, Schema
+from siloweave.tables.schema import Column, Kind, Schema, describe
 
 __all__ = ["Aligned", "AlignedColumn", "align"]
 

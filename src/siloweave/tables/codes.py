@@ -28,9 +28,8 @@ from siloweave.tables.bins import (
     last_of,
     numbers_of,
 )
-from siloweave.tables.digests import digest_of
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import Table, digest_of, read
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Clique", "Codes", "Domain", "Encoder", "running"]

@@ -1,9 +1,9 @@
 """What a notebook and a frame show of tables, fits and results: small, and escaped."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from html import escape
-
-__all__ = ["html_head", "html_table", "listed", "shortened"]
 
 MOST = 20
 """Rows or columns that are shown; of more, the first."""

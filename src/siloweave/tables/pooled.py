@@ -25,11 +25,20 @@ from siloweave.tables.columns import (
     whole_range,
 )
 from siloweave.tables.features import Features
-from siloweave.tables.mixtures import Mixture, fit_mixture
 from siloweave.tables.one_way import Cells, OneWay
-from siloweave.tables.plans import Numbers, Numeric, Plan, Points, Settings, learned, ranked
+from siloweave.tables.plans import (
+    Floats,
+    Mixture,
+    Numbers,
+    Numeric,
+    Plan,
+    Points,
+    Settings,
+    fit_mixture,
+    learned,
+    ranked,
+)
 from siloweave.tables.read import Table
-from siloweave.tables.scales import Floats
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["ColumnSummary", "agreed_features", "agreed_shares", "distances", "summarise"]

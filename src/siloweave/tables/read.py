@@ -1,28 +1,316 @@
-"""Tables in and out: the one place that knows dataframe libraries.
+"""Columns of pandas and arrow frames as arrays, and back; `read` hands the libraries in.
+
+Files that hold tables: names are checked before anything is read; a table is written whole.
+
+Digests of what a party holds, by which it knows its rows again; they never leave it.
+
+Tables in and out: the one place that knows dataframe libraries.
 
 A `Table` wraps one polars frame with few types (text, whole numbers, numbers, booleans, moments)
 and remembers what it was made from, so that pandas in gives pandas out.
+
+Tables of the same rows, put side by side.
 """
 
+from __future__ import annotations
+
+import csv
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import blake2b
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import msgspec
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from siloweave.errors import DataError, SchemaError
+from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables.display import html_head, listed
-from siloweave.tables.files import check_names, csv_header, table_file, unreadable
-from siloweave.tables.native import arrow_column, declared, from_pandas, named, to_pandas
 
-__all__ = ["Frame", "Table", "parquet_of", "read", "read_batches", "table_in"]
+if TYPE_CHECKING:
+    pass
+
+
+_PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
+# Of each type: pandas without missing values, with them, and arrow.
+_NAMED: dict[type, tuple[Any, Any, str]] = {
+    bool: ("bool", "boolean", "bool"),
+    int: ("int64", "Int64", "int64"),
+    float: ("float64", "float64", "double"),
+    str: (str, str, "string"),
+    datetime: ("datetime64[us]", "datetime64[us]", "timestamp[us]"),
+}
+
+
+def named(kind: str, types: Mapping[str, tuple[type, bool]]) -> dict[str, Any]:
+    """Return the types of pandas or arrow columns by what is declared of them.
+
+    Args:
+        kind: "pandas" or "arrow"; nothing is returned for any other.
+        types: Each column's type, and whether a value may be missing.
+
+    Example:
+        >>> named("pandas", {"age": (int, True), "old": (bool, False)})
+        {'age': 'Int64', 'old': 'bool'}
+    """
+    if kind == "pandas":
+        return {name: _NAMED[python][missing] for name, (python, missing) in types.items()}
+    return {name: _NAMED[p][2] for name, (p, _) in types.items()} if kind == "arrow" else {}
+
+
+def from_pandas(frame: Any) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
+    """Return each column's values and which are missing.
+
+    Args:
+        frame: A pandas frame with distinct column names.
+
+    Returns:
+        Name to (values, mask): int64, uint64, float64, bool, datetime64[us] (UTC) or object.
+    """
+    return {name: _column(frame[name]) for name in frame.columns}
+
+
+def _column(series: Any) -> tuple[Any, NDArray[np.bool_]]:
+    if str(series.dtype) == "category":
+        series = series.astype(object).infer_objects()
+    kind = getattr(series.dtype, "kind", "O")
+    mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
+    if kind == "M":
+        if getattr(series.dtype, "tz", None) is not None:
+            series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+        return series.to_numpy("datetime64[us]"), mask
+    if kind in _PLAIN:
+        filled = series.fillna(kind != "b" and 0) if mask.any() else series
+        return filled.to_numpy(dtype=_PLAIN[kind]), mask
+    return series.astype(object).to_numpy(), mask
+
+
+def to_pandas(
+    pandas: Any,
+    columns: Mapping[str, tuple[NDArray[Any], NDArray[np.bool_]]],
+    dtypes: Mapping[str, Any],
+) -> Any:
+    """Return a pandas frame.
+
+    Args:
+        pandas: The pandas module.
+        columns: Name to (values, mask of missing).
+        dtypes: The types columns had before, restored where the values fit.
+
+    Returns:
+        A frame with a fresh index.
+    """
+    made = {name: _plain(pandas, values, mask) for name, (values, mask) in columns.items()}
+    return pandas.DataFrame(
+        {name: _restored(pandas, one, dtypes.get(name)) for name, one in made.items()}
+    )
+
+
+def _plain(pandas: Any, values: NDArray[Any], mask: NDArray[np.bool_]) -> Any:
+    kind = values.dtype.kind
+    if kind in "ib" and mask.any():
+        masked = pandas.arrays.IntegerArray if kind == "i" else pandas.arrays.BooleanArray
+        return pandas.Series(masked(values.copy(), mask.copy()))
+    if kind == "O":
+        return pandas.Series(values.tolist(), dtype=object if mask.all() else None)
+    return pandas.Series(values.copy())
+
+
+def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
+    if dtype is None:
+        return plain
+    try:
+        if str(dtype) == "category":
+            known = list(dtype.categories)
+            seen = set(known)
+            new = [value for value in plain.dropna().unique() if value not in seen]
+            return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
+        if getattr(dtype, "tz", None) is not None:
+            return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
+        if dtype is str:
+            dtype = pandas.Series([""]).dtype
+        made = plain.astype(dtype)
+        if str(dtype) == "object":
+            made[plain.isna()] = None
+        return made
+    except (TypeError, ValueError, AttributeError):
+        return plain
+
+
+def declared(
+    dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]] | None
+) -> Mapping[str, Any]:
+    """Return the types of a frame of which none lists a value that was found in rows.
+
+    Args:
+        dtypes: By column; types of any library.
+        categories: Each column's public values, none for a column that is not categorical; None
+            leaves all types as they are.
+
+    Returns:
+        The same, but a categorical type or enum lists the public values in their order and no
+        others, and is left out where there are none.
+    """
+    if categories is None:
+        return dtypes
+    found = dict(dtypes)
+    for name, dtype in dtypes.items():
+        values = list(categories.get(name, ()))
+        if str(dtype) == "category":
+            found[name] = type(dtype)(values, ordered=dtype.ordered)
+        elif type(dtype).__name__ == "Enum":
+            found[name] = type(dtype)(values)
+        else:
+            continue
+        if not values:
+            del found[name]
+    return found
+
+
+def arrow_column(compute: Any, column: Any, dtype: Any) -> Any:
+    """Return an arrow column with the type it had before, where its values fit.
+
+    Args:
+        compute: The ``pyarrow.compute`` module.
+        column: A chunked array; moments are UTC without a time zone.
+        dtype: The type to restore, or None.
+
+    Returns:
+        The column, converted if it could be.
+    """
+    if dtype is None:
+        return column
+    try:
+        if getattr(dtype, "tz", None) is not None:
+            return compute.assume_timezone(column, "UTC").cast(dtype)
+        return column.cast(dtype)
+    except (ValueError, NotImplementedError):
+        return column
+
+
+def table_file(path: str | os.PathLike[str]) -> Path:
+    """Return a table's path.
+
+    Raises:
+        DataError: When there is no such file, or it is neither CSV nor Parquet.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataError(f"there is no file {str(file)!r}; check the path")
+    if file.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"cannot read {file.name!r}: the name must end in .csv or .parquet")
+    return file
+
+
+def unreadable(file: Path, error: Exception) -> DataError:
+    """Say why a file cannot be read. What a reader says of CSV lines quotes them, so not that."""
+    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if file.suffix.lower() == ".csv" and not isinstance(error, OSError):
+        if isinstance(error, UnicodeDecodeError) or "utf-8" in why.lower():
+            why = "it is not UTF-8; save it as UTF-8"
+        elif "more fields" in why:
+            why = "a line has more fields than the first one; put values that hold commas in quotes"
+        else:
+            why = "a line cannot be parsed; look for a quotation mark that is not closed"
+    return DataError(f"cannot read {str(file)!r} as a table: {why}")
+
+
+def csv_header(file: Path) -> None:
+    """Check a CSV file's first line.
+
+    Raises:
+        DataError: When the file is empty, its fields are divided by something else than commas, or
+            a column name repeats or is missing.
+    """
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        names = next(csv.reader(lines), [])
+    if not names:
+        raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
+        raise DataError(f"{str(file)!r} has one column, {names[0]!r}; divide its fields by commas")
+    check_names(names, repr(str(file)))
+
+
+def check_names(names: Sequence[Any], where: str) -> None:
+    """Check that column names are text and distinct.
+
+    Raises:
+        DataError: Naming those that are not.
+    """
+    twice = sorted({str(name) for name in names if list(names).count(name) > 1})
+    if twice:
+        raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
+    odd = [name for name in names if not isinstance(name, str) or not name]
+    if odd:
+        raise DataError(f"{where} has column names that are no text: {odd}; rename them")
+
+
+def write(table: Any, path: str | os.PathLike[str]) -> None:
+    """Write a table as CSV or Parquet: whole or not at all.
+
+    Args:
+        table: What to write: a `Table` or a frame.
+        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
+
+    Raises:
+        DataError: When the folder is missing or the name ends otherwise.
+    """
+    table, target = read(table), Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
+    if not target.parent.is_dir():
+        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        if suffix == ".csv":
+            table._frame.write_csv(temporary)
+        else:
+            table._frame.write_parquet(temporary, compression="zstd")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def digest_of(*facts: Any) -> bytes:
+    """Return 32 bytes that agree when the facts do, and otherwise differ.
+
+    Args:
+        facts: Tables, whose rows and columns count in their order, whatever frame they came from;
+            arrays; and what MessagePack can write.
+
+    Example:
+        >>> rows = Table.from_columns({"age": (np.array([30, 40]), None)})
+        >>> digest_of(rows) == digest_of(rows.take([0, 1])), digest_of(rows) == digest_of(rows, 1)
+        (True, False)
+    """
+    digest = blake2b(digest_size=32)
+    for fact in facts:
+        for piece in _pieces(fact):
+            digest.update(len(piece).to_bytes(8, "big"))
+            digest.update(piece)
+    return digest.digest()
+
+
+def _pieces(fact: Any) -> Iterator[bytes]:
+    if isinstance(fact, Table):
+        for name in fact.names:
+            yield msgspec.msgpack.encode((name, fact.kind(name)))
+            yield from _pieces(fact.values(name))
+            yield from _pieces(fact.missing(name))
+    elif isinstance(fact, np.ndarray) and fact.dtype.kind != "O":
+        yield f"{fact.dtype.str}{fact.shape}".encode()
+        yield fact.tobytes()
+    else:
+        yield msgspec.msgpack.encode(fact.tolist() if isinstance(fact, np.ndarray) else fact)
+
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _MOMENT = pl.Datetime("us")
@@ -133,11 +421,11 @@ class Table:
             return tuple(self._series(name).drop_nulls().unique().sort().to_list())
         return None
 
-    def take(self, indices: np.ndarray | Sequence[int]) -> "Table":
+    def take(self, indices: np.ndarray | Sequence[int]) -> Table:
         """Return the rows at some positions, in that order; positions may repeat."""
         return Table(self._frame[np.asarray(indices, dtype=np.int64)], self._origin)
 
-    def select(self, names: Sequence[str]) -> "Table":
+    def select(self, names: Sequence[str]) -> Table:
         """Return some columns, in the order given.
 
         Raises:
@@ -152,7 +440,7 @@ class Table:
         """What the table was made from, and `to_native` makes again."""
         return self._origin.kind
 
-    def framed(self, frame: Frame) -> "Table":
+    def framed(self, frame: Frame) -> Table:
         """Return the same rows, of which `to_native` makes another kind of frame."""
         return Table(self._frame, _Origin(frame))
 
@@ -176,7 +464,9 @@ class Table:
         if kind == "polars":
             dtypes |= {name: _TARGETS[python] for name, (python, _) in types.items()}
             return frame.with_columns(
-                _restored(frame[name], dtypes[name]) for name in frame.columns if name in dtypes
+                _restored_read(frame[name], dtypes[name])
+                for name in frame.columns
+                if name in dtypes
             )
         arrow, compute = frame.to_arrow(), import_module("pyarrow.compute")
         columns = [
@@ -185,7 +475,7 @@ class Table:
         return import_module("pyarrow").table(columns, names=frame.columns)
 
     @classmethod
-    def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> "Table":
+    def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> Table:
         """Make a table without rows whose types are declared, not taken from a frame.
 
         Args:
@@ -200,9 +490,9 @@ class Table:
     def from_columns(
         cls,
         columns: Mapping[str, tuple[Any, np.ndarray | None]],
-        like: "Table | None" = None,
+        like: Table | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
-    ) -> "Table":
+    ) -> Table:
         """Make a table from arrays.
 
         Args:
@@ -553,7 +843,7 @@ def _from_pandas(frame: Any) -> Table:
     return Table(_normal(series), _Origin("pandas", dtypes))
 
 
-def _restored(series: pl.Series, dtype: pl.DataType) -> pl.Series:
+def _restored_read(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     try:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == _MOMENT:
             zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
@@ -573,3 +863,68 @@ def parquet_of(table: Table) -> bytes:
 def table_in(data: bytes) -> Table:
     """The table in the bytes of a Parquet file."""
     return read(pl.read_parquet(BytesIO(data)))
+
+
+def beside(tables: Sequence[Table]) -> Table:
+    """Put columns of several tables side by side; of a name that repeats, the first is taken.
+
+    Args:
+        tables: At least one, with equally many rows in the same order.
+
+    Returns:
+        A table of the first one's kind of frame; where all are of that kind, each column keeps
+        its type.
+
+    Raises:
+        DataError: When numbers of rows differ.
+
+    Example:
+        >>> import numpy as np
+        >>> a = Table.from_columns({"age": (np.array([30, 40]), None)})
+        >>> b = Table.from_columns({"old": (np.array([False, True]), None)})
+        >>> beside([a, b]).names
+        ('age', 'old')
+    """
+    rows = sorted({table.num_rows for table in tables})
+    if len(rows) > 1:
+        raise DataError(f"tables have different numbers of rows: {rows}")
+    whole = tables[0]
+    for table in tables[1:]:
+        new = [name for name in table.names if name not in whole.names]
+        frame = whole._frame.hstack(table.select(new)._frame)
+        mine, theirs = whole._origin, table._origin
+        dtypes = {**theirs.dtypes, **mine.dtypes} if theirs.kind == mine.kind else {}
+        types = {**theirs.types, **mine.types}
+        whole = replace(whole, _frame=frame, _origin=replace(mine, dtypes=dtypes, types=types))
+    return whole
+
+
+def frame_of(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], kind: Frame | None = None
+) -> Any:
+    """Make a frame of rows that map names to values.
+
+    Args:
+        rows: What each row holds; None is missing.
+        names: The columns, in order.
+        kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
+            None.
+
+    Raises:
+        InputError: There is no such kind.
+
+    Example:
+        >>> frame_of([{"a": 1, "b": None}, {"a": 2, "b": 0.5}], ["a", "b"], "polars").shape
+        (2, 2)
+    """
+    if kind is not None and kind not in get_args(Frame):
+        raise InputError(f"kind={kind!r} must be 'pandas', 'polars' or 'arrow'")
+    columns = {}
+    for name in names:
+        values = [row[name] for row in rows]
+        gone = np.array([value is None for value in values], dtype=bool)
+        known = next((value for value in values if value is not None), 0.0)
+        filled = [known if value is None else value for value in values]
+        text = isinstance(known, str)
+        columns[name] = (np.array(filled, dtype=object if text else type(known)), gone)
+    return Table.from_columns(columns).framed(kind or "file").to_native()

@@ -3,20 +3,28 @@
 A schema is declared, or proposed by `detect` from data; every fact that came from data is named in
 ``Column.from_data`` until somebody reviews it (`Schema.declared`). Nothing else in the package
 learns bounds or categories from rows for free.
+
+A proposed schema from data: every fact that came from rows says so.
+
+SDV metadata JSON, both ways, as a file format only (no code of theirs is used).
+
+What is known of a table's columns without looking at its rows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 import msgspec
+import numpy as np
 
-from siloweave.errors import SchemaError
+from siloweave.errors import DataError, SchemaError
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.read import read
-
-__all__ = ["Category", "Column", "Kind", "Schema"]
+from siloweave.tables.read import Table, read
 
 Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id"]
 """What sort of values a column holds."""
@@ -231,7 +239,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "Schema":
+    def from_json(cls, text: str | bytes) -> Schema:
         """Read a schema that `to_json` wrote.
 
         Args:
@@ -256,12 +264,10 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     def to_sdv(self) -> dict[str, Any]:
         """Return SDV single-table metadata; the facts SDV has no word for are kept beside it."""
-        from siloweave.tables.sdv import to_sdv
-
         return to_sdv(self)
 
     @classmethod
-    def from_sdv(cls, metadata: Mapping[str, Any], *, table: Any = None) -> "Schema":
+    def from_sdv(cls, metadata: Mapping[str, Any], *, table: Any = None) -> Schema:
         """Read SDV metadata (single table).
 
         Args:
@@ -276,12 +282,10 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         Raises:
             SchemaError: When the metadata are not such JSON, or categories are nowhere to be found.
         """
-        from siloweave.tables.sdv import from_sdv
-
         return from_sdv(metadata, None if table is None else read(table))
 
     @classmethod
-    def detect(cls, table: object, *, max_categories: int = 256) -> "Schema":
+    def detect(cls, table: object, *, max_categories: int = 256) -> Schema:
         """Propose a schema from data, to be reviewed; every fact in it is marked as from data.
 
         Nothing here is private: bounds and categories are those of the rows. Review the proposal
@@ -304,11 +308,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> Schema.detect(adult())["age"].from_data
             ('kind', 'low', 'high', 'missing')
         """
-        from siloweave.tables.detect import detect
-
         return cls(detect(table, max_categories))
 
-    def differences(self, other: "Schema") -> list[str]:
+    def differences(self, other: Schema) -> list[str]:
         """Say in words where two schemas differ, one line per fact; empty when they agree.
 
         Where a fact came from (``from_data``, ``learned``) is not a difference.
@@ -330,7 +332,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             lines.append(f"column order: {', '.join(self.names)} against {', '.join(other.names)}")
         return lines
 
-    def declared(self) -> "Schema":
+    def declared(self) -> Schema:
         """Return the schema as reviewed: no fact counts as taken from data any more.
 
         Call it after every fact in `from_data` was replaced by one that was known without the rows.
@@ -349,7 +351,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             tuple(msgspec.structs.replace(column, from_data=()) for column in self.columns)
         )
 
-    def select(self, names: Sequence[str]) -> "Schema":
+    def select(self, names: Sequence[str]) -> Schema:
         """Return the schema of some columns, in the order given."""
         return Schema(tuple(self[name] for name in names))
 
@@ -375,3 +377,306 @@ def _contrast(fact: str, a: object, b: object) -> str:
     if not first and not second:
         return "categories are the same in another order"
     return f"categories only in the first: {first}; only in the second: {second}"
+
+
+_OTHER = "__other__"
+_PROBE = 50  # rows
+_FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f")
+
+
+def detect(source: object, max_categories: int) -> tuple[Column, ...]:
+    """Propose columns from data; see `Schema.detect`."""
+    table = read(source)
+    if max_categories < 2:
+        raise SchemaError(f"max_categories={max_categories}: give 2 or more")
+    if table.num_rows == 0 or not table.names:
+        raise DataError("the table is empty; detecting a schema needs rows and columns")
+    return tuple(describe(table, name, max_categories=max_categories) for name in table.names)
+
+
+def describe(
+    table: Table,
+    name: str,
+    *,
+    kind: Kind | None = None,
+    pattern: str | None = None,
+    max_categories: int = 256,
+) -> Column:
+    """Describe one column from its values.
+
+    Args:
+        table: The rows.
+        name: The column.
+        kind: What the column is known to be; proposed from the values when None.
+        pattern: How a datetime column is written as text; proposed when None.
+        max_categories: Text with more values gets a category for the rest.
+
+    Returns:
+        The column; ``from_data`` names what was taken from values.
+
+    Raises:
+        SchemaError: When no value is there to describe, or values do not fit ``kind``.
+    """
+    mask = table.missing(name)
+    if mask.all() and kind != "id":
+        raise SchemaError(
+            f"column {name!r} has no value in any row; drop it, or declare it by hand with "
+            "missing=True"
+        )
+    if kind is None:
+        kind, pattern = _kind(table, name, mask)
+    some = bool(mask.any())
+    if kind == "id":
+        return Column(name, "id", from_data=("kind",))
+    if kind == "boolean":
+        return Column(name, "boolean", missing=some, from_data=("kind", "missing"))
+    if kind == "categorical":
+        categories, other = _categories(table, name, max_categories)
+        learned = ("kind", "categories", "missing")
+        return Column(name, kind, categories, missing=some, other=other, from_data=learned)
+    low, high = _bounds(table, name, kind, pattern)
+    facts = ("kind", "low", "high", "missing")
+    return Column(name, kind, (), low, high, some, format=pattern, from_data=facts)
+
+
+def _kind(table: Table, name: str, mask: np.ndarray) -> tuple[Kind, str | None]:
+    found = table.kind(name)
+    if table.levels(name) is not None:
+        return "categorical", None
+    if found == "booleans":
+        return "boolean", None
+    if found == "moments":
+        return "datetime", None
+    if found == "whole numbers":
+        return "integer", None
+    if found == "numbers":
+        # A pandas column of whole numbers with a gap arrives as floats.
+        values = table.values(name)[~mask]
+        whole = mask.any() and bool((values == np.round(values)).all()) and _small(values)
+        return ("integer" if whole else "continuous"), None
+    for form in _FORMATS:
+        if _fits(table, name, form):
+            return "datetime", form
+    distinct, _ = table.counts(name)
+    if table.num_rows > 1 and len(distinct) == table.num_rows:
+        return "id", None
+    return "categorical", None
+
+
+def _small(values: np.ndarray) -> bool:
+    return bool((np.abs(values) < 2.0**53).all())
+
+
+def _fits(table: Table, name: str, form: str) -> bool:
+    first = table.select([name]).take(range(min(table.num_rows, _PROBE)))
+    try:
+        first.moments(name, form)  # most text is refused here, at no cost
+        table.moments(name, form)
+    except SchemaError:
+        return False
+    return True
+
+
+def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], Any]:
+    levels = table.levels(name)
+    if levels and len(levels) <= limit:
+        return levels, None
+    distinct, _ = table.counts(name)
+    if len(distinct) <= limit or not isinstance(distinct[0], str):
+        return tuple(sorted(distinct)), None
+    kept = sorted(value for value in distinct[: limit - 1] if value != _OTHER)
+    return (*kept, _OTHER), _OTHER
+
+
+def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
+    if kind == "continuous":
+        values, mask = table.floats(name)
+    elif kind == "integer":
+        values, mask = table.integers(name)
+    else:
+        values, mask = table.moments(name, pattern)
+    low, high = values[~mask].min().item(), values[~mask].max().item()
+    if kind == "continuous" and not (abs(low) < np.inf and abs(high) < np.inf):
+        raise SchemaError(f"column {name!r} holds infinite numbers; replace them or drop the rows")
+    if kind != "datetime":
+        return low, high
+    first, last = np.array([low, high]).astype("datetime64[us]").tolist()
+    step = values[~mask]
+    if not (step % 86_400_000_000).any():
+        return first.date().isoformat(), last.date().isoformat()
+    return _iso(first, step), _iso(last, step)
+
+
+def _iso(moment: datetime, steps: np.ndarray) -> str:
+    whole = not (steps % 1_000_000).any()
+    return moment.isoformat(timespec="seconds" if whole else "microseconds")
+
+
+_EXTRA = "siloweave"
+_SDTYPES: dict[str, Kind] = {
+    "categorical": "categorical",
+    "boolean": "boolean",
+    "datetime": "datetime",
+    "id": "id",
+}
+
+
+def to_sdv(schema: Schema) -> dict[str, Any]:
+    """Return single-table SDV metadata; facts without an SDV word go under ``siloweave``.
+
+    Args:
+        schema: Any schema.
+
+    Returns:
+        What `json.dump` writes; SDV reads the rest and ignores the extra key.
+    """
+    columns: dict[str, dict[str, Any]] = {}
+    for column in schema.columns:
+        record: dict[str, Any]
+        if column.kind in ("integer", "continuous"):
+            whole = column.kind == "integer"
+            record = {
+                "sdtype": "numerical",
+                "computer_representation": "Int64" if whole else "Float",
+            }
+        else:
+            record = {"sdtype": column.kind}
+        if column.format is not None:
+            record["datetime_format"] = column.format
+        columns[column.name] = record
+    metadata: dict[str, Any] = {
+        "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1",
+        "columns": columns,
+        _EXTRA: msgspec.json.decode(schema.to_json()),
+    }
+    ids = [column.name for column in schema.columns if column.kind == "id"]
+    if len(ids) == 1:
+        metadata["primary_key"] = ids[0]
+    return metadata
+
+
+def from_sdv(metadata: Mapping[str, Any], table: Table | None) -> Schema:
+    """Read SDV metadata; see `Schema.from_sdv`."""
+    records = _records(metadata)
+    if _EXTRA in metadata:
+        schema = Schema.from_json(msgspec.json.encode(metadata[_EXTRA]))
+        if schema.names == tuple(records):
+            return schema
+        raise SchemaError(
+            "the metadata's columns and its 'siloweave' entry differ; remove that entry and give "
+            "table= to take the facts from data"
+        )
+    columns = [_column(name, record) for name, record in records.items()]
+    if table is not None:
+        return Schema(tuple(_filled(kind, name, form, table) for name, kind, form in columns))
+    lacking = [name for name, kind, _ in columns if kind == "categorical"]
+    if lacking:
+        raise SchemaError(
+            f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= to "
+            "take them from data (marked as such), or write the schema by hand"
+        )
+    return Schema(
+        tuple(Column(name, kind or "continuous", format=form) for name, kind, form in columns)
+    )
+
+
+def _records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner: Any = metadata
+    if "tables" in metadata:
+        tables = metadata["tables"]
+        if not isinstance(tables, Mapping) or len(tables) != 1:
+            raise SchemaError("SDV metadata must describe exactly one table; cut it to one")
+        inner = next(iter(tables.values()))
+    columns = inner.get("columns") if isinstance(inner, Mapping) else None
+    if not isinstance(columns, Mapping) or not columns:
+        raise SchemaError("not SDV metadata: it has no 'columns'")
+    return columns
+
+
+def _column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
+    """Return name, kind (None: numerical, data must tell which) and datetime format."""
+    if not isinstance(record, Mapping) or not isinstance(record.get("sdtype"), str):
+        raise SchemaError(f"not SDV metadata: column {name!r} has no 'sdtype'")
+    sdtype = record["sdtype"]
+    if sdtype == "numerical":
+        written = str(record.get("computer_representation", ""))
+        if written.lower().startswith(("int", "uint")):
+            return name, "integer", None
+        return name, "continuous" if written else None, None
+    # Whatever else SDV names (e-mail, phone, address, unknown) is personal: made anew, never coded.
+    kind = _SDTYPES.get(sdtype, "id")
+    return name, kind, record.get("datetime_format") if kind == "datetime" else None
+
+
+def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
+    column = describe(table, name, kind=kind, pattern=form)
+    if kind is None:
+        return column
+    facts = tuple(fact for fact in column.from_data if fact != "kind")
+    return msgspec.structs.replace(column, from_data=facts)
+
+
+_TYPES: dict[str, type] = {
+    "integer": int,
+    "continuous": float,
+    "boolean": bool,
+    "datetime": datetime,
+    "id": int,
+}
+
+
+def outline(table: Table, schema: Schema | None = None) -> Table:
+    """Return an empty table of the same kind of frame and columns.
+
+    Without a schema, columns have the types that the frame or Parquet file declares. These can
+    depend on one row: pandas holds whole numbers as floats where one value is missing. A CSV
+    declares none, and what `read` finds its columns to be depends on rows too; here they are text,
+    as they are written.
+
+    With a schema, nothing but the kind of frame is taken from the table:
+
+    ===========================  =====================  ===========  ==================
+    column of the schema         pandas (missing=True)  polars       arrow
+    ===========================  =====================  ===========  ==================
+    integer, id, whole category  int64 (Int64)          Int64        int64
+    continuous, other number     float64                Float64      double
+    boolean, such a category     bool (boolean)         Boolean      bool
+    text category                text as pandas has it  String       string
+    datetime (UTC)               datetime64[us]         Datetime     timestamp[us]
+    datetime with a format       text as pandas has it  String       string
+    ===========================  =====================  ===========  ==================
+
+    A CSV holds text, whatever its rows are: there, ids and all datetimes are text.
+
+    Args:
+        table: Any.
+        schema: Public facts about its columns; a column that it lacks is left out.
+
+    **Guarantee**: with a schema, the result depends on the schema, the table's column names and
+    its kind of frame alone, so drawing rows like it says nothing of the table's rows.
+
+    Example:
+        >>> import numpy as np
+        >>> table = Table.from_columns({"age": (np.array([30.0, 40.0]), np.array([True, False]))})
+        >>> outline(table).kind("age")
+        'numbers'
+        >>> outline(table, Schema((Column("age", "integer", missing=True),))).kind("age")
+        'whole numbers'
+    """
+    if schema is not None:
+        there = [column for column in schema.columns if column.name in table.names]
+        text = table.frame == "csv"
+        return Table.empty({c.name: (_type(c, text), c.missing) for c in there}, table.frame)
+    empty = table.take([])
+    if not table._origin.text:
+        return empty
+    written: dict[Any, type[str]] = dict.fromkeys(empty.names, str)
+    return replace(empty, _frame=empty._frame.cast(written))
+
+
+def _type(column: Column, text: bool) -> type:
+    if column.kind == "categorical":
+        return type(column.categories[0])
+    if column.kind == "datetime" and column.format is not None:
+        return str
+    return str if text and column.kind in ("id", "datetime") else _TYPES[column.kind]

@@ -1,0 +1,336 @@
+"""The command line.
+
+Exit codes: 0 done; 2 what was given cannot be used, an edited ledger and a damaged message among
+it; 130 interrupted; 1 a bug of ours. Results go to standard output, everything else to standard
+error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import siloweave
+from siloweave.app.files import keep_programs
+from siloweave.errors import SiloweaveError
+
+#: The command line as Typer sees it.
+app = typer.Typer(
+    name="siloweave",
+    help="One synthetic table from parties that hold parts of it, every release paid for.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+StudyFile = Annotated[Path, typer.Argument(help="A study file, or the folder of a study.toml.")]
+Names = list[str] | None
+SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a schema.json.")]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", "-o", help="Write an HTML page here as well.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="The same one gives the same result.")]
+RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Words after the program's name; those of the process if None.
+
+    Returns:
+        The exit code.
+    """
+    keep_programs()
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="siloweave")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+    except KeyboardInterrupt:
+        return _stopped()
+    return 0
+
+
+def _stopped() -> int:
+    sys.stderr.write(
+        "\ninterrupted; what was released is in the ledgers, and the same command goes on\n"
+    )
+    return 130
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn errors a user can cause into one message and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(_stopped()) from None
+    except (SiloweaveError, OSError) as error:
+        from siloweave.app.console import complain
+
+        complain(str(error))
+        raise typer.Exit(2) from None
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"siloweave {siloweave.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """One synthetic table from parties that hold parts of it, every release paid for."""
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where to put everything.")] = Path("siloweave-demo"),
+    split: Annotated[
+        Literal["clusters", "iid"],
+        typer.Option(help="Rows over parties: like rows together, or at random."),
+    ] = "clusters",
+    json: AsJson = False,
+) -> None:
+    """Weave the embedded census table from four parties: table, ledgers and report."""
+    with _reported():
+        from siloweave.app.console import print_summary
+        from siloweave.app.init import prepare
+        from siloweave.app.run import execute
+        from siloweave.app.study import Study
+        from siloweave.progress import Bar
+
+        with Bar(quiet=json) as progress:
+            path = prepare(folder, split=split, progress=progress)
+            plan = Study.load(path)
+            summary, before = execute(plan, progress=progress)
+        print_summary(summary, plan.folder, json=json, before=before)
+
+
+@app.command()
+def init(
+    files: Annotated[list[Path], typer.Argument(help="CSV or Parquet, one file for each party.")],
+    folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
+    name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Write a first study.toml and schema.json for files that you may see."""
+    with _reported():
+        from siloweave.app.console import print_proposal
+        from siloweave.app.init import propose, write_proposal
+
+        proposal = propose(files, folder=folder, name=name)
+        print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
+
+
+@app.command()
+def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
+    """Predict memory, time, bytes and epsilon for each party, before a row is read."""
+    with _reported():
+        from siloweave.app.check import foretell
+        from siloweave.app.console import print_forecast
+        from siloweave.app.study import Study
+
+        print_forecast(foretell(Study.load(study)), json=json)
+
+
+@app.command()
+def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
+    """Run a study; the same command goes on with a run that was cut short."""
+    with _reported():
+        from siloweave.app.check import cautions
+        from siloweave.app.console import print_summary, warn
+        from siloweave.app.run import execute, outdated
+        from siloweave.app.study import Study
+        from siloweave.progress import Bar
+
+        plan = Study.load(study)
+        for caution in cautions(plan):
+            warn(caution)
+        with Bar(quiet=json) as progress:
+            summary, before = execute(plan, progress=progress)
+        for caution in outdated(plan, summary):
+            warn(caution)
+        print_summary(summary, plan.folder, json=json, before=before)
+
+
+@app.command()
+def sample(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(help="column=value, to fix a column; may be given several times."),
+    ] = None,
+    balanced: Annotated[
+        str | None, typer.Option(help="A column whose classes shall be equally frequent.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a file that is there already.")] = False,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Draw rows from a finished run's model; costs no privacy."""
+    with _reported():
+        from siloweave.app.console import print_result
+        from siloweave.app.sample import draw, open_model
+        from siloweave.errors import InputError
+        from siloweave.tables.read import write
+
+        if out.exists() and not overwrite:
+            raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
+        fitted = open_model(run)
+        table = draw(fitted, given or [], balanced, rows, key=seed)
+        write(table, out)
+        print_result(
+            {"file": str(out), "rows": table.num_rows, "private": fitted.private},
+            f"{table.num_rows:,} rows in {out}",
+            json=json,
+        )
+
+
+@app.command()
+def report(
+    run: RunFolder,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The HTML file to write; in the run's folder if absent."),
+    ] = None,
+    audience: Annotated[
+        Literal["public", "owner"],
+        typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
+    ] = "public",
+    json: AsJson = False,
+) -> None:
+    """Make a finished run's report again."""
+    with _reported():
+        from siloweave.app.console import print_result
+        from siloweave.app.run import make_report
+
+        file = make_report(run, out, audience)
+        text = f"The {audience} report is {file}"
+        print_result({"file": str(file), "audience": audience}, text, json=json)
+
+
+@app.command()
+def ledger(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or one ledger file.")],
+    party: Annotated[str | None, typer.Option(help="Only this party, with every entry.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Recompute epsilon at this delta; the run's if not given.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Verify ledgers, show what was released, and recompute epsilon from it."""
+    with _reported():
+        from siloweave.app.console import print_ledgers
+        from siloweave.app.ledgers import read_ledgers
+
+        print_ledgers(
+            read_ledgers(run, party=party, delta=delta), json=json, entries=party is not None
+        )
+
+
+@app.command()
+def score(
+    real: Annotated[Path, typer.Argument(help="The rows that were learnt from: CSV or Parquet.")],
+    synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
+    holdout: Annotated[
+        Path | None, typer.Option(help="Real rows that were not learnt from: the ceiling.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="A column whose prediction is scored on its own too.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="Kinds of the columns: a schema.json.")
+    ] = None,
+    report: ReportFile = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Score a synthetic table, from any tool: each measure beside its ceiling and its floor."""
+    with _reported():
+        from siloweave.app.console import print_compared
+        from siloweave.app.pages import check_page, read_schema, write_page
+        from siloweave.evaluate.scoring import score as measure
+        from siloweave.progress import Bar
+
+        check_page(report)
+        with Bar(quiet=json) as progress:
+            found = measure(
+                real,
+                synthetic,
+                holdout=holdout,
+                target=target,
+                schema=read_schema(schema),
+                seed=seed,
+                progress=progress,
+            )
+        title = f"{synthetic.name} beside {real.name}"
+        print_compared(found, write_page(report, title, scores=found), json=json)
+
+
+@app.command()
+def attack(
+    train: Annotated[Path, typer.Argument(help="The rows that were learnt from: CSV or Parquet.")],
+    synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
+    control: Annotated[Path, typer.Option(help="Rows of the same kind that were not learnt from.")],
+    targets: Annotated[int, typer.Option(min=1, help="Rows that each attack tries.")] = 1000,
+    only: Annotated[Names, typer.Option(help="An attack to make; several times.")] = None,
+    known: Annotated[Names, typer.Option(help="A column that is known; several times.")] = None,
+    secret: Annotated[Names, typer.Option(help="A column to be guessed; several times.")] = None,
+    schema: SchemaFile = None,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Go on if control rows seem to be known.")
+    ] = False,
+    report: ReportFile = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Attack a synthetic table, from any tool: what it gives away of the rows it was made from."""
+    with _reported():
+        from siloweave.app.console import print_compared
+        from siloweave.app.pages import check_page, read_schema, write_page
+        from siloweave.attacks.attack import attack as make
+        from siloweave.progress import Bar
+
+        check_page(report)
+        with Bar(quiet=json) as progress:
+            found = make(
+                *(train, synthetic),
+                control=control,
+                schema=read_schema(schema),
+                targets=targets,
+                attacks=only,
+                known=known,
+                secret=secret,
+                seed=seed,
+                allow_overlap=allow_overlap,
+                progress=progress,
+            )
+        title = f"Attacks on {synthetic.name}"
+        print_compared(found, write_page(report, title, risks=found), json=json)
+
+
+@app.command("list")
+def list_all(json: AsJson = False) -> None:
+    """Show every synthesizer: split, family, guarantee, trust, paper."""
+    with _reported():
+        from siloweave.app.console import print_methods
+        from siloweave.app.study import listed
+
+        print_methods(listed(), json=json)

@@ -1,0 +1,309 @@
+"""What the command line shows: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isinf
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from siloweave.app.check import Forecast
+from siloweave.app.init import Proposal
+from siloweave.app.ledgers import Reading, RunSummary, Trail, spelled
+from siloweave.privacy.identity import spelled_key
+from siloweave.report import words
+
+_PARTIES = 12  # shown one by one; of more, the most expensive
+
+
+def _out() -> Console:
+    console = Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)
+
+
+def complain(message: str) -> None:
+    """Say on standard error what went wrong."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(message)}")
+
+
+def warn(message: str) -> None:
+    """Say on standard error what to look at."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[yellow]look at this first:[/] {escape(message)}")
+
+
+def _json(value: Any) -> None:
+    data = msgspec.json.format(msgspec.json.encode(spelled(value)), indent=2)
+    _out().print(data.decode(), markup=False)
+
+
+def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
+    """One small result."""
+    if json:
+        _json(data)
+    else:
+        _out().print(escape(text))
+
+
+def print_compared(found: Any, page: Path | None, *, json: bool) -> None:
+    """Scores or risks, as they print themselves, and where their page is."""
+    if json:
+        _json({**found.to_dict(), "page": str(page) if page else None})
+        return
+    _out().print(str(found), markup=False)
+    if page is not None:
+        _out().print(f"The page is {escape(str(page))}")
+
+
+def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool) -> None:
+    """What a run cost and where its files are."""
+    files = {what: str(folder / name) for what, name in summary.files.items()}
+    if json:
+        _json({**msgspec.to_builtins(summary), "files": files, "finished_before": before})
+        return
+    console = _out()
+    if before:
+        console.print(f"This run had finished ({summary.finished}); nothing was released again.")
+    if not summary.private:
+        console.print("[bold red]NOT PRIVATE[/]: see the report for why.")
+    console.print(
+        f"[bold]{escape(summary.study)}[/]: {summary.rows:,} synthetic rows from "
+        f"{_count(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
+    )
+    console.print(_promise(summary))
+    asked = f"{_count(summary.rounds, 'question', 'questions')} to the parties"
+    if summary.alignment is not None:
+        asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
+    console.print(f"Took {asked} and {words.duration(sum(summary.seconds.values()))}")
+    _print_parties(console, summary)
+    places = Grid.grid(padding=(0, 2))
+    for what, path in files.items():
+        places.add_row(what, escape(path))
+    console.print(places)
+    console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
+    console.print(f"More rows, at no cost: {_more_rows(summary, folder)}")
+
+
+def _more_rows(summary: RunSummary, folder: Path) -> str:
+    """What draws from the model: where columns stay at their parties, no command joins them."""
+    if "synthetic table" in summary.files:
+        return f"[bold]siloweave sample {_quoted(folder)} --out more.csv[/]"
+    model = escape(repr(str(folder / summary.files["model"])))
+    return f"[bold]siloweave.load({model}).sample_parts(1000)[/] in Python"
+
+
+def _promise(summary: RunSummary) -> str:
+    if summary.guarantee == "none" and isinf(summary.epsilon_allowed):
+        return "Privacy: none was asked for and none is given (ε = ∞)"
+    return (
+        f"Privacy: ε = {words.epsilon(summary.epsilon)} of {words.epsilon(summary.epsilon_allowed)}"
+        f" at δ = {words.small(summary.delta)} for each {escape(summary.unit)} "
+        f"({summary.relation.replace('_', '/')} neighbours, guarantee: {summary.guarantee})"
+    )
+
+
+def _print_parties(console: Console, summary: RunSummary) -> None:
+    grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
+    shown = [(escape(party.name), party) for party in _dearest(summary)]
+    if summary.alignment is not None:
+        aligned = {party.name: party for party in summary.alignment.parties}
+        shown += [(f"{name}, alignment", aligned[party.name]) for name, party in shown]
+    for name, party in shown:
+        grid.add_row(
+            name,
+            words.epsilon(party.epsilon),
+            str(party.releases),
+            words.size(party.bytes_sent),
+            words.size(party.bytes_received),
+        )
+    console.print(grid)
+    if len(summary.parties) > _PARTIES:
+        console.print(f"(the {_PARTIES} that spent most of {len(summary.parties)})")
+
+
+def print_forecast(found: Forecast, *, json: bool) -> None:
+    """What a run would take."""
+    if json:
+        _json(found)
+        return
+    console = _out()
+    console.print(
+        f"[bold]{escape(found.study)}[/]: {escape(found.method)}, "
+        f"{_count(len(found.parties), 'party', 'parties')}"
+    )
+    grid = _grid("of each party" if len(found.parties) > 1 else "of the party", ">")
+    delta, epsilon = words.small(found.delta), words.epsilon(found.epsilon_per_party)
+    bare = isinf(found.epsilon_per_party)
+    told = "∞: nothing bounds it" if bare else f"at most {epsilon}"
+    grid.add_row("ε" if bare else f"ε at δ = {delta}", told)
+    grid.add_row("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
+    console.print(grid)
+    _print_whole_run(console, found)
+    for note in found.notes:
+        console.print(escape(f"({note})"))
+    console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
+    if found.finished:
+        console.print("This run has finished; running it again releases nothing.")
+    elif found.resumes:
+        console.print(
+            f"This run began before: {found.resumes} releases are paid for, and it goes "
+            "on from there."
+        )
+    for warning in found.warnings:
+        console.print(f"[yellow]look at this first:[/] {escape(warning)}")
+    console.print("No row was counted and nothing was written.")
+
+
+def _print_whole_run(console: Console, found: Forecast) -> None:
+    grid = _grid("of the whole run, all parties in one process", ">")
+    grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
+    known = found.seconds is not None
+    grid.add_row("time", f"about {words.duration(found.seconds or 0)}" if known else "not foretold")
+    grid.add_row("rounds", f"at most {found.rounds}")
+    if found.alignment is not None:
+        rounds, size = found.alignment.rounds, words.size(found.alignment.bytes_leader)
+        grid.add_row("rounds of the alignment before", f"about {rounds}")
+        grid.add_row("bytes of it at the party that leads", f"about {size}")
+    if found.largest_query is not None:
+        grid.add_row("queries in the workload", f"{found.workload_queries:,}")
+        grid.add_row("cells of these and all queries inside them", f"{found.workload_cells:,}")
+        grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
+        grid.add_row("largest query", escape(", ".join(found.largest_query)))
+    console.print(grid)
+
+
+def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
+    """What `init` wrote, and which facts must be reviewed."""
+    study, schema = (str(path) for path in paths)
+    if json:
+        _json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
+        return
+    console = _out()
+    grid = _grid("column", "taken from the rows")
+    for column, facts in proposal.review:
+        grid.add_row(escape(column), escape(facts))
+    console.print(grid)
+    console.print(f"Wrote {escape(study)} and {escape(schema)}.")
+    console.print(
+        "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "
+        "Correct each to what was known beforehand, and delete its from_data."
+    )
+    console.print(f"Then: [bold]siloweave check {_quoted(paths[0])}[/]")
+
+
+def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
+    """Verified ledgers; with their entries if asked, or if there is only one."""
+    if json:
+        _json(trail)
+        return
+    console = _out()
+    grid = _grid("party", ">entries", f">ε at δ = {words.small(trail.delta)}", "chain", "file")
+    for ledger in trail.ledgers:
+        state = f"whole ({ledger.note})" if ledger.note else "whole"
+        grid.add_row(
+            _owner(ledger),
+            str(len(ledger.entries)),
+            words.epsilon(ledger.epsilon),
+            escape(state),
+            escape(ledger.file),
+        )
+    console.print(grid)
+    if trail.whole_row is not None and trail.split == "columns":
+        console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
+    if any(ledger.stage == "alignment" for ledger in trail.ledgers):
+        console.print("No ε covers the alignment, which found the rows that all parties have.")
+    if entries or len(trail.ledgers) == 1:
+        for ledger in trail.ledgers:
+            _print_entries(console, ledger)
+    else:
+        console.print("--party NAME shows every entry.")
+    console.print("Every ledger's signature was checked, and ε recomputed from the events.")
+    _print_compared(console, trail.ledgers)
+
+
+def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
+    """What ledgers were compared with; a file alone cannot show that it was written anew."""
+    for compared in dict.fromkeys(ledger.compared for ledger in ledgers):
+        named = [_owner(one) for one in ledgers if one.compared == compared]
+        those = "" if len(named) == len(ledgers) else f" ({', '.join(named)})"
+        if compared:
+            console.print(f"Compared with {escape(' and '.join(compared))}{those}.")
+        else:
+            console.print(
+                f"[yellow]Compared with nothing{those}:[/] no key and no hash of it was kept here. "
+                "Ask the owner for the public key, and compare it with the one in line 1."
+            )
+
+
+def _print_entries(console: Console, ledger: Reading) -> None:
+    grid = _grid(">#", "step", "what", "to", "mechanism", ">ρ")
+    for line in ledger.entries:
+        cost = "∞" if line.rho is None else f"{line.rho:.3g}"
+        grid.add_row(
+            str(line.index),
+            escape(line.step),
+            escape(line.what),
+            escape(line.to),
+            escape(_event(line.event)),
+            cost,
+        )
+    console.print(grid)
+    console.print(f"last line of {_owner(ledger)}: {ledger.head}")
+    console.print(f"signed with the key {spelled_key(ledger.key)}")
+
+
+def _owner(ledger: Reading) -> str:
+    return escape(ledger.party) + (", alignment" if ledger.stage == "alignment" else "")
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    facts = (
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in event.items()
+        if name != "type" and (name, value) != ("count", 1)
+    )
+    return f"{str(event['type']).replace('_', ' ')}: {', '.join(facts)}".replace("_", " ")
+
+
+def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
+    """Every synthesizer."""
+    if json:
+        _json({name: msgspec.to_builtins(info) for name, info in methods.items()})
+        return
+    console = _out()
+    grid = _grid("name", "split", "family", "guarantee", "trust", "paper")
+    for name, info in methods.items():
+        grid.add_row(name, info.split, info.family, info.guarantee, info.trust, escape(info.paper))
+    console.print(grid)
+
+
+def _grid(*heads: str) -> Grid:
+    """A table with these heads; ``>`` in front aligns a column to the right."""
+    grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads:
+        right = head.startswith(">")
+        grid.add_column(
+            head.removeprefix(">"), justify="right" if right else "left", overflow="fold"
+        )
+    return grid
+
+
+def _dearest(summary: RunSummary) -> Sequence[Any]:
+    if len(summary.parties) <= _PARTIES:
+        return summary.parties
+    return sorted(summary.parties, key=lambda party: -party.epsilon)[:_PARTIES]
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _quoted(path: Path) -> str:
+    text = str(path)
+    return escape(f"'{text}'" if " " in text else text)

@@ -1,0 +1,427 @@
+"""A first study file and schema, proposed from the files that hold the rows.
+
+The demo's study: the embedded census table, spread over four parties.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from siloweave.app.files import inside, write_text
+from siloweave.app.study import plain_name
+from siloweave.errors import InputError, RosterError
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Column, Schema
+
+
+class Proposal(NamedTuple):
+    """What `propose` found: the texts of two files, and what must be reviewed."""
+
+    study: str  # study.toml
+    schema: Schema
+    review: tuple[tuple[str, str], ...]  # a column, and what was taken from its rows
+
+
+def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str = "") -> Proposal:
+    """Propose a study from one file for each party.
+
+    Files with the same columns are different people's rows. Files with different columns are the
+    same people's, and columns that all of them have are ids, by which rows will be aligned: their
+    values must tell a file's rows apart. Without any, files are taken to be in one order already.
+
+    The schema is detected in the rows of all files together, which only someone who may see them
+    all can do; every fact in it is marked as taken from data.
+
+    Args:
+        files: CSV or Parquet files, one for each party.
+        folder: Where the study file will lie; paths in it are relative to this.
+        name: Of the study; that of the folder if empty. Letters, digits, spaces, '.', '_', '-'.
+
+    Returns:
+        The proposal; nothing is written.
+
+    Raises:
+        RosterError: Files have the same name, or hold columns that fit neither case (says which).
+        InputError: A file is missing or no table.
+    """
+    if not files:
+        raise InputError("init needs at least one CSV or Parquet file, one for each party.")
+    paths = [Path(file) for file in files]
+    parties = _names(paths)
+    tables = [read(path) for path in paths]
+    for party, table in zip(parties, tables, strict=True):
+        if table.num_rows == 0:
+            raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
+    on = ids_of(dict(zip(parties, tables, strict=True)))
+    schema = _detected(tables, on)
+    target = Path(folder)
+    where = {p: inside(path, target) for p, path in zip(parties, paths, strict=True)}
+    study = _study(_title(name, target), where, on)
+    review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
+    return Proposal(study, schema, review)
+
+
+def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = False) -> list[Path]:
+    """Write study.toml and schema.json.
+
+    Args:
+        proposal: What to write.
+        folder: Where; made if it is not there.
+        force: Replace files that are there.
+
+    Returns:
+        The two paths.
+
+    Raises:
+        InputError: A file is there already and `force` is false; nothing is written.
+    """
+    target = Path(folder)
+    texts = {"study.toml": proposal.study, "schema.json": proposal.schema.to_json() + "\n"}
+    there = [name for name in texts if (target / name).exists()]
+    if there and not force:
+        raise InputError(
+            f"{' and '.join(str(target / name) for name in there)} already there. "
+            "Give --force to replace, or --folder for another place."
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_text(target / name, text)
+    return [target / name for name in texts]
+
+
+def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
+    """What aligns files with different columns; None where all have the same.
+
+    Raises:
+        RosterError: They differ, and are no columns of the same people either.
+    """
+    columns = {party: table.names for party, table in tables.items()}
+    counted = Counter(name for names in columns.values() for name in names)
+    if set(counted.values()) == {len(tables)}:
+        return None
+    on = tuple(name for name in counted if counted[name] == len(tables))
+    if set(counted.values()) - {1, len(tables)} or not _ids(tables, on):
+        same_columns(columns)
+    rows = {party: table.num_rows for party, table in tables.items()}
+    if not on and len(set(rows.values())) > 1:
+        raise RosterError(
+            f"parties hold different columns, none in common, and {_listed(rows)} rows. Give all "
+            "files a column of ids, by which rows are aligned, or the same rows in one order."
+        )
+    return on
+
+
+def _ids(tables: Mapping[str, Table], on: Sequence[str]) -> bool:
+    """Whether columns tell rows apart in every file, and none of them could be left out."""
+    if not all(_told(table, on) for table in tables.values()):
+        return False
+    fewer = [[name for name in on if name != one] for one in on] if len(on) > 1 else []
+    return not any(all(_told(table, some) for table in tables.values()) for some in fewer)
+
+
+def _told(table: Table, on: Sequence[str]) -> bool:
+    """Whether no two rows have the same values in these columns, and none is missing."""
+    values = list(zip(*(table.values(name).tolist() for name in on), strict=True))
+    missing = any(table.missing(name).any() for name in on)
+    return len(set(values)) == len(values) and not missing and (not on or len(values) > 1)
+
+
+def _listed(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} ({party!r})" for party, n in rows.items())
+
+
+def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
+    """Check that all parties hold the same columns.
+
+    Raises:
+        RosterError: Naming two parties and the columns that only one of them has.
+    """
+    (first, mine), *others = columns.items()
+    for other, theirs in others:
+        parts = [
+            f"only {who!r} has {', '.join(map(repr, found))}"
+            for who, found in (
+                (first, [name for name in mine if name not in theirs]),
+                (other, [name for name in theirs if name not in mine]),
+            )
+            if found
+        ]
+        if parts:
+            raise RosterError(
+                f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
+                "Parties must hold the same ones; rename them, or choose with columns = [...]. "
+                "Columns of the same people have nothing in common but ids, which no two rows "
+                "of a file share, no row lacks, and none of which could be left out."
+            )
+
+
+def _title(name: str, folder: Path) -> str:
+    if not name:
+        return plain_name(folder.resolve().name, "study")
+    if plain_name(name, "") != name:
+        raise InputError(
+            f"--name {name!r} may hold 1 to 64 letters a to z, digits, spaces, '.', '_' and '-' "
+            f"only; for example {plain_name(name, 'study')!r}."
+        )
+    return name
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    names = [plain_name(path.stem, "party") for path in paths]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise RosterError(
+            f"two files would make a party {twice[0]!r}: parties are named after their "
+            "files. Rename one."
+        )
+    return names
+
+
+def _learned(column: Column) -> list[str]:
+    facts = {
+        "kind": column.kind,
+        "categories": f"{len(column.categories)} categories",
+        "low": f"low {column.low}",
+        "high": f"high {column.high}",
+        "missing": "missing values" if column.missing else "no missing values",
+    }
+    return [facts[fact] for fact in column.from_data]
+
+
+def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
+    if on is None:
+        return Schema.detect(_pooled(tables))
+    own = [table.select([n for n in table.names if n not in on]) for table in tables]
+    found = [column for one in own for column in Schema.detect(one).columns]
+    return Schema((*(Column(name, "id") for name in on), *found))
+
+
+def _pooled(tables: Sequence[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    names = tables[0].names
+    kinds = {name: {_kind(table, name) for table in tables} for name in names}
+    return Table.from_columns({name: _column(tables, name, kinds[name]) for name in names})
+
+
+def _kind(table: Table, name: str) -> str:
+    return "nothing" if table.missing(name).all() else table.kind(name)
+
+
+def _column(tables: Sequence[Table], name: str, kinds: set[str]) -> tuple[Any, Any]:
+    import numpy as np
+
+    mask = np.concatenate([table.missing(name) for table in tables])
+    parts = [(_kind(table, name), table.values(name), table.missing(name)) for table in tables]
+    if len(kinds - {"nothing"}) > 1 and not kinds <= {"numbers", "whole numbers", "nothing"}:
+        return np.array(
+            [
+                None if gone else str(v)
+                for _, values, missing in parts
+                for v, gone in zip(values.tolist(), missing, strict=True)
+            ],
+            dtype=object,
+        ), mask
+    known = [values for kind, values, _ in parts if kind != "nothing"]
+    if not known:
+        return np.full(len(mask), None, dtype=object), mask
+    blank = np.zeros(1, dtype=known[0].dtype) if known[0].dtype != object else np.array([None])
+    filled = [np.repeat(blank, len(v)) if kind == "nothing" else v for kind, v, _ in parts]
+    return np.concatenate(filled), mask
+
+
+def _study(name: str, where: dict[str, str], on: Sequence[str] | None) -> str:
+    method = _BUDGET + (_FLAIM if len(where) > 1 else _AIM)
+    alignment = ""
+    if on is not None:
+        method, alignment = _SILOFUSE, _ORDER
+    if on:
+        alignment = _ALIGNMENT.format(on=", ".join(map(_text, on)))
+    parties = "\n".join(
+        f"[[parties]]\nname = {_text(party)}\ndata = {_text(path)}\n"
+        for party, path in where.items()
+    )
+    head = _HEAD.format(name=_text(name))
+    return head + method + _PARTIES + parties + alignment + _OUTPUT
+
+
+def _text(value: str) -> str:
+    """A TOML basic string; JSON's escapes are valid in it."""
+    return msgspec.json.encode(value).decode()
+
+
+_HEAD = """\
+# A study: whose rows, what may be learned, and how. Every field is explained here.
+#   siloweave check study.toml     memory, time, bytes and epsilon, before a row is read
+#   siloweave run study.toml       the synthetic table, the ledgers and the report
+
+[study]
+name = {name}
+# roster = ["a", "b"]      # the parties that must be there; without it, those listed below
+
+[schema]
+# Columns, categories and bounds are public. Those in this file were taken from the rows by
+# `siloweave init` and are marked "from_data": check each one, write what was known beforehand
+# (ages 0 to 120, not 17 to 90), and delete its "from_data" line.
+file = "schema.json"
+# learn = 0.1              # share of the budget for facts that the file leaves open: bounds that
+#                          # are not there, categories of which only "other" is named
+
+"""
+_BUDGET = """\
+[budget]
+epsilon = 1.0              # the most that anyone can learn about one unit; smaller is safer
+delta = 1e-6               # far below 1 / number of rows
+relation = "add_remove"    # or "replace_one": the number of rows is public then
+unit = "row"               # in words, for the report: what one row stands for
+
+"""
+_FLAIM = """\
+[method]
+name = "flaim"             # several parties; `siloweave list` shows the others
+rounds = 10                # more rounds: more of the table is measured, each with more noise
+participation = 1.0        # probability with which a party joins a round
+# name = "two_round"       # instead of these three lines: everyone is heard three times, must be
+#                          # there, and comes usually closer to the rows at the same epsilon
+# degree = 2               # columns in one query of the workload: every pair
+# queries = 64             # so many random queries in the place of all
+# bins = 16                # of a column of numbers at most
+# counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
+
+"""
+_AIM = """\
+[method]
+name = "aim"               # one party that sees all rows; `siloweave list` shows the others. One
+#                          # without a guarantee, such as "ctgan", wants epsilon = inf above; the
+#                          # settings of its network stand below [method.settings]
+# degree = 2               # columns in one query of the workload: every pair
+# queries = 64             # so many random queries in the place of all
+# bins = 16                # of a column of numbers at most
+# counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
+
+"""
+_SILOFUSE = """\
+[budget]
+epsilon = inf              # SiloFuse promises nothing: its coordinator is sent a code of every row,
+#                          # and most cells can be told from it. With privacy = "latents" below it
+#                          # keeps a bound; "vertigan" keeps one too, and loses what columns of two
+#                          # parties have in common. Then write
+# epsilon = 1.0            # the most that anyone can learn about one unit; smaller is safer
+# delta = 1e-6             # far below 1 / number of rows
+# relation = "replace_one" # parties that share people know how many there are
+
+[method]
+name = "silofuse"          # parties with different columns; `siloweave list` shows the others
+# privacy = "latents"      # codes are bounded and noised before they leave
+# target = "..."           # the column that will be predicted; the model is told it
+# shared = false           # synthetic columns stay with their parties
+
+"""
+_ALIGNMENT = """
+[alignment]                # rows of the same person are found before the method runs, without
+on = [{on}]
+#                          # showing ids; docs/concepts/alignment.md says who learns what
+# rules = {{ id = ["strip", "casefold"] }}  # where parties write ids differently
+# missing = "drop"         # rows without an id: an "error" unless this says otherwise
+# duplicates = "drop"      # rows that share an id, alike
+"""
+_ORDER = """
+# There is no [alignment]: row i of one file must be the same person as row i of the others.
+"""
+_PARTIES = """\
+# Who holds the rows: CSV or Parquet; `columns = ["a", "b"]` takes some of them.
+"""
+_OUTPUT = """
+[output]
+folder = "run"
+# rows = 1000              # as many as the model stands for, if absent
+seed = 0                   # of everything but the noise, which no seed decides
+"""
+
+
+#: The four parties.
+NAMES = ("north", "east", "south", "west")
+
+_STUDY = """\
+# The demo: UCI Adult (48,842 rows, 15 columns), spread over four parties.
+# Change it, choose another folder below, and: siloweave run study.toml
+
+[study]
+name = "census demo {split}"
+roster = ["north", "east", "south", "west"]
+
+[schema]
+file = "schema.json"       # declared by UCI's documentation; nothing was taken from rows
+
+[budget]
+epsilon = 1.0
+delta = 1e-5
+
+[method]
+name = "flaim"
+rounds = 10
+participation = 1.0
+
+{parties}
+[output]
+folder = "run"
+rows = 48842
+"""
+_PARTY = """\
+[[parties]]
+name = "{name}"
+data = "data/{name}.parquet"
+"""
+
+
+def prepare(
+    folder: str | Path,
+    *,
+    split: str = "clusters",
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> Path:
+    """Write the demo's study, schema and one file for each party.
+
+    Args:
+        folder: Where; made if it is not there.
+        split: ``clusters`` (like rows together) or ``iid``.
+        progress: Told how far it is.
+
+    Returns:
+        The study file. If it is there already, nothing is written.
+
+    Raises:
+        InputError: The folder holds something else, or another split.
+    """
+    from siloweave.datasets import adult, adult_schema
+    from siloweave.tables.read import write
+    from siloweave.tables.split import split_rows
+
+    target = Path(folder)
+    study = target / "study.toml"
+    if study.is_file():
+        if f'name = "census demo {split}"' not in study.read_text("utf-8"):
+            raise InputError(
+                f"{study} is there already, and is no demo with --split {split}. Name another "
+                "folder with --folder."
+            )
+        return study
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(
+            f"{target} is there already and holds no demo. Name another with --folder."
+        )
+    progress("splitting rows", 0.0)
+    method = "pca" if split == "clusters" else None
+    parts = split_rows(adult(), len(NAMES), by=split, seed=0, method=method)
+    (target / "data").mkdir(parents=True)
+    for name, part in zip(NAMES, parts, strict=True):
+        write(part, target / "data" / f"{name}.parquet")
+    write_text(target / "schema.json", adult_schema().to_json() + "\n")
+    parties = "\n".join(_PARTY.format(name=name) for name in NAMES)
+    write_text(study, _STUDY.format(parties=parties, split=split))
+    return study

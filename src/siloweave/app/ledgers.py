@@ -1,0 +1,433 @@
+"""run.json: what a finished run was, what it cost, and how its ledgers ended.
+
+**Guarantee**: holds nothing of real rows. It names the head of every ledger and its owner's public
+key, so a ledger whose end was cut off, that was put back from an old copy, or that was written anew
+with whatever key, is noticed as long as run.json is there. The coordinator's receipts do the same
+for every payment that it saw, also where the run did not finish.
+
+Ledgers of a run, verified and added up anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from siloweave.app.study import close_match
+from siloweave.errors import InputError, LedgerError
+from siloweave.federation.records import RECEIPTS, Receipt, read_receipts
+from siloweave.privacy.accountants import epsilon, rho
+from siloweave.privacy.events import Event
+from siloweave.privacy.identity import spelled_key
+from siloweave.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from siloweave.federation.session import Traffic
+
+
+ALIGNED = "alignment"
+"""Where, in a run's folder, an alignment keeps what is its own."""
+
+
+class PartySummary(msgspec.Struct, frozen=True):
+    """What one party spent and moved, its public key, and the hash of its ledger's last line."""
+
+    name: str
+    epsilon: float
+    releases: int
+    messages: int
+    bytes_sent: int
+    bytes_received: int
+    ledger_head: str
+    public_key: bytes = b""
+
+
+class AlignmentSummary(msgspec.Struct, frozen=True):
+    """What finding the common rows took, and how its ledgers ended; no epsilon covers it."""
+
+    rounds: int
+    seconds: float
+    parties: tuple[PartySummary, ...]
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row."""
+
+    run: str
+    study: str
+    method: str
+    guarantee: str
+    private: bool
+    epsilon: float
+    epsilon_allowed: float
+    delta: float
+    unit: str
+    relation: str
+    rounds: int
+    rows: int
+    seconds: dict[str, float]
+    parties: tuple[PartySummary, ...]
+    files: dict[str, str]
+    finished: str
+    split: str = "rows"
+    alignment: AlignmentSummary | None = None
+    version: int = 1
+
+
+def row_epsilon(ledgers: Iterable[Ledger], delta: float, split: str) -> float:
+    """Epsilon of a whole row over all ledgers.
+
+    Args:
+        ledgers: One of every party.
+        delta: At which epsilon is computed.
+        split: "columns" where every party holds a part of each row, so that all they released
+            composes; else a row is at one party, and the largest holds.
+
+    Example:
+        >>> row_epsilon([], 1e-6, "rows")
+        0.0
+    """
+    every = list(ledgers)
+    if split == "columns":
+        return epsilon([event for ledger in every for event in ledger.events], delta)
+    return max((ledger.epsilon(delta) for ledger in every), default=0.0)
+
+
+def find_run(folder: str | Path) -> RunSummary | None:
+    """The summary of a finished run, or None if there is none.
+
+    Raises:
+        InputError: There is one, and it cannot be read.
+    """
+    path = Path(folder) / "run.json"
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.convert(msgspec.json.decode(path.read_bytes()), RunSummary, strict=False)
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"{path}: is no run's summary ({error}). Put back the file, or choose another folder."
+        ) from error
+
+
+def open_run(folder: str | Path) -> RunSummary:
+    """A finished run's summary.
+
+    Args:
+        folder: The run's folder.
+
+    Raises:
+        InputError: There is no finished run.
+    """
+    found = find_run(folder)
+    if found is None:
+        raise InputError(
+            f"{folder}: holds no finished run (no run.json). Give the folder that "
+            "`siloweave run` named, or run the study again to go on with it."
+        )
+    return found
+
+
+def spelled(result: Any) -> Any:
+    """JSON has no infinity; it is written as a word."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+            return repr(value)
+        if isinstance(value, Mapping):
+            return {key: walk(item) for key, item in value.items()}
+        return [walk(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return walk(msgspec.to_builtins(result))
+
+
+def ledger_files(folder: str | Path) -> dict[str, Path]:
+    """Every ledger in a run's folder, by its owner.
+
+    Raises:
+        LedgerError: A ledger was edited.
+    """
+    files = sorted(Path(folder).glob("parties/*/ledger.jsonl"))
+    return {Ledger.read(file).owner: file for file in files if file.stat().st_size}
+
+
+def party_summaries(
+    folder: Path, names: Sequence[str], traffic: Mapping[str, Traffic], delta: float
+) -> tuple[PartySummary, ...]:
+    """What every party spent and moved.
+
+    Args:
+        folder: Of a run, or of its alignment; holds the ledgers.
+        names: Of the parties.
+        traffic: Of each, counted on the wire.
+        delta: At which epsilon is computed.
+    """
+    files, found = ledger_files(folder), []
+    for name in names:
+        ledger, moved = Ledger.read(files[name]), traffic[name]
+        spent, releases = ledger.epsilon(delta), len(ledger.entries)
+        counts = (moved.messages, moved.bytes_from_party, moved.bytes_to_party)
+        found.append(PartySummary(name, spent, releases, *counts, ledger.head, ledger.key))
+    return tuple(found)
+
+
+def verify_ledgers(
+    parties: Iterable[PartySummary],
+    files: Mapping[str, Path],
+    names: Iterable[str] | None = None,
+) -> None:
+    """Check that ledgers still hold all that a finished run put into them.
+
+    Args:
+        parties: How the run, or its alignment, ended for each.
+        files: From `ledger_files`.
+        names: Only these parties.
+
+    Raises:
+        LedgerError: A ledger is gone, was cut or written anew, or is an old copy.
+    """
+    wanted = None if names is None else set(names)
+    for party in parties:
+        if wanted is not None and party.name not in wanted:
+            continue
+        if party.name not in files:
+            raise LedgerError(
+                f"the ledger of party {party.name!r} is gone or empty; the run ended with "
+                f"{party.releases} releases in it. Put back the file from the last backup."
+            )
+        ledger = _read(party.name, files[party.name], party.public_key, "run.json")
+        if party.ledger_head not in {ledger.head, *(e.previous for e in ledger.entries)}:
+            raise LedgerError(
+                f"{files[party.name]}: has {len(ledger.entries)} entries, and not those with "
+                f"which the run ended ({party.releases} releases). Its end was cut off, or another "
+                "copy was put in its place. Put back the file from the last backup."
+            )
+
+
+def check_receipts(
+    folder: Path, files: Mapping[str, Path], names: Iterable[str] | None = None
+) -> dict[str, int]:
+    """Check that ledgers still hold every payment that a run's coordinator saw.
+
+    Args:
+        folder: Of a run, or of its alignment; finished or not.
+        files: From `ledger_files`.
+        names: Only these parties.
+
+    Returns:
+        How many payments the coordinator saw, by party; a party is there if its key was compared.
+
+    Raises:
+        LedgerError: A ledger is gone, was cut or written anew, is an old copy, or is signed with
+            another key; or the receipts are damaged.
+    """
+    wanted, by_party = None if names is None else set(names), dict[str, list[Receipt]]()
+    for one in read_receipts(folder / RECEIPTS):
+        if wanted is None or one.party in wanted:
+            by_party.setdefault(one.party, []).append(one)
+    for name, receipts in by_party.items():
+        paid = [one for one in receipts if one.entry]
+        if name not in files:
+            if not paid:
+                continue  # nothing was released
+            raise LedgerError(
+                f"the ledger of party {name!r} is gone or empty; the coordinator saw "
+                f"{len(paid)} payments from it. Put back the file from the last backup."
+            )
+        ledger = _read(name, files[name], receipts[0].key, str(RECEIPTS))
+        here = {entry.hash for entry in ledger.entries}
+        for one in paid:
+            if one.entry not in here:
+                raise LedgerError(
+                    f"{files[name]}: lacks entry {one.entry[:16]}, which paid for the reply to "
+                    f"step {one.step} of run {one.run} ({RECEIPTS}). Its end was cut off, or "
+                    "another copy was put in its place. Put back the file from the last backup."
+                )
+    return {name: sum(bool(one.entry) for one in all_) for name, all_ in by_party.items()}
+
+
+def _read(name: str, file: Path, key: bytes, source: str) -> Ledger:
+    """A ledger, compared with the key that a receiver knows.
+
+    Raises:
+        LedgerError: It was changed, or is signed with another key.
+    """
+    ledger = Ledger.read(file)
+    if ledger.key != key:
+        raise LedgerError(
+            f"{file}: is signed with the key {spelled_key(ledger.key)}, and {source} names "
+            f"{spelled_key(key)} for party {name!r}. It was written anew with another key. Put "
+            "back the file from the last backup."
+        )
+    return ledger
+
+
+_DELTA = 1e-6
+_SUMMARY = "run.json (key, last line)"
+
+Stage = Literal["method", "alignment"]
+"""Which part of a run a ledger is of."""
+
+
+class TrailLine(msgspec.Struct, frozen=True):
+    """One release."""
+
+    index: int
+    time: str
+    run: str
+    step: str
+    what: str
+    to: str
+    event: dict[str, Any]
+    rho: float | None
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One ledger: verified, and its epsilon recomputed from its events.
+
+    `stage` says whether it is the method's, or of the alignment before it; `compared` names what
+    the ledger was compared with beside itself. Without any, whoever replaced the file could have
+    replaced its `key` too.
+    """
+
+    party: str
+    file: str
+    epsilon: float
+    verified: bool
+    note: str
+    head: str
+    entries: tuple[TrailLine, ...]
+    stage: Stage = "method"
+    key: bytes = b""
+    compared: tuple[str, ...] = ()
+
+
+class Trail(msgspec.Struct, frozen=True):
+    """All ledgers that were asked for, and the delta of their epsilons.
+
+    `whole_row` is the epsilon of a row over all parties, without an alignment, which no epsilon
+    covers; None where not all ledgers were asked for.
+    """
+
+    delta: float
+    ledgers: tuple[Reading, ...]
+    split: str = "rows"
+    whole_row: float | None = None
+
+
+def read_ledgers(
+    source: str | Path, *, party: str | None = None, delta: float | None = None
+) -> Trail:
+    """Read, verify and add up ledgers.
+
+    Args:
+        source: A run's folder, or one ledger file.
+        party: Only this party's.
+        delta: At which epsilon is computed; the run's if None (1e-6 for a file of no run).
+
+    Raises:
+        InputError: Nothing is there, there is no such party, or delta is out of range.
+        LedgerError: A ledger was edited or written anew, or entries that a run relied on are gone.
+    """
+    path = Path(source)
+    if delta is not None and not 0 < delta < 1:
+        raise InputError(f"--delta {delta} must lie strictly between 0 and 1, for example 1e-6.")
+    folder, stages = _stages(path)
+    names = list(dict.fromkeys(name for files in stages.values() for name in files))
+    if not names:
+        raise InputError(
+            f"{path}: is no run's folder and no ledger file. Give the folder that "
+            "`siloweave run` named, or a ledger.jsonl."
+        )
+    if party is not None and party not in names:
+        raise InputError(
+            f"--party {party!r} has no ledger here{close_match(party, names)} "
+            f"There is {', '.join(names)}."
+        )
+    summary = find_run(folder)
+    at = delta or (summary.delta if summary else _DELTA)
+    only = {party} if party else set(names) if path.is_file() else None
+    compared = _verify(summary, folder, stages, only)
+    found = {
+        stage: {n: Ledger.read(file) for n, file in files.items() if party in (None, n)}
+        for stage, files in stages.items()
+    }
+    shown = tuple(
+        _reading(stage, one, stages[stage][name], at, compared.get((stage, name), ()))
+        for stage, ledgers in found.items()
+        for name, one in ledgers.items()
+    )
+    of_rows = found.get("method", {})
+    if summary is None or len(of_rows) < len(summary.parties):
+        return Trail(at, shown)
+    return Trail(at, shown, summary.split, row_epsilon(of_rows.values(), at, summary.split))
+
+
+def _stages(path: Path) -> tuple[Path, dict[Stage, dict[str, Path]]]:
+    """The run's folder, and by owner the ledgers that are asked for, of each part of the run."""
+    one = path.is_file()
+    home = path.parent.parent.parent if one else path
+    files = {Ledger.read(path).owner: path} if one else ledger_files(path)
+    ended = (home / f"{ALIGNED}.json").is_file() or (home.parent / "run.json").is_file()
+    if home.name == ALIGNED and ended:  # and not a run's folder that is called so
+        return home.parent, {"alignment": files}
+    if one:
+        return home, {"method": files}
+    return home, {"method": files, "alignment": ledger_files(home / ALIGNED)}
+
+
+def _verify(
+    summary: RunSummary | None,
+    folder: Path,
+    stages: dict[Stage, dict[str, Path]],
+    names: set[str] | None,
+) -> dict[tuple[Stage, str], tuple[str, ...]]:
+    """Compare ledgers with how the run ended, and with what its coordinator saw.
+
+    Returns:
+        What each ledger was compared with.
+    """
+    ended: dict[Stage, tuple[PartySummary, ...]] = {"method": (), "alignment": ()}
+    if summary is not None:
+        aligned = summary.alignment.parties if summary.alignment else ()
+        ended = {"method": summary.parties, "alignment": aligned}
+    compared: dict[tuple[Stage, str], tuple[str, ...]] = {}
+    for stage, files in stages.items():
+        verify_ledgers(ended[stage], files, names)
+        home = folder / ALIGNED if stage == "alignment" else folder
+        seen = check_receipts(home, files, names)
+        for name in files:
+            in_summary = [_SUMMARY] if any(one.name == name for one in ended[stage]) else []
+            place = (home / RECEIPTS).relative_to(folder).as_posix()
+            at_coordinator = [f"{place} (key, payments seen)"] if name in seen else []
+            compared[stage, name] = (*in_summary, *at_coordinator)
+    return compared
+
+
+def _reading(
+    stage: Stage, ledger: Ledger, file: Path, delta: float, compared: tuple[str, ...]
+) -> Reading:
+    lines = tuple(
+        TrailLine(
+            e.index + 1,
+            e.time,
+            e.run,
+            e.step,
+            e.what,
+            e.to,
+            msgspec.to_builtins(e.event),
+            _finite(e.event),
+        )
+        for e in ledger.entries
+    )
+    spent = epsilon(ledger.events, delta)
+    end = (ledger.recovered, ledger.head, lines, stage, ledger.key, compared)
+    return Reading(ledger.owner, str(file), spent, True, *end)
+
+
+def _finite(event: Event) -> float | None:
+    cost = rho([event])
+    return cost if cost < float("inf") else None

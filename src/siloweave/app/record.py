@@ -1,0 +1,441 @@
+"""A fit as its report shows it: columns as codes with labels, few enough to draw.
+
+**Guarantee**: which categories of a wide column are shown is decided by the synthetic table alone,
+so nothing of real rows enters the labels (post-processing, Dwork & Roth 2014, proposition 2.1).
+
+From a fit to the record that its report is made of.
+
+**Guarantee**: the record's public part holds what parties released and paid for, and statistics of
+the synthetic table (post-processing, Dwork & Roth 2014, proposition 2.1). Statistics of real rows
+go into `owner` only, which the public page never reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave import __version__
+from siloweave.algorithms.fitted import Fitted
+from siloweave.algorithms.generated import Generated
+from siloweave.algorithms.outcome import GUARANTEED, Outcome
+from siloweave.evaluate.workload import negative_log_likelihood, tvd, workload_errors
+from siloweave.privacy.accountants import Tally, epsilon
+from siloweave.privacy.events import Event, NonPrivate, rho_once, times
+from siloweave.privacy.ledger import Entry
+from siloweave.report import words
+from siloweave.report.record import (
+    Association,
+    BudgetTerms,
+    LedgerRow,
+    Marginal,
+    Method,
+    OwnerView,
+    PartyCost,
+    Phase,
+    PublicView,
+    Record,
+    SchemaFact,
+    Setting,
+    Sight,
+)
+from siloweave.statistics.marginals import cramers_v, marginal
+from siloweave.tables.bins import BINNED, above, as_moments
+from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.keys import fold_in
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column
+
+_BINS = 32  # of a column of numbers, where the model has none
+_TINY = 1e-300  # below it in size is 0: bins may be cut just above
+_WIDE, _KEPT = 64, 40  # a column with more codes is shown by its most frequent ones
+_ROWS = 20_000  # that pictures are made of
+_MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Synthetic rows as codes, and real rows as the same codes.
+
+    Attributes:
+        encoder: Table to codes.
+        bars: The same for single columns: a model's bins may hold rows evenly, and bars of such
+            bins would all be of one height, so here bins are equally wide.
+        codes: Synthetic rows, for what columns have to do with each other.
+        singles: The same rows by `bars`.
+        many: Synthetic rows for errors; empty if they were not asked for.
+        rows: How many rows the synthetic table has; where none was given, as many as the model
+            stands for.
+        kept: Per wide column the codes that are shown one by one; the others are one code.
+    """
+
+    encoder: Encoder
+    bars: Encoder
+    codes: Codes
+    singles: Codes
+    many: Codes
+    rows: int
+    kept: Mapping[str, NDArray[np.intp]] = field(default_factory=dict)
+
+    def encode(self, table: Table) -> Codes:
+        """Real rows in the codes of the synthetic ones."""
+        return _gathered(self.encoder.encode(table), self.kept)
+
+    def single(self, table: Table) -> Codes:
+        """Real rows in the codes of `singles`."""
+        return _gathered(self.bars.encode(table), self.kept)
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """One label per code of a column of `singles`."""
+        labels = labels_of(self.bars, name)
+        if name not in self.kept:
+            return labels
+        return (*(labels[code] for code in self.kept[name]), "all others")
+
+
+def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = False) -> Shown:
+    """How a fit is shown.
+
+    Args:
+        fitted: The fit.
+        synthetic: Rows that were drawn from it, so that a slow sampler is not asked twice.
+        errors: Whether errors will be measured.
+    """
+    if isinstance(fitted, Fitted):
+        total = round(fitted.model.total)
+        codes = fitted.sample_codes(min(total, _ROWS), seed=0)
+        rows = total if synthetic is None else synthetic.num_rows
+        bars, singles = fitted.encoder, codes
+        if bars.cuts:
+            drawn = bars.decode(codes, key=fold_in(0, "bars"))
+            bars = replace(bars, cuts={})
+            singles = bars.encode(drawn)
+        many = fitted.sample_codes(_MANY if errors else 1, seed=0)
+        return Shown(fitted.encoder, bars, codes, singles, many, rows)
+    assert isinstance(fitted, Generated)
+    encoder = Encoder(fitted.features.schema, _BINS)
+    table = fitted.sample_table(seed=0) if synthetic is None else synthetic
+    rows = fitted.num_rows if synthetic is None else synthetic.num_rows
+    if table.num_rows > _MANY:
+        table = table.take(range(_MANY))
+    codes = encoder.encode(table)
+    sizes = zip(codes.domain.names, codes.domain.sizes, strict=True)
+    kept = {name: _frequent(codes.column(name), size) for name, size in sizes if size > _WIDE}
+    many = _gathered(codes, kept)
+    few = many.take(np.arange(min(many.num_rows, _ROWS)))
+    return Shown(encoder, encoder, few, few, many, rows, kept)
+
+
+def _frequent(column: NDArray[np.unsignedinteger], size: int) -> NDArray[np.intp]:
+    counts = np.bincount(column, minlength=size)
+    return np.sort(np.argsort(-counts, kind="stable")[:_KEPT])
+
+
+def _gathered(codes: Codes, kept: Mapping[str, NDArray[np.intp]]) -> Codes:
+    if not kept:
+        return codes
+    sizes, columns = [], []
+    for name, size in zip(codes.domain.names, codes.domain.sizes, strict=True):
+        column = codes.column(name)
+        if name in kept:
+            place = np.full(size, len(kept[name]))
+            place[kept[name]] = np.arange(len(kept[name]))
+            column, size = place[column], len(kept[name]) + 1
+        sizes.append(size)
+        columns.append(column)
+    return Codes(Domain(codes.domain.names, tuple(sizes)), tuple(columns))
+
+
+def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
+    """One label per code of a column."""
+    column = encoder.schema[name]
+    if column.kind in BINNED:
+        labels = [_span(column, a, b) for a, b in pairwise(encoder.edges(name).tolist())]
+    elif column.kind == "boolean":
+        labels = ["False", "True"]
+    else:
+        labels = [str(c) for c in column.categories]
+    return tuple(labels + (["missing"] if column.missing else []))
+
+
+def _span(column: Column, start: float, end: float) -> str:
+    """A bin, from its first to its last value."""
+    if column.kind == "continuous":
+        if end <= above(start):
+            return _number(start)
+        return f"{_number(start)} to {_number(end)}"
+    first, last = int(start), int(end) - 1
+    if column.kind == "datetime":
+        moments = as_moments(column, np.array([first, last]), None).tolist()
+        texts = [str(moment).removesuffix(" 00:00:00") for moment in moments]
+    else:
+        texts = [str(first), str(last)]
+    return texts[0] if first == last else " to ".join(texts)
+
+
+def _number(value: float) -> str:
+    value = value if abs(value) > _TINY else 0.0
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def record_of(
+    fitted: Outcome,
+    title: str,
+    *,
+    owner: Sequence[Table] = (),
+    test: Table | None = None,
+    synthetic: Table | None = None,
+    measured: Mapping[str, float] | None = None,
+) -> Record:
+    """Everything that the report of a fit shows.
+
+    Args:
+        fitted: The fit.
+        title: Name of the study.
+        owner: Real rows, for the owner's copy only.
+        test: Real rows that were held out, for the likelihood in the owner's copy; a generator
+            tells none.
+        synthetic: Rows drawn from a generator; drawn anew if not given.
+        measured: What else was measured on real rows, for the owner's copy.
+    """
+    epsilons, view = fitted.epsilons, shown(fitted, synthetic, errors=bool(owner))
+    views = fitted.info.visibility
+    return Record(
+        title=title,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        siloweave_version=__version__,
+        method=_method(fitted),
+        budget=_terms(fitted),
+        private=fitted.private,
+        not_private_reason="" if fitted.private else _reason(fitted),
+        epsilon_spent=fitted.epsilon,
+        parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
+        ledgers=tuple(r for n, es in fitted.ledgers.items() for r in _ledger_rows(fitted, n, es)),
+        visibility=tuple(Sight(who=v.who, sees=v.sees, protected_by=v.protected_by) for v in views),
+        simulated=fitted.simulated,
+        phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
+        schema_facts=tuple(_fact(c) for c in view.encoder.schema.columns),
+        assumed_public=_assumed(fitted),
+        warnings=(*_uncovered(fitted), *_apart(fitted)),
+        settings=dict(_flat(fitted.settings)),
+        synthetic=_synthetic(fitted, view),
+        owner=_owner(fitted, view, owner, test, measured or {}) if owner else None,
+    )
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Setting]]:
+    """Settings by name; those of a table within are named after it, with a dot."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        elif isinstance(value, list | tuple) and all(isinstance(v, _SCALARS) for v in value):
+            yield above + name, list(value)
+        else:
+            yield above + name, value if isinstance(value, _SCALARS) else str(value)
+
+
+def _terms(fitted: Outcome) -> BudgetTerms:
+    budget = fitted.budget
+    return BudgetTerms(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        unit=budget.unit,
+        relation=str(budget.relation),
+    )
+
+
+def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
+    return PublicView(
+        num_rows=view.rows,
+        marginals=_marginals(view, view.singles),
+        association=_association(view.codes),
+        cliques=tuple(fitted.model.tree.cliques) if isinstance(fitted, Fitted) else (),
+        kept=not getattr(fitted, "shared", True),
+    )
+
+
+def _assumed(fitted: Outcome) -> tuple[str, ...]:
+    facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
+    types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
+    if fitted.info.guarantee in GUARANTEED:
+        types = "the kind of frame or file that was given; types of drawn columns are the schema's"
+    if not isinstance(fitted, Fitted):
+        return facts, types, "every setting"
+    return (
+        facts,
+        types,
+        "the roster, and which party took part in which round",
+        "the workload, the number of bins and every setting",
+    )
+
+
+def _reason(fitted: Outcome) -> str:
+    info = fitted.info
+    if info.guarantee == "none" and isinstance(fitted, Generated):
+        return (
+            f"{info.title} was trained on the rows without noise: its model and every row drawn "
+            "from it may repeat real ones, and no ε bounds that (ε = ∞)."
+        )
+    if info.guarantee != "dp":
+        return f"{info.title} has the guarantee '{info.guarantee}'. {info.statement}"
+    return "The noise came from a seed: whoever knows it can take it away again."
+
+
+def _uncovered(fitted: Outcome) -> tuple[str, ...]:
+    """Which releases of a partly private method no epsilon covers."""
+    if fitted.info.guarantee != "partial":
+        return ()
+    entries = [entry for ledger in fitted.ledgers.values() for entry in ledger]
+    bare = [e.what for e in entries if isinstance(e.event, NonPrivate)]
+    paid = [e.event for e in entries if not isinstance(e.event, NonPrivate)]
+    if not bare or not paid:
+        return ()
+    spent, delta = words.epsilon(epsilon(paid, fitted.budget.delta)), fitted.budget.delta
+    named = "; ".join(dict.fromkeys(bare))
+    text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
+    return (f"{text}Released without any: {named}.",)
+
+
+def _apart(fitted: Outcome) -> tuple[str, ...]:
+    """That rows of several parties are not shown together."""
+    if getattr(fitted, "shared", True):
+        return ()
+    text = (
+        "Synthetic columns stay with their parties: the public copy of this page shows none of "
+        "them, and the owners' copy has rows of different parties in an order of their own, so "
+        "that it does not tell how columns of two parties go together."
+    )
+    return (text,)
+
+
+def _method(fitted: Outcome) -> Method:
+    info = fitted.info
+    return Method(
+        name=info.title,
+        family=info.family,
+        split=info.split,
+        trust=info.trust,  # type: ignore[arg-type]
+        guarantee=info.guarantee,  # type: ignore[arg-type]
+        paper=info.paper,
+        statement=info.statement,
+    )
+
+
+def _cost(fitted: Outcome, name: str, epsilon: float) -> PartyCost:
+    seen = fitted.cost.parties[name]
+    return PartyCost(
+        name=name,
+        rows_public=_known_rows(fitted),
+        epsilon=epsilon,
+        bytes_sent=seen.bytes_from_party,
+        bytes_received=seen.bytes_to_party,
+        messages=seen.messages,
+        rounds=seen.messages,
+        ledger_head=fitted.heads.get(name, ""),
+    )
+
+
+def _known_rows(fitted: Outcome) -> int | None:
+    """The number of rows, where it was released as it is."""
+    if isinstance(fitted, Generated) and fitted.info.guarantee == "none":
+        return fitted.num_rows
+    return None
+
+
+def _ledger_rows(fitted: Outcome, name: str, entries: Sequence[Entry]) -> list[LedgerRow]:
+    tally, rows = Tally(), []
+    for entry in entries:
+        tally.add(entry.event)
+        rows.append(
+            LedgerRow(
+                party=name,
+                index=entry.index + 1,
+                step=f"{entry.run}: {entry.step}",
+                what=entry.what,
+                to=entry.to,
+                mechanism=entry.event.mechanism,
+                parameters=_parameters(entry.event),
+                cumulative_epsilon=tally.epsilon(fitted.budget.delta),
+                rho=rho_once(entry.event) * times(entry.event),
+            )
+        )
+    return rows
+
+
+def _parameters(event: Event) -> str:
+    if isinstance(event, NonPrivate):
+        return event.reason
+    parts = ((n.replace("_", " "), getattr(event, n)) for n in event.__struct_fields__)
+    return ", ".join(f"{n} {_told(v)}" for n, v in parts if v is not msgspec.UNSET)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float | int) else str(value)
+
+
+def _fact(column: Column) -> SchemaFact:
+    facts = ", ".join(column.from_data) or "kind and domain"
+    how = "free" if column.from_data else "declared"
+    return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
+
+
+def _marginals(view: Shown, codes: Codes) -> tuple[Marginal, ...]:
+    made = []
+    for name in codes.domain.names:
+        column = view.bars.schema[name]
+        counts = marginal(codes, (name,)).astype(float)
+        made.append(
+            Marginal(
+                column=name,
+                kind=column.kind,
+                labels=view.labels(name),
+                proportions=tuple((counts / max(1.0, counts.sum())).tolist()),
+                ordered=column.kind in BINNED and name not in view.kept,
+                missing=column.missing and name not in view.kept,
+            )
+        )
+    return tuple(made)
+
+
+def _association(codes: Codes) -> Association:
+    values = np.clip(cramers_v(codes), 0.0, 1.0).tolist()
+    return Association(names=codes.domain.names, values=tuple(tuple(row) for row in values))
+
+
+def _owner(
+    fitted: Outcome,
+    view: Shown,
+    tables: Sequence[Table],
+    test: Table | None,
+    measured: Mapping[str, float],
+) -> OwnerView:
+    real = single = Codes.concat([view.encode(t) for t in tables])
+    if view.bars is not view.encoder:
+        single = Codes.concat([view.single(t) for t in tables])
+    errors, scores = {}, dict(measured)
+    if isinstance(fitted, Fitted) and fitted.workload and real.num_rows:
+        found = workload_errors(real, view.many, fitted.workload)
+        errors = {"over the queries": found.queries, "over their closure": found.closure}
+    if isinstance(fitted, Fitted) and test is not None:
+        held_out = view.encode(test)
+        scores["held-out NLL, nats a row"] = negative_log_likelihood(fitted.model, held_out)
+    ways = [w for w in (1, 2, 3) if w <= len(real.domain.names) and real.num_rows]
+    return OwnerView(
+        marginals=_marginals(view, single),
+        association=_association(real),
+        workload_errors=errors,
+        tvd={f"{w}-way": tvd(real, view.many, w, max_cliques=60, key=0) for w in ways},
+        scores=scores,
+    )

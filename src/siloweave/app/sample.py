@@ -1,0 +1,147 @@
+"""What the command line asks of a finished run's model, read from its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from siloweave.app.ledgers import open_run
+from siloweave.app.study import close_match
+from siloweave.errors import InputError
+from siloweave.tables.keys import Key
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from siloweave.algorithms.outcome import Outcome
+
+
+def open_model(run: Path) -> Any:
+    """The model of a finished run.
+
+    Args:
+        run: The run's folder.
+
+    Raises:
+        InputError: There is no finished run, or a file of its model is gone or damaged.
+    """
+    from siloweave.algorithms.registry import load
+
+    open_run(run)
+    try:
+        return load(run / "model")
+    except InputError as error:
+        raise type(error)(
+            f"{run / 'model'}: {error}. Put its files back from a backup; a model can be copied "
+            "from wherever it was sent."
+        ) from error
+
+
+def draw(
+    fitted: Outcome, items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
+) -> Table:
+    """Draw rows as the command line asks for them.
+
+    Args:
+        fitted: A fit of any kind.
+        items: ``column=value`` texts.
+        balanced: A column whose classes shall be equally frequent.
+        num_rows: How many.
+        key: Seed or key.
+
+    Returns:
+        The rows, columns in schema order.
+
+    Raises:
+        InputError: A condition cannot be read, or hardly any row meets it.
+    """
+    given = parse_given(items, fitted.schema)
+    if balanced is not None:
+        _check_balanced(fitted.schema, balanced, given)
+    return fitted.sample_table(
+        num_rows, seed=key, given=given or None, balanced=False if balanced is None else balanced
+    )
+
+
+def _check_balanced(schema: Schema, name: str, given: Mapping[str, Any]) -> None:
+    if name not in schema.names:
+        raise InputError(
+            f"--balanced {name!r}: there is no such column{close_match(name, schema.names)}"
+        )
+    if schema[name].kind not in ("categorical", "boolean"):
+        raise InputError(
+            f"--balanced {name!r}: this column has no classes; it is {schema[name].kind}."
+        )
+    if name in given:
+        raise InputError(f"--given and --balanced both name {name!r}; leave one out.")
+
+
+def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
+    """Read ``column=value`` texts by the schema.
+
+    Args:
+        items: For example ``["age=40", "sex=Female"]``; an empty value means missing.
+        schema: What the columns hold.
+
+    Returns:
+        Column to value; None for missing.
+
+    Raises:
+        InputError: A column is unknown or given twice, or its value does not fit.
+
+    Example:
+        >>> parse_given(["age=40"], Schema((Column("age", "integer", low=0, high=99),)))
+        {'age': 40}
+    """
+    given: dict[str, Any] = {}
+    for item in items:
+        name, sign, text = item.partition("=")
+        if not sign:
+            raise InputError(f"--given {item!r} must read column=value.")
+        if name not in schema.names:
+            raise InputError(
+                f"--given {item!r}: there is no column {name!r}{close_match(name, schema.names)}"
+            )
+        if name in given:
+            raise InputError(f"--given names column {name!r} twice; give one value.")
+        given[name] = _value(schema[name], text, item)
+    return given
+
+
+def _value(column: Column, text: str, item: str) -> Any:
+    if column.kind == "id":
+        raise InputError(f"--given {item!r}: ids are made up anew; leave this column out.")
+    if text == "" and "" not in column.categories:
+        if not column.missing:
+            raise InputError(f"--given {item!r}: this column has no missing values; give one.")
+        return None
+    if column.kind == "categorical":
+        known = {str(category): category for category in column.categories}
+        if text not in known:
+            end = close_match(text, known)
+            raise InputError(
+                f"--given {item!r}: not a category of {column.name!r}{end} "
+                f"It has {', '.join(known)}."
+            )
+        return known[text]
+    try:
+        if column.kind == "boolean":
+            return {"true": True, "false": False}[text.lower()]
+        if column.kind == "datetime":
+            return np.datetime64(text, "us")
+        number = int(text) if column.kind == "integer" else float(text)
+    except (ValueError, KeyError):
+        kind = {
+            "boolean": "true or false",
+            "datetime": "an ISO-8601 time",
+            "integer": "a whole number",
+            "continuous": "a number",
+        }[column.kind]
+        raise InputError(f"--given {item!r}: the value must be {kind}.") from None
+    low, high = column.low, column.high
+    if low is not None and high is not None and not float(low) <= number <= float(high):
+        raise InputError(f"--given {item!r}: the value must lie between {low} and {high}.")
+    return number

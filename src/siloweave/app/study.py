@@ -1,0 +1,601 @@
+"""study.toml: everything a study is, in one file that is checked before a row is read.
+
+::
+
+    [study]
+    name = "admissions"
+    roster = ["north", "south"]   # optional: the parties that must be there
+
+    [schema]
+    file = "schema.json"          # ours, or SDV metadata that Schema.to_sdv wrote
+
+    [budget]
+    epsilon = 1.0
+    delta = 1e-5
+
+    [method]
+    name = "flaim"                # see `siloweave list`; further keys are its settings,
+    rounds = 10                   # and those of a network stand below [method.settings]
+
+    [[parties]]
+    name = "north"
+    data = "north.csv"
+
+    [alignment]                   # only where parties hold different columns of the same people:
+    on = ["id"]                   # finds the rows that all have, before the method runs
+    rules = {id = ["strip"]}
+
+    [output]
+    folder = "run"
+
+Paths are relative to the file. A key that is not known is refused, never ignored. A method without
+a guarantee takes ``epsilon = inf``, or no ``[budget]`` at all.
+
+The method that a study names: looked up, its settings checked, its budget held against it.
+
+**Guarantee**: none of its own. A finite epsilon is refused for a method that keeps none, so that no
+study file promises what its run does not.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from hashlib import blake2b
+from math import inf, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from unicodedata import normalize
+
+import msgspec
+
+from siloweave.algorithms.outcome import Info
+from siloweave.algorithms.registry import METHODS
+from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
+from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.tables.schema import Schema
+
+
+_TYPES = {
+    "str": "text",
+    "float": "a number",
+    "int": "a whole number",
+    "array": "a list",
+    "object": "a table",
+    "bool": "true or false",
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of the tables of a study file."""
+
+
+class About(_Section, frozen=True):
+    """``[study]``: its name, and optionally the parties that must be there."""
+
+    name: str
+    roster: tuple[str, ...] = ()
+
+
+class SchemaFile(_Section, frozen=True):
+    """``[schema]``: the JSON file that declares the columns, and what may be spent on the rest.
+
+    ``learn`` is the share of the budget for facts that the file leaves open: the categories of a
+    column that names its ``other`` alone, and bounds that are not there.
+    """
+
+    file: str
+    learn: float = 0.0
+
+
+class BudgetTable(_Section, frozen=True):
+    """``[budget]``: what the study may cost; see `siloweave.privacy.Budget`.
+
+    ``epsilon = inf`` needs no ``delta``.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    relation: Relation = Relation.ADD_REMOVE
+    unit: str = "row"
+
+
+class PartyTable(_Section, frozen=True):
+    """One ``[[parties]]``: a name, its file, and the columns to take from it (all if empty)."""
+
+    name: str
+    data: str
+    columns: tuple[str, ...] = ()
+
+
+class AlignmentTable(_Section, frozen=True):
+    """``[alignment]``: how parties with different columns find their common rows.
+
+    ``on`` are the id columns, ``rules`` how each is normalised (see `siloweave.tables.ids`);
+    ``missing`` and ``duplicates`` say what happens to rows that cannot be matched, and ``most``
+    how many ids a party may bring.
+    """
+
+    on: tuple[str, ...]
+    rules: dict[str, tuple[str, ...]] = {}
+    missing: Literal["error", "drop"] = "error"
+    duplicates: Literal["error", "drop", "first"] = "error"
+    most: int | None = None
+
+
+class Output(_Section, frozen=True):
+    """``[output]``: rows to sample (as many as the model stands for if absent), folder, seed."""
+
+    rows: int | None = None
+    folder: str = "run"
+    seed: int = 0
+
+
+class Study(_Section, frozen=True):
+    """A study file, read and checked; holds names and paths, no rows.
+
+    Args:
+        study: Its name.
+        schema: Where its columns are declared.
+        budget: What it may cost; None for a method without a guarantee.
+        method: ``name`` of a synthesizer and its public settings.
+        parties: Who holds the rows, and where.
+        alignment: How common rows are found first, where parties hold different columns.
+        output: What to write, and where.
+        base: The folder that paths are relative to.
+
+    Raises:
+        InputError: A value is out of range.
+        RosterError: Parties are missing, or named twice.
+    """
+
+    study: About
+    schema: SchemaFile
+    method: dict[str, Any]
+    parties: tuple[PartyTable, ...]
+    budget: BudgetTable | None = None
+    alignment: AlignmentTable | None = None
+    output: Output = Output()
+    base: str = "."
+
+    def __post_init__(self) -> None:
+        _check_name("[study] name", self.study.name)
+        if not 0 <= self.schema.learn < 1:
+            raise InputError(
+                f"[schema] learn = {self.schema.learn} must lie in [0, 1): it is the share of the "
+                "budget for facts that the schema leaves open."
+            )
+        for party in self.parties:
+            _check_name("[[parties]] name", party.name)
+        rows = self.output.rows
+        if rows is not None and rows < 1:
+            raise InputError(
+                f"[output] rows = {rows} must be 1 or more. Leave it out to get as "
+                "many rows as the model stands for."
+            )
+        if self.output.seed < 0:
+            raise InputError(f"[output] seed = {self.output.seed} must be 0 or more.")
+        if not isinstance(self.method.get("name"), str):
+            raise InputError(
+                '[method] needs a name, for example name = "flaim". '
+                "`siloweave list` shows them all."
+            )
+        _check_roster(self.study.roster, [party.name for party in self.parties])
+        self._check_alignment()
+        self.terms()
+
+    def _check_alignment(self) -> None:
+        from siloweave.tables.ids import check_rules
+
+        asked = self.alignment
+        if asked is None:
+            return
+        try:
+            check_rules(asked.on, asked.rules)
+        except InputError as error:
+            raise InputError(f"[alignment] {error}") from error
+        if asked.most is not None and asked.most < 1:
+            raise InputError(f"[alignment] most = {asked.most} must be 1 or more.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties' names, in the file's order."""
+        return tuple(party.name for party in self.parties)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        return Path(self.base) / self.output.folder
+
+    @property
+    def run_name(self) -> str:
+        """The run's name: a file with the same public settings resumes, any other starts anew.
+
+        Public facts alone enter it: settings, budget, roster and schema, no path and no row.
+        """
+        own = (self.study, self.budget, self.method, self.names, self.output.seed)
+        facts: list[Any] = [*own, *([self.alignment] if self.alignment else [])]
+        text = msgspec.json.encode([*facts, self.read_schema().digest()], order="sorted")
+        return f"{self.study.name}-{blake2b(text, digest_size=6).hexdigest()}"
+
+    def path(self, party: PartyTable) -> Path:
+        """The file that holds a party's rows."""
+        return Path(self.base) / party.data
+
+    def terms(self) -> Budget:
+        """The budget as the library takes it; without a bound where the file has none.
+
+        Raises:
+            BudgetError: epsilon or delta is out of bounds.
+            InputError: delta is missing beside a finite epsilon.
+        """
+        budget = self.budget or BudgetTable(inf)
+        delta = budget.delta
+        if delta is None:
+            if budget.epsilon != inf:
+                raise InputError(
+                    "[budget] delta is missing. Add it, far below 1 / number of rows, for example "
+                    "delta = 1e-6; `siloweave init` writes a file with every field."
+                )
+            delta = UNBOUNDED.delta
+        return Budget(budget.epsilon, delta, budget.unit, budget.relation)
+
+    def read_schema(self) -> Schema:
+        """The declared columns.
+
+        Raises:
+            InputError: The file is missing.
+            SchemaError: It is no schema.
+        """
+        from siloweave.tables.schema import Schema
+
+        path = Path(self.base) / self.schema.file
+        if not path.is_file():
+            raise InputError(
+                f"[schema] file = {self.schema.file!r}: there is no file {str(path)!r}. Give its "
+                "path relative to the study file; `siloweave init` proposes one from data."
+            )
+        text = path.read_bytes()
+        try:
+            metadata = msgspec.json.decode(text)
+            if not isinstance(metadata, dict):
+                raise SchemaError("it holds no JSON object")
+            if metadata.get("format") == "siloweave-schema":
+                return Schema.from_json(text)
+            return Schema.from_sdv(metadata)
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise SchemaError(
+                f"{path}: is not JSON ({error}). Give a schema that `siloweave init` or "
+                "Schema.to_json wrote."
+            ) from error
+
+    def synthesizer(self) -> Any:
+        """The synthesizer that ``[method]`` names, with its settings.
+
+        Raises:
+            InputError: The name or a setting is unknown, a value is out of range, or the method
+                has no budget and needs one.
+            BudgetError: The method is asked for a bound that it does not keep.
+        """
+        synth = method_of(self.method)
+        check_budget(synth, self.terms() if self.budget else None)
+        return synth
+
+    @staticmethod
+    def load(path: str | Path) -> Study:
+        """Read a study file.
+
+        Args:
+            path: Of a TOML file, or of a folder that holds a study.toml.
+
+        Returns:
+            The study.
+
+        Raises:
+            InputError: The file is missing, no TOML, or a field is unknown, missing or of the
+                wrong type; the message names it.
+        """
+        file = Path(path)
+        if file.is_dir():
+            file = file / "study.toml"
+        if not file.is_file():
+            raise InputError(
+                f"there is no study file {str(file)!r}. "
+                "`siloweave init` writes one from CSV or Parquet files."
+            )
+        try:
+            text = file.read_text("utf-8")
+            return Study.parse(tomllib.loads(text), base=file.parent)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{file}: is not TOML: {error}") from error
+        except InputError as error:
+            raise type(error)(f"{file}: {error}") from error
+
+    @staticmethod
+    def parse(data: Mapping[str, Any], *, base: str | Path = ".") -> Study:
+        """A study from the parsed file; see `load`.
+
+        Example:
+            >>> Study.parse({"study": {"nam": "a"}})
+            Traceback (most recent call last):
+                ...
+            siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes ...
+        """
+        sections = {field: None for field in Study.__struct_fields__ if field != "base"}
+        check_keys(data, sections, "the study file")
+        kinds = {"study": About, "schema": SchemaFile, "budget": BudgetTable, "output": Output}
+        kinds["alignment"] = AlignmentTable
+        for name, kind in kinds.items():
+            if isinstance(data.get(name), dict):
+                check_keys(data[name], kind.__struct_fields__, f"[{name}]")
+        parties = data.get("parties", [])
+        for party in parties if isinstance(parties, list) else []:
+            if isinstance(party, dict):
+                check_keys(party, PartyTable.__struct_fields__, "[[parties]]")
+        try:
+            return msgspec.convert({**data, "base": str(base)}, Study)
+        except msgspec.ValidationError as error:
+            raise InputError(placed(error, "")) from error
+
+
+def check_keys(given: Mapping[str, Any], known: Any, where: str) -> None:
+    """Refuse a key that is not known.
+
+    Args:
+        given: A table of the file.
+        known: Keys that it may have.
+        where: What the table is called.
+
+    Raises:
+        InputError: Naming the key, and what was probably meant.
+    """
+    for key in given:
+        if key not in known:
+            near = close_match(key, known)
+            raise InputError(f"{where} {key} is unknown{near} It takes {', '.join(known)}.")
+
+
+def close_match(word: str, known: Any) -> str:
+    """The end of a sentence about an unknown word: a full stop, or the word that was meant.
+
+    Example:
+        >>> close_match("epsilom", ["epsilon", "delta"])
+        "; did you mean 'epsilon'?"
+    """
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."
+
+
+def placed(error: msgspec.ValidationError, where: str) -> str:
+    """Say where a wrong value is in the words of the file: ``$.budget.delta`` -> [budget] delta."""
+    text, _, path = str(error).partition(" - at `")
+    parts = re.findall(r"\[?\w+|\[\.\.\.\]", path.rstrip("`").removeprefix("$"))
+    place = " ".join([where, *parts] if where else _section(parts)).strip()
+    missing = re.search(r"missing required field `(\w+)`", text)
+    if missing:
+        field = missing[1]
+        name = f"{place} {field}" if place else f"[{field}]"
+        return f"{name} is missing. Add it; `siloweave init` writes a file with every field."
+    text = text.replace("Expected", "must be").replace(", got", ", not")
+    for word, plain in _TYPES.items():
+        text = text.replace(f"`{word}", f"`{plain}").replace(f"| {word}`", f"| {plain}`")
+    text = text.replace("`", "").replace(" | null", "")
+    if place == "[budget] relation":
+        text = f"{text}; use one of {', '.join(Relation)}"
+    return f"{place}: {text}."
+
+
+def _section(parts: Sequence[str]) -> list[str]:
+    if not parts:
+        return []
+    names = [part for part in parts if not part.startswith("[")]
+    return [f"[[{names[0]}]]" if len(names) < len(parts) else f"[{names[0]}]", *names[1:]]
+
+
+def plain_name(text: str, otherwise: str) -> str:
+    """A text made into a name for a study or a party, with '-' for what a name may not hold.
+
+    Example:
+        >>> plain_name("Spital Zürich/Ost", "party")
+        'Spital Zurich-Ost'
+    """
+    ascii_ = normalize("NFKD", text).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9 ._-]+", "-", ascii_).strip(" ._-")[:64]
+    return name or otherwise
+
+
+def _check_name(where: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{where} = {name!r} must be 1 to 64 letters, digits, spaces, '.', '_' or '-' and "
+            "start with a letter or digit. It names a folder and the ledger's lines."
+        )
+
+
+def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
+    if not names:
+        raise RosterError("there is no [[parties]]. Add one for every file of rows.")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise RosterError(
+            f"[[parties]] name = {twice[0]!r} is there twice. Every party needs its own name."
+        )
+    absent = [name for name in roster if name not in names]
+    if absent:
+        raise RosterError(
+            f"[study] roster names {len(roster)} parties, and {', '.join(absent)} "
+            "has no [[parties]] entry. Add it, or agree on a smaller roster with everyone."
+        )
+    extra = [name for name in names if roster and name not in roster]
+    if extra:
+        raise RosterError(
+            f"[[parties]] name = {extra[0]!r} is not in [study] roster. "
+            "Add it there, or leave the party out."
+        )
+
+
+_SETTING = re.compile(r"settings[.:] ?")
+
+
+def listed() -> dict[str, Info]:
+    """What every synthesizer is, guarantees and shows at its default settings, by name."""
+    return {name: kind().stated for name, kind in METHODS.items()}
+
+
+def method_of(method: Mapping[str, Any]) -> Any:
+    """The synthesizer that ``[method]`` names, with its settings.
+
+    Args:
+        method: The table: ``name``, and settings; those of a network in ``[method.settings]``.
+
+    Raises:
+        InputError: The name or a setting is unknown, or a value is out of range.
+    """
+    name, known = method["name"], METHODS
+    kind = known.get(name)
+    if kind is None:
+        near = close_match(name, known)
+        raise InputError(
+            f"[method] name = {name!r} is unknown{near} Use one of {', '.join(known)}."
+        )
+    given = {key: value for key, value in method.items() if key != "name"}
+    try:
+        synth = msgspec.convert(_nested(given, kind), kind)
+        if given:  # defaults need no check, and a generator's load its network
+            synth.check()
+        return synth
+    except msgspec.ValidationError as error:
+        raise InputError(placed(error, "[method]")) from error
+    except NotImplementedError as error:
+        raise InputError(f"[method] {error}") from error
+    except InputError as error:
+        text = str(error).removeprefix("[method] ")
+        where = "[method.settings] " if _SETTING.match(text) else "[method] "
+        called = f" (name = {name!r})" if " is unknown" in text else ""
+        raise type(error)(where + _SETTING.sub("", text, count=1) + called) from error
+
+
+def _nested(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Put the keys of a graphical model's inner settings where they belong; in a file all lie flat.
+
+    Raises:
+        InputError: A key is unknown.
+    """
+    names = [field.name for field in fields(kind)]
+    inner = get_type_hints(kind).get("settings")
+    if not hasattr(inner, "__dataclass_fields__"):
+        if "settings" in names:
+            _point_below(given, names, kind)
+        check_keys(given, names, "[method]")
+        return dict(given)
+    assert inner is not None
+    outer = [name for name in names if name != "settings"]
+    check_keys(given, [*outer, *(field.name for field in fields(inner))], "[method]")
+    flat = {key: value for key, value in given.items() if key in outer}
+    rest = {key: value for key, value in given.items() if key not in outer}
+    return {**flat, "settings": rest} if rest else flat
+
+
+def _point_below(given: Mapping[str, Any], names: list[str], kind: Any) -> None:
+    """Say where a network's setting goes that was written beside its table.
+
+    Raises:
+        InputError: There is one.
+    """
+    odd = [key for key in given if key not in names]
+    for key in odd:
+        if key in {field.name for field in fields(kind.settings_type())}:
+            raise InputError(
+                f"[method] {key} is a setting of the network: write it below [method.settings]."
+            )
+
+
+def split_columns_of(synth: Any) -> bool:
+    """Whether a method's parties hold different columns of the same people."""
+    return bool(synth.info.split == "columns")
+
+
+def check_budget(synth: Any, budget: Budget | None) -> None:
+    """Check that a method is not asked for a bound that it does not keep, or run without one.
+
+    Args:
+        synth: The synthesizer.
+        budget: The study's; None where the file has none.
+
+    Raises:
+        BudgetError: It is asked for a bound; or it adds noise, and epsilon is infinite.
+        InputError: It keeps one, and the file names none.
+    """
+    name = synth.info.title
+    if not synth.takes_budget:
+        if budget is not None and isfinite(budget.epsilon):
+            raise BudgetError(
+                f"[budget] epsilon = {budget.epsilon}: {name} is trained without noise and keeps "
+                "no bound. Write epsilon = inf, or leave [budget] out, to run it without a "
+                f"guarantee; these keep one: {', '.join(_bounded(synth.info.split))}."
+            )
+    elif budget is None:
+        raise InputError(
+            f"[budget] is missing: {name} needs epsilon and delta. Only methods without a "
+            "guarantee run without it."
+        )
+    elif not budget.private:
+        without = ", or use the same method without DP" if hasattr(synth, "base") else ""
+        raise BudgetError(
+            f"[budget] epsilon = inf: {name} adds noise, and its amount follows from a finite "
+            f"epsilon. Give one, for example epsilon = 1{without}."
+        )
+
+
+def _bounded(split: str) -> list[str]:
+    """Names of the methods with a guarantee whose parties hold such parts."""
+    return [n for n, info in listed().items() if info.guarantee == "dp" and info.split == split]
+
+
+def check_parties(name: str, synth: Any, parties: int) -> None:
+    """Check that a method for one party gets one.
+
+    Raises:
+        RosterError: It gets more.
+    """
+    if synth.info.split == "central" and parties > 1:
+        split = [n for n, info in listed().items() if info.split == "rows"]
+        raise RosterError(
+            f"[method] name = {name!r} takes one party that sees all rows; the study has "
+            f"{parties}, whose rows would have to be pooled. Keep one, or use a method for split "
+            f"rows: {', '.join(split)}."
+        )
+
+
+def check_schema(synth: Any, schema: Schema, learn: float) -> None:
+    """Check a generator against the schema: its target, and that nothing else is in the way.
+
+    Args:
+        synth: The synthesizer; graphical models learn what is open, and need no check here.
+        schema: The declared columns.
+        learn: Share of the budget for what is not declared.
+
+    Raises:
+        InputError: There is no such target, the method takes none, or it cannot learn a schema.
+        SchemaError: The method cannot learn what the schema declares.
+    """
+    if learn and not synth.learns:
+        raise InputError(
+            f"[schema] learn = {learn}: {synth.info.title} learns no schema. Declare every bound "
+            "and category in the schema's file, and leave learn out."
+        )
+    try:
+        synth.check_schema(schema)
+    except InputError as error:
+        part = "schema" if isinstance(error, SchemaError) else "method"
+        raise type(error)(f"[{part}] {error}") from error

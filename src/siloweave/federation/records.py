@@ -1,0 +1,246 @@
+"""What the coordinator saw: every question, and every answer's bytes, in the order they came.
+
+Nothing here is secret from the coordinator, which is the point: whoever wants to know what it
+could learn can attack this file afterwards. It is the coordinator's, never the public's.
+
+What a coordinator keeps of every payment it saw: the parties' keys, and hashes of their entries.
+
+Each paid value in a reply carries the hash of the ledger entry that paid for it, and that hash
+covers everything in the ledger up to there. Whoever kept it notices later that this part of the
+ledger was changed, cut off or written anew, by the party itself too.
+
+**Guarantee**: holds nothing of rows but what the coordinator has from the replies anyway. A line is
+one write; when the coordinator's machine stops suddenly, the last lines may be missing, and what
+they would have shown goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from siloweave.errors import InputError, LedgerError, WireError
+from siloweave.federation import wire
+from siloweave.federation.messages import Masked, Released, Reply
+from siloweave.privacy.identity import spelled_key
+
+_LENGTH = 8  # bytes before each record
+
+
+class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer.
+
+    Attributes:
+        run: Name of the run.
+        step: Step of the run, from 0.
+        party: Who answered.
+        question: The request's bytes; empty where they are those of the record before.
+        answer: The reply's bytes, as they crossed the wire inside their envelope.
+    """
+
+    run: str
+    step: int
+    party: str
+    question: bytes
+    answer: bytes
+
+
+class Transcript(Protocol):
+    """Where a coordinator writes down what it hears. Conforming: FolderTranscript."""
+
+    def record(self, heard: Heard) -> None:
+        """Write one answer down."""
+
+
+class FolderTranscript:
+    """Appends to a file that only its owner may read; what a run hears again is there already.
+
+    Args:
+        path: The file; its folder is made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = path
+        self._question = b""
+        self._heard: set[tuple[str, int, str]] = set()
+        if path.is_file():
+            with path.open("r+b") as file:
+                file.truncate(sum(_LENGTH + len(data) for data in _records(file)))
+            self._heard = {(h.run, h.step, h.party) for h in read_transcript(path)}
+
+    def record(self, heard: Heard) -> None:
+        """Append one answer; a question that was just asked is not written twice."""
+        place = (heard.run, heard.step, heard.party)
+        if place in self._heard:
+            return
+        self._heard.add(place)
+        if heard.question == self._question:
+            heard = msgspec.structs.replace(heard, question=b"")
+        else:
+            self._question = heard.question
+        data = msgspec.msgpack.encode(heard)
+        with open(self._path, "ab", opener=_private) as file:
+            file.write(len(data).to_bytes(_LENGTH, "big") + data)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def read_transcript(path: Path) -> Iterator[Heard]:
+    """Read what a coordinator heard.
+
+    A record that was being written when the process died is left out.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Every answer, with its question.
+
+    Raises:
+        InputError: There is none.
+        WireError: The file is damaged.
+    """
+    if not path.is_file():
+        raise InputError(
+            f"{path}: there is no transcript; only a run that was given a folder keeps one, and "
+            "networks trained over many rounds (E2EDistr too) keep none"
+        )
+    question = b""
+    with path.open("rb") as file:
+        for data in _records(file):
+            try:
+                heard = wire.decode(data, Heard)
+            except WireError as error:
+                raise WireError(f"{path}: {error}; the transcript is damaged") from error
+            question = heard.question or question
+            yield msgspec.structs.replace(heard, question=question)
+
+
+def _records(file: BinaryIO) -> Iterator[bytes]:
+    """Every whole record of a file; one that was cut short ends it."""
+    left = os.fstat(file.fileno()).st_size
+    while len(header := file.read(_LENGTH)) == _LENGTH:
+        size, left = int.from_bytes(header, "big"), left - _LENGTH
+        if size > left:
+            return
+        left -= size
+        yield file.read(size)
+
+
+RECEIPTS = Path("coordinator") / "receipts.jsonl"
+"""Where, in a run's folder, a coordinator keeps them."""
+
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One payment that a reply carried; the first of a party holds its key alone.
+
+    Attributes:
+        party: Who paid.
+        key: Its public key.
+        run: Name of the run; empty in a party's first receipt.
+        step: Step of the run, from 0.
+        entry: Hash of the ledger entry; empty in a party's first receipt.
+    """
+
+    party: str
+    key: bytes
+    run: str = ""
+    step: int = 0
+    entry: str = ""
+
+
+class Receipts:
+    """Appends receipts to a file that only its owner may read, each payment once.
+
+    Args:
+        path: The file; its folder is made.
+        keys: Public key of every party of the run.
+
+    Raises:
+        LedgerError: A party had another key before, or the file is damaged.
+    """
+
+    def __init__(self, path: Path, keys: Mapping[str, bytes]) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path, self._keys = path, dict(keys)
+        known = read_receipts(path)
+        before = {one.party: one.key for one in known}
+        for party, key in keys.items():
+            if before.get(party, key) != key:
+                raise LedgerError(
+                    f"party {party!r} has the key {spelled_key(key)}; before, it had "
+                    f"{spelled_key(before[party])} ({path}). Its key and its ledger were removed "
+                    "or replaced. Put them back from a backup, or run in a folder of its own."
+                )
+        if path.is_file():
+            with path.open("r+b") as file:  # a line that was cut short is written over
+                file.truncate(file.read().rfind(b"\n") + 1)
+        self._seen = {(one.party, one.entry) for one in known}
+        for party in keys:
+            self._append(Receipt(party, keys[party]))
+
+    def record(self, run: str, step: int, party: str, reply: Reply) -> None:
+        """Keep the payments that a reply carries.
+
+        Raises:
+            WireError: What stands for a payment is no hash.
+        """
+        for field in reply.__struct_fields__:
+            value = getattr(reply, field)
+            for item in value if isinstance(value, tuple) else (value,):
+                if not isinstance(item, Released | Masked):
+                    continue
+                if not _HASH.fullmatch(item.entry):
+                    raise WireError(
+                        f"{field} names {item.entry[:64]!r} as the ledger entry that paid for it, "
+                        "and that is no hash; check which software this party runs"
+                    )
+                self._append(Receipt(party, self._keys[party], run, step, item.entry))
+
+    def _append(self, receipt: Receipt) -> None:
+        if (receipt.party, receipt.entry) in self._seen:
+            return
+        self._seen.add((receipt.party, receipt.entry))
+        with open(self._path, "ab", opener=_private_receipts) as file:
+            file.write(msgspec.json.encode(receipt) + b"\n")
+
+
+def _private_receipts(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def read_receipts(path: Path) -> tuple[Receipt, ...]:
+    """Read what a coordinator kept; nothing if there is no file.
+
+    A line that was being written when the process died is left out.
+
+    Raises:
+        LedgerError: The file is damaged, or names two keys of one party.
+    """
+    if not path.is_file():
+        return ()
+    found = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            found.append(msgspec.json.decode(line, type=Receipt))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise LedgerError(
+                f"{path}, line {number}: is no receipt ({error}). Put back the file from a backup."
+            ) from error
+    keys: dict[str, bytes] = {}
+    for one in found:
+        if keys.setdefault(one.party, one.key) != one.key:
+            raise LedgerError(
+                f"{path}: names two keys of party {one.party!r}. Put back the file from a backup."
+            )
+    return tuple(found)

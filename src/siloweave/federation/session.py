@@ -1,0 +1,258 @@
+"""The last message of a run: every party sends its ledger, as it stands after the run.
+
+**Guarantee**: a ledger holds what was released and what that costs, and no value that came from
+rows, so it may be sent. The coordinator checks it against the payments that it saw in replies: a
+ledger that lacks one is refused, and names the party.
+
+The coordinator's view of the parties: a roster, one verb, and what crossed the wire.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+
+from siloweave.errors import RosterError, WireError
+from siloweave.federation import wire
+from siloweave.federation.messages import Envelope, Public, Reply, Request, payments, reply_type
+from siloweave.federation.records import Heard, Receipts, Transcript
+from siloweave.privacy.ledger import Entry
+
+if TYPE_CHECKING:
+    from siloweave.federation.site import Site
+
+
+Entries = tuple[Entry, ...]
+_WHY = "a ledger holds no value that came from rows"
+
+
+class Closed(Reply, frozen=True):
+    """A party's ledger: its entries as JSON, and the hash of its last line."""
+
+    entries: Public[bytes]
+    head: Public[str]
+
+
+class Close(Request[Closed], frozen=True, tag="run/close"):
+    """Send your ledger; nothing follows in this run."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What a run's last message brought.
+
+    Attributes:
+        ledgers: Every party's entries, of this and earlier runs.
+        heads: The hash of each ledger's last line.
+    """
+
+    ledgers: dict[str, Entries]
+    heads: dict[str, str]
+
+
+def closed(request: Close, site: Site[Any]) -> Closed:
+    """The party's ledger, as it is."""
+    text = msgspec.json.encode(site.ledger.entries)
+    return Closed(Public(text, _WHY), Public(site.ledger.head, _WHY))
+
+
+def with_closing(
+    handlers: Mapping[type[Request[Any]], Callable[..., Reply]],
+) -> dict[type[Request[Any]], Callable[..., Reply]]:
+    """A party's side of a method, and of the message that ends every run."""
+    return {**handlers, Close: closed}
+
+
+def entries_in(party: str, reply: Closed, seen: set[str]) -> Entries:
+    """A party's entries.
+
+    Args:
+        party: Who sent them.
+        reply: As they came.
+        seen: Hashes of the entries that paid for what the party sent before.
+
+    Raises:
+        WireError: They cannot be read, or one is missing that paid for a reply; names the party.
+    """
+    wire.check_json(reply.entries.value)
+    try:
+        entries = msgspec.json.decode(reply.entries.value, type=Entries)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise WireError(f"party {party!r} sent a ledger that cannot be read: {error}") from error
+    missing = seen - {entry.hash for entry in entries}
+    if missing:
+        raise WireError(
+            f"party {party!r} sent a ledger without the entry {min(missing)[:16]}, which paid for "
+            "one of its replies. Compare the ledger at the party with the coordinator's receipts"
+        )
+    return entries
+
+
+R = TypeVar("R", bound=Reply)
+
+
+class Transport(Protocol):
+    """Carries one frame to one party and its answer back.
+
+    Conforming: `siloweave.federation.transports.InProcess`. A network transport has the same one
+    method and announces dropouts by raising RosterError.
+    """
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """The party's answer to `frame`."""
+
+
+@dataclass
+class Traffic:
+    """What went over the wire to and from one party, counted on the bytes themselves."""
+
+    messages: int = 0
+    bytes_to_party: int = 0
+    bytes_from_party: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.messages + other.messages,
+            self.bytes_to_party + other.bytes_to_party,
+            self.bytes_from_party + other.bytes_from_party,
+        )
+
+
+class Parties:
+    """The parties of a run.
+
+    Args:
+        roster: Names, in the order of the replies.
+        transport: How frames travel.
+        run: Name of the run; a run that is started again under its name resumes.
+        sender: Name of the coordinator.
+        transcript: Where every answer is written down; nowhere if None.
+        receipts: Where the payments in answers are kept; nowhere if None.
+
+    Raises:
+        RosterError: if the roster is empty or names a party twice.
+    """
+
+    def __init__(
+        self,
+        roster: Sequence[str],
+        transport: Transport,
+        *,
+        run: str,
+        sender: str = "coordinator",
+        transcript: Transcript | None = None,
+        receipts: Receipts | None = None,
+    ) -> None:
+        if not roster:
+            raise RosterError("the roster is empty; a study needs at least one party")
+        twice = [name for name, count in Counter(roster).items() if count > 1]
+        if twice:
+            raise RosterError(
+                f"the roster names {', '.join(twice)} twice; every party needs its own name"
+            )
+        self.roster = tuple(roster)
+        self.run = run
+        self.sender = sender
+        self.traffic = {name: Traffic() for name in roster}
+        self.rounds = 0
+        self._paid: dict[str, set[str]] = {name: set() for name in roster}
+        self._transport = transport
+        self._transcript = transcript
+        self._receipts = receipts
+
+    def ask(
+        self, request: Request[R], to: Sequence[str] | None = None, *, at_once: int = 1
+    ) -> list[R]:
+        """Ask parties the same thing; all must answer.
+
+        Args:
+            request: The question.
+            to: Some of the roster, in any order; everyone if None.
+            at_once: How many may be at work at the same time, in threads of this process. Replies
+                and what is written down of them do not depend on it.
+
+        Returns:
+            Their replies, in the order of `to`.
+
+        Raises:
+            RosterError: if a party is unknown, asked twice, or does not answer.
+            WireError: if an answer is malformed, or answers another question; names the party.
+        """
+        names = self.roster if to is None else tuple(to)
+        unknown = [n for n in names if n not in self.traffic]
+        if unknown or not names:
+            raise RosterError(f"asked {list(names)}; the roster is {list(self.roster)}")
+        if len(set(names)) < len(names):
+            raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
+        step, body, kind = self.rounds, wire.encode(request), reply_type(type(request))
+        self.rounds += 1
+        asked = [Envelope(self.run, step, self.sender, name, body) for name in names]
+        if at_once == 1:
+            return [self._heard(one, kind, *self._sent(one)) for one in asked]
+        with ThreadPoolExecutor(at_once) as pool:
+            sent = [pool.submit(self._sent, one) for one in asked]
+        return [self._heard(a, kind, *s.result()) for a, s in zip(asked, sent, strict=True)]
+
+    def ask_each(self, requests: Mapping[str, Request[R]]) -> list[R]:
+        """Ask some parties in one step, each something of its own; all must answer.
+
+        Args:
+            requests: By name.
+
+        Returns:
+            Their replies, in the order of `requests`.
+
+        Raises:
+            RosterError: if a party is unknown, or does not answer.
+            WireError: if an answer is malformed, or answers another question; names the party.
+        """
+        unknown = [n for n in requests if n not in self.traffic]
+        if unknown or not requests:
+            raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
+        step = self.rounds
+        self.rounds += 1
+        replies = []
+        for name, request in requests.items():
+            asked = Envelope(self.run, step, self.sender, name, wire.encode(request))
+            replies.append(self._heard(asked, reply_type(type(request)), *self._sent(asked)))
+        return replies
+
+    def close(self) -> Closing:
+        """End the run: every party sends its ledger.
+
+        Raises:
+            WireError: A ledger lacks what paid for one of its party's replies; names the party.
+        """
+        ledgers, heads = {}, {}
+        for name, reply in zip(self.roster, self.ask(Close()), strict=True):
+            ledgers[name] = entries_in(name, reply, self._paid[name])
+            heads[name] = reply.head.value
+        return Closing(ledgers, heads)
+
+    def _sent(self, asked: Envelope) -> tuple[bytes, bytes]:
+        """The frame that went to a party, and its answer."""
+        frame = wire.encode(asked)
+        return frame, self._transport.send(asked.to, frame)
+
+    def _heard(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
+        """Count an answer, open it, write it down, and read it."""
+        seen, name, step = self.traffic[asked.to], asked.to, asked.step
+        seen.messages += 1
+        seen.bytes_to_party += len(frame)
+        seen.bytes_from_party += len(answer)
+        try:
+            body = wire.answer_to(asked, answer)
+            if self._transcript is not None:
+                self._transcript.record(Heard(asked.run, step, name, asked.body, body))
+            reply = wire.decode(body, kind)
+            self._paid[name] |= payments(reply)
+            if self._receipts is not None:
+                self._receipts.record(asked.run, step, name, reply)
+            return reply
+        except WireError as error:
+            raise WireError(f"party {name!r}, step {step}: {error}") from error

@@ -1,0 +1,165 @@
+"""All parties in one process, over the same bytes as the network.
+
+Every party in an operating-system process of its own, over a socket pair; nothing is shared.
+
+What crosses is what crosses a network: frames, and before them the public facts of the study. It
+proves that a coordinator needs no more than its session; a network puts an engine in the place of
+the pair. Each side sends one kind byte and eight bytes of length before its data.
+
+**Guarantee**: none of its own; a party answers frames as in any other transport. Its table is sent
+to the process when it starts, which a network never does: this is a simulation on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from siloweave.errors import RosterError
+from siloweave.federation import wire
+from siloweave.federation.messages import Refusal
+from siloweave.federation.session import with_closing
+from siloweave.federation.site import Handlers, Site
+
+
+class InProcess:
+    """A transport that hands frames to sites in this process.
+
+    Args:
+        sites: The parties by name.
+        handlers: The party's side of the algorithm that runs.
+    """
+
+    def __init__(self, sites: Mapping[str, Site[Any]], handlers: Handlers) -> None:
+        self._sites = dict(sites)
+        self._handlers = with_closing(handlers)
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """The site's answer to `frame`."""
+        if name not in self._sites:
+            raise RosterError(f"party {name!r} is not there; present are {sorted(self._sites)}")
+        return self._sites[name].answer(frame, self._handlers)
+
+
+START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
+_HEAD = 9  # bytes before the data: its kind, and its length
+_PATIENCE_S = 30.0  # for a process to end
+
+
+class Channel:
+    """One end of a pair of sockets that carries kinds of data.
+
+    Args:
+        end: The socket; closed by `close`.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def send(self, kind: bytes, data: bytes) -> None:
+        """Send data of a kind."""
+        self._end.sendall(kind + len(data).to_bytes(_HEAD - 1, "big") + data)
+
+    def receive(self) -> tuple[bytes, bytes]:
+        """The next kind and data; both are empty where the other end was closed."""
+        head = self._exactly(_HEAD)
+        if len(head) < _HEAD:
+            return b"", b""
+        return head[:1], self._exactly(int.from_bytes(head[1:], "big"))
+
+    def close(self) -> None:
+        """Close this end."""
+        self._end.close()
+
+    def _exactly(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            piece = self._end.recv(min(size - len(found), 2**20))
+            if not piece:
+                return b""
+            found += piece
+        return bytes(found)
+
+
+class Processes:
+    """A transport over processes of this machine.
+
+    Args:
+        starts: What each party's process is started with, by name.
+        module: What a process runs, as ``python -m module FILE-DESCRIPTOR``.
+
+    Raises:
+        RosterError: A process ended before it said its key.
+    """
+
+    def __init__(self, starts: Mapping[str, bytes], module: str) -> None:
+        self._lines: dict[str, Channel] = {}
+        self._running: list[subprocess.Popen[bytes]] = []
+        try:
+            for name, start in starts.items():
+                self._lines[name] = self._started(module)
+                self._lines[name].send(START, start)
+            self.keys: Mapping[str, bytes] = {name: self._answer(name) for name in starts}
+            """Every party's public key."""
+        except BaseException:
+            self.close()
+            raise
+
+    def _started(self, module: str) -> Channel:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", module, str(theirs.fileno())]
+            found = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            self._running.append(
+                subprocess.Popen(command, pass_fds=[theirs.fileno()], env=found)  # noqa: S603
+            )
+        return Channel(mine)
+
+    def introduce(self, terms: bytes) -> None:
+        """Give every party what it must know of the study besides its own facts: the roster."""
+        for name, line in self._lines.items():
+            line.send(ROSTER, terms)
+            self._answer(name)
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """The party's answer to `frame`."""
+        if name not in self._lines:
+            raise RosterError(f"party {name!r} is not there; present are {sorted(self._lines)}")
+        self._lines[name].send(FRAME, frame)
+        return self._answer(name)
+
+    def recall(self, name: str, key: str, run: str) -> bytes | None:
+        """What a party remembers under `key` in a run; only a simulation may look."""
+        self._lines[name].send(RECALL, msgspec.msgpack.encode((key, run)))
+        return self._answer(name) or None
+
+    def close(self) -> None:
+        """End all processes."""
+        for line in self._lines.values():
+            line.close()
+        for process in self._running:
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _answer(self, name: str) -> bytes:
+        kind, data = self._lines[name].receive()
+        if kind == REFUSED:
+            raise wire.decode(data, Refusal).error()
+        if not kind:
+            raise RosterError(f"party {name!r} is gone; its process ended without an answer")
+        return data
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

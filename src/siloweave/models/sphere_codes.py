@@ -1,0 +1,272 @@
+"""Choices as points: an encoder and decoder of single columns that learn nothing from rows.
+
+A choice among K categories becomes one of K points on a sphere of about log2 K dimensions, in the
+options' order along a curve that winds over it; a number stays as it is. Decoding takes the nearest
+point. It is the coder of a latent diffusion whose latents keep everything about a row: diffusion of
+such points is the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by side, so that
+what one count says of another is smooth in both (decision 0024; with five options or fewer all
+points are about as far from one another).
+
+The coder depends on the blocks alone. So it costs no privacy, it is the same whoever holds the
+column, and how columns are split between parties changes nothing about a latent row. How they are
+diffused is in models/spots.py.
+
+Choices that are points among a row's numbers: what is known before a network is asked.
+
+A choice whose options are points p_k (models/points.py) reads, with Gaussian noise at level
+a = ᾱ_t, x = √a p_k + √(1-a) noise. By Bayes' rule x alone says of option k, up to a constant,
+
+    evidence_k(x) = (√a <x, p_k> - a |p_k|² / 2) / (1 - a),
+
+and the other columns' noisy values come on top, since each column gets noise of its own:
+log p(k | noisy row) = log p(k | the other columns) + evidence_k. So the network is given the
+options' probabilities by evidence alone beside x, tells logarithms to which the evidence is added,
+and has only the first summand to learn. The clean point is the mean of the options' points under
+the softmax of the sum, and its loss is cross-entropy (score interpolation, Dieleman et al. 2022,
+"Continuous diffusion for categorical data"; the evidence is ours).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.models.layout import Layout, Matrix, Spot, Spots
+from siloweave.models.multinomial import Options
+from siloweave.models.nets import Array
+from siloweave.models.settings import PointSettings
+from siloweave.tables.features import Block
+
+Floats = npt.NDArray[np.float64]
+_FINE = 4001  # places at which the curve's length is measured
+_CHUNK = 8192
+
+
+@lru_cache(maxsize=256)
+def curve(size: int, dimensions: int) -> Floats:
+    """Points along a curve over the sphere of radius sqrt(dimensions), evenly spaced on it.
+
+    Args:
+        size: How many.
+        dimensions: Of the space; with 1, evenly spaced numbers from -1 to 1.
+
+    Returns:
+        (size, dimensions), in order, the same on every call. Read only.
+
+    Example:
+        >>> curve(2, 1).tolist()
+        [[-1.0], [1.0]]
+        >>> counts = curve(40, 6)
+        >>> gaps = [np.linalg.norm(counts[0] - counts[k]) for k in (1, 2, 20)]
+        >>> [round(float(gap), 1) for gap in gaps]  # neighbours are near
+        [0.7, 1.5, 3.9]
+    """
+    if dimensions == 1:
+        points = np.linspace(-1.0, 1.0, size)[:, None] if size > 1 else np.zeros((1, 1))
+    else:
+        places = np.linspace(0.0, 1.0, _FINE)
+        steps = np.linalg.norm(np.diff(_sphere(places, dimensions), axis=0), axis=1)
+        length = np.append(0.0, np.cumsum(steps))
+        even = np.interp(np.linspace(0.0, length[-1], size), length, places)
+        points = _sphere(even, dimensions)
+    points.setflags(write=False)
+    return points
+
+
+def _sphere(places: Floats, dimensions: int) -> Floats:
+    """Cosines of 1, 2, 3, ... half turns between places 0 and 1, scaled to the sphere."""
+    waves = np.cos(np.pi * np.outer(places, np.arange(1, dimensions + 1)))
+    found: Floats = waves * (dimensions**0.5 / np.linalg.norm(waves, axis=1, keepdims=True))
+    return found
+
+
+def spots_of(layout: Layout, settings: PointSettings) -> Spots:
+    """Where the points of choices are in a latent row; no point is computed."""
+    found, start = [], 0
+    for b in layout.blocks:
+        size = 1 if b.kind == "number" else settings.dimensions(b.size)
+        if b.kind == "choice":
+            found.append(Spot(start, size, b.size))
+        start += size
+    return tuple(found)
+
+
+class _Tables(eqx.Module):
+    """Points of every choice, in the layout's order of blocks."""
+
+    tables: tuple[Array, ...]
+    latent: int = eqx.field(static=True)
+
+
+@dataclass(frozen=True)
+class PointCoder:
+    """The coder of a layout.
+
+    Attributes:
+        net: The points.
+        layout: Blocks of a row.
+        settings: How many dimensions a choice takes.
+    """
+
+    net: Any
+    layout: Layout
+    settings: PointSettings
+
+    @classmethod
+    def of(cls, layout: Layout, settings: PointSettings) -> PointCoder:
+        """The coder of these blocks.
+
+        Example:
+            >>> layout = Layout((Block("age", 0, 1, "number"), Block("sex", 1, 2, "choice")))
+            >>> coder = Points.of(layout, PointSettings())
+            >>> coder.encode(np.array([[0.5, 0, 1]], np.float32)).tolist()
+            [[0.5, 1.0]]
+        """
+        choices = [b for b in layout.blocks if b.kind == "choice"]
+        tables = [curve(b.size, settings.dimensions(b.size)) for b in choices]
+        latent = sum(t.shape[1] for t in tables) + len(layout.numbers)
+        return cls(
+            _Tables(tuple(jnp.asarray(t, jnp.float32) for t in tables), latent), layout, settings
+        )
+
+    def _parts(self) -> list[tuple[Block, slice, Matrix | None]]:
+        """Every block, its place in a latent row, and its points."""
+        tables = iter(self.net.tables)
+        parts: list[tuple[Block, slice, Matrix | None]] = []
+        start = 0
+        for b in self.layout.blocks:
+            points = None if b.kind == "number" else np.asarray(next(tables))
+            size = 1 if points is None else points.shape[1]
+            parts.append((b, slice(start, start + size), points))
+            start += size
+        return parts
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Which column each entry of a latent row stands for."""
+        sizes = [(b.column, place.stop - place.start) for b, place, _ in self._parts()]
+        return tuple(column for column, size in sizes for _ in range(size))
+
+    @property
+    def spots(self) -> Spots:
+        """Where the points of choices are in a latent row."""
+        return spots_of(self.layout, self.settings)
+
+    def encode(self, X: Matrix) -> Matrix:
+        """Latent rows, (n, latent) float32; NaN where a block is NaN."""
+        Z = np.empty((len(X), self.net.latent), np.float32)
+        for b, place, points in self._parts():
+            block = X[:, b.start : b.start + b.size]
+            Z[:, place] = block if points is None else points[np.nan_to_num(block).argmax(1)]
+            Z[np.isnan(block).any(1), place] = np.nan
+        return Z
+
+    def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
+        """Rows of latent rows: each choice's nearest point. There is nothing to draw.
+
+        Args:
+            Z: (n, latent).
+            key: Not used; for coders whose heads are laws.
+            numbers: Not used, alike.
+
+        Returns:
+            (n, width), choices one-hot.
+        """
+        X = np.zeros((len(Z), self.layout.width), np.float32)
+        for b, place, points in self._parts():
+            if points is None:
+                X[:, b.start] = Z[:, place.start]
+                continue
+            size = (points**2).sum(1)
+            for i in range(0, len(Z), _CHUNK):
+                z = Z[i : i + _CHUNK, place]
+                nearest = (size - 2 * z @ points.T).argmin(1)
+                X[i + np.arange(len(z)), b.start + nearest] = 1.0
+        return X
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Points among a row's numbers, and what is said of their options.
+
+    Attributes:
+        count: d, how many numbers a row has.
+        spots: Where points lie among them.
+
+    Example:
+        >>> from siloweave.models.layout import Spot
+        >>> evidence = Evidence(3, (Spot(1, 1, 2),))
+        >>> found = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
+        >>> [round(float(x), 2) for x in found[0]]
+        [-1.91, 0.91]
+    """
+
+    count: int
+    spots: Spots
+
+    @cached_property
+    def options(self) -> Options:
+        """Those of all spots, in the spots' order."""
+        return Options.of(s.options for s in self.spots)
+
+    @cached_property
+    def plain(self) -> npt.NDArray[np.int64]:
+        """Which numbers are no part of a point."""
+        taken = [range(s.start, s.start + s.dimensions) for s in self.spots]
+        return np.setdiff1d(np.arange(self.count), np.concatenate([[], *taken]))
+
+    def alone(self, x: Array, kept: Array) -> Array:
+        """What noisy points alone say of each option, logarithms up to a constant.
+
+        Args:
+            x: (batch, d) noisy rows.
+            kept: (batch, 1) or () ᾱ_t, below 1.
+
+        Returns:
+            (batch, options).
+        """
+        near = jnp.sqrt(kept) * self._near(x)
+        found: Array = (near - kept * self._norms) / (1.0 - kept)
+        return found
+
+    def likely(self, told: Array, x: Array, kept: Array) -> Array:
+        """Logarithms of the options' probabilities, (batch, options).
+
+        Args:
+            told: (batch, options), what the network tells of the other columns.
+            x: As `alone` takes it.
+            kept: As `alone` takes it.
+        """
+        return self.options.log_softmax(told + self.alone(x, kept))
+
+    def expected(self, logs: Array) -> Array:
+        """Mean points under these probabilities, (batch, d); 0 where there is none."""
+        return jnp.matmul(jnp.exp(logs), self._points.T, precision="highest")
+
+    def truth(self, clean: Array) -> Array:
+        """Which option each clean point is nearest to, one-hot, (batch, options)."""
+        near = self._near(clean) - self._norms
+        return near >= self.options.largest(near)[..., self.options.choice]
+
+    def _near(self, x: Array) -> Array:
+        return jnp.matmul(x, self._points, precision="highest")
+
+    @cached_property
+    def _points(self) -> npt.NDArray[np.float32]:
+        """(d, options), each option's point at its place, 0 elsewhere."""
+        found = np.zeros((self.count, len(self.options.choice)), np.float32)
+        for j, s in enumerate(self.spots):
+            own = curve(s.options, s.dimensions).T
+            found[s.start : s.start + s.dimensions, self.options.choice == j] = own
+        return found
+
+    @cached_property
+    def _norms(self) -> npt.NDArray[np.float32]:
+        norms: npt.NDArray[np.float32] = 0.5 * (self._points**2).sum(0)
+        return norms
