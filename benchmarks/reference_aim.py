@@ -101,7 +101,7 @@ def ours(folder: Path) -> None:
     """Fit, sample and score in this process; the last line is the result."""
     start = time.perf_counter()
     from siloweave.algorithms.aim import PARTY, AIMSettings, aim
-    from siloweave.federation.session import Parties
+    from siloweave.federation.session import Session
     from siloweave.federation.site import MemoryStore, Site, Terms
     from siloweave.federation.transports import InProcess
     from siloweave.privacy.budget import Budget
@@ -120,7 +120,7 @@ def ours(folder: Path) -> None:
     site = Site(
         "curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore(), terms=terms,
     )  # fmt: skip
-    parties = Parties(["curator"], InProcess({"curator": site}, PARTY), run="benchmark")
+    parties = Session(["curator"], InProcess({"curator": site}, PARTY), run="benchmark")
     ready = time.perf_counter()
     model, rounds = aim(parties, domain, workload, rho_for(budget), settings)
     fitted = time.perf_counter()

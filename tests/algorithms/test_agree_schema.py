@@ -18,7 +18,7 @@ from siloweave.algorithms.agree_schema import (
     open_facts,
 )
 from siloweave.errors import BudgetError, InputError, SchemaError
-from siloweave.federation import InProcess, Parties
+from siloweave.federation import InProcess, Session
 from siloweave.privacy import (
     Budget,
     Relation,
@@ -73,7 +73,7 @@ def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r", tolerated=1):
         held = OpenData(table, schemas[k] if schemas else SCHEMA)
         entropy = SeededEntropy(100 * seed + k)
         sites[f"p{k}"] = site_with(f"p{k}", held, terms, limit=limit, entropy=entropy)
-    return Parties(list(sites), InProcess(sites, PARTY), run=run), sites
+    return Session(list(sites), InProcess(sites, PARTY), run=run), sites
 
 
 def test_what_is_declared_alike_is_agreed_on_for_free():

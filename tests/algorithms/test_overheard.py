@@ -10,7 +10,7 @@ from siloweave.algorithms.overheard import overheard
 from siloweave.algorithms.running import TRANSCRIPT
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.errors import InputError, WireError
-from siloweave.federation.records import FolderTranscript, Heard, read_transcript
+from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Domain
 from siloweave.tables.columns import cuts_of
@@ -87,7 +87,7 @@ def test_a_transcript_is_for_its_owner_and_of_its_domain(tmp_path):
 
 def test_a_record_that_was_cut_short_is_taken_off(tmp_path):
     path = tmp_path / "transcript.msgpack"
-    heard = [Heard("run", i, "p", b"question", bytes([i]) * 9) for i in range(3)]
+    heard = [TranscriptRecord("run", i, "p", b"question", bytes([i]) * 9) for i in range(3)]
     file = FolderTranscript(path)
     for one in heard[:2]:
         file.record(one)
@@ -99,7 +99,7 @@ def test_a_record_that_was_cut_short_is_taken_off(tmp_path):
 
 def test_a_damaged_transcript_is_said_to_be(tmp_path):
     path = tmp_path / "transcript.msgpack"
-    FolderTranscript(path).record(Heard("run", 0, "p", b"question", b"answer"))
+    FolderTranscript(path).record(TranscriptRecord("run", 0, "p", b"question", b"answer"))
     path.write_bytes(
         path.read_bytes().replace(b"question", b"questi\xffn").replace(b"run", b"r\xffn")
     )

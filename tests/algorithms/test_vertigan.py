@@ -21,7 +21,7 @@ from siloweave.algorithms.vertigan_plan import BeginVertiGAN, CountOwnColumns, o
 from siloweave.algorithms.woven import read_woven
 from siloweave.app.record import record_of
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation import InProcess, Parties
+from siloweave.federation import InProcess, Session
 from siloweave.federation.messages import Array
 from siloweave.privacy import (
     Budget,
@@ -229,7 +229,7 @@ def alone(limit=BUDGET):
         {"north": part}, limit=limit, entropy=SeededEntropy(b"x"),
         facts=known(made, {"north": part}),
     )  # fmt: skip
-    return Parties(("north",), InProcess(sites, PARTY), run="r"), sites["north"]
+    return Session(("north",), InProcess(sites, PARTY), run="r"), sites["north"]
 
 
 def known(made, parts):
@@ -334,7 +334,7 @@ def test_counts_are_told_once_a_run():
     _, parts = parts_of(halves(), SAME)
     facts = known(VertiGAN(settings=NET, bins=8), parts)
     sites = roster_of(parts, limit=BUDGET, facts=facts)
-    parties = Parties(tuple(sites), InProcess(sites, PARTY), run="r")
+    parties = Session(tuple(sites), InProcess(sites, PARTY), run="r")
     head, *others = sites
     planned = own_plan(sites[head])
     parties.ask(CountOwnColumns(planned.rows_sigma, planned.counts_sigma, 8), [head])

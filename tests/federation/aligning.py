@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from siloweave.federation import InProcess, MemoryStore, Parties, Site, wire
+from siloweave.federation import InProcess, MemoryStore, Session, Site, wire
 from siloweave.federation.alignment import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Ledger, mechanisms
@@ -49,7 +49,7 @@ def run_of(sets, *, change=None, run="r1", limit=None, **settings):
         f"p{i}": site_of(f"p{i}", holding(ids, **settings), limit) for i, ids in enumerate(sets)
     }
     line = Wire(sites, change)
-    return Parties(list(sites), line, run=run), sites, line
+    return Session(list(sites), line, run=run), sites, line
 
 
 def ids_found(sites):

@@ -6,11 +6,11 @@ import numpy as np
 from siloweave.federation import (
     InProcess,
     Masked,
-    Parties,
     Public,
     Released,
     Reply,
     Request,
+    Session,
     masking,
     wire,
 )
@@ -103,7 +103,7 @@ def with_reply(answer, reply):
 
 def parties_of(sites, **settings):
     by_name = {site.name: site for site in sites}
-    return Parties(list(by_name), InProcess(by_name, HANDLERS), **({"run": "r1"} | settings))
+    return Session(list(by_name), InProcess(by_name, HANDLERS), **({"run": "r1"} | settings))
 
 
 def masked_sum(parties, share_sigma=20.0):

@@ -7,6 +7,7 @@ from siloweave.errors import WireError
 from siloweave.federation import alignment_party, wire
 from siloweave.federation.alignment import PARTY, align, common_rows
 from siloweave.federation.alignment_party import (
+    AlignmentPlan,
     Blind,
     Confirm,
     Greet,
@@ -15,7 +16,6 @@ from siloweave.federation.alignment_party import (
     Piece,
     Raise,
     Raised,
-    Session,
     Tell,
 )
 from siloweave.federation.messages import Envelope
@@ -155,11 +155,13 @@ def greeted(sizes=(3, 4), most=None):
     for site in sites:
         reply = reply_in(ask(site, Greet(("id",), {})), alignment_party.Present)
         keys.append(reply.key.value)
-    return sites, Session(("p0", "p1"), sizes, tuple(keys), "p0", 2)
+    return sites, AlignmentPlan(("p0", "p1"), sizes, tuple(keys), "p0", 2)
 
 
 def changed(session, **fields):
-    return Session(**{name: getattr(session, name) for name in session.__struct_fields__} | fields)
+    return AlignmentPlan(
+        **{name: getattr(session, name) for name in session.__struct_fields__} | fields
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import pytest
 
 from siloweave.errors import DataError, WireError
 from siloweave.federation import Array, masking, wire
-from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, WORDS, Said
+from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, WORDS, CheckedReply
 
-SAID = Said("clinic")
+SAID = CheckedReply("clinic")
 
 
 def refused(words, method, *args, **named):

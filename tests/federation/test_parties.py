@@ -1,7 +1,7 @@
 import pytest
 
 from siloweave.errors import RosterError, WireError
-from siloweave.federation import InProcess, Parties, wire
+from siloweave.federation import InProcess, Session, wire
 from siloweave.federation.records import FolderTranscript, read_transcript
 from tests.federation.small import HANDLERS, Ask, Hello, Size, frame, parties_of, reply_in, site_of
 
@@ -20,15 +20,15 @@ class Recorder:
 
 def recorded(names=("a", "b", "c"), **settings):
     recorder = Recorder(InProcess({n: site_of(n) for n in names}, HANDLERS), **settings)
-    return Parties(names, recorder, run="r1"), recorder
+    return Session(names, recorder, run="r1"), recorder
 
 
 def test_a_roster_needs_parties_with_names_of_their_own():
     transport = InProcess({}, HANDLERS)
     with pytest.raises(RosterError, match="roster is empty"):
-        Parties([], transport, run="r1")
+        Session([], transport, run="r1")
     with pytest.raises(RosterError, match="names a twice"):
-        Parties(["a", "b", "a"], transport, run="r1")
+        Session(["a", "b", "a"], transport, run="r1")
 
 
 @pytest.mark.parametrize("to", [[], ["z"], ["a", "z"]], ids=str)
@@ -49,7 +49,7 @@ def test_a_party_is_asked_once():
 def test_a_missing_party_is_an_error_not_a_smaller_answer():
     transport = InProcess({"a": site_of("a")}, HANDLERS)
     with pytest.raises(RosterError, match=r"party 'b' is not there; present are \['a'\]"):
-        Parties(["a", "b"], transport, run="r1").ask(Hello())
+        Session(["a", "b"], transport, run="r1").ask(Hello())
 
 
 def test_replies_come_in_the_order_asked():
@@ -95,7 +95,7 @@ def steps_of(names, count, run="r1", *, sites=None, change=lambda name, answer: 
     """Every answer of a run of so many steps, by party and step."""
     sites = sites or {n: site_of(n) for n in names}
     recorder = Recorder(InProcess(sites, HANDLERS), change)
-    parties = Parties(names, recorder, run=run)
+    parties = Session(names, recorder, run=run)
     for _ in range(count):
         parties.ask(Ask(500.0))
     return {(n, i // len(names)): a for i, (n, _, a) in enumerate(recorder.frames)}
@@ -126,16 +126,16 @@ def test_a_reply_that_answers_another_question_is_refused_though_it_fits_its_typ
 
 def test_an_answer_for_another_coordinator_or_a_question_sent_back_is_refused():
     sites = {"a": site_of("a")}
-    Parties(["a"], InProcess(sites, HANDLERS), run="r1").ask(Ask(50.0))
+    Session(["a"], InProcess(sites, HANDLERS), run="r1").ask(Ask(50.0))
     with pytest.raises(WireError, match="answer's to is 'coordinator' and must be 'stranger'"):
-        Parties(["a"], InProcess(sites, HANDLERS), run="r1", sender="stranger").ask(Ask(50.0))
+        Session(["a"], InProcess(sites, HANDLERS), run="r1", sender="stranger").ask(Ask(50.0))
 
     class Mirror:
         def send(self, name, frame):
             return frame
 
     with pytest.raises(WireError, match="answer's sender is 'coordinator' and must be 'a'"):
-        Parties(["a"], Mirror(), run="r1").ask(Ask(50.0))
+        Session(["a"], Mirror(), run="r1").ask(Ask(50.0))
 
 
 def test_what_answers_another_question_is_not_written_down(tmp_path):
@@ -144,7 +144,7 @@ def test_what_answers_another_question_is_not_written_down(tmp_path):
     path, mix_up = tmp_path / "transcript", [True]
     for mix_up[0] in (True, False):
         line = Recorder(InProcess(sites, HANDLERS), lambda _, a: stale if mix_up[0] else a)
-        parties = Parties(["a"], line, run="r2", transcript=FolderTranscript(path))
+        parties = Session(["a"], line, run="r2", transcript=FolderTranscript(path))
         if mix_up[0]:
             with pytest.raises(WireError, match="answer's run is 'r1' and must be 'r2'"):
                 parties.ask(Ask(500.0))

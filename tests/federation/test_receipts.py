@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from siloweave.errors import LedgerError, WireError
-from siloweave.federation import InProcess, Parties
+from siloweave.federation import InProcess, Session
 from siloweave.federation.records import Receipt, Receipts, read_receipts
 from siloweave.privacy import Ledger
 from tests.federation.small import (
@@ -106,7 +106,7 @@ def test_a_payment_that_is_no_hash_names_the_party_and_is_not_kept(path, entry):
             value = msgspec.structs.replace(reply_in(answer, Size).value, entry=entry)
             return with_reply(answer, msgspec.structs.replace(reply_in(answer, Size), value=value))
 
-    parties = Parties(["a"], Lying(), run="r1", receipts=kept(path, sites))
+    parties = Session(["a"], Lying(), run="r1", receipts=kept(path, sites))
     with pytest.raises(WireError, match=r"party 'a', step 0: value names .* that is no hash"):
         parties.ask(Ask(500.0))
     assert len(read_receipts(path)) == 1

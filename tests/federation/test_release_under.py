@@ -3,7 +3,7 @@
 import pytest
 
 from siloweave.errors import LedgerError, RosterError
-from siloweave.federation import InProcess, Parties, Released, Reply, Request
+from siloweave.federation import InProcess, Released, Reply, Request, Session
 from siloweave.privacy import Gaussian, Ledger
 from siloweave.privacy.events import NonPrivate
 from tests.federation.small import site_of
@@ -30,7 +30,7 @@ def tell(request, site):
 
 
 def parties_of(sites, handler=tell, run="r"):
-    return Parties(tuple(sites), InProcess(sites, {Tell: handler}), run=run)
+    return Session(tuple(sites), InProcess(sites, {Tell: handler}), run=run)
 
 
 def site(name="clinic"):

@@ -12,7 +12,7 @@ from siloweave.algorithms import latent_noise, silofuse
 from siloweave.algorithms.columns_split import parts_of
 from siloweave.algorithms.latent_noise import CodeNoised, LatentNoise, bounded
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.federation import InProcess, Parties
+from siloweave.federation import InProcess, Session
 from siloweave.privacy import Budget, Gaussian, Relation
 from siloweave.privacy.calibrate import rho_for
 from siloweave.tables import Column, Schema
@@ -192,7 +192,7 @@ def test_latents_are_sent_once_a_run():
     facts = {"privacy": "latents", "clip": noise.clip, "autoencoder": {"per_bit": 1.0}}
     facts["parts"] = {name: part.schema for name, part in parts.items()}
     sites = roster_of(parts, limit=BUDGET, facts=facts)
-    parties = Parties(tuple(sites), InProcess(sites, silofuse.PARTY), run="r")
+    parties = Session(tuple(sites), InProcess(sites, silofuse.PARTY), run="r")
     assert len(parties.ask(CodeNoised(1.0, noise))) == len(SPLIT)
     with pytest.raises(WireError, match=r"party 'p0'.*may only come first"):
         parties.ask(CodeNoised(1.0, noise))

@@ -13,7 +13,7 @@ from siloweave.algorithms.look import (
     look_for_cuts,
 )
 from siloweave.algorithms.secure_sum import masked_reply
-from siloweave.federation import Parties
+from siloweave.federation import Session
 from siloweave.privacy import Budget, Relation, SharedGaussian
 from siloweave.privacy.calibrate import rho_for
 from siloweave.tables import Column, Encoder, Schema, Table
@@ -65,7 +65,7 @@ class Study:
         )  # fmt: skip
         rho = rho_for(self.budget)
         event = look_event(FINE, self.budget.relation, rho, len(roster), self.tolerated)
-        run.model = look_for_cuts(Parties(tuple(roster), run.wire, run="r"), FINE, 8, event, seed)
+        run.model = look_for_cuts(Session(tuple(roster), run.wire, run="r"), FINE, 8, event, seed)
         return run
 
 

@@ -14,7 +14,7 @@ import siloweave as sw
 from siloweave.algorithms.central import Train
 from siloweave.algorithms.private_generators import DPTLDM
 from siloweave.errors import WireError
-from siloweave.federation import InProcess, Parties, wire
+from siloweave.federation import InProcess, Session, wire
 from siloweave.privacy import Budget
 from tests.guarantees.lying import lies, request_in, sent_through, some, told
 from tests.guarantees.test_lying_coordinator import (
@@ -142,7 +142,7 @@ def test_latents_of_another_shape_are_refused():
 
 
 def test_an_owner_trains_once_a_run(monkeypatch):
-    ask, refusals = Parties.ask, []
+    ask, refusals = Session.ask, []
 
     def twice(self, request, *named, **more):
         replies = ask(self, request, *named, **more)
@@ -152,6 +152,6 @@ def test_an_owner_trains_once_a_run(monkeypatch):
             refusals.append(refused)
         return replies
 
-    monkeypatch.setattr(Parties, "ask", twice)
+    monkeypatch.setattr(Session, "ask", twice)
     STUDIES["copula"](parts())()
     assert len(refusals) == 1

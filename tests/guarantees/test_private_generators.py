@@ -14,7 +14,7 @@ from siloweave.algorithms import private_rounds as file
 from siloweave.algorithms.private_rounds import BeginTraining, CountRows, Part, Step, private_rounds
 from siloweave.algorithms.secure_sum import Hello
 from siloweave.errors import WireError
-from siloweave.federation import Parties
+from siloweave.federation import Session
 from siloweave.models import diffusion
 from siloweave.models.rounds import packed
 from siloweave.privacy import Budget, Relation, SampledSharedGaussian, SharedGaussian, gradients
@@ -106,7 +106,7 @@ class Study:
         made = self.made
         run = run_of(roster, made.handlers(), budget=self.budget, seed=seed, facts=self.facts())
         plan = made.plan(ENCODER, self.budget, seed)
-        parties = Parties(("curator",), run.wire, run="r")
+        parties = Session(("curator",), run.wire, run="r")
         event = plan.look(rho_for(self.budget), 1)
         run.model = private_rounds(parties, made.kind, plan, event)
         return run
@@ -156,7 +156,7 @@ def test_under_replace_one_the_number_of_rows_is_public_and_costs_nothing():
     assert pair.first.model.look.rows == len(frame())
     hidden = run_of(neighbours()[0], Study().made.handlers(), budget=BUDGET, facts=Study().facts())
     with pytest.raises(WireError, match="'curator' hides its number of rows"):
-        Parties(("curator",), hidden.wire, run="r").ask(CountRows())
+        Session(("curator",), hidden.wire, run="r").ask(CountRows())
 
 
 def replace_one():
@@ -281,14 +281,14 @@ def test_a_study_that_a_party_cannot_hold_or_finish_is_refused(large):
     asked, facts = begins(study, **large)
     run = run_of(neighbours()[0], study.made.handlers(), budget=BUDGET, facts=facts)
     with pytest.raises(WireError, match="party 'curator'"):
-        Parties(("curator",), run.wire, run="r").ask(asked)
+        Session(("curator",), run.wire, run="r").ask(asked)
 
 
 def test_a_request_that_is_not_of_the_study_is_refused():
     study = Study()
     made, (asked, facts) = study.made, begins(study)
     run = run_of(neighbours()[0], made.handlers(), budget=BUDGET, facts=facts)
-    parties = Parties(("curator",), run.wire, run="r")
+    parties = Session(("curator",), run.wire, run="r")
     for wrong in (
         {"settings": b"{"},
         {"settings": b"[1]"},
@@ -324,7 +324,7 @@ def test_an_order_is_refused_where_a_row_is_replaced():
     asked, facts = begins(study)
     run = run_of(neighbours()[0], study.made.handlers(), budget=replace_one(), facts=facts)
     with pytest.raises(WireError, match="order = 12"):
-        Parties(("curator",), run.wire, run="r").ask(msgspec.structs.replace(asked, order=12))
+        Session(("curator",), run.wire, run="r").ask(msgspec.structs.replace(asked, order=12))
 
 
 # Nobody can choose what is to be secret

@@ -19,7 +19,7 @@ from siloweave.algorithms.private_rounds import (
 )
 from siloweave.algorithms.secure_sum import masked_reply
 from siloweave.errors import WireError
-from siloweave.federation import Parties
+from siloweave.federation import Session
 from siloweave.federation.site import Site
 from siloweave.models.nets import MLP, Dense
 from siloweave.privacy import (
@@ -123,7 +123,7 @@ class Study:
         )  # fmt: skip
         plan = self.made.plan(ENCODER, self.budget, seed)
         event = plan.look(rho_for(self.budget), len(roster))
-        run.model = private_rounds(Parties(tuple(roster), run.wire, run="r"), kind, plan, event)
+        run.model = private_rounds(Session(tuple(roster), run.wire, run="r"), kind, plan, event)
         return run
 
 
@@ -441,7 +441,7 @@ def begins(study, features=None, rate=0.1):
 def test_a_beginning_that_cannot_be_paid_for_is_refused():
     roster, study = neighbours()[0], Study()
     run = run_of(roster, party(study.made.kind), budget=BUDGET, facts=study.facts())
-    parties = Parties(tuple(roster), run.wire, run="r")
+    parties = Session(tuple(roster), run.wire, run="r")
     asked = begins(study)
     for wrong in ({"clip": 0.0}, {"clip": 1.0}, {"clip": np.nan}, {"order": None}, {"levels": 0},
                   {"order": asked.order + 1}, {"target": None}, {"settings": b"{}"},
@@ -477,6 +477,6 @@ def test_nothing_secret_comes_from_the_seed():
         )  # fmt: skip
         plan = Study().made.plan(ENCODER, BUDGET, 0)
         event = plan.look(rho_for(BUDGET), 3)
-        run.model = private_rounds(Parties(tuple(roster), run.wire, run="r"), kind, plan, event)
+        run.model = private_rounds(Session(tuple(roster), run.wire, run="r"), kind, plan, event)
         words.append(weights_of(run))
     assert words[0] != words[1]

@@ -9,7 +9,7 @@ from siloweave.algorithms import score
 from siloweave.algorithms.score import PARTY, Judgement, ScoredRows, ScoreTable
 from siloweave.algorithms.scored import ask_scores
 from siloweave.errors import BudgetError, WireError
-from siloweave.federation import Array, InProcess, MemoryStore, Parties, Site
+from siloweave.federation import Array, InProcess, MemoryStore, Session, Site
 from siloweave.privacy import Budget, Gaussian, Ledger, OSEntropy, Relation, mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.calibrate import rho_for
@@ -31,7 +31,7 @@ class Study:
     def __call__(self, roster, seed=0):
         rows = {name: ScoredRows(one, self.budget) for name, one in roster.items()}
         run = run_of(rows, self.handlers or PARTY, budget=self.budget, seed=seed)
-        parties = Parties(tuple(roster), run.wire, run="r")
+        parties = Session(tuple(roster), run.wire, run="r")
         price = score.price_for(self.budget, 1)
         run.found = ask_scores(parties, JUDGED, QUERIES, price, self.budget.relation)
         return run
@@ -114,7 +114,7 @@ class Ask:
     def __post_init__(self):
         self.site = Site("clinic", self.rows, ledger=Ledger("clinic", limit=self.limit),
                          entropy=OSEntropy(), store=MemoryStore())  # fmt: skip
-        self.parties = Parties(("clinic",), InProcess({"clinic": self.site}, PARTY), run="score")
+        self.parties = Session(("clinic",), InProcess({"clinic": self.site}, PARTY), run="score")
 
     def __call__(self, **lie):
         size_rho, score_rho = score.price_for(self.rows.budget, self.rows.parties)

@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.algorithms.private_rounds import party
 from siloweave.errors import WireError
-from siloweave.federation import Parties
+from siloweave.federation import Session
 from siloweave.tables import Schema
 from siloweave.tables.features import Features
 from tests.guarantees.test_private_rounds import BUDGET, ENCODER, Study, begins, neighbours
@@ -86,7 +86,7 @@ def test_vectors_are_as_wide_as_the_schema_makes_them(change):
 def refused(told):
     roster = neighbours()[0]
     run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().facts())
-    parties = Parties(tuple(roster), run.wire, run="r")
+    parties = Session(tuple(roster), run.wire, run="r")
     with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
         parties.ask(begins(Study(), told))
     assert not any(len(site.ledger.entries) for site in run.sites.values())

@@ -8,7 +8,7 @@ import pytest
 from siloweave.algorithms import secure_sum, two_round
 from siloweave.algorithms.secure_sum import PARTY, Count, Counts, masked_reply
 from siloweave.algorithms.two_round import TwoRoundSettings
-from siloweave.federation import Parties
+from siloweave.federation import Session
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.calibrate import rho_for
 from siloweave.statistics.marginals import marginal
@@ -45,7 +45,7 @@ class Study:
         unit = marginal_sensitivity(self.budget.relation, norm="l2")
         domain = next(iter(roster.values())).domain
         run.model, run.rounds = two_round.two_round(
-            Parties(tuple(roster), run.wire, run="r"), domain, list(WORKLOAD),
+            Session(tuple(roster), run.wire, run="r"), domain, list(WORKLOAD),
             rho_for(self.budget), self.settings, unit=unit,
         )  # fmt: skip
         return run

@@ -25,7 +25,7 @@ from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.flaim_rounds import flaim
 from siloweave.algorithms.flaim_settings import FLAIMSettings
-from siloweave.federation import InProcess, MemoryStore, Parties, Site, masking, wire
+from siloweave.federation import InProcess, MemoryStore, Session, Site, masking, wire
 from siloweave.federation.messages import Envelope, Masked, Public, Released, reply_type
 from siloweave.privacy import (
     Budget,
@@ -162,7 +162,7 @@ class AIMStudy:
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
         unit = marginal_sensitivity(self.budget.relation, norm="l2")
-        parties = Parties(tuple(roster), run.wire, run="r")
+        parties = Session(tuple(roster), run.wire, run="r")
         rho = rho_for(self.budget)
         run.model, run.rounds = aim(
             parties, domain, list(self.workload), rho, self.settings, unit=unit
@@ -190,7 +190,7 @@ class FLAIMStudy:
         domain = next(iter(roster.values())).domain
         unit = marginal_sensitivity(self.budget.relation, norm="l2")
         run.model, run.rounds = flaim(
-            Parties(tuple(roster), run.wire, run="r"), domain, list(self.workload),
+            Session(tuple(roster), run.wire, run="r"), domain, list(self.workload),
             rho_for(self.budget), self.settings, key=self.key, unit=unit,
         )  # fmt: skip
         return run

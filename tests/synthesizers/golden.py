@@ -23,7 +23,7 @@ import pytest
 
 from siloweave.algorithms.party_process import in_processes
 from siloweave.algorithms.running import parties_in
-from siloweave.federation import Parties
+from siloweave.federation import Session
 from siloweave.federation.session import Closed
 from siloweave.tables import write
 from tests.guarantees.whole import plain
@@ -53,7 +53,7 @@ class Wire:
         self.sent: dict[str, list[bytes]] = defaultdict(list)
 
     def listen(self, patch: pytest.MonkeyPatch) -> None:
-        answered = Parties._heard
+        answered = Session._heard
 
         def heard(session, asked, kind, frame, answer):
             reply = answered(session, asked, kind, frame, answer)
@@ -63,7 +63,7 @@ class Wire:
                 self.sent[kind.__name__].append(digest(asked.body, said).encode())
             return reply
 
-        patch.setattr(Parties, "_heard", heard)
+        patch.setattr(Session, "_heard", heard)
 
 
 def saved(fitted) -> dict[str, str]:

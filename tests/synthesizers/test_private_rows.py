@@ -335,16 +335,16 @@ def test_requests_that_no_training_makes_are_refused(monkeypatch, wrong):
 
 
 def test_a_step_before_the_beginning_is_refused(monkeypatch):
-    from siloweave.federation.session import Parties
+    from siloweave.federation.session import Session
 
-    ask = Parties.ask
+    ask = Session.ask
 
     def skipping(self, request, *more, **named):
         if type(request).__name__ == "BeginTraining":
             return []
         return ask(self, request, *more, **named)
 
-    monkeypatch.setattr(Parties, "ask", skipping)
+    monkeypatch.setattr(Session, "ask", skipping)
     with pytest.raises(WireError, match="never told what"):
         fit("dp_fed_tabddpm")
 

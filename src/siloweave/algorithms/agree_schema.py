@@ -41,9 +41,9 @@ from siloweave.algorithms.secure_sum import (
     relation_of,
 )
 from siloweave.errors import InputError, SchemaError, WireError
-from siloweave.federation.expected import Said
+from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Public, Released, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import marginal_sensitivity
@@ -285,7 +285,7 @@ def check_open(table: Table, schema: Schema) -> None:
             _histogram(table, schema[name])
 
 
-def agree_schema(parties: Parties, schema: Schema, learning: Learning | None = None) -> Schema:
+def agree_schema(parties: Session, schema: Schema, learning: Learning | None = None) -> Schema:
     """Agree on one schema.
 
     Args:
@@ -320,11 +320,11 @@ def agree_schema(parties: Parties, schema: Schema, learning: Learning | None = N
     return Schema(tuple(known.get(c.name, c) for c in schema.columns))
 
 
-def _compare(parties: Parties, schema: Schema) -> dict[str, bytes]:
+def _compare(parties: Session, schema: Schema) -> dict[str, bytes]:
     """Every party's key; raises SchemaError with all differences, party by party."""
     keys, problems = {}, []
     for party, reply in zip(parties.roster, parties.ask(Declare()), strict=True):
-        said = Said(party)
+        said = CheckedReply(party)
         keys[party] = said.mask_key("key", reply.key.value)
         theirs = said.json("schema", reply.schema.value, Schema.from_json)
         problems += [f"party {party!r}, {line}" for line in schema.differences(theirs)]
@@ -337,14 +337,14 @@ def _compare(parties: Parties, schema: Schema) -> dict[str, bytes]:
 
 
 def _categories(
-    parties: Parties, columns: Sequence[Column], learning: Learning, rho: float
+    parties: Session, columns: Sequence[Column], learning: Learning, rho: float
 ) -> dict[str, Column]:
     """The union of what the parties named, and `other`; `rho` for each column."""
     sigma = max(1.0, learning.unit / sqrt(2 * rho))
     threshold = learning.threshold(sigma, len(columns))
     replies = parties.ask(Name(tuple(columns), sigma, threshold))
     lists = {
-        party: Said(party).items("lists of values", reply.values, count=len(columns))
+        party: CheckedReply(party).items("lists of values", reply.values, count=len(columns))
         for party, reply in zip(parties.roster, replies, strict=True)
     }
     known = {}
@@ -361,7 +361,7 @@ def _named(party: str, column: Column, values: Sequence[Category]) -> set[Catego
     wanted = type(column.other).__name__
     for value in values:
         if type(value) is not type(column.other) or len(str(value)) > _LONGEST:
-            raise Said(party).wrong(
+            raise CheckedReply(party).wrong(
                 f"a value of column {column.name!r}, {str(value)[:_LONGEST]!r}",
                 f"of type {wanted} and at most {_LONGEST} characters",
             )
@@ -369,7 +369,7 @@ def _named(party: str, column: Column, values: Sequence[Category]) -> set[Catego
 
 
 def _bounds(
-    parties: Parties,
+    parties: Session,
     keys: dict[str, bytes],
     columns: Sequence[Column],
     learning: Learning,

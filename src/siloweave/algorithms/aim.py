@@ -37,9 +37,9 @@ from siloweave.algorithms.secure_sum import (
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.errors import RosterError, number, whole
-from siloweave.federation.expected import Said
+from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Released, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
@@ -174,7 +174,7 @@ class _Budget:
 
 @dataclass
 class _Run:
-    parties: Parties
+    parties: Session
     domain: Domain
     keys: dict[str, bytes]
     settings: AIMSettings
@@ -198,7 +198,7 @@ class _Run:
 
 
 def aim(
-    parties: Parties,
+    parties: Session,
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
@@ -253,7 +253,7 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
         budget.epsilon,
     )
     (reply,) = run.parties.ask(request)
-    said, last = Said(run.parties.roster[0]), len(candidates) - 1
+    said, last = CheckedReply(run.parties.roster[0]), len(candidates) - 1
     r = candidates[said.number("index", reply.index.value, least=0, most=last)]
     run.measure([r], budget.sigma)
     budget.spent += budget.round_cost

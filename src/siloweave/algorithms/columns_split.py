@@ -41,7 +41,7 @@ from siloweave.algorithms.running import (
 from siloweave.algorithms.visibility import READERS, View
 from siloweave.algorithms.woven import Home, Woven, WovenModel, joined_features
 from siloweave.errors import BudgetError, RosterError, SchemaError, WireError, naming_party
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables.codes import Encoder
@@ -159,7 +159,7 @@ class ColumnsSplit(OneOwner[Woven]):
         """A party's side; `Site.rows` is its `ColumnsPart`."""
 
     @abstractmethod
-    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
+    def coordinate(self, parties: Session, task: ColumnsTask) -> tuple[Model, int]:
         """The coordinator's side.
 
         Returns:

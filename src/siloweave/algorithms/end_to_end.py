@@ -28,7 +28,7 @@ from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.sent_latents import told_classes
 from siloweave.algorithms.silofuse import Share, divided, one_way_of, share
 from siloweave.errors import WireError
-from siloweave.federation.expected import Said
+from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
@@ -305,7 +305,7 @@ def _like(work: _Work, field: str, array: Array) -> Any:
     import jax.numpy as jnp
 
     batch = min(work.settings.diffusion.batch, len(work.V))
-    rows = Said("the coordinator").reals(field, array, (batch, work.coder.latent))
+    rows = CheckedReply("the coordinator").reals(field, array, (batch, work.coder.latent))
     return jnp.asarray(rows, jnp.float32)
 
 

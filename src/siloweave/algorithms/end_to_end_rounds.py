@@ -41,9 +41,9 @@ from siloweave.algorithms.visibility import (
     own_columns,
 )
 from siloweave.errors import InputError
-from siloweave.federation.expected import MOST_ROWS, WIDEST, Said
+from siloweave.federation.expected import MOST_ROWS, WIDEST, CheckedReply
 from siloweave.federation.messages import Array
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.tables.keys import fold_in
 from siloweave.tables.schema import Schema
@@ -61,7 +61,7 @@ _LOWER = "lower diffusion.learning_rate in settings, or the coder's"
 class _Loop:
     """The coordinator between steps."""
 
-    parties: Parties
+    parties: Session
     widths: dict[str, int]
 
     def scattered(self, Z: Any) -> dict[str, Array]:
@@ -93,12 +93,12 @@ class _Loop:
         slopes, loss = [], 0.0
         for name, reply in zip(asked, replies, strict=True):
             slopes.append(self._fits(name, "slope", reply.slope.value, len(back)))
-            loss += Said(name).number("loss", reply.loss.value)
+            loss += CheckedReply(name).number("loss", reply.loss.value)
         return np.concatenate(slopes, 1), loss
 
     def _fits(self, name: str, field: str, array: Array, rows: int | None) -> Matrix:
         wanted = f"finite (where training diverges it is not: {_LOWER})"
-        return Said(name).reals(field, array, (rows, self.widths[name]), finite=wanted)
+        return CheckedReply(name).reals(field, array, (rows, self.widths[name]), finite=wanted)
 
     def end(self, step: int, slope: Any) -> None:
         """Take the last step, and have every coder kept."""
@@ -107,7 +107,7 @@ class _Loop:
 
 
 def end_to_end(
-    parties: Parties, task: ColumnsTask, settings: LatentSettings, target: str | None, shared: bool
+    parties: Session, task: ColumnsTask, settings: LatentSettings, target: str | None, shared: bool
 ) -> tuple[JointModel, int]:
     """Train everything as one.
 
@@ -139,7 +139,7 @@ def _sent(
     """What is known of latents that are not sent yet, no row of them; and the classes, if any."""
     first, rows, latents, laws = next(iter(begun)), MOST_ROWS, list[Matrix](), list[str]()
     for name, reply in begun.items():
-        said = Said(name)
+        said = CheckedReply(name)
         told = said.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
         rows = told if name == first else rows
         if told != rows:
@@ -263,6 +263,6 @@ class E2EDistr(LatentColumns):
         """A party's side."""
         return PARTY
 
-    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
+    def coordinate(self, parties: Session, task: ColumnsTask) -> tuple[Model, int]:
         """See end_to_end.py."""
         return end_to_end(parties, task, self._made(), self.told(task), self.shared)

@@ -39,9 +39,9 @@ from siloweave.algorithms.central import OwnerData
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.party_weights import Weights, weights_of
 from siloweave.errors import InputError, WireError, naming_party
-from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, WIDEST, Said
+from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, WIDEST, CheckedReply
 from siloweave.federation.messages import Array, Released, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
@@ -268,7 +268,7 @@ def _trained(kind: RoundsKind, request: Round, site: Site[OwnerData]) -> bytes:
         raise WireError(f"round {number} was asked for; the study has {work.setup.rounds}")
     learner, steps, total = work.learner, work.steps, work.steps * work.setup.rounds
     if work.started is None:
-        said, width = Said("the coordinator"), learner.layout.width
+        said, width = CheckedReply("the coordinator"), learner.layout.width
         sums = said.array("sums", request.sums, FLOATS, (4, width)).astype(np.float64)
         facts = Facts(said.number("rows", request.rows, least=1, most=MOST_ROWS), sums)
         if not facts.possible(learner.layout, LARGEST):
@@ -329,7 +329,7 @@ class RoundsPlan:
 
 
 def encoders(
-    parties: Parties, schema: Schema, numeric: Any
+    parties: Session, schema: Schema, numeric: Any
 ) -> tuple[Features, list[tuple[ColumnSummary, ...]], list[int]]:
     """Agree on encoders: the features, what each party told, and how many rows it has.
 
@@ -338,7 +338,7 @@ def encoders(
     """
     told, rows = [], []
     for name, reply in zip(parties.roster, parties.ask(Describe()), strict=True):
-        said = Said(name)
+        said = CheckedReply(name)
         rows.append(said.number("rows", reply.rows.value, least=1, most=MOST_ROWS))
         told.append(said.json("columns", reply.columns.value, partial(_summaries, schema)))
         for one in told[-1]:
@@ -384,7 +384,7 @@ class RoundsResult(NamedTuple):
     one_way: OneWay
 
 
-def agree(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> Agreed:
+def agree(parties: Session, kind: RoundsKind, plan: RoundsPlan) -> Agreed:
     """Encoders, weights, and what everyone's vectors add up to.
 
     Raises:
@@ -401,7 +401,7 @@ def agree(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> Agreed:
     return Agreed(features, learner, facts, weights_of(S, rows, plan.weights), one_way, keys)
 
 
-def fed_tgan(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> RoundsResult:
+def fed_tgan(parties: Session, kind: RoundsKind, plan: RoundsPlan) -> RoundsResult:
     """Run all rounds over a roster.
 
     Args:
@@ -431,7 +431,7 @@ def fed_tgan(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> RoundsResu
 
 
 def _facts(
-    parties: Parties, plan: RoundsPlan, features: Features, rows: Sequence[int], layout: Layout
+    parties: Session, plan: RoundsPlan, features: Features, rows: Sequence[int], layout: Layout
 ) -> Facts:
     """Tell everyone the features, and add up the vectors, so laid out, that they make of them."""
     from siloweave.models.rounds import Facts
@@ -441,7 +441,7 @@ def _facts(
     setup = Prepare(told, settings, plan.target, plan.seed, parties.roster, *counts)
     parts: list[Facts] = []
     for name, n, reply in zip(parties.roster, rows, parties.ask(setup), strict=True):
-        said = Said(name)
+        said = CheckedReply(name)
         parts.append(Facts(n, said.array("sums", reply.sums.value, FLOATS, (4, layout.width))))
         if not parts[-1].possible(layout, LARGEST):
             raise said.wrong("sums", f"those of {n:,} rows between the least and the largest")

@@ -45,7 +45,7 @@ from siloweave.algorithms.secure_sum import (
 )
 from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import WireError
-from siloweave.federation.expected import Said
+from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.estimate import Measurement, moved_towards
@@ -280,7 +280,7 @@ def reveal(request: Reveal, site: Site[Codes]) -> Exact:
 
 def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
     """The queries that a party chose; raises WireError, naming it, if there are no such."""
-    said, last = Said(party), len(request.candidates) - 1
+    said, last = CheckedReply(party), len(request.candidates) - 1
     told = said.items("indices", reply.indices, count=request.steps)
     return {
         request.candidates[said.number("indices", one.value, least=0, most=last)] for one in told

@@ -28,9 +28,9 @@ from siloweave.algorithms.secure_sum import (
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.errors import InputError
-from siloweave.federation.expected import MOST_ROWS, WHOLE, Said
+from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.tables.codes import Clique, Domain
@@ -51,7 +51,7 @@ class _Taken:
 
 @dataclass
 class _Run:
-    parties: Parties
+    parties: Session
     domain: Domain
     settings: FLAIMSettings
     keys: dict[str, bytes]
@@ -170,7 +170,7 @@ class _Run:
         sums = [np.zeros(self.domain.shape(r)) for r in self.weights]
         replies = self.parties.ask(Reveal(tuple(self.weights)))
         for name, reply in zip(self.parties.roster, replies, strict=True):
-            said = Said(name)
+            said = CheckedReply(name)
             told = said.items("tables", reply.tables, count=len(sums))
             for total, table in zip(sums, told, strict=True):
                 total += said.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
@@ -188,7 +188,7 @@ def _rows_behind(y: Floats, sigma: float, behind: int, cohort: int, rows: float)
 
 
 def flaim(
-    parties: Parties,
+    parties: Session,
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,

@@ -29,7 +29,7 @@ from siloweave.algorithms.woven import Woven
 from siloweave.attacks.inversion import InversionRisk, Inverter, invert
 from siloweave.errors import InputError, RosterError
 from siloweave.federation import wire
-from siloweave.federation.records import Heard, read_transcript
+from siloweave.federation.records import TranscriptRecord, read_transcript
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Table, read
 
@@ -72,7 +72,7 @@ def heard_latents(path: Path) -> dict[str, Matrix]:
     return found
 
 
-def _latents(tag: str, question: bytes, heard: Heard) -> Matrix:
+def _latents(tag: str, question: bytes, heard: TranscriptRecord) -> Matrix:
     if tag == "silofuse/code_noised":
         grid = wire.decode(question, CodeNoised).noise.grid
         noised = wire.decode(heard.answer, Noised).latents.value.numpy().astype(np.float32)

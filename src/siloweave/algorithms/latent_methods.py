@@ -34,7 +34,7 @@ from siloweave.algorithms.visibility import (
 )
 from siloweave.algorithms.woven import Home
 from siloweave.errors import BudgetError, InputError, number
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
 from siloweave.tables.features import Features
@@ -251,7 +251,7 @@ class SiloFuse(LatentColumns):
         require_replacing(budget)
         return budget
 
-    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
+    def coordinate(self, parties: Session, task: ColumnsTask) -> tuple[Model, int]:
         """See silofuse.py."""
         made, noise = self._made(), None
         if self.privacy == "latents":

@@ -34,9 +34,9 @@ from siloweave.algorithms.secure_sum import (
     relation_of,
 )
 from siloweave.errors import WireError
-from siloweave.federation.expected import MOST_ROWS, Said
+from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Public, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.events import SharedGaussian
@@ -142,7 +142,7 @@ def look_event(
 
 
 def look(
-    parties: Parties,
+    parties: Session,
     keys: dict[str, bytes],
     encoder: Encoder,
     event: SharedGaussian,
@@ -168,12 +168,12 @@ def look(
     found = max(1, int(rows[0]))
     if public:
         (name,), (known,) = parties.roster, parties.ask(CountRows())
-        found = max(1, Said(name).number("rows", known.rows.value, least=0, most=MOST_ROWS))
+        found = max(1, CheckedReply(name).number("rows", known.rows.value, least=0, most=MOST_ROWS))
     return Look(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
 
 
 def look_for_cuts(
-    parties: Parties, fine: Encoder, bins: int, event: SharedGaussian, seed: int
+    parties: Session, fine: Encoder, bins: int, event: SharedGaussian, seed: int
 ) -> dict[str, Cuts]:
     """Where to cut columns of numbers, by how their values are spread.
 

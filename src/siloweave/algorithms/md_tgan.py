@@ -41,9 +41,9 @@ from siloweave.algorithms.party_weights import Weights
 from siloweave.algorithms.rows_split import FedTGAN, without_noise
 from siloweave.algorithms.visibility import Views, bare_rounds
 from siloweave.errors import InputError, WireError, naming_party
-from siloweave.federation.expected import WORDS, Said
+from siloweave.federation.expected import WORDS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def judge(kind: RoundsKind, request: Judge, site: Site[OwnerData]) -> Judged:
         # The step's own key is the coordinator's, so no party is the first of its owners.
         key = own_key(jax.random.fold_in(work.keys.steps, request.number), work.place + 1)
         learner: Any = work.learner
-        said, size = Said("the coordinator"), learner.settings.batch
+        said, size = CheckedReply("the coordinator"), learner.settings.batch
         places = {"places": request.places, "again_places": request.again_places}
         wide = {"fake": request.fake, "again": request.again}
         wanted = (size, learner.layout.width)
@@ -190,7 +190,7 @@ def handlers_of(kind: RoundsKind) -> Handlers:
 # Coordinator
 
 
-def md_tgan(parties: Parties, kind: RoundsKind, plan: RoundsPlan) -> RoundsResult:
+def md_tgan(parties: Session, kind: RoundsKind, plan: RoundsPlan) -> RoundsResult:
     """Run all epochs over a roster.
 
     Args:
@@ -238,7 +238,7 @@ class _Server:
         state = Critics(start.generator, start.generator_moments)
         return cls(learner, state, start.critic, law, keys.steps)
 
-    def step(self, parties: Parties, number: int, weights: Any, at_once: int) -> None:
+    def step(self, parties: Session, number: int, weights: Any, at_once: int) -> None:
         """One update of everything."""
         import jax
         import jax.numpy as jnp
@@ -254,13 +254,13 @@ class _Server:
         mean = np.zeros(np.shape(made.again))
         for name, reply, weight in zip(parties.roster, replies, weights, strict=True):
             told = reply.feedback.value
-            mean += weight * Said(name).reals("feedback", told, mean.shape)
+            mean += weight * CheckedReply(name).reals("feedback", told, mean.shape)
         self.state, finite = followed(step, self.state, asked, jnp.float32(mean), key)
         if not finite:
             raise InputError(f"training diverged in step {number + 1}; lower settings.rate")
 
 
-def _change_places(parties: Parties, number: int, like: Any) -> None:
+def _change_places(parties: Session, number: int, like: Any) -> None:
     """Every critic moves to the next party of the roster."""
     given = [reply.critic.value for reply in parties.ask(Hand(number))]
     for name, critic in zip(parties.roster, given, strict=True):
@@ -314,7 +314,7 @@ class MDTGAN(FedTGAN):
         """A party's side."""
         return handlers_of(self.kind)
 
-    def coordinate(self, parties: Parties, plan: RoundsPlan) -> RoundsResult:
+    def coordinate(self, parties: Session, plan: RoundsPlan) -> RoundsResult:
         """The coordinator's side."""
         return md_tgan(parties, self.kind, plan)
 

@@ -21,7 +21,7 @@ from siloweave.algorithms.flaim import Chosen, MeasureQueries, Select, chosen_by
 from siloweave.algorithms.secure_sum import Count, Counts, summed
 from siloweave.errors import WireError
 from siloweave.federation import wire
-from siloweave.federation.records import Heard, read_transcript
+from siloweave.federation.records import TranscriptRecord, read_transcript
 from siloweave.models.estimate import Measurement
 from siloweave.tables.codes import Clique, Domain
 
@@ -78,7 +78,7 @@ def overheard(path: Path, domain: Domain) -> list[Overheard]:
     return found
 
 
-def _choices(heard: list[Heard]) -> Choices:
+def _choices(heard: list[TranscriptRecord]) -> Choices:
     """Which marginals each party named; nothing for central AIM, which asks one party alone."""
     try:
         request = wire.decode(heard[0].question, Select)
@@ -90,7 +90,7 @@ def _choices(heard: list[Heard]) -> Choices:
 
 def _marginals(
     step: int,
-    heard: list[Heard],
+    heard: list[TranscriptRecord],
     kind: type[Count | MeasureQueries],
     chosen: Choices,
     domain: Domain,

@@ -34,7 +34,7 @@ from siloweave.algorithms.outcome import Cost
 from siloweave.algorithms.running import Job, Recipe, coded_rows, opened, required_rows
 from siloweave.algorithms.visibility import COORDINATOR, NOISE, OWN_ROWS, View, Views
 from siloweave.errors import SchemaError, naming_party
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Clique, Encoder
@@ -161,7 +161,7 @@ def cut_bins(
     return replace(encoder, cuts=cuts), _cost(parties, "looking at columns", start)
 
 
-def _cost(parties: Parties, phase: str, start: float) -> Cost:
+def _cost(parties: Session, phase: str, start: float) -> Cost:
     return Cost(parties.traffic, parties.rounds, {phase: time.perf_counter() - start})
 
 

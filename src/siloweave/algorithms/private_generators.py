@@ -35,7 +35,7 @@ from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN, R
 from siloweave.algorithms.visibility import CURATOR, NOISE, View, Views
 from siloweave.errors import InputError, WireError
 from siloweave.federation.messages import Released, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
@@ -257,7 +257,7 @@ def _diffused(kind: PrivateKind, request: Rest, site: Site[Part]) -> bytes:
 
 
 def _asked_for_the_rest(
-    parties: Parties, left: PrivateResult, settings: LatentSettings, target: str | None, seed: int
+    parties: Session, left: PrivateResult, settings: LatentSettings, target: str | None, seed: int
 ) -> Any:
     """A latent diffusion of the trained autoencoder, and of what the party trains on its codes."""
     from siloweave.models.latent import LatentDiffusion, LatentDistribution
@@ -370,7 +370,7 @@ class DPTLDM(PrivateGenerator):
         known = super().handlers()
         return known if self.scope == "end-to-end" else {**known, Rest: partial(rest, self.kind)}
 
-    def finished(self, parties: Parties, left: PrivateResult, seed: int) -> Any:
+    def finished(self, parties: Session, left: PrivateResult, seed: int) -> Any:
         """The whole model; with the paper's scope the party trains the rest of it."""
         if self.scope == "end-to-end":
             return left.network

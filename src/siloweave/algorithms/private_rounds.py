@@ -82,7 +82,7 @@ from siloweave.algorithms.secure_sum import (
     noisy_sums,
 )
 from siloweave.errors import InputError, WireError
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import SharedGaussian
@@ -243,7 +243,7 @@ class PrivateResult(NamedTuple):
 
 
 def private_rounds(
-    parties: Parties, kind: PrivateKind, plan: PrivatePlan, event: SharedGaussian
+    parties: Session, kind: PrivateKind, plan: PrivatePlan, event: SharedGaussian
 ) -> PrivateResult:
     """Run the look and all steps over a roster.
 
@@ -282,7 +282,7 @@ def private_rounds(
 
 
 def _steps(
-    parties: Parties, plan: PrivatePlan, training: Stepwise, keys: Any, asked: Callable[..., Step],
+    parties: Session, plan: PrivatePlan, training: Stepwise, keys: Any, asked: Callable[..., Step],
     unit: float,
 ) -> Any:  # fmt: skip
     """All steps; `unit` is what one integer of a sum is worth in the mean gradient."""

@@ -44,7 +44,7 @@ from siloweave.algorithms.running import (
     silent,
 )
 from siloweave.errors import BudgetError, InputError, number, whole
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.calibrate import rho_for
@@ -179,7 +179,7 @@ class PrivateTraining(OneOwner[Generated]):
         """A party's side; `Site.rows` is its `Part`."""
         return party(self.kind)
 
-    def finished(self, parties: Parties, left: PrivateResult, seed: int) -> Any:
+    def finished(self, parties: Session, left: PrivateResult, seed: int) -> Any:
         """The model that samples, from what the rounds left."""
         return left.network
 

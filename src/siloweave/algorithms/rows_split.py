@@ -41,7 +41,7 @@ from siloweave.algorithms.running import (
 )
 from siloweave.algorithms.visibility import AVERAGED, Views
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.tables.codes import Encoder
@@ -133,7 +133,7 @@ class RowsSplit(OneOwner[Generated]):
         """A party's side; `Site.rows` is its `OwnerData`."""
         return party(self.kind)
 
-    def coordinate(self, parties: Parties, plan: RoundsPlan) -> RoundsResult:
+    def coordinate(self, parties: Session, plan: RoundsPlan) -> RoundsResult:
         """The coordinator's side."""
         return fed_tgan(parties, self.kind, plan)
 

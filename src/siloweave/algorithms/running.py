@@ -27,7 +27,7 @@ from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.outcome import Cost, Info
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts
-from siloweave.federation.session import Parties, Transport
+from siloweave.federation.session import Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.federation.transports import InProcess
 from siloweave.models.mrf import MRF
@@ -358,7 +358,7 @@ def require_unspent(
 @contextmanager
 def in_process(
     held: Mapping[str, Rows], handlers: Handlers, job: Job, run: str, *, transcribed: bool = True
-) -> Iterator[tuple[Parties, dict[str, Site[Rows]]]]:
+) -> Iterator[tuple[Session, dict[str, Site[Rows]]]]:
     """Open a site for every party and a roster over them; ledgers are closed at the end.
 
     Args:
@@ -392,13 +392,13 @@ def in_process(
 
 def _session(
     transport: Transport, keys: Mapping[str, bytes], job: Job, run: str, transcribed: bool
-) -> Parties:
+) -> Session:
     """What a coordinator holds: the roster, the line to it, and what is kept of its answers."""
     heard = receipts = None
     if job.folder is not None:
         heard = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
         receipts = Receipts(job.folder / RECEIPTS, keys)
-    return Parties(tuple(keys), transport, run=run, transcript=heard, receipts=receipts)
+    return Session(tuple(keys), transport, run=run, transcript=heard, receipts=receipts)
 
 
 @contextmanager
@@ -411,7 +411,7 @@ def opened(
     tables: Mapping[str, Table],
     *,
     transcribed: bool = True,
-) -> Iterator[tuple[Parties, Recall]]:
+) -> Iterator[tuple[Session, Recall]]:
     """Start a method's parties, wherever they run, and a session with them.
 
     Args:
@@ -479,7 +479,7 @@ def run_job(
     job: Job,
     handlers: Handlers,
     queries: Sequence[Clique],
-    coordinate: Callable[[Parties], Result],
+    coordinate: Callable[[Session], Result],
     before: Cost,
     recipe: Recipe,
 ) -> Fitted:

@@ -21,9 +21,9 @@ from siloweave.algorithms.score import GRID, Judgement, ScoreTable, priced
 from siloweave.algorithms.secure_sum import Count, Hello, SumNoise, meet, noisy_sums, sizes_of
 from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import InputError, SchemaError
-from siloweave.federation.expected import MOST_ROWS, Said
+from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.statistics.marginals import marginal
@@ -127,7 +127,7 @@ class FederatedScore:
 
 
 def ask_scores(
-    parties: Parties,
+    parties: Session,
     judged: Codes,
     asked: Sequence[Clique],
     price: tuple[float, float],
@@ -190,8 +190,8 @@ def _scored(
     relation: Relation,
 ) -> PartyScore:
     told = [*(r.value for r in reply.noisy_rows), *(r.value for r in reply.public_rows)]
-    (number,) = Said(name).items("numbers of rows", told, count=1)
-    rows = max(1, Said(name).number("rows", number, least=-MOST_ROWS, most=MOST_ROWS))
+    (number,) = CheckedReply(name).items("numbers of rows", told, count=1)
+    rows = max(1, CheckedReply(name).number("rows", number, least=-MOST_ROWS, most=MOST_ROWS))
     error = reply.distance.value / GRID / rows
     *size, distance = priced(*price, relation)
     noise = distance.sigma / GRID / rows
@@ -201,7 +201,7 @@ def _scored(
 
 
 def pooled(
-    parties: Parties,
+    parties: Session,
     synthetic: Codes,
     queries: Sequence[Clique],
     *,

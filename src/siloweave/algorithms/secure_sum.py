@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from siloweave.algorithms.workload import known_weights
 from siloweave.errors import RosterError, SchemaError, WireError
-from siloweave.federation.expected import MOST_ROWS, WORDS, Said
+from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
 from siloweave.federation.messages import Array, Masked, Public, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.federation.wire import MAX_BYTES
 from siloweave.models.junction_tree import tree_cells
@@ -286,7 +286,7 @@ class SumNoise:
         return self.share(size, cells)[0] * sqrt(size)
 
 
-def meet(parties: Parties, domain: Domain) -> dict[str, bytes]:
+def meet(parties: Session, domain: Domain) -> dict[str, bytes]:
     """Greet everyone and make sure that all rows are coded alike.
 
     Returns:
@@ -304,7 +304,7 @@ def meet(parties: Parties, domain: Domain) -> dict[str, bytes]:
                 f"party {name!r} codes its rows differently in: "
                 f"{', '.join(columns) or 'the order of the columns'}; give all parties one schema"
             )
-        keys[name] = Said(name).mask_key("key", reply.key.value)
+        keys[name] = CheckedReply(name).mask_key("key", reply.key.value)
     return keys
 
 
@@ -312,12 +312,16 @@ def sizes_of(party: str, reply: Greeting) -> dict[str, int]:
     """How many codes each of a party's columns has; raises WireError if it does not tell."""
     names = reply.names.value
     return dict(
-        zip(names, Said(party).items("sizes", reply.sizes.value, count=len(names)), strict=True)
+        zip(
+            names,
+            CheckedReply(party).items("sizes", reply.sizes.value, count=len(names)),
+            strict=True,
+        )
     )
 
 
 def noisy_sums(
-    parties: Parties, request: Cohort, shapes: Sequence[tuple[int, ...]]
+    parties: Session, request: Cohort, shapes: Sequence[tuple[int, ...]]
 ) -> list[npt.NDArray[np.float64]]:
     """Ask a cohort for marginals and unmask the sum.
 
@@ -354,7 +358,7 @@ def summed(
         WireError: A party sent words that are no part of this sum; names it.
     """
     sizes = [int(np.prod(s)) for s in shapes]
-    words = [Said(n).array("sums", r.sums.words, WORDS, (sum(sizes),)) for n, r in replies]
+    words = [CheckedReply(n).array("sums", r.sums.words, WORDS, (sum(sizes),)) for n, r in replies]
     pieces = np.split(unmask_sum(words).astype(np.float64), np.cumsum(sizes)[:-1])
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 

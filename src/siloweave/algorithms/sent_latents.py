@@ -15,7 +15,7 @@ import numpy as np
 
 from siloweave.algorithms.generated import Matrix
 from siloweave.errors import WireError
-from siloweave.federation.expected import WHOLE, Said
+from siloweave.federation.expected import WHOLE, CheckedReply
 from siloweave.federation.messages import Array, Released
 from siloweave.tables.bins import BINNED
 from siloweave.tables.columns import options_of
@@ -84,7 +84,7 @@ def told_classes(V: Matrix) -> Array:
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
     """Classes as one-hot rows; raises WireError, naming the party, unless they fit."""
-    codes = Said(name).array("classes", array, WHOLE, (rows,), least=0, most=options - 1)
+    codes = CheckedReply(name).array("classes", array, WHOLE, (rows,), least=0, most=options - 1)
     return np.asarray(np.eye(options, dtype=np.float32)[codes])
 
 
@@ -100,7 +100,7 @@ def classes_of(name: str, reply: Telling, target: Column | None, rows: int) -> M
     Raises:
         WireError: They do not fit; names the party.
     """
-    said, times = Said(name), 0 if target is None else 1
+    said, times = CheckedReply(name), 0 if target is None else 1
     said.items("lists of classes", reply.classes, count=times)
     said.items("numbers of options", reply.options, count=times)
     if target is None:
@@ -123,7 +123,7 @@ def law_of(name: str, reply: Telling, schema: Schema, shared: bool) -> tuple[str
         WireError: It tells of other columns, of shares that they cannot have, or of some where
             nothing is shared; names the party.
     """
-    said = Said(name)
+    said = CheckedReply(name)
     for law in said.items("laws of columns", reply.one_way, count=1 if shared else 0):
         said.json("one_way", law.value, lambda data: OneWay.from_json(data).check(schema))
     return tuple(law.value for law in reply.one_way)
@@ -151,7 +151,7 @@ def check_all_told(name: str, columns: tuple[str, ...], own: Sequence[str]) -> N
     """
     missing = [one for one in own if one not in columns] if "" not in columns else []
     if missing:
-        raise Said(name).wrong(f"no latents of {missing[0]!r}", "all of its columns")
+        raise CheckedReply(name).wrong(f"no latents of {missing[0]!r}", "all of its columns")
 
 
 def spots_of(sent: Sent, places: Sequence[int]) -> Spots:

@@ -46,9 +46,9 @@ from siloweave.algorithms.sent_latents import (
     told_classes,
 )
 from siloweave.errors import WireError
-from siloweave.federation.expected import WHOLE, WIDEST, Said
+from siloweave.federation.expected import WHOLE, WIDEST, CheckedReply
 from siloweave.federation.messages import Array, Released, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
@@ -243,7 +243,7 @@ class SiloFusePlan:
     noise: LatentNoise | None = None
 
 
-def silofuse(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> tuple[JointModel, int]:
+def silofuse(parties: Session, task: ColumnsTask, plan: SiloFusePlan) -> tuple[JointModel, int]:
     """Gather latents once, and train their law.
 
     Args:
@@ -286,7 +286,7 @@ def trained(
     )
 
 
-def _coded(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
+def _coded(parties: Session, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
     settings = plan.settings
     request = Code(
         msgspec.json.encode(asdict(settings.autoencoder)),
@@ -301,7 +301,7 @@ def _coded(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
     latents: list[Matrix] = []
     columns, spots, classes, laws = [], [], None, list[str]()
     for name, reply in replies.items():
-        said, own = Said(name), task.columns[name]
+        said, own = CheckedReply(name), task.columns[name]
         latents.append(said.reals("latents", reply.latents.value, (None, None)))
         count = said.number("latents in a row", latents[-1].shape[1], most=WIDEST)
         columns.append(said.items("columns", reply.columns.value, count=count, among=("", *own)))
@@ -316,7 +316,7 @@ def _coded(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
     return Sent(latents, columns, classes, laws, spots)
 
 
-def _noised(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
+def _noised(parties: Session, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
     assert plan.noise is not None
     per_bit = asdict(plan.settings.autoencoder)["per_bit"]
     replies = parties.ask(CodeNoised(per_bit, plan.noise))
@@ -324,7 +324,7 @@ def _noised(parties: Parties, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
     columns = []
     for name, reply in zip(parties.roster, replies, strict=True):
         coder = declared_coder(task.schema.select(task.columns[name]), per_bit)
-        K = Said(name).array("latents", reply.latents.value, WHOLE, (None, coder.latent))
+        K = CheckedReply(name).array("latents", reply.latents.value, WHOLE, (None, coder.latent))
         latents.append((K * plan.noise.grid).astype(np.float32))
         columns.append(coder.columns)
     check_same_rows({name: len(Z) for name, Z in zip(parties.roster, latents, strict=True)})

@@ -42,7 +42,7 @@ from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.visibility import CURATOR, READERS, Views
 from siloweave.algorithms.workload import workload_for
 from siloweave.errors import BudgetError, number, whole
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
@@ -122,7 +122,7 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
         """The settings as the algorithm's file has them; raises InputError if one is wrong."""
 
     @abstractmethod
-    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
+    def coordinate(self, parties: Session, task: MarginalTask) -> Result:
         """The coordinator's side."""
 
     def roster(self, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class AIM(MarginalSynthesizer):
         """As many as AIM plans for."""
         return 3 * columns, 3.0 * columns
 
-    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
+    def coordinate(self, parties: Session, task: MarginalTask) -> Result:
         """See aim.py."""
         return aim(
             parties,
@@ -358,7 +358,7 @@ class FLAIM(MarginalSynthesizer):
         rounds = self.rounds or 8 * columns
         return rounds, float(self.cap or self.participation * rounds)
 
-    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
+    def coordinate(self, parties: Session, task: MarginalTask) -> Result:
         """See flaim_rounds.py."""
         return flaim(
             parties,
@@ -424,7 +424,7 @@ class TwoRound(MarginalSynthesizer):
         """Two."""
         return 2, 2.0
 
-    def coordinate(self, parties: Parties, task: MarginalTask) -> Result:
+    def coordinate(self, parties: Session, task: MarginalTask) -> Result:
         """See two_round.py."""
         return two_round(
             parties,

@@ -43,7 +43,7 @@ from siloweave.algorithms.visibility import (
 )
 from siloweave.algorithms.workload import check_capacity, expected_l1, weights_of
 from siloweave.errors import number, whole
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.models.estimate import Measurement, block_step, fit
 from siloweave.models.junction_tree import tree_cells
@@ -96,7 +96,7 @@ PARTY: Handlers = SUMS
 
 @dataclass
 class _Run:
-    parties: Parties
+    parties: Session
     domain: Domain
     settings: TwoRoundSettings
     unit: float
@@ -125,7 +125,7 @@ class _Run:
 
 
 def two_round(
-    parties: Parties,
+    parties: Session,
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,

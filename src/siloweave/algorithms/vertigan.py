@@ -64,9 +64,9 @@ from siloweave.algorithms.vertigan_plan import (
     steps_event,
 )
 from siloweave.errors import InputError, WireError
-from siloweave.federation.expected import MOST_ROWS, Said
+from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import NonPrivate
@@ -276,7 +276,9 @@ def _privately(desk: _Desk, site: Site[ColumnsPart], own: Own, hidden: Any) -> t
 
 def _told(name: str, field: str, array: Array, settings: VertiGANSettings) -> Matrix:
     """Hidden rows or slopes, if they have the shape that the settings say."""
-    return Said(name).reals(field, array, (settings.made, settings.trunk[-1]), finite=_FINITE)
+    return CheckedReply(name).reals(
+        field, array, (settings.made, settings.trunk[-1]), finite=_FINITE
+    )
 
 
 PARTY: Handlers = {CountOwnColumns: look, BeginVertiGAN: begin, TrainCritics: round_}
@@ -287,7 +289,7 @@ PARTY: Handlers = {CountOwnColumns: look, BeginVertiGAN: begin, TrainCritics: ro
 
 
 def vertigan(
-    parties: Parties,
+    parties: Session,
     task: ColumnsTask,
     settings: VertiGANSettings,
     *,
@@ -320,8 +322,10 @@ def vertigan(
         )
     known: dict[str, int] = {}
     for name, reply in zip(parties.roster, parties.ask(first), strict=True):
-        for one in Said(name).items("numbers of rows", reply.rows, count=0 if first.clip else 1):
-            known[name] = Said(name).number("rows", one.value, least=1, most=MOST_ROWS)
+        for one in CheckedReply(name).items(
+            "numbers of rows", reply.rows, count=0 if first.clip else 1
+        ):
+            known[name] = CheckedReply(name).number("rows", one.value, least=1, most=MOST_ROWS)
     check_same_rows(known)
     shared = shared_start(settings, jax_key(fold_in(task.seed, "trunk")))
     for number in range(settings.rounds):
@@ -337,7 +341,7 @@ def vertigan(
 
 
 def _planned(
-    parties: Parties,
+    parties: Session,
     task: ColumnsTask,
     settings: VertiGANSettings,
     first: BeginVertiGAN,

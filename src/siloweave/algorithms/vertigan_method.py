@@ -23,7 +23,7 @@ from siloweave.algorithms.vertigan import PARTY, vertigan
 from siloweave.algorithms.visibility import COORDINATOR, NOISE, OTHERS, View, Views, own_columns
 from siloweave.algorithms.woven import Home
 from siloweave.errors import BudgetError, number, whole
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget
 from siloweave.tables.features import Features
@@ -210,7 +210,7 @@ class VertiGAN(ColumnsSplit):
         """A party's side."""
         return PARTY
 
-    def coordinate(self, parties: Parties, task: ColumnsTask) -> tuple[Model, int]:
+    def coordinate(self, parties: Session, task: ColumnsTask) -> tuple[Model, int]:
         """See vertigan.py."""
         trunk, rows = vertigan(
             parties,

@@ -28,7 +28,7 @@ from siloweave.algorithms.private_begin import MOST_NUMBERS, json_in, refuse_unp
 from siloweave.algorithms.private_training import refuse_what_learns_nothing
 from siloweave.algorithms.secure_sum import relation_of
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.federation.expected import MOST_ROWS, WHOLE, Said
+from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.site import Site
 from siloweave.privacy import mechanisms
@@ -128,14 +128,14 @@ class BeginVertiGAN(Request[VertiGANReady], frozen=True, tag="vertigan/begin"):
 def rows_in(party: str, seen: Counted) -> int:
     """How many rows a party said that it has, at least 1; raises WireError if it does not."""
     told = [*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows)]
-    (rows,) = Said(party).items("numbers of rows", told, count=1)
-    return max(1, Said(party).number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
+    (rows,) = CheckedReply(party).items("numbers of rows", told, count=1)
+    return max(1, CheckedReply(party).number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
 def counts_in(party: str, seen: Counted, encoder: Encoder) -> npt.NDArray[np.int64]:
     """The noisy counts of a party's columns; raises WireError if they are none."""
     cells = Grains(encoder).cells
-    return Said(party).array("counts", seen.counts.value, WHOLE, (cells,)).astype(np.int64)
+    return CheckedReply(party).array("counts", seen.counts.value, WHOLE, (cells,)).astype(np.int64)
 
 
 # Prices

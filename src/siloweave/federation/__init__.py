@@ -1,7 +1,7 @@
 """Federation: typed messages, sealed replies, sites and transports. It knows no algorithm."""
 
 from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
-from siloweave.federation.session import Parties, Traffic, Transport
+from siloweave.federation.session import Session, Traffic, Transport
 from siloweave.federation.site import FolderStore, MemoryStore, Site
 from siloweave.federation.transports import InProcess
 
@@ -11,11 +11,11 @@ __all__ = [
     "InProcess",
     "Masked",
     "MemoryStore",
-    "Parties",
     "Public",
     "Released",
     "Reply",
     "Request",
+    "Session",
     "Site",
     "Traffic",
     "Transport",

@@ -50,6 +50,7 @@ from siloweave.federation.alignment_party import (
     PARTY,
     TAG,
     AlignmentData,
+    AlignmentPlan,
     Blind,
     Confirm,
     DescribeIds,
@@ -60,16 +61,15 @@ from siloweave.federation.alignment_party import (
     Place,
     Raise,
     Rules,
-    Session,
     Tell,
     Weigh,
     check_points,
     common_rows,
 )
 from siloweave.federation.curve import POINT
-from siloweave.federation.expected import MOST_ROWS, Said
+from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Public
-from siloweave.federation.session import Parties
+from siloweave.federation.session import Session
 from siloweave.tables.ids import check_rules
 
 __all__ = [
@@ -129,7 +129,7 @@ class Alignment:
 
 
 def align(
-    parties: Parties,
+    parties: Session,
     on: Sequence[str],
     *,
     rules: Rules | None = None,
@@ -160,13 +160,13 @@ def align(
     progress("asking for ids", 0.0)
     counts, keys = {}, []
     for name, reply in zip(parties.roster, parties.ask(Greet(tuple(on), rules or {})), strict=True):
-        said, counts[name] = Said(name), reply.counts.value
+        said, counts[name] = CheckedReply(name), reply.counts.value
         for what, least, count in zip(_COUNTED, (1, 0, 0), counts[name], strict=True):
             said.number(what, count, least=least, most=MOST_ROWS)
         keys.append(said.key("key", reply.key.value))
     sizes = tuple(count[0] for count in counts.values())
     leader = parties.roster[sizes.index(min(sizes))]
-    run = _Run(parties, Session(parties.roster, sizes, tuple(keys), leader, chunk), progress)
+    run = _Run(parties, AlignmentPlan(parties.roster, sizes, tuple(keys), leader, chunk), progress)
     run.compare()
     common = run.settle()
     if not common:
@@ -209,8 +209,8 @@ def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Run:
-    parties: Parties
-    session: Session
+    parties: Session
+    session: AlignmentPlan
     progress: Progress
 
     def compare(self) -> None:
@@ -239,7 +239,9 @@ class _Run:
         (matched,) = self.parties.ask(Match(session), [session.leader])
         self._check(matched.session, session.leader)
         most = session.size(session.leader)
-        common = Said(session.leader).number("common", matched.common.value, least=0, most=most)
+        common = CheckedReply(session.leader).number(
+            "common", matched.common.value, least=0, most=most
+        )
         if not common:
             return 0
         self.progress("putting rows in order", 0.9)
@@ -269,13 +271,15 @@ class _Run:
             )
 
 
-def _nothing(parties: Parties, on: Sequence[str]) -> DataError:
+def _nothing(parties: Session, on: Sequence[str]) -> DataError:
     """What to check when no id is common to all."""
     described = parties.ask(DescribeIds())
     shapes = {n: d.shape.value for n, d in zip(parties.roster, described, strict=True)}
     for name, shape in shapes.items():
         if len(shape) > _LONGEST or not shape.isprintable():
-            raise Said(name).wrong("a description of its ids", f"{_LONGEST} characters of text")
+            raise CheckedReply(name).wrong(
+                "a description of its ids", f"{_LONGEST} characters of text"
+            )
     seen = "; ".join(f"{name!r} has {shape}" for name, shape in shapes.items())
     hint = (
         "They are not written alike: give rules, such as strip, casefold, digits, "

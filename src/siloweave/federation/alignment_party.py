@@ -35,7 +35,7 @@ Rules = dict[str, tuple[str, ...]]
 """Per id column the rules that normalise it; see `siloweave.tables.ids`."""
 
 
-class Session(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is fixed once everyone has said who it is; every message repeats it."""
 
     names: tuple[str, ...]
@@ -117,14 +117,14 @@ class Piece(Reply, frozen=True):
 class Hide(Request[Piece], frozen=True, tag="alignment/hide"):
     """Part of the table of your shares; the first part starts with its seed."""
 
-    session: Session
+    session: AlignmentPlan
     part: int
 
 
 class Keep(Request[Done], frozen=True, tag="alignment/keep"):
     """To the leader: part of a party's table."""
 
-    session: Session
+    session: AlignmentPlan
     party: str
     part: int
     data: bytes
@@ -133,7 +133,7 @@ class Keep(Request[Done], frozen=True, tag="alignment/keep"):
 class Blind(Request[Piece], frozen=True, tag="alignment/blind"):
     """To the leader: part of your ids, blinded."""
 
-    session: Session
+    session: AlignmentPlan
     part: int
 
 
@@ -147,7 +147,7 @@ class Raised(Reply, frozen=True):
 class Raise(Request[Raised], frozen=True, tag="alignment/raise"):
     """Raise the leader's points."""
 
-    session: Session
+    session: AlignmentPlan
     part: int
     points: bytes
 
@@ -155,7 +155,7 @@ class Raise(Request[Raised], frozen=True, tag="alignment/raise"):
 class Weigh(Request[Done], frozen=True, tag="alignment/weigh"):
     """To the leader: what a party made of your points."""
 
-    session: Session
+    session: AlignmentPlan
     party: str
     part: int
     points: bytes
@@ -171,13 +171,13 @@ class Matched(Reply, frozen=True):
 class Match(Request[Matched], frozen=True, tag="alignment/match"):
     """To the leader: compare."""
 
-    session: Session
+    session: AlignmentPlan
 
 
 class Tell(Request[Piece], frozen=True, tag="alignment/tell"):
     """To the leader: part of the common rows, in words that only `party` understands."""
 
-    session: Session
+    session: AlignmentPlan
     party: str
     part: int
 
@@ -185,7 +185,7 @@ class Tell(Request[Piece], frozen=True, tag="alignment/tell"):
 class Place(Request[Done], frozen=True, tag="alignment/place"):
     """Part of the common rows, from the leader."""
 
-    session: Session
+    session: AlignmentPlan
     common: int
     part: int
     data: bytes
@@ -201,7 +201,7 @@ class Confirmed(Reply, frozen=True):
 class Confirm(Request[Confirmed], frozen=True, tag="alignment/confirm"):
     """Find your common rows, and forget your secrets."""
 
-    session: Session
+    session: AlignmentPlan
     common: int
 
 
@@ -369,7 +369,7 @@ def describe(request: DescribeIds, site: Site[AlignmentData]) -> IdsDescribed:
     return IdsDescribed(site.release(event, what, lambda: shape_of(own_ids(site).values)))
 
 
-def _same(site: Site[AlignmentData], session: Session) -> Public[bytes]:
+def _same(site: Site[AlignmentData], session: AlignmentPlan) -> Public[bytes]:
     """Refuse a session that changed.
 
     Raises:
@@ -389,7 +389,9 @@ def _order(number: int) -> bytes:
     return np.argsort(drawn, kind="stable").astype("<i8").tobytes()
 
 
-def _check_session(session: Session, site: Site[AlignmentData], *, leads: bool) -> Public[bytes]:
+def _check_session(
+    session: AlignmentPlan, site: Site[AlignmentData], *, leads: bool
+) -> Public[bytes]:
     """Refuse a session that changed, that is not about this party, or in which too many are asked.
 
     Raises:
@@ -417,7 +419,7 @@ def _check_session(session: Session, site: Site[AlignmentData], *, leads: bool) 
     return note
 
 
-def _pair_keys(session: Session, site: Site[AlignmentData]) -> dict[str, bytes]:
+def _pair_keys(session: AlignmentPlan, site: Site[AlignmentData]) -> dict[str, bytes]:
     """The key shared with every other party, of this session only."""
     keys = zip(session.names, session.keys, strict=True)
     secret = once(site, "pair", masking.new_secret)
@@ -462,7 +464,7 @@ def hide(request: Hide, site: Site[AlignmentData]) -> Piece:
     return Piece(note, site.release(_WHY, what, lambda: data))
 
 
-def _table(session: Session, site: Site[AlignmentData]) -> bytes:
+def _table(session: AlignmentPlan, site: Site[AlignmentData]) -> bytes:
     digests = known(site).digests
     power = once(site, "power", masking.new_secret)
     points = curve.hashed_powers(b"".join(digests), power, site.rows.workers)
@@ -471,7 +473,9 @@ def _table(session: Session, site: Site[AlignmentData]) -> bytes:
     return seed + table.astype("<u8").tobytes()
 
 
-def _piece(whole: bytes, session: Session, part: int, size: int, head: int, name: str) -> bytes:
+def _piece(
+    whole: bytes, session: AlignmentPlan, part: int, size: int, head: int, name: str
+) -> bytes:
     """One part of a list of items of `size` bytes; `head` bytes before it go with the first."""
     parts = session.parts((len(whole) - head) // size)
     if not 0 <= part < len(parts):
@@ -488,7 +492,7 @@ def keep(request: Keep, site: Site[AlignmentData]) -> Done:
     return Done(note)
 
 
-def _peer(session: Session, party: str, site: Site[AlignmentData]) -> None:
+def _peer(session: AlignmentPlan, party: str, site: Site[AlignmentData]) -> None:
     if party not in session.others:
         raise WireError(f"party {site.name!r}: {party!r} is no other party of this alignment")
 
@@ -518,7 +522,7 @@ def blind(request: Blind, site: Site[AlignmentData]) -> Piece:
     return Piece(note, site.release(_WHY, what, lambda: points))
 
 
-def _range(session: Session, part: int, site: Site[AlignmentData]) -> tuple[int, int]:
+def _range(session: AlignmentPlan, part: int, site: Site[AlignmentData]) -> tuple[int, int]:
     parts = session.parts(session.size(session.leader))
     if not 0 <= part < len(parts):
         raise WireError(f"party {site.name!r} was asked about part {part} of {len(parts)}")
@@ -577,7 +581,9 @@ def _no_echo(request: Weigh, site: Site[AlignmentData]) -> None:
                 raise WireError(f"party {request.party!r} sent points that came from {other!r}")
 
 
-def _table_of(session: Session, party: str, site: Site[AlignmentData]) -> tuple[bytes, _Words]:
+def _table_of(
+    session: AlignmentPlan, party: str, site: Site[AlignmentData]
+) -> tuple[bytes, _Words]:
     """A party's table, put together; checked against the number of ids that it announced."""
     number = curve.cells(session.size(party))
     pieces = [site.recall(f"table/{party}/{i}") for i in range(len(session.parts(number)))]

@@ -20,7 +20,7 @@ from siloweave.errors import SiloweaveError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import Array
 
-__all__ = ["FLOATS", "LARGEST", "MOST_ROWS", "WHOLE", "WIDEST", "WORDS", "Said"]
+__all__ = ["FLOATS", "LARGEST", "MOST_ROWS", "WHOLE", "WIDEST", "WORDS", "CheckedReply"]
 
 FLOATS = ("<f2", "<f4", "<f8")
 """Types of arrays of numbers."""
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Said:
+class CheckedReply:
     """What one party said, read as what is expected of it.
 
     Every method returns what it was given, checked, or raises WireError, which names the party,
@@ -60,9 +60,9 @@ class Said:
 
     Example:
         >>> told = Array("<f4", (1, 2), bytes(8))
-        >>> Said("clinic").array("latents", told, FLOATS, (None, 2)).tolist()
+        >>> CheckedReply("clinic").array("latents", told, FLOATS, (None, 2)).tolist()
         [[0.0, 0.0]]
-        >>> Said("clinic").number("rows", 0, least=1)
+        >>> CheckedReply("clinic").number("rows", 0, least=1)
         Traceback (most recent call last):
         siloweave.errors.WireError: party 'clinic' sent rows = 0; it must be 1 or more. ...
     """

@@ -32,7 +32,7 @@ from siloweave.privacy.identity import spelled_key
 _LENGTH = 8  # bytes before each record
 
 
-class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TranscriptRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One answer.
 
     Attributes:
@@ -53,7 +53,7 @@ class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Transcript(Protocol):
     """Where a coordinator writes down what it hears. Conforming: FolderTranscript."""
 
-    def record(self, heard: Heard) -> None:
+    def record(self, heard: TranscriptRecord) -> None:
         """Write one answer down."""
 
 
@@ -74,7 +74,7 @@ class FolderTranscript:
                 file.truncate(sum(_LENGTH + len(data) for data in _records(file)))
             self._heard = {(h.run, h.step, h.party) for h in read_transcript(path)}
 
-    def record(self, heard: Heard) -> None:
+    def record(self, heard: TranscriptRecord) -> None:
         """Append one answer; a question that was just asked is not written twice."""
         place = (heard.run, heard.step, heard.party)
         if place in self._heard:
@@ -93,7 +93,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def read_transcript(path: Path) -> Iterator[Heard]:
+def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
     """Read what a coordinator heard.
 
     A record that was being written when the process died is left out.
@@ -117,7 +117,7 @@ def read_transcript(path: Path) -> Iterator[Heard]:
     with path.open("rb") as file:
         for data in _records(file):
             try:
-                heard = wire.decode(data, Heard)
+                heard = wire.decode(data, TranscriptRecord)
             except WireError as error:
                 raise WireError(f"{path}: {error}; the transcript is damaged") from error
             question = heard.question or question

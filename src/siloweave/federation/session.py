@@ -20,7 +20,7 @@ import msgspec
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import wire
 from siloweave.federation.messages import Envelope, Public, Reply, Request, payments, reply_type
-from siloweave.federation.records import Heard, Receipts, Transcript
+from siloweave.federation.records import Receipts, Transcript, TranscriptRecord
 from siloweave.privacy.ledger import Entry
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Traffic:
         )
 
 
-class Parties:
+class Session:
     """The parties of a run.
 
     Args:
@@ -248,7 +248,7 @@ class Parties:
         try:
             body = wire.answer_to(asked, answer)
             if self._transcript is not None:
-                self._transcript.record(Heard(asked.run, step, name, asked.body, body))
+                self._transcript.record(TranscriptRecord(asked.run, step, name, asked.body, body))
             reply = wire.decode(body, kind)
             self._paid[name] |= payments(reply)
             if self._receipts is not None:
