@@ -65,7 +65,7 @@ _LONGER = {"autoencoder": {"steps": 12_000, **_LIKELIEST}, "diffusion": {"steps"
 # Wider than the preset, less divergence, early decisions count more: alike.
 _WIDE = {
     "autoencoder": {"hidden": [512, 512], "divergence": 1e-4, **_LONGER["autoencoder"]},
-    "diffusion": {"hidden": [512, 512], "focus": 0.5, **_LONGER["diffusion"]},
+    "diffusion": {"hidden": [512, 512], "loss_weight": 0.5, **_LONGER["diffusion"]},
 }
 # A quarter of the authors' channels, so that 9,000 to 12,000 steps of 100 rows fit ten minutes:
 # chosen with --inner on diabetes and Adult, where 2,300 steps of 50 rows of theirs were worse.
@@ -155,7 +155,8 @@ def comparable(settings: dict[str, Any], rows: int) -> dict[str, Any]:
     Diffusions of latents have no choices, so how these are learned says nothing of their lines.
     Noise and rate of a private line come from its budget and its noisy count of rows.
     """
-    found = {n: value for n, value in settings.items() if n not in ("noise_multiplier", "rate")}
+    found = renamed(settings)
+    found = {n: value for n, value in found.items() if n not in ("noise_multiplier", "rate")}
     if "timesteps" in found:
         found = taken({"choices": "bound", "eta": 0.0, **found}, rows)
     if "hidden" in found.get("autoencoder", {}):
@@ -165,6 +166,21 @@ def comparable(settings: dict[str, Any], rows: int) -> dict[str, Any]:
         inner = taken(inner | ({"passes": None} if found.get("joint") else {}), rows)
         found["diffusion"] = {name: inner[name] for name in inner if name != "choices"}
     return found
+
+
+RENAMED = {"reach": "clip_range", "focus": "loss_weight", "surprise": "cross-entropy"}
+"""Names and values of settings in older lines, and what they are called now."""
+
+
+def renamed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a line with today's names, those of the settings within too."""
+
+    def today(value: Any) -> Any:
+        if isinstance(value, dict):
+            return renamed(value)
+        return RENAMED.get(value, value) if isinstance(value, str) else value
+
+    return {RENAMED.get(name, name): today(value) for name, value in settings.items()}
 
 
 def taken(settings: dict[str, Any], rows: int) -> dict[str, Any]:

@@ -112,9 +112,9 @@ def test_utilities_of_older_trees_are_marked_and_not_averaged_with_newer_ones(lo
 
 
 def test_a_mean_is_over_seeds_with_the_newest_settings(load, tmp_path):
-    made = {"autoencoder": {"hidden": [8]}, "diffusion": {"focus": 0.5, "choices": "bound"}}
-    today = {**made, "diffusion": {"focus": 0.0, "choices": "surprise"}}
-    alike = {"autoencoder": {"hidden": [8], "heads": "draw"}, "diffusion": {"focus": 0.0}}
+    made = {"autoencoder": {"hidden": [8]}, "diffusion": {"loss_weight": 0.5, "choices": "bound"}}
+    today = {**made, "diffusion": {"loss_weight": 0.0, "choices": "cross-entropy"}}
+    alike = {"autoencoder": {"hidden": [8], "heads": "draw"}, "diffusion": {"loss_weight": 0.0}}
     lines = [line(seed=s, settings=x) for s, x in enumerate((made, made, today, alike))]
     written(tmp_path, "neural_quality.jsonl", lines)
     assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 2 |")
@@ -123,9 +123,20 @@ def test_a_mean_is_over_seeds_with_the_newest_settings(load, tmp_path):
     written(tmp_path, "neural_quality.jsonl", lines[:3])
     assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 1 |")
     drawn = [line(seed=s, settings=x) for s, x in enumerate(({"timesteps": 9}, {"timesteps": 9}))]
-    drawn[1]["settings"]["choices"] = "surprise"
+    drawn[1]["settings"]["choices"] = "cross-entropy"
     written(tmp_path, "neural_quality.jsonl", drawn)
     assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 1 |")
+
+
+def test_settings_of_older_lines_are_compared_under_their_names_of_today(load):
+    older = {"timesteps": 9, "reach": 4.0, "focus": 0.5, "choices": "surprise", "eta": 0.0}
+    newer = {"clip_range": 4.0, "loss_weight": 0.5, "choices": "cross-entropy"}
+    comparable = load("neural_tables").comparable
+    assert comparable(older, 100) == comparable({"timesteps": 9, "eta": 0.0} | newer, 100)
+    inner = comparable({"diffusion": older}, 100)["diffusion"]
+    assert (
+        inner == comparable({"diffusion": {"timesteps": 9, "eta": 0.0} | newer}, 100)["diffusion"]
+    )
 
 
 def test_who_changes_the_trees_of_utility_names_another_judge(load):

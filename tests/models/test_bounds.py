@@ -13,7 +13,7 @@ from siloweave.errors import InputError
 NUMBERS = (float("nan"), float("inf"), -1.0)
 WRONG = {int: (0, -1, 1.5), float: NUMBERS, tuple: ((0,), (8, -1), (1.5,), 8, "wide")}
 # Numbers that may be None, and what else is wrong of one setting.
-OPTIONAL = {"clip": (*NUMBERS, 0.0), "reach": (*NUMBERS, 0.0), "passes": (*NUMBERS, 0.0)}
+OPTIONAL = {"clip": (*NUMBERS, 0.0), "clip_range": (*NUMBERS, 0.0), "passes": (*NUMBERS, 0.0)}
 OPTIONAL |= {"pool": WRONG[int], "latent": WRONG[int]}
 PAIRS = ((0.5,), (0.5, 1.0), (-0.1, 0.5), (float("nan"), 0.9), (0.5, 0.9, 0.9))
 ABOVE = ("rate", "critic_rate", "generator_rate", "learning_rate", "temperature", "epsilon")

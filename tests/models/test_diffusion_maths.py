@@ -20,7 +20,7 @@ from siloweave.models.multinomial import (
     posterior,
     prior_divergence,
     row_bound,
-    row_surprise,
+    row_cross_entropy,
 )
 from siloweave.models.nets import MLP, Dense, averaged, fresh
 from siloweave.models.schedules import kept_variance, walk
@@ -266,7 +266,7 @@ def test_losses_and_their_slopes_are_finite_where_the_network_is_sure_and_wrong(
         log_x0 = options.log_softmax(logits)
         if choices == "bound":
             return row_bound(options, log_x0, clean, noisy, a, before)
-        return row_surprise(options, log_x0, clean, noisy, a)
+        return row_cross_entropy(options, log_x0, clean, noisy, a)
 
     logits = jnp.array([[-300.0, 300.0, 0.0, 0.0, 0.0, -300.0, 300.0]] * 1000)
     slope = jax.grad(lambda x: loss(x).sum())(logits)
@@ -284,7 +284,7 @@ def test_the_surprise_is_that_of_bayes_rule_and_the_bound_at_time_0():
     law /= law.sum(-1, keepdims=True)
     wanted = -np.log(np.take_along_axis(law, np.asarray(clean)[..., None], -1)).sum((1, 2))
     level = jnp.full((8, 1), kept)
-    found = row_surprise(options, guess, clean, noisy, level)
+    found = row_cross_entropy(options, guess, clean, noisy, level)
     assert np.asarray(found) == pytest.approx(wanted, rel=1e-5)
     found = row_bound(options, guess, clean, noisy, level, jnp.ones((8, 1)))
     assert np.asarray(found) == pytest.approx(wanted, rel=1e-5)
@@ -312,7 +312,7 @@ def test_both_losses_are_least_at_the_law_given_the_other_columns(choices):
         if choices == "bound":
             each = row_bound(options, log_x0, jnp.asarray(clean), jnp.asarray(noisy), a, s)
         else:
-            each = row_surprise(options, log_x0, jnp.asarray(clean), jnp.asarray(noisy), a)
+            each = row_cross_entropy(options, log_x0, jnp.asarray(clean), jnp.asarray(noisy), a)
         return jnp.asarray(chance) @ each
 
     place = 3 * noisy[:, 0] + noisy[:, 1]  # the network sees nothing but the noisy row
@@ -340,7 +340,7 @@ def test_with_a_network_that_says_nothing_the_loss_is_known():
     rows = Rows(jnp.zeros((n, 1)), jnp.ones((n, 1), jnp.int32), jnp.zeros(n, jnp.int32))
     kept, steps = chain("cosine", T)
     found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept, choices="bound")).mean()
-    flat, bound, surprise, reached = np.full(4, 0.25), 0.0, 0.0, np.eye(4)[1]
+    flat, bound, entropy, reached = np.full(4, 0.25), 0.0, 0.0, np.eye(4)[1]
     for t in range(T):
         before, reached = reached, reached @ steps[t]
         for xt in range(4):
@@ -348,12 +348,12 @@ def test_with_a_network_that_says_nothing_the_loss_is_known():
             model = flat * steps[t][:, xt]
             truth, model = truth / truth.sum(), model / model.sum()
             bound += reached[xt] * (truth * np.log(np.maximum(truth, 1e-30) / model)).sum()
-            surprise -= reached[xt] * np.log(reached[xt]) / T  # reached is symmetric, and sums to 1
+            entropy -= reached[xt] * np.log(reached[xt]) / T  # reached is symmetric, and sums to 1
     end = reached
     bound += (end * np.log(end * 4)).sum()
     assert found == pytest.approx(1.0 + bound, abs=0.02)
     found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept)).mean()
-    assert found == pytest.approx((1.0 + surprise) / 2, abs=0.01)
+    assert found == pytest.approx((1.0 + entropy) / 2, abs=0.01)
 
 
 def test_layouts_go_both_ways_and_put_equal_sizes_together():

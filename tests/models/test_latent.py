@@ -11,7 +11,7 @@ from scipy.stats import norm
 from siloweave.errors import InputError
 from siloweave.models import latent
 from siloweave.models.denoiser import Rows
-from siloweave.models.latent import LatentDiffusion, surprise
+from siloweave.models.latent import LatentDiffusion, cross_entropy
 from siloweave.models.settings import AutoencoderSettings, DiffusionSettings, LatentSettings
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
@@ -64,7 +64,7 @@ def test_trained_as_one_every_column_of_a_row_counts():
             return jnp.tile(jnp.array(told), (len(back), 1))
 
     rows = Rows(jnp.array([[0.5, -1.0]]), jnp.array([[1, 2]]), jnp.zeros(1, jnp.int32))
-    found = surprise(Known(), jnp.zeros((1, 3)), rows, ((1, 2), (1, 3)))
+    found = cross_entropy(Known(), jnp.zeros((1, 3)), rows, ((1, 2), (1, 3)))
     of_numbers = -norm.logpdf(0.5, 0.0, 1.0) - norm.logpdf(-1.0, 1.0, 2.0)
     assert float(found[0]) == pytest.approx(of_numbers - np.log(3 / 4) - np.log(1 / 3), rel=1e-5)
 
@@ -108,8 +108,8 @@ def test_what_it_cannot_do_is_said():
         ("autoencoder.decay", 0.5),
         ("autoencoder.jitter", 0.1),
         ("diffusion.passes", None),
-        ("diffusion.focus", 0.5),
-        ("diffusion.reach", 3.0),
+        ("diffusion.loss_weight", 0.5),
+        ("diffusion.clip_range", 3.0),
     ],
 )
 def test_what_a_joint_training_makes_no_use_of_is_refused_by_name(name, value):

@@ -16,9 +16,9 @@ from siloweave.models.settings import (
     AutoencoderSettings,
     DiffusionSettings,
     LatentSettings,
-    PointSettings,
+    SphereCodeSettings,
 )
-from siloweave.models.sphere_codes import PointCoder, curve
+from siloweave.models.sphere_codes import SphereCodeCoder, curve
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
@@ -26,12 +26,12 @@ KEY = jax.random.key(3)
 NOISE = DiffusionSettings(
     hidden=(64,), embed=32, timesteps=100, steps=800, batch=256, learning_rate=4e-3, decay=0.98
 )
-SETTINGS = LatentSettings(PointSettings(), NOISE)
+SETTINGS = LatentSettings(SphereCodeSettings(), NOISE)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 42, 256, 2900])
 def test_points_lie_in_order_evenly_on_a_sphere(size):
-    dimensions = PointSettings().dimensions(size)
+    dimensions = SphereCodeSettings().dimensions(size)
     points = curve(size, dimensions)
     assert points.shape == (size, dimensions)
     if size > 2:
@@ -57,7 +57,7 @@ def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():
     for b, code in zip(layout.blocks, codes, strict=True):
         X[np.arange(300), b.start + code] = 1.0
     X[:, 5] = draw.uniform(size=300)
-    coder = PointCoder.of(layout, PointSettings())
+    coder = SphereCodeCoder.of(layout, SphereCodeSettings())
     Z = coder.encode(X)
     assert Z.shape == (300, coder.net.latent) == (300, 3 + 1 + 6 + 1)
     moved = Z + draw.uniform(-0.15, 0.15, Z.shape).astype(np.float32)
@@ -114,9 +114,9 @@ def test_any_column_can_be_given(fitted):
 
 def test_wrong_settings():
     with pytest.raises(InputError, match="per_bit"):
-        PointSettings(per_bit=0.5)
+        SphereCodeSettings(per_bit=0.5)
     with pytest.raises(InputError, match="points learn nothing"):
-        LatentSettings(PointSettings(), DiffusionSettings(prediction="clean"), joint=True)
+        LatentSettings(SphereCodeSettings(), DiffusionSettings(prediction="clean"), joint=True)
     with pytest.raises(InputError, match="points have numbers as they are"):
-        LatentSettings(PointSettings(), DiffusionSettings(prediction="clean"), numbers="draw")
+        LatentSettings(SphereCodeSettings(), DiffusionSettings(prediction="clean"), numbers="draw")
     assert isinstance(LatentSettings().autoencoder, AutoencoderSettings)

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from siloweave.models.denoiser import NumberHead
-from siloweave.models.layout import Spot
+from siloweave.models.layout import SphereCode
 from siloweave.models.schedules import kept_variance
 from siloweave.models.sphere_codes import curve
 
 KEPT = kept_variance("cosine", 1000)
-SPOTS = (Spot(1, 1, 2), Spot(2, 2, 4), Spot(5, 1, 2))  # and plain numbers at 0 and 4
+SPOTS = (
+    SphereCode(1, 1, 2),
+    SphereCode(2, 2, 4),
+    SphereCode(5, 1, 2),
+)  # and plain numbers at 0 and 4
 READING = NumberHead(6, "velocity", SPOTS)
 EVIDENCE = READING.evidence
 
@@ -88,7 +92,7 @@ def test_losses_are_squared_errors_and_cross_entropies():
 def test_what_is_no_part_of_a_point_is_a_number():
     assert READING.plain.tolist() == [0, 4]
     assert (READING.inputs, READING.outputs) == (6 + 2 + 2 + 4, 2 + 2 + 2 + 4)
-    alone = NumberHead(2, "velocity", (Spot(1, 1, 1),))  # one option, wherever its point is
+    alone = NumberHead(2, "velocity", (SphereCode(1, 1, 1),))  # one option, wherever its point is
     assert alone.plain.tolist() == [0]
     bare = NumberHead(3)
     assert (bare.inputs, bare.outputs, bare.plain.tolist()) == (3, 3, [0, 1, 2])

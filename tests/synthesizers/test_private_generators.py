@@ -175,7 +175,7 @@ def test_a_table_that_does_not_fit_releases_nothing(tmp_path):
 
 def test_what_would_read_rows_without_noise_is_refused():
     for wrong, words in (
-        ({"diffusion": {"reach": None}}, "reach=None"),
+        ({"diffusion": {"clip_range": None}}, "clip_range=None"),
         ({"autoencoder": {"divergence": 0.0}}, "divergence"),
         ({"autoencoder": {"batch": 8}}, "must be the same"),
     ):

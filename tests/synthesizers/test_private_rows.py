@@ -201,7 +201,7 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, change):
         ({"counts_share": 0.95}, "counts_share=0.95"),
         ({"tolerated": -1}, "tolerated=-1"),
         ({"target": "nobody"}, "'nobody' is no column"),
-        ({"settings": {"reach": None}}, "reach=None"),
+        ({"settings": {"clip_range": None}}, "clip_range=None"),
         ({"settings": {"wings": 2}}, "settings.wings is no setting"),
         ({"settings": 3}, "must be a mapping"),
     ],
@@ -240,7 +240,7 @@ def test_wrong_settings_of_a_gan_are_refused_before_anything_is_read(changes, sa
 def test_point_diffusions_take_nothing_from_the_rows():
     for settings, said in (
         ({"scaled": True}, "scaled=True"),
-        ({"diffusion": {"reach": None}}, "reach=None"),
+        ({"diffusion": {"clip_range": None}}, "clip_range=None"),
         ({"autoencoder": {"hidden": [4]}}, "must be points|no setting"),
     ):
         with pytest.raises(InputError, match=said):

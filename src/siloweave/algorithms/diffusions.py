@@ -135,7 +135,7 @@ class LatentDiff(NetworkGenerator):
 
     def preset(self) -> Mapping[str, Any]:
         """Early decisions count more than the last touch."""
-        return {"diffusion": {"focus": 0.5}}
+        return {"diffusion": {"loss_weight": 0.5}}
 
 
 @dataclass(frozen=True)

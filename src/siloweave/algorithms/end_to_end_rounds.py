@@ -167,7 +167,7 @@ def _trained(
 
     from siloweave.models import diffusion
     from siloweave.models.latent import (
-        REACH,
+        RANGE,
         DenoiserSide,
         LatentDistribution,
         latent_blocks,
@@ -194,8 +194,8 @@ def _trained(
             task.progress(f"step {step + 1:,} of {pace.steps:,}, loss {loss:.4g}", share)
     loop.end(pace.steps, slope)
     law = tuple(float(p) for p in told.mean(0)) if label else ()
-    reach = ((-REACH, REACH),) * latent
-    ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, law, reach)
+    ranges = ((-RANGE, RANGE),) * latent
+    ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, law, ranges)
     return LatentDistribution(
         ddpm, np.zeros(latent, np.float32), np.ones(latent, np.float32), facts
     )

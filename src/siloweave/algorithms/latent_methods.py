@@ -90,13 +90,13 @@ class LatentColumns(ColumnsSplit):
 
     def latents(self, schema: Schema) -> int:
         """Latents of a row, roughly: a column's bits with points, else one each."""
-        from siloweave.models.settings import PointSettings
+        from siloweave.models.settings import SphereCodeSettings
 
         coder = self.chosen()["autoencoder"]
         blocks = Features.declared(schema).blocks
         if set(coder) != {"per_bit"}:
             return int(coder["latent"] or len(blocks))
-        points = PointSettings(**coder)
+        points = SphereCodeSettings(**coder)
         return sum(1 if b.kind == "number" else points.dimensions(b.size) for b in blocks)
 
     @staticmethod
@@ -220,7 +220,7 @@ class SiloFuse(LatentColumns):
             )
         points = {"autoencoder": _POINTS} if self.coder == "points" else {}
         told = self.coder == "points" and self.privacy == "none"  # what points say by themselves
-        made = self.made({**points, "diffusion": {"focus": 0.0 if told else 0.5}})
+        made = self.made({**points, "diffusion": {"loss_weight": 0.0 if told else 0.5}})
         if hasattr(made.autoencoder, "per_bit") != (self.coder == "points"):
             raise InputError(
                 f"settings.autoencoder does not fit coder={self.coder!r}: points have per_bit, "

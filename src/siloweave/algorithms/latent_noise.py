@@ -136,11 +136,11 @@ def declared_coder(schema: Schema, per_bit: float) -> RowCoder:
     """The coder of a party's columns, from public facts alone."""
     from siloweave.models.coders import RowCoder
     from siloweave.models.layout import Layout
-    from siloweave.models.settings import PointSettings
-    from siloweave.models.sphere_codes import PointCoder
+    from siloweave.models.settings import SphereCodeSettings
+    from siloweave.models.sphere_codes import SphereCodeCoder
 
     layout = Layout(Features.declared(schema).blocks)
-    return RowCoder(PointCoder.of(layout, PointSettings(per_bit)), layout)
+    return RowCoder(SphereCodeCoder.of(layout, SphereCodeSettings(per_bit)), layout)
 
 
 def radius(coder: RowCoder, grid: float, clip: float) -> int:

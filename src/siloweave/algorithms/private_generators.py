@@ -126,7 +126,7 @@ _DDPM: dict[str, Any] = {  # chosen on rows of Adult split again: decision 0019
     "learning_rate": 4e-3,
     "weight_decay": 0.0,
     "decay": 0.995,
-    "reach": 4.0,
+    "clip_range": 4.0,
     "passes": None,
     "eta": 0.0,  # decision 0022
 }
@@ -136,9 +136,10 @@ def _diffusion(given: Mapping[str, Any], title: str, where: str = "settings") ->
     from siloweave.models.settings import DiffusionSettings
 
     made = settings_of(DiffusionSettings, merged(_DDPM, given), where)
-    if made.reach is None:
+    if made.clip_range is None:
         raise InputError(
-            f"{where} has reach=None, which reads the range of the rows; {title} needs a number"
+            f"{where} has clip_range=None, which reads the range of the rows; {title} needs a "
+            "number"
         )
     return made
 

@@ -39,7 +39,7 @@ _SMALL: dict[str, Any] = {
     "learning_rate": 8e-3,
     "weight_decay": 0.0,
     "decay": 0.99,
-    "reach": 4.0,
+    "clip_range": 4.0,
     "passes": None,
     "eta": 0.0,  # decision 0022
 }
@@ -106,9 +106,10 @@ class PrivateRowsSplit(PrivateTraining):
 
 
 def _private(made: Any, title: str, where: str) -> None:
-    if made.reach is None:
+    if made.clip_range is None:
         raise InputError(
-            f"{where} has reach=None, which reads the range of the rows; {title} needs a number"
+            f"{where} has clip_range=None, which reads the range of the rows; {title} needs a "
+            "number"
         )
 
 

@@ -23,7 +23,7 @@ from siloweave.tables.one_way import OneWay
 from siloweave.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from siloweave.models.layout import Spots
+    from siloweave.models.layout import SphereCodes
 
 __all__ = [
     "Sent",
@@ -74,7 +74,7 @@ class Sent:
     columns: Sequence[tuple[str, ...]]
     classes: tuple[int, Matrix] | None = None
     one_way: Sequence[str] = ()
-    spots: Sequence[Spots] = ()
+    spots: Sequence[SphereCodes] = ()
 
 
 def told_classes(V: Matrix) -> Array:
@@ -154,7 +154,7 @@ def check_all_told(name: str, columns: tuple[str, ...], own: Sequence[str]) -> N
         raise CheckedReply(name).wrong(f"no latents of {missing[0]!r}", "all of its columns")
 
 
-def spots_of(sent: Sent, places: Sequence[int]) -> Spots:
+def spots_of(sent: Sent, places: Sequence[int]) -> SphereCodes:
     """The parties' spots where `side_by_side` put their latents; none if nobody named any."""
     new = {place: i for i, place in enumerate(places)}
     found, start = [], 0
@@ -209,9 +209,9 @@ def side_by_side(
 
 def checked_spots(
     name: str, told: Sequence[tuple[int, int, int]], columns: tuple[str, ...]
-) -> Spots:
+) -> SphereCodes:
     """A party's spots; raises WireError, naming it, where one does not fit its latents."""
-    from siloweave.models.layout import Spot
+    from siloweave.models.layout import SphereCode
 
     free = 0
     for first, dimensions, options in told:
@@ -223,4 +223,4 @@ def checked_spots(
                 f"{options}, which does not fit the {len(columns)} latents that it names"
             )
         free = first + dimensions
-    return tuple(Spot(*spot) for spot in told)
+    return tuple(SphereCode(*spot) for spot in told)

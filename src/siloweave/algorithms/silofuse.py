@@ -57,7 +57,7 @@ from siloweave.tables.one_way import OneWay
 
 if TYPE_CHECKING:
     from siloweave.models.coders import RowCoder
-    from siloweave.models.layout import Spots
+    from siloweave.models.layout import SphereCodes
     from siloweave.models.settings import LatentSettings
 
 __all__ = [
@@ -268,7 +268,7 @@ def trained(
     task: ColumnsTask,
     settings: LatentSettings,
     facts: dict[str, Any],
-    spots: Spots = (),
+    spots: SphereCodes = (),
 ) -> Any:
     """The law of latents; it reads no message and sends none."""
     from siloweave.models import latent as latents

@@ -21,7 +21,7 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
 from siloweave.models.descent import Descent
-from siloweave.models.layout import Layout, Matrix, Spots
+from siloweave.models.layout import Layout, Matrix, SphereCodes
 from siloweave.models.multinomial import Groups, Options, draw
 from siloweave.models.nets import MLP, Array, fresh, load_arrays, save_arrays
 from siloweave.models.schedules import padded
@@ -105,8 +105,8 @@ def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
     options = Options(groups)
     logs = options.log_softmax(out[:, 2 * d :])
     gauss = 0.5 * (jnp.log(2 * jnp.pi) + spread + (rows.numbers - mean) ** 2 * jnp.exp(-spread))
-    surprise = -jnp.where(options.flags(rows.codes), logs, 0.0).sum(-1)
-    return (jnp.where(rows.numbers != 0.0, gauss, 0.0).sum(-1) + surprise) / blocks
+    entropy = -jnp.where(options.flags(rows.codes), logs, 0.0).sum(-1)
+    return (jnp.where(rows.numbers != 0.0, gauss, 0.0).sum(-1) + entropy) / blocks
 
 
 class _Descent(Descent):
@@ -151,7 +151,7 @@ class Autoencoder:
     settings: AutoencoderSettings
 
     @property
-    def spots(self) -> Spots:
+    def spots(self) -> SphereCodes:
         """Which latents are the points of a choice: none."""
         return ()
 

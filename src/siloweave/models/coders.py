@@ -18,10 +18,10 @@ import numpy as np
 from siloweave.errors import DataError, InputError
 from siloweave.models import autoencoder
 from siloweave.models.autoencoder import Autoencoder, Coder
-from siloweave.models.layout import Layout, Matrix, Spots
+from siloweave.models.layout import Layout, Matrix, SphereCodes
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
-from siloweave.models.settings import AutoencoderSettings, PointSettings
-from siloweave.models.sphere_codes import PointCoder
+from siloweave.models.settings import AutoencoderSettings, SphereCodeSettings
+from siloweave.models.sphere_codes import SphereCodeCoder
 from siloweave.tables.features import Block
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Progress = Callable[[str, float], None]
-CoderSettings = AutoencoderSettings | PointSettings
+CoderSettings = AutoencoderSettings | SphereCodeSettings
 """Settings of either coder."""
 
 
@@ -59,8 +59,8 @@ def rest_of(layout: Layout, label: Block | None) -> Layout:
 
 def untrained(rest: Layout, settings: CoderSettings, key: Array | None = None) -> Any:
     """A network with first weights, or a table of points, of the right shape."""
-    if isinstance(settings, PointSettings):
-        return PointCoder.of(rest, settings).net
+    if isinstance(settings, SphereCodeSettings):
+        return SphereCodeCoder.of(rest, settings).net
     return fresh(Coder, rest, settings, key=jax.random.key(0) if key is None else key)
 
 
@@ -75,7 +75,7 @@ class RowCoder:
         numbers: What is read from an autoencoder's Gaussian heads: their "mean" or a "draw".
     """
 
-    coder: Autoencoder | PointCoder
+    coder: Autoencoder | SphereCodeCoder
     layout: Layout
     label: Block | None = None
     numbers: str = "mean"
@@ -94,12 +94,12 @@ class RowCoder:
     @property
     def columns(self) -> tuple[str, ...]:
         """Which column each latent stands for; "" where an autoencoder mixes them."""
-        if isinstance(self.coder, PointCoder):
+        if isinstance(self.coder, SphereCodeCoder):
             return self.coder.columns
         return ("",) * self.latent
 
     @property
-    def spots(self) -> Spots:
+    def spots(self) -> SphereCodes:
         """Which latents are the points of a choice; none where an autoencoder mixes columns."""
         return self.coder.spots
 
@@ -121,7 +121,7 @@ class RowCoder:
         """
         given = np.asarray(given, dtype=np.float32)
         V = np.full((len(given), self.width), np.nan, np.float32)
-        if isinstance(self.coder, PointCoder):
+        if isinstance(self.coder, SphereCodeCoder):
             self.layout.known(given)
             V[:, : self.latent] = self.coder.encode(given[:, places_of(self.layout, self.label)])
         else:
@@ -138,7 +138,7 @@ class RowCoder:
                 raise NotImplementedError(
                     f"column {b.column!r} cannot be given to an autoencoder's latent diffusion, "
                     "whose latents mix all columns: only the column it was fitted with as labels "
-                    "can, or any column with PointSettings in the place of the autoencoder"
+                    "can, or any column with SphereCodeSettings in the place of the autoencoder"
                 )
 
     def decode(self, V: Matrix, *, key: Array) -> Matrix:
@@ -198,25 +198,25 @@ class RowCoder:
 
 def settings_from(facts: dict[str, Any]) -> CoderSettings:
     """Settings from what `dataclasses.asdict` made of them."""
-    kind = PointSettings if set(facts) == {"per_bit"} else AutoencoderSettings
+    kind = SphereCodeSettings if set(facts) == {"per_bit"} else AutoencoderSettings
     return kind(**facts)
 
 
-def assembled(net: Any, rest: Layout, settings: CoderSettings) -> Autoencoder | PointCoder:
+def assembled(net: Any, rest: Layout, settings: CoderSettings) -> Autoencoder | SphereCodeCoder:
     """A coder of a network or table of points."""
-    if isinstance(settings, PointSettings):
-        return PointCoder(net, rest, settings)
+    if isinstance(settings, SphereCodeSettings):
+        return SphereCodeCoder(net, rest, settings)
     return Autoencoder(net, rest, settings)
 
 
-def checked(coder: Autoencoder | PointCoder) -> Autoencoder | PointCoder:
+def checked(coder: Autoencoder | SphereCodeCoder) -> Autoencoder | SphereCodeCoder:
     """A coder that was loaded, if its points are where a denoiser takes them to be.
 
     Raises:
         DataError: When they were saved by a version that placed them otherwise.
     """
-    if isinstance(coder, PointCoder):
-        own = PointCoder.of(coder.layout, coder.settings).net.tables
+    if isinstance(coder, SphereCodeCoder):
+        own = SphereCodeCoder.of(coder.layout, coder.settings).net.tables
         if not all(
             np.allclose(*pair, atol=1e-4) for pair in zip(coder.net.tables, own, strict=True)
         ):
@@ -235,7 +235,7 @@ def first(
     """A coder that has not seen a row; points where there is nothing but the label."""
     rest = rest_of(layout, label)
     if not rest.blocks:
-        settings = PointSettings()
+        settings = SphereCodeSettings()
     net = untrained(rest, settings, key)
     return RowCoder(assembled(net, rest, settings), layout, label, numbers)
 
@@ -265,7 +265,7 @@ def fit(
     if numbers not in {"mean", "draw"}:
         raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
     X, rest = layout.check(X), rest_of(layout, label)
-    if isinstance(settings, PointSettings) or not rest.blocks:
+    if isinstance(settings, SphereCodeSettings) or not rest.blocks:
         return first(layout, settings, label=label, numbers=numbers, key=training["key"])
     kept = X[:, places_of(layout, label)]
     coder = autoencoder.fit(kept, rest.blocks, settings, **training)

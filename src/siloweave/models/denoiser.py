@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.models.layout import Spots
+from siloweave.models.layout import SphereCodes
 from siloweave.models.multinomial import (
     Groups,
     Options,
     forward_codes,
     prior_divergence,
     row_bound,
-    row_surprise,
+    row_cross_entropy,
 )
 from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
 from siloweave.models.sphere_codes import Evidence
@@ -44,7 +44,7 @@ __all__ = [
 PREDICTIONS = ("noise", "clean", "velocity")
 """What a network may give for numbers: see `target`."""
 
-CHOICE_LOSSES = ("surprise", "bound")
+CHOICE_LOSSES = ("cross-entropy", "bound")
 """What may be minimised for choices: see `multinomial`."""
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
@@ -207,7 +207,7 @@ class NumberHead:
 
     count: int
     prediction: str = "noise"
-    spots: Spots = ()
+    spots: SphereCodes = ()
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -251,7 +251,13 @@ class NumberHead:
         return points.at[:, self.plain].set(own)
 
     def losses(
-        self, told: Array, clean: Array, noise: Array, numbers: Array, kept: Array, focus: float
+        self,
+        told: Array,
+        clean: Array,
+        noise: Array,
+        numbers: Array,
+        kept: Array,
+        loss_weight: float,
     ) -> Array:
         """Summed over numbers and points, (batch,): squared errors, and cross-entropies.
 
@@ -261,11 +267,11 @@ class NumberHead:
             noise: (batch, d), what came.
             numbers: (batch, d), what both make.
             kept: (batch, 1) ᾱ_t.
-            focus: Squared errors are weighed by (1 - ᾱ)^focus.
+            loss_weight: Squared errors are weighed by (1 - ᾱ)^loss_weight.
         """
         of_numbers, of_spots = jnp.split(told, [len(self.plain)], axis=-1)
         wanted = target(self.prediction, clean[:, self.plain], noise[:, self.plain], kept)
-        loss = (1.0 - kept[:, 0]) ** focus * jnp.sum((of_numbers - wanted) ** 2, axis=-1)
+        loss = (1.0 - kept[:, 0]) ** loss_weight * jnp.sum((of_numbers - wanted) ** 2, axis=-1)
         if self.spots:
             logs = self.evidence.likely(of_spots, numbers, kept)
             loss -= jnp.where(self.evidence.truth(clean), logs, 0.0).sum(-1)
@@ -280,9 +286,9 @@ def row_losses(
     kept: npt.NDArray[np.float64],
     *,
     prediction: str = "noise",
-    focus: float = 0.0,
-    spots: Spots = (),
-    choices: str = "surprise",
+    loss_weight: float = 0.0,
+    spots: SphereCodes = (),
+    choices: str = "cross-entropy",
 ) -> Array:
     """The loss of each row at one random time.
 
@@ -299,8 +305,8 @@ def row_losses(
         groups: (how many, of which size) of the choices.
         kept: ᾱ of every time.
         prediction: What the network gives for numbers, one of `PREDICTIONS`.
-        focus: Errors of numbers are weighed by (1 - ᾱ)^focus. With "velocity", 1 is the error of
-            the clean row: early decisions count more than the last touch.
+        loss_weight: Errors of numbers are weighed by (1 - ᾱ)^loss_weight. With "velocity", 1 is the
+            error of the clean row: early times count more than late ones.
         spots: Choices that are points among the numbers.
         choices: What is minimised for choices, one of `CHOICE_LOSSES`.
 
@@ -322,13 +328,13 @@ def row_losses(
     x = inputs(groups, reading.seen(numbers, a), noisy)
     out = net(x, t * (1000 / T), rows.labels, key=drop)
     told, logits = out[:, : reading.outputs], out[:, reading.outputs :]
-    loss = reading.losses(told, rows.numbers, noise, numbers, a, focus)
+    loss = reading.losses(told, rows.numbers, noise, numbers, a, loss_weight)
     if not groups:
         return loss / reading.parts
     log_x0 = options.log_softmax(logits)
-    if choices == "surprise":
-        surprise = row_surprise(options, log_x0, rows.codes, noisy, a)
-        return (loss + surprise) / (reading.parts + c)
+    if choices == "cross-entropy":
+        entropy = row_cross_entropy(options, log_x0, rows.codes, noisy, a)
+        return (loss + entropy) / (reading.parts + c)
     bound = T * row_bound(options, log_x0, rows.codes, noisy, a, earlier)
     prior = sum(prior_divergence(float(kept[-1]), size) for size in options.sizes)
     return loss / max(reading.parts, 1) + (bound + prior) / c

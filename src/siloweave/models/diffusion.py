@@ -32,7 +32,7 @@ from siloweave.models.denoiser import (
     row_losses,
 )
 from siloweave.models.descent import Descent
-from siloweave.models.layout import Layout, Matrix, Spot, Spots
+from siloweave.models.layout import Layout, Matrix, SphereCode, SphereCodes
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.schedules import ReverseKind, denoise, kept_variance, padded, table, walk
 from siloweave.models.settings import DiffusionSettings
@@ -46,13 +46,13 @@ _CHUNK = 2048  # rows denoised at once; more does not fit the caches
 
 
 class _Descent(Descent):
-    spots: Spots = eqx.field(static=True, default=())
+    spots: SphereCodes = eqx.field(static=True, default=())
 
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
         s = self.settings
         return row_losses(
             net, rows, key, self.groups, kept_variance(s.schedule, s.timesteps),
-            prediction=s.prediction, focus=s.focus, spots=self.spots, choices=s.choices,
+            prediction=s.prediction, loss_weight=s.loss_weight, spots=self.spots, choices=s.choices,
         )  # fmt: skip
 
 
@@ -66,7 +66,7 @@ class TabDDPMModel:
         settings: What it was fitted with.
         label: The choice that the network is told, or None.
         label_law: Shares of the labels' categories in the data; empty without labels.
-        reach: Lowest and highest value of each number that sampling keeps to.
+        ranges: Lowest and highest value of each number that sampling keeps to.
     """
 
     net: Denoiser
@@ -74,7 +74,7 @@ class TabDDPMModel:
     settings: DiffusionSettings
     label: Block | None = None
     label_law: tuple[float, ...] = ()
-    reach: tuple[tuple[float, float], ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
 
     @property
     def diffused(self) -> Layout:
@@ -127,7 +127,7 @@ class TabDDPMModel:
         size = min(_CHUNK, 1 << max(n - 1, 0).bit_length())
         parts = self.diffused
         kind = ReverseKind(size, _numbers(parts, self.settings), parts.groups)
-        low, high = jnp.asarray(np.reshape(self.reach, (-1, 2)).T, jnp.float32)
+        low, high = jnp.asarray(np.reshape(self.ranges, (-1, 2)).T, jnp.float32)
         chunks = []
         for i, start in enumerate(range(0, n, size)):
             piece = padded((labels, known), start, min(start + size, n), size)
@@ -202,7 +202,7 @@ class TabDDPMModel:
             "spots": self.layout.spots,
             "label": None if self.label is None else self.label.column,
             "label_law": list(self.label_law),
-            "reach": self.reach,
+            "ranges": self.ranges,
         }
         save_arrays(path, self.net, facts)
 
@@ -216,13 +216,13 @@ class TabDDPMModel:
         made: list[TabDDPMModel] = []
 
         def build(facts: dict[str, Any]) -> Denoiser:
-            spots = tuple(Spot(*s) for s in facts["spots"])
+            spots = tuple(SphereCode(*s) for s in facts["spots"])
             layout = Layout(tuple(Block(**b) for b in facts["blocks"]), spots)
             settings = DiffusionSettings(**facts["settings"])
             label = None if facts["label"] is None else layout.choice_of(facts["label"])
             net = network(layout, settings, label, jax.random.key(0))
-            reach = tuple((low, high) for low, high in facts["reach"])
-            made.append(cls(net, layout, settings, label, tuple(facts["label_law"]), reach))
+            ranges = tuple((low, high) for low, high in facts["ranges"])
+            made.append(cls(net, layout, settings, label, tuple(facts["label_law"]), ranges))
             return net
 
         net = load_arrays(path, build)
@@ -251,7 +251,7 @@ def fit(
     blocks: tuple[Block, ...],
     settings: DiffusionSettings | None = None,
     *,
-    spots: Spots = (),
+    spots: SphereCodes = (),
     key: Array,
     labels: str | None = None,
     law: Sequence[float] | None = None,
@@ -288,9 +288,9 @@ def fit(
         update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
         key=key, progress=progress, store=store,
     )  # fmt: skip
-    reach = _reach(np.asarray(rows.numbers), settings.reach)
+    ranges = _ranges(np.asarray(rows.numbers), settings.clip_range)
     law = _law(label, np.asarray(rows.labels), law)
-    return TabDDPMModel(state.average, layout, settings, label, law, reach)
+    return TabDDPMModel(state.average, layout, settings, label, law, ranges)
 
 
 def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
@@ -315,7 +315,7 @@ def _law(label: Block | None, told: Any, given: Sequence[float] | None) -> tuple
     return tuple(np.bincount(told, minlength=label.size) / len(told) if given is None else given)
 
 
-def _reach(numbers: Matrix, declared: float | None) -> tuple[tuple[float, float], ...]:
+def _ranges(numbers: Matrix, declared: float | None) -> tuple[tuple[float, float], ...]:
     if declared is not None:
         return tuple([(-declared, declared)] * int(numbers.shape[1]))
     return tuple([(float(column.min()), float(column.max())) for column in numbers.T])

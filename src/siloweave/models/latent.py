@@ -46,16 +46,16 @@ from siloweave.models.coders import rest_of as _rest
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.descent import Descent, State
 from siloweave.models.diffusion import TabDDPMModel
-from siloweave.models.layout import Layout, Matrix, Spot, Spots
+from siloweave.models.layout import Layout, Matrix, SphereCode, SphereCodes
 from siloweave.models.multinomial import Groups
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.schedules import kept_variance
 from siloweave.models.settings import (
     DiffusionSettings,
     LatentSettings,
-    PointSettings,
+    SphereCodeSettings,
 )
-from siloweave.models.sphere_codes import PointCoder
+from siloweave.models.sphere_codes import SphereCodeCoder
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -75,7 +75,7 @@ def told_block(latents: Layout, options: int) -> Block | None:
     return latents.choice_of(LABEL) if options else None
 
 
-def frame_of(Z: Matrix, scaled: bool, spots: Spots = ()) -> tuple[Matrix, Matrix]:
+def frame_of(Z: Matrix, scaled: bool, spots: SphereCodes = ()) -> tuple[Matrix, Matrix]:
     """What is taken from latents before the diffusion, and what they are divided by.
 
     Points stay where they are, since the network is told what they are.
@@ -158,7 +158,7 @@ class LatentDistribution:
             "latent": self.latent,
             "spots": self.diffusion.layout.spots,
             "label_law": list(self.diffusion.label_law),
-            "reach": self.diffusion.reach,
+            "ranges": self.diffusion.ranges,
             "facts": dict(self.facts),
         }
         arrays = (self.diffusion.net, jnp.array(self.shift), jnp.array(self.scale))
@@ -175,11 +175,11 @@ class LatentDistribution:
 
         def build(facts: dict[str, Any]) -> Any:
             size, law = facts["latent"], tuple(facts["label_law"])
-            spots = tuple(Spot(*s) for s in facts["spots"])
+            spots = tuple(SphereCode(*s) for s in facts["spots"])
             layout = Layout(latent_blocks(size, len(law)), spots)
             settings, label = DiffusionSettings(**facts["settings"]), told_block(layout, len(law))
-            reach = tuple((low, high) for low, high in facts["reach"])
-            read.extend((layout, settings, label, law, reach, facts["facts"]))
+            ranges = tuple((low, high) for low, high in facts["ranges"])
+            read.extend((layout, settings, label, law, ranges, facts["facts"]))
             net = diffusion.network(layout, settings, label)
             return net, jnp.zeros(size), jnp.zeros(size)
 
@@ -194,7 +194,7 @@ def fit_latents(
     settings: DiffusionSettings | None = None,
     *,
     scaled: bool = True,
-    spots: Spots = (),
+    spots: SphereCodes = (),
     facts: Mapping[str, Any] | None = None,
     **training: Any,
 ) -> LatentDistribution:
@@ -225,14 +225,14 @@ def fit_latents(
     return LatentDistribution(ddpm, shift, scale, facts or {})
 
 
-REACH = 3.0**0.5
+RANGE = 3.0**0.5
 """tanh times this: a latent spread evenly over its range has variance 1."""
 
 
 def latents(net: Coder, rows: Rows, groups: Groups) -> Array:
-    """Latents within their reach, (batch, latent)."""
+    """Latents within their range, (batch, latent)."""
     code = net.encode(inputs(groups, rows.numbers, rows.codes))[0]
-    return REACH * jnp.tanh(code)
+    return RANGE * jnp.tanh(code)
 
 
 def denoised(
@@ -249,7 +249,7 @@ def denoised(
     return net(noisy, t * (1000 / T), labels, key=drop)
 
 
-def surprise(net: Coder, back: Array, rows: Rows, groups: Groups) -> Array:
+def cross_entropy(net: Coder, back: Array, rows: Rows, groups: Groups) -> Array:
     """Negative log-likelihood of rows given their denoised latents, (batch,), nats."""
     blocks = rows.numbers.shape[1] + rows.codes.shape[1]
     return blocks * reconstruction(net.decode(back), rows, groups)
@@ -260,7 +260,7 @@ class CoderSide(Descent):
 
     def losses(self, net: Coder, rows: Rows, back: Array) -> Array:
         """Of each row, given its denoised latent."""
-        return surprise(net, back, rows, self.groups)
+        return cross_entropy(net, back, rows, self.groups)
 
     @eqx.filter_jit
     def forward(self, state: State, rows: Rows) -> Array:
@@ -320,7 +320,7 @@ class DenoiserSide(Descent):
         return self.moved(state, moves), at_latents
 
 
-_Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, reach
+_Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, ranges
 
 
 class _Pair(eqx.Module):
@@ -342,7 +342,7 @@ class LatentDiffusion:
         label: The choice that the diffusion is told, or None.
     """
 
-    coder: Autoencoder | PointCoder
+    coder: Autoencoder | SphereCodeCoder
     diffusion: TabDDPMModel
     layout: Layout
     settings: LatentSettings
@@ -416,7 +416,7 @@ class LatentDiffusion:
             "blocks": [asdict(b) for b in self.layout.blocks],
             "label": None if self.label is None else self.label.column,
             "label_law": list(self.diffusion.label_law),
-            "reach": self.diffusion.reach,
+            "ranges": self.diffusion.ranges,
         }
         arrays = (self.coder.net, self.diffusion.net, jnp.array(self.shift), jnp.array(self.scale))
         save_arrays(path, arrays, facts)
@@ -434,8 +434,8 @@ class LatentDiffusion:
             settings = settings_of_facts(facts["settings"])
             layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
             label = None if facts["label"] is None else layout.choice_of(facts["label"])
-            reach = tuple((low, high) for low, high in facts["reach"])
-            read.extend((layout, settings, label, (tuple(facts["label_law"]), reach)))
+            ranges = tuple((low, high) for low, high in facts["ranges"])
+            read.extend((layout, settings, label, (tuple(facts["label_law"]), ranges)))
             coder = untrained(_rest(layout, label), settings.autoencoder)
             rows = assembled(coder, _rest(layout, label), settings.autoencoder)
             latents = _latents(rows, label)
@@ -473,7 +473,7 @@ def put_together(
     return LatentDiffusion(coder, ddpm, layout, settings, *frame, label)
 
 
-def _latents(coder: Autoencoder | PointCoder, label: Block | None) -> Layout:
+def _latents(coder: Autoencoder | SphereCodeCoder, label: Block | None) -> Layout:
     return Layout(latent_blocks(coder.net.latent, label.size if label else 0), coder.spots)
 
 
@@ -516,7 +516,7 @@ def fit(
             X, (layout, _rest(layout, label), label), settings,
             key=first, progress=progress, store=store,
         )  # fmt: skip
-    before = 0.0 if isinstance(settings.autoencoder, PointSettings) else 0.5
+    before = 0.0 if isinstance(settings.autoencoder, SphereCodeSettings) else 0.5
     rows = coders.fit(
         X, layout, settings.autoencoder, label=label, numbers=settings.numbers,
         key=first,
@@ -539,7 +539,7 @@ class _Joint(Descent):
         z = latents(net.coder, rows, self.groups)
         back = denoised(net.denoiser, z, rows.labels, key, self.settings)
         error = jnp.mean((back - z) ** 2, axis=-1)
-        return error + surprise(net.coder, back, rows, self.groups)
+        return error + cross_entropy(net.coder, back, rows, self.groups)
 
 
 def _fit_joint(
@@ -566,5 +566,5 @@ def _fit_joint(
     state = train(descent.start(pair), descent, rows, steps=steps, batch=batch, key=key, **training)
     law = tuple(float(p) for p in told.mean(0)) if label else ()
     net, frame = state.average, frame_of(np.zeros((1, coder.latent), np.float32), False)
-    facts = (law, ((-REACH, REACH),) * coder.latent)
+    facts = (law, ((-RANGE, RANGE),) * coder.latent)
     return put_together((net.coder, net.denoiser), layout, settings, label, facts, frame)

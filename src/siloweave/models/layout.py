@@ -17,13 +17,13 @@ import numpy.typing as npt
 from siloweave.errors import InputError
 from siloweave.tables.features import Block
 
-__all__ = ["Layout", "Spot", "Spots"]
+__all__ = ["Layout", "SphereCode", "SphereCodes"]
 
 Matrix = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 
 
-class Spot(NamedTuple):
+class SphereCode(NamedTuple):
     """A choice among a row's numbers.
 
     Attributes:
@@ -37,7 +37,7 @@ class Spot(NamedTuple):
     options: int
 
 
-Spots = tuple[Spot, ...]
+SphereCodes = tuple[SphereCode, ...]
 """All of a row's, none overlapping another."""
 
 
@@ -51,7 +51,7 @@ class Layout:
     """
 
     blocks: tuple[Block, ...]
-    spots: Spots = ()
+    spots: SphereCodes = ()
 
     @cached_property
     def width(self) -> int:

@@ -17,11 +17,11 @@ Simsekli & Moulines 2026, arXiv 2605.22765, call it the leave-one-out posterior)
 same for every earlier time s, which is why strided steps need no correction. The paper reads x̂_0
 at time 0 as the law of the clean choice itself; here it is the same law as at every other time.
 
-Two losses have this optimum. `row_bound` is the paper's. `row_surprise` multiplies x̂_0 by what the
-choice's own noisy value says, q(x_t | x_0), which is the law of the clean choice given all columns,
-and takes the cross-entropy of that. The bound learns from the few choices that were replaced at
-just this step, and weighs each by T; the cross-entropy learns from all that were replaced so far
-(decision 0018).
+Two losses have this optimum. `row_bound` is the paper's. `row_cross_entropy` multiplies x̂_0 by
+what the choice's own noisy value says, q(x_t | x_0), which is the law of the clean choice given all
+columns, and takes the cross-entropy of that. The bound learns from the few choices that were
+replaced at just this step, and weighs each by T; the cross-entropy learns from all that were
+replaced so far (decision 0018).
 
 What is drawn holds choices of one size K at a time: codes (..., c) and logs (..., c, K). What is
 trained holds the options of all choices side by side, see options.py.
@@ -174,7 +174,9 @@ def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Arr
     return jax.nn.log_softmax(reached + start, axis=-1)
 
 
-def row_surprise(options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array) -> Array:
+def row_cross_entropy(
+    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array
+) -> Array:
     """What each row's clean choices cost, given all of its noisy values.
 
     Args:
@@ -191,7 +193,7 @@ def row_surprise(options: Options, log_x0: Array, clean: Array, noisy: Array, ke
         >>> options = Options(((1, 2),))
         >>> even = jnp.log(jnp.array([[0.5, 0.5]]))
         >>> where = jnp.array([[0]])
-        >>> float(jnp.exp(-row_surprise(options, even, where, where, jnp.array([[0.5]])))[0])
+        >>> float(jnp.exp(-row_cross_entropy(options, even, where, where, jnp.array([[0.5]])))[0])
         0.75
     """
     own = _log_reached(options.flags(noisy), kept, options.sizes[options.choice])
@@ -215,7 +217,7 @@ def row_bound(
         clean: (batch, c) x_0.
         noisy: (batch, c) x_t.
         kept: (batch, 1) ᾱ_t.
-        kept_next: (batch, 1) ᾱ_{t-1}; 1 where t is 0, and the term is `row_surprise` there.
+        kept_next: (batch, 1) ᾱ_{t-1}; 1 where t is 0, and the term is `row_cross_entropy` there.
 
     Returns:
         (batch,) nats, summed over the c choices; never negative but for rounding.
@@ -228,7 +230,7 @@ def row_bound(
     posterior = jnp.exp(reached + truth) / true_sum[..., options.choice]
     sums = jnp.log(options.sums(jnp.exp(reached + model))) - jnp.log(true_sum)
     divergence = (posterior * (truth - model)).sum(-1) + sums.sum(-1)
-    decoding = row_surprise(options, log_x0, clean, noisy, kept)
+    decoding = row_cross_entropy(options, log_x0, clean, noisy, kept)
     return jnp.where(kept_next[..., 0] == 1.0, decoding, divergence)
 
 

@@ -35,8 +35,13 @@ from siloweave.models.gan import GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import Heads
 from siloweave.models.latent import LABEL, LatentDiffusion, latent_blocks
 from siloweave.models.layout import Layout, Matrix
-from siloweave.models.settings import DiffusionSettings, GANSettings, LatentSettings, PointSettings
-from siloweave.models.sphere_codes import PointCoder, spots_of
+from siloweave.models.settings import (
+    DiffusionSettings,
+    GANSettings,
+    LatentSettings,
+    SphereCodeSettings,
+)
+from siloweave.models.sphere_codes import SphereCodeCoder, spots_of
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -419,11 +424,11 @@ class DiffusionLearner(Learner):
         """A `TabDDPMModel`; ranges of numbers and shares of labels are everyone's."""
         shift, scale = self.frame(facts)
         ends = ((facts.sums[2:] - shift) / scale).astype(np.float32)
-        reach = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
-        if self.settings.reach is not None:
-            reach = [(-self.settings.reach, self.settings.reach)] * len(reach)
+        ranges = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
+        if self.settings.clip_range is not None:
+            ranges = [(-self.settings.clip_range, self.settings.clip_range)] * len(ranges)
         law = () if self.told is None else facts.share(self.told)
-        return TabDDPMModel(shared[1], self.layout, self.settings, self.told, law, tuple(reach))
+        return TabDDPMModel(shared[1], self.layout, self.settings, self.told, law, tuple(ranges))
 
 
 @dataclass(frozen=True)
@@ -494,14 +499,14 @@ class PointLearner(DiffusionLearner):
 def _points(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
     """The coder of feature vectors whose choices are points."""
     layout, label, rest, points = _coded(settings, features, target)
-    return RowCoder(PointCoder.of(rest, points), layout, label, settings.numbers)
+    return RowCoder(SphereCodeCoder.of(rest, points), layout, label, settings.numbers)
 
 
 def _coded(
     settings: LatentSettings, features: tuple[Block, ...], target: str | None
-) -> tuple[Layout, Block | None, Layout, PointSettings]:
+) -> tuple[Layout, Block | None, Layout, SphereCodeSettings]:
     """All blocks, the label, the blocks that are coded, and how."""
-    if not isinstance(settings.autoencoder, PointSettings):
+    if not isinstance(settings.autoencoder, SphereCodeSettings):
         raise InputError(
             "settings.autoencoder must be points, {'per_bit': 1.0}: a coder that is trained on "
             "rows would have to be trained in rounds of its own"

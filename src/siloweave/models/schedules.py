@@ -231,7 +231,7 @@ def denoise(
     key: Array,
     labels: Array,
     given: tuple[Array, ...] | None,
-    reach: tuple[Array, Array],
+    ranges: tuple[Array, Array],
     kind: ReverseKind,
 ) -> tuple[Array, Array]:
     """From noise to clean rows: numbers (n, d) and codes (n, c)."""
@@ -249,7 +249,7 @@ def denoise(
         shown = reading.seen(numbers, p["kept"])
         out = net(inputs(groups, shown, codes), p["t"][None], labels)
         told, logs = outputs(groups, out, reading.outputs)
-        clean = jnp.clip(reading.clean(told, numbers, p["kept"]), *reach)
+        clean = jnp.clip(reading.clean(told, numbers, p["kept"]), *ranges)
         z = normal_scores(uniform[:, :d])
         earlier = p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
         chosen = _earlier_codes(uniform[:, d:], groups, logs, codes, p)

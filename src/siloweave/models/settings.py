@@ -106,7 +106,7 @@ FAMILIES: tuple[str, ...] = get_args(Family)
 """All families, the default first."""
 _SEPARATE = {  # what counts only where coder and diffusion are trained one after the other
     "autoencoder": ("jitter", "steps", "batch", "learning_rate", "weight_decay", "decay"),
-    "diffusion": ("passes", "focus", "choices", "reach"),
+    "diffusion": ("passes", "loss_weight", "choices", "clip_range"),
 }
 
 
@@ -476,11 +476,11 @@ class DiffusionSettings:
         residual: Whether hidden layers of equal width add to their input.
         prediction: Of numbers: "noise" (the paper's), "clean" (the row before the noise), or
             "velocity", a mixture of both that is well scaled at every time.
-        focus: How much more the numbers' early decisions count in the loss than their last touch;
-            see `row_losses`. 0 weighs all times alike.
-        choices: What is minimised for choices: "surprise", the cross-entropy of the clean choice,
-            or "bound", the paper's.
-        reach: Largest absolute number that a row may hold; samplers clip what they believe the
+        loss_weight: How much more early times count in the loss of numbers than late ones; see
+            `row_losses`. 0 weighs all times equally.
+        choices: The loss of categoricals: "cross-entropy", that of the clean option, or "bound",
+            the paper's.
+        clip_range: Largest absolute number that a row may hold; samplers clip what they believe the
             clean row to be. None takes each number's range from the rows, which a private fit
             must not.
         eta: Noise that sampling puts back into numbers at every step, 0 to 1. With 1 the walk
@@ -501,9 +501,9 @@ class DiffusionSettings:
     act: str = "silu"
     residual: bool = False
     prediction: str = "velocity"
-    focus: float = 0.0
-    choices: str = "surprise"
-    reach: float | None = None
+    loss_weight: float = 0.0
+    choices: str = "cross-entropy"
+    clip_range: float | None = None
     eta: float = 1.0
 
     def __post_init__(self) -> None:
@@ -521,9 +521,9 @@ class DiffusionSettings:
             decay=SHARE,
             dropout=SHARE,
             prediction=one_of("noise", "clean", "velocity"),
-            focus=AMOUNT,
-            choices=one_of("surprise", "bound"),
-            reach=or_none(POSITIVE),
+            loss_weight=AMOUNT,
+            choices=one_of("cross-entropy", "bound"),
+            clip_range=or_none(POSITIVE),
             schedule=one_of("cosine", "linear"),
             act=one_of(*ACTIVATIONS),
             eta=UNIT,
@@ -593,7 +593,7 @@ class AutoencoderSettings:
 
 
 @dataclass(frozen=True)
-class PointSettings:
+class SphereCodeSettings:
     """Settings of the points.
 
     Attributes:
@@ -625,7 +625,9 @@ class LatentSettings:
         numbers: What is read from the Gaussian heads: their "mean" or a "draw".
     """
 
-    autoencoder: AutoencoderSettings | PointSettings = field(default_factory=AutoencoderSettings)
+    autoencoder: AutoencoderSettings | SphereCodeSettings = field(
+        default_factory=AutoencoderSettings
+    )
     diffusion: DiffusionSettings = field(default_factory=DiffusionSettings)
     joint: bool = False
     scaled: bool = True
@@ -634,7 +636,7 @@ class LatentSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
         check(self, numbers=one_of("mean", "draw"))
-        points = isinstance(self.autoencoder, PointSettings)
+        points = isinstance(self.autoencoder, SphereCodeSettings)
         if self.joint and points:
             raise InputError("joint=True needs an autoencoder to train: points learn nothing")
         if self.numbers == "draw" and points:

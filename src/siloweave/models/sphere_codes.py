@@ -37,10 +37,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.models.layout import Layout, Matrix, Spot, Spots
+from siloweave.models.layout import Layout, Matrix, SphereCode, SphereCodes
 from siloweave.models.multinomial import Options
 from siloweave.models.nets import Array
-from siloweave.models.settings import PointSettings
+from siloweave.models.settings import SphereCodeSettings
 from siloweave.tables.features import Block
 
 Floats = npt.NDArray[np.float64]
@@ -86,13 +86,13 @@ def _sphere(places: Floats, dimensions: int) -> Floats:
     return found
 
 
-def spots_of(layout: Layout, settings: PointSettings) -> Spots:
+def spots_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes:
     """Where the points of choices are in a latent row; no point is computed."""
     found, start = [], 0
     for b in layout.blocks:
         size = 1 if b.kind == "number" else settings.dimensions(b.size)
         if b.kind == "choice":
-            found.append(Spot(start, size, b.size))
+            found.append(SphereCode(start, size, b.size))
         start += size
     return tuple(found)
 
@@ -105,7 +105,7 @@ class _Tables(eqx.Module):
 
 
 @dataclass(frozen=True)
-class PointCoder:
+class SphereCodeCoder:
     """The coder of a layout.
 
     Attributes:
@@ -116,15 +116,15 @@ class PointCoder:
 
     net: Any
     layout: Layout
-    settings: PointSettings
+    settings: SphereCodeSettings
 
     @classmethod
-    def of(cls, layout: Layout, settings: PointSettings) -> PointCoder:
+    def of(cls, layout: Layout, settings: SphereCodeSettings) -> SphereCodeCoder:
         """The coder of these blocks.
 
         Example:
             >>> layout = Layout((Block("age", 0, 1, "number"), Block("sex", 1, 2, "choice")))
-            >>> coder = Points.of(layout, PointSettings())
+            >>> coder = SphereCodeCoder.of(layout, SphereCodeSettings())
             >>> coder.encode(np.array([[0.5, 0, 1]], np.float32)).tolist()
             [[0.5, 1.0]]
         """
@@ -154,7 +154,7 @@ class PointCoder:
         return tuple(column for column, size in sizes for _ in range(size))
 
     @property
-    def spots(self) -> Spots:
+    def spots(self) -> SphereCodes:
         """Where the points of choices are in a latent row."""
         return spots_of(self.layout, self.settings)
 
@@ -200,15 +200,15 @@ class Evidence:
         spots: Where points lie among them.
 
     Example:
-        >>> from siloweave.models.layout import Spot
-        >>> evidence = Evidence(3, (Spot(1, 1, 2),))
+        >>> from siloweave.models.layout import SphereCode
+        >>> evidence = Evidence(3, (SphereCode(1, 1, 2),))
         >>> found = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
         >>> [round(float(x), 2) for x in found[0]]
         [-1.91, 0.91]
     """
 
     count: int
-    spots: Spots
+    spots: SphereCodes
 
     @cached_property
     def options(self) -> Options:

@@ -368,9 +368,9 @@ class LatentSteps(Stepwise):
         if not isinstance(state, Second):
             coder = assembled(state.average, self.rest, self.settings.dense)
             return RowCoder(coder, self.layout, self.label, self.settings.numbers)
-        size, reach = state.coder.latent, self.settings.diffusion.reach
-        assert reach is not None  # what a private fit is given
-        facts = (tuple(self.law or ()) if self.label else (), ((-reach, reach),) * size)
+        size, most = state.coder.latent, self.settings.diffusion.clip_range
+        assert most is not None  # what a private fit is given
+        facts = (tuple(self.law or ()) if self.label else (), ((-most, most),) * size)
         frame = (np.zeros(size, np.float32), np.ones(size, np.float32))
         nets = (state.coder, state.state.average)
         return put_together(nets, self.layout, self.settings, self.label, facts, frame)
