@@ -1,6 +1,6 @@
 """What a coordinator could learn about single rows from a run as it happened.
 
-The attack is `attacks.insider`'s: a likelihood ratio of the noisy counts that the coordinator heard
+The attack is `attacks.noisy_counts`'s: a likelihood ratio of the noisy counts that it received
 (Homer et al. 2008, "Resolving individuals contributing trace amounts of DNA to highly complex
 mixtures", asked the same of exact counts), for an adversary who knows all other rows of the study.
 
@@ -20,7 +20,7 @@ from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.overheard import Overheard, overheard
 from siloweave.algorithms.registry import load
 from siloweave.algorithms.running import TRANSCRIPT, named_parties
-from siloweave.attacks.insider import InsiderRisk, Knowledge, transcript_attack
+from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
 from siloweave.errors import InputError, RosterError
 from siloweave.models.estimate import Measurement
 from siloweave.privacy.ledger import Ledger
@@ -49,7 +49,7 @@ class Exposure:
 
     party: str
     marginals: int
-    risk: InsiderRisk | None
+    risk: NoisyCountsRisk | None
     note: str = ""
 
 
@@ -143,7 +143,7 @@ def _exposure(
         [_alone(one, name, parts) for one in mine],
         rows.take(order[:count]),
         others.take(strangers),
-        Knowledge.everyone_else(rows.take(order[count:])),
+        rows.take(order[count:]),
         rho=rho,
     )
     return Exposure(name, len(mine), risk)

@@ -4,7 +4,7 @@ The view of an honest but curious coordinator (Bonawitz et al. 2017): sums under
 cancel, so of each cohort it has one noisy marginal and nothing of a party alone.
 
 **Guarantee**: none of its own, and none is needed: everything here was paid for before it left a
-party. `attacks.insider` tells how much it gives away, beside what the ledger allows.
+party. `attacks.noisy_counts` measures how much it gives away, beside what the ledger allows.
 """
 
 from __future__ import annotations

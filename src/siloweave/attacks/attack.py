@@ -1,9 +1,9 @@
 """Every attack without shadow models, in one call."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,6 @@ from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.schema import Schema
-
-__all__ = ["ATTACKS", "FEWEST", "Known", "Progress", "attack", "shared_rows"]
 
 ATTACKS = (
     "singling_out",
@@ -36,9 +34,6 @@ FEWEST = 10
 
 Known = Sequence[str] | tuple[Sequence[str], Sequence[str]]
 """Columns that an attacker knows, or the two sets of them that linkability tries to join."""
-
-Progress = Callable[[str, float], None]
-"""Called with a text and the share that is done."""
 
 Ints = NDArray[np.int64]
 
@@ -69,11 +64,11 @@ class _Job:
 class _Found:
     """What attacks have found so far."""
 
-    parts: list[RiskPart]
-    memberships: tuple[Membership, ...]
-    worst: WorstRecord | None
-    closest: ClosestRecords | None
-    not_measured: dict[str, str]
+    parts: list[RiskPart] = field(default_factory=list)
+    memberships: tuple[Membership, ...] = ()
+    worst: WorstRecord | None = None
+    closest: ClosestRecords | None = None
+    not_measured: dict[str, str] = field(default_factory=dict)
 
 
 @shows_progress
@@ -114,7 +109,7 @@ def attack(
             are linked by every second column.
         secret: Columns that the attacker guesses, from the other known ones; all if not given.
         seed: Of every draw: the same seed gives the same numbers.
-        allow_overlap: Whether to go on if control rows seem to be training rows.
+        allow_overlap: Whether to continue if control rows seem to be training rows.
         confidence: Of every interval, in (0, 1).
         progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
             a text and the share that is done.
@@ -124,8 +119,8 @@ def attack(
 
     Raises:
         SchemaError: Tables have different columns, or types that do not go together.
-        DataError: A table has fewer than `FEWEST` rows, a column has no value in one of them, or
-            the control seems to overlap the training rows.
+        DataError: A table has fewer than 10 rows, a column has no value in one of them, or the
+            control seems to overlap the training rows.
         InputError: Another argument is outside its bounds or names no column.
 
     Example:
@@ -143,55 +138,32 @@ def attack(
     sides, secrets = _sides(tables, known), _secrets(tables, secret)
     job = _Job(tables, ordinals(tables), targets, sides, secrets, seed, confidence)
     notes = (*_notes(tables, targets), *_overlap(job.values, allow_overlap))
-    found = _Found([], (), None, None, {})
+    found = _Found()
     for place, name in enumerate(wanted):
         progress(name.replace("_", " "), place / len(wanted))
         _RUN[name](job, found)
     progress("done", 1.0)
     return Risks(
-        tuple(found.parts),
-        found.memberships,
-        found.worst,
-        found.closest,
-        found.not_measured,
-        notes,
-        dict(tables.num_rows),
-        confidence,
-        seed,
+        parts=tuple(found.parts),
+        memberships=found.memberships,
+        worst=found.worst,
+        closest=found.closest,
+        not_measured=found.not_measured,
+        notes=notes,
+        rows=dict(tables.num_rows),
+        confidence=confidence,
+        seed=seed,
     )
 
 
-def shared_rows(values: Ordinals) -> tuple[int, float, float]:
-    """Count control rows that equal a training row.
-
-    Args:
-        values: Tables ``train`` and ``control``.
-
-    Returns:
-        How many; their share of the control; and the share of training rows that equal another
-        training row, which is the share to expect.
-    """
-    ids = row_ids(values)
-    size = 1 + max(int(found.max()) for found in ids.values())
-    times = np.bincount(ids["train"], minlength=size)
-    found, twins = times[ids["control"]] > 0, times[ids["train"]] > 1
-    return int(found.sum()), float(found.mean()), float(twins.mean())
-
-
 def _singling_out(job: _Job, found: _Found) -> None:
-    for variant in ("univariate", "multivariate"):
+    settings: Any = {"attacks": job.asked, "key": job.key, "confidence": job.confidence}
+    variants: tuple[Literal["univariate", "multivariate"], ...] = ("univariate", "multivariate")
+    for variant in variants:
         try:
-            part = singling_out(
-                job.values,
-                "univariate" if variant == "univariate" else "multivariate",
-                attacks=job.asked,
-                key=job.key,
-                confidence=job.confidence,
-            )
+            found.parts.append(singling_out(job.values, variant, **settings))
         except InputError as error:
             found.not_measured[f"singling_out ({variant})"] = str(error)
-        else:
-            found.parts.append(part)
 
 
 def _linkability(job: _Job, found: _Found) -> None:
@@ -288,8 +260,13 @@ def _notes(tables: Aligned, targets: int) -> list[str]:
 
 
 def _overlap(values: Ordinals, allowed: bool) -> list[str]:
-    count, share, expected = shared_rows(values)
-    rows = [values.codes[table].shape[1] for table in ("train", "control")]
+    """Compare how many control rows equal a training row with how many training rows do."""
+    ids = row_ids(values)
+    rows = [len(ids["train"]), len(ids["control"])]
+    times = np.bincount(ids["train"], minlength=1 + max(int(found.max()) for found in ids.values()))
+    twins = times[ids["control"]] > 0
+    count, share = int(twins.sum()), float(twins.mean())
+    expected = float((times[ids["train"]] > 1).mean())
     mean = (expected * rows[0] + share * rows[1]) / sum(rows)
     error = float(np.sqrt(mean * (1 - mean) * sum(1 / n for n in rows)))
     text = (
@@ -301,23 +278,20 @@ def _overlap(values: Ordinals, allowed: bool) -> list[str]:
     if not allowed:
         raise DataError(
             f"control overlaps train: {text}. Take a control that the generator never saw, or "
-            "pass allow_overlap=True (--allow-overlap) to go on with risks that are too low"
+            "pass allow_overlap=True (--allow-overlap) to get risks that are too low"
         )
     return [f"control overlaps train, so risks are too low: {text}"]
 
 
-def _sides(tables: Aligned, known: Known | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if isinstance(known, str):
-        known = [known]
-    if known is None:
-        return tables.names[::2], tables.names[1::2]
-    if any(not isinstance(item, str) for item in known):
-        if len(known) != 2 or any(isinstance(item, str) for item in known):
-            raise InputError("known must be a list of columns, or two lists of columns")
-        sides = (tuple(known[0]), tuple(known[1]))
+def _sides(tables: Aligned, known: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    columns = tables.names if known is None else [known] if isinstance(known, str) else known
+    named = [isinstance(item, str) for item in columns]
+    if all(named):
+        sides = (tuple(columns[::2]), tuple(columns[1::2]))
+    elif len(columns) != 2 or any(named):
+        raise InputError("known must be a list of columns, or two lists of columns")
     else:
-        names = tuple(str(item) for item in known)
-        sides = (names[::2], names[1::2])
+        sides = (tuple(columns[0]), tuple(columns[1]))
     every = [name for side in sides for name in side]
     if not every or len(set(every)) < len(every):
         raise InputError(f"known={known!r} must name columns, each of them once")

@@ -1,12 +1,9 @@
-"""Linkability: do two sets of known columns lead to the same synthetic row?
+"""Linkability and attribute inference: what the nearest synthetic row shows of a real row.
 
-After Giomi et al. (2023), "A unified framework for quantifying privacy risk in synthetic data",
-PoPETs 2023(2)
-
-Attribute inference: guess a secret value from the synthetic row that is nearest by the others.
-
-After Giomi et al. (2023), "A unified framework for quantifying privacy risk in synthetic data",
-PoPETs 2023(2)
+*Linkability*: do two sets of known columns lead to the same synthetic row? *Inference*: guess a
+secret value from the synthetic row that is nearest by the other columns. Both after Giomi et al.
+(2023), "A unified framework for quantifying privacy risk in synthetic data", PoPETs 2023(2), under
+Gower's distance. Targets are the rows of ``train`` and of ``control`` that are attacked.
 """
 
 from __future__ import annotations
@@ -21,7 +18,11 @@ from siloweave.attacks.neighbours import Blocks, EmbeddedRows, Space, nearest
 from siloweave.attacks.results import RiskPart, compared
 from siloweave.tables.aligned import Aligned, AlignedColumn
 
+TOLERANCE = 0.05
+"""A guess of a number is right within this share of the truth."""
+
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 def linkability(
@@ -34,20 +35,10 @@ def linkability(
 ) -> tuple[RiskPart, RiskPart]:
     """Link the two halves of real rows through the synthetic table.
 
-    For each target the k synthetic rows nearest to it under Gower's distance are found twice, by
-    the columns of either side. The first part counts a link where the two sets meet; among
-    equally near rows the first in the table is taken, which is arbitrary. The second part takes
-    all rows that are as near as the nearest, so that a copied row always links.
-
-    Args:
-        left: Gower's distance over some columns.
-        right: The same over others.
-        targets: Which rows of ``train`` and of ``control`` are attacked.
-        k: How many neighbours, at most as many as there are synthetic rows.
-        confidence: Of intervals.
-
-    Returns:
-        The risk with k neighbours, and with all nearest ones.
+    For each target the k synthetic rows nearest to it are found twice, by the columns of either
+    side. The first part counts a link where the two sets meet; among equally near rows the first
+    in the table is taken, which is arbitrary. The second part takes all rows that are as near as
+    the nearest, so that a copied row always links.
     """
     rows = left.points["synthetic"].num_rows
     met, tied, chance = {}, {}, 0.0
@@ -55,37 +46,30 @@ def linkability(
         sides = [(side, side.points[table].take(places)) for side in (left, right)]
         found = [nearest(side, points, side.points["synthetic"], k) for side, points in sides]
         one, two = (item.places for item in found)
-        met[table] = int((one[:, :, None] == two[:, None, :]).any(axis=(1, 2)).sum())
+        links = int((one[:, :, None] == two[:, None, :]).any(axis=(1, 2)).sum())
         meets, sizes = _ties(sides, [item.distances[:, 0] for item in found])
-        tied[table] = int(meets.sum())
+        met[table], tied[table] = (links, len(places)), (int(meets.sum()), len(places))
         if table == "train":
             chance = float(chance_to_meet(rows, *sizes).sum())
-    tries = {table: len(places) for table, places in targets.items()}
-    each = tries["train"]
-    guess = float(chance_to_meet(rows, np.array(k), np.array(k))) * each
-    return (
-        _part(f"nearest {k}", met, tries, guess, confidence),
-        _part("all nearest", tied, tries, chance, confidence),
+    tries = len(targets["train"])
+    guess = float(chance_to_meet(rows, np.array(k), np.array(k))) * tries
+    nearest_k, every = (
+        compared(
+            *("linkability", variant, links["train"], links["control"], (by_chance, tries)),
+            attacks=tries,
+            confidence=confidence,
+        )
+        for variant, links, by_chance in (
+            (f"nearest {k}", met, guess),
+            ("all nearest", tied, chance),
+        )
     )
-
-
-def _part(
-    variant: str, found: dict[str, int], tries: dict[str, int], guess: float, confidence: float
-) -> RiskPart:
-    return compared(
-        "linkability",
-        variant,
-        (found["train"], tries["train"]),
-        (found["control"], tries["control"]),
-        (guess, tries["train"]),
-        attacks=tries["train"],
-        confidence=confidence,
-    )
+    return nearest_k, every
 
 
 def _ties(
     sides: list[tuple[Space, EmbeddedRows]], shortest: list[NDArray[np.float64]]
-) -> tuple[NDArray[np.bool_], list[Ints]]:
+) -> tuple[Bools, list[Ints]]:
     """Whether some row is nearest on both sides, and how many are nearest on each."""
     bounds = [_bound(side, d) for (side, _), d in zip(sides, shortest, strict=True)]
     count = len(shortest[0])
@@ -106,31 +90,15 @@ def _bound(side: Space, distances: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def chance_to_meet(rows: int, one: NDArray[Any], two: NDArray[Any]) -> NDArray[np.float64]:
-    """Chance that two random sets of rows have one in common.
-
-    Args:
-        rows: How many rows there are.
-        one: Sizes of the first set.
-        two: Sizes of the second.
-
-    Example:
-        >>> float(chance_to_meet(10, np.array(2), np.array(3)).round(3))
-        0.533
-    """
+    """Chance that two random sets of `one` and `two` of so many rows have one in common."""
     from scipy.special import gammaln
 
     apart = one + two <= rows
-    left = np.where(apart, rows - one - two, 0)
-    log = gammaln(rows - one + 1) - gammaln(left + 1)
+    rest = np.where(apart, rows - one - two, 0)
+    log = gammaln(rows - one + 1) - gammaln(rest + 1)
     log += gammaln(rows - two + 1) - gammaln(rows + 1)
     chance: NDArray[np.float64] = np.where(apart, -np.expm1(np.minimum(log, 0)), 1.0)
     return chance
-
-
-TOLERANCE = 0.05
-"""A guess of a number is right within this share of the truth."""
-
-Bools = NDArray[np.bool_]
 
 
 def inference(
@@ -143,20 +111,13 @@ def inference(
 ) -> tuple[RiskPart, ...]:
     """Guess secrets of real rows by their nearest synthetic row.
 
-    The nearest row is found by Gower's distance over the known columns without the secret; of
-    equally near ones the first in the table is taken. Guessing at random means taking the secret
-    of a synthetic row at random; its success is exact, not drawn.
-
-    Args:
-        tables: The tables.
-        known: Gower's distance over the columns that the attacker knows.
-        secrets: What is guessed, one after the other.
-        targets: Which rows of ``train`` and of ``control`` are attacked.
-        confidence: Of intervals.
+    The nearest row is found over the known columns without the secret; of equally near ones the
+    first in the table is taken. Guessing at random means taking the secret of a synthetic row at
+    random; its success is exact, not drawn.
 
     Returns:
         One part a secret; with two or more, first one over all of them. There every row counts as
-        much as it tells: guesses about one row depend on each other.
+        much as its guesses are worth: guesses about one row depend on each other.
     """
     right: dict[str, list[Bools]] = {}
     for table, places in targets.items():
@@ -165,31 +126,21 @@ def inference(
             guessed(tables.column(name), "synthetic", found[:, s], table, places)
             for s, name in enumerate(secrets)
         ]
+    train, control = right["train"], right["control"]
     chance = [_by_chance(tables.column(name), targets["train"]) for name in secrets]
     parts = [
-        _part_inference(name, [right["train"][s]], [right["control"][s]], chance[s], confidence)
-        for s, name in enumerate(secrets)
+        (name, train[s : s + 1], control[s : s + 1], chance[s]) for s, name in enumerate(secrets)
     ]
     if len(secrets) > 1:
-        mean = float(np.mean(chance))
-        parts.insert(
-            0, _part_inference("all secrets", right["train"], right["control"], mean, confidence)
+        parts.insert(0, ("all secrets", train, control, float(np.mean(chance))))
+    tries = len(targets["train"])
+    return tuple(
+        compared(
+            *("inference", name, _effective(ours), _effective(theirs), (share * tries, tries)),
+            attacks=tries * len(ours),
+            confidence=confidence,
         )
-    return tuple(parts)
-
-
-def _part_inference(
-    variant: str, train: list[Bools], control: list[Bools], chance: float, confidence: float
-) -> RiskPart:
-    tries = len(train[0])
-    return compared(
-        "inference",
-        variant,
-        _effective(train),
-        _effective(control),
-        (chance * tries, tries),
-        attacks=tries * len(train),
-        confidence=confidence,
+        for name, ours, theirs, share in parts
     )
 
 
@@ -209,14 +160,8 @@ def without_each(
 ) -> NDArray[np.int64]:
     """Find the nearest synthetic row of each target, once for each secret, which is left out.
 
-    Args:
-        known: Gower's distance over what the attacker knows.
-        table: Whose rows are the targets.
-        places: Which rows.
-        secrets: Columns; one that is not among the known is left out already.
-
-    Returns:
-        Places of synthetic rows, (targets, secrets).
+    Returns places, (targets, secrets). A secret that is not among the known columns is left out
+    already.
     """
     targets, among = known.points[table].take(places), known.points["synthetic"]
     columns = [known.names.index(s) if s in known.names else -1 for s in secrets]
@@ -238,38 +183,30 @@ def without_each(
 
 
 def guessed(column: AlignedColumn, source: str, guesses: Ints, table: str, places: Ints) -> Bools:
-    """Tell which guesses are right.
+    """Whether each guess is right: a row of the table `source` for a row of `table`.
 
     A category must be equal. A number must be within `TOLERANCE` of the truth's size: |guess -
     truth| <= 0.05 * |truth|. Dividing by the guess instead, sign and all, calls every negative
-    guess right. A moment's size is its distance from the earliest moment of all tables. That a
+    guess right. A datetime's size is its distance from the earliest one of all tables. That a
     value is missing is right where it is.
-
-    Args:
-        column: The secret.
-        source: The table that guesses come from.
-        guesses: Rows of it.
-        table: The targets' table.
-        places: Rows of it, one for each guess.
-
-    Returns:
-        One answer a guess.
     """
     guess, truth = column.values[source][guesses], column.values[table][places]
     if not column.numeric:
         same: Bools = guess == truth
         return same
-    start = _start(column)
     with np.errstate(invalid="ignore"):
-        near = np.abs(guess - truth) <= TOLERANCE * np.abs(truth - start)
+        near = np.abs(guess - truth) <= _slack(column, truth)
     right: Bools = near | (np.isnan(guess) & np.isnan(truth))
     return right
 
 
-def _start(column: AlignedColumn) -> float:
-    if not column.moments:
-        return 0.0
-    return min(float(np.nanmin(values)) for values in column.values.values())
+def _slack(column: AlignedColumn, truth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far off a right guess of each number may be."""
+    start = 0.0
+    if column.moments:
+        start = min(float(np.nanmin(values)) for values in column.values.values())
+    slack: NDArray[np.float64] = TOLERANCE * np.abs(truth - start)
+    return slack
 
 
 def _by_chance(column: AlignedColumn, places: Ints) -> float:
@@ -277,10 +214,8 @@ def _by_chance(column: AlignedColumn, places: Ints) -> float:
     truth, pool = column.values["train"][places], column.values["synthetic"]
     if not column.numeric:
         return float((np.bincount(pool, minlength=column.levels) / len(pool))[truth].mean())
-    ordered = np.sort(pool)  # missing ones last
-    slack = TOLERANCE * np.abs(truth - _start(column))
-    gaps = int(np.isnan(pool).sum())
-    ordered = ordered[: len(pool) - gaps]
+    slack, gaps = _slack(column, truth), int(np.isnan(pool).sum())
+    ordered = np.sort(pool)[: len(pool) - gaps]  # missing ones are last
     hits = np.searchsorted(ordered, truth + slack, side="right")
     hits = hits - np.searchsorted(ordered, truth - slack)
     counts: NDArray[Any] = np.where(np.isnan(truth), gaps, hits)

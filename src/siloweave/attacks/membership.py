@@ -1,15 +1,15 @@
-"""Membership inference: scores that should tell training rows from rows the generator never saw.
+"""Membership inference without shadow models, the worst record, and distances to the closest one.
 
 The scores are those of TAPAS: Houssiau, F. et al. (2022), "TAPAS: a toolbox for adversarial privacy
-auditing of synthetic data". They need no shadow models: one synthetic table is scored, and rows
-rather than tables are judged.
+auditing of synthetic data". One synthetic table is scored, and rows rather than tables are judged.
 
-The worst record: rows that are given away, though the mean over rows may look harmless.
+*The worst record*: rows that are given away, though the mean over rows may look harmless. Rows of
+the control say what would be found without having seen the training rows: if the synthetic table
+were made without them, either kind of row would be as likely to be in it, and which row belongs to
+which kind would be chance. Every p value here is computed from that. *Distances to the closest
+record* show the same to the eye.
 
-Also distances to the closest record, which show the same to the eye. Rows of the control say what
-would be found without having seen the training rows: if the synthetic table were made without them,
-either kind of row would be as likely to be in it, and which row belongs to which kind would be
-chance. That is what every p value here is computed from.
+Tables are ``train``, ``synthetic`` and ``control``; targets are, per table, the rows attacked.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from siloweave.attacks.neighbours import (
     space,
 )
 from siloweave.attacks.rates import (
-    Roc,
-    ThresholdRisk,
+    FALSE_POSITIVES,
     above_all,
     noise_attacker,
     privacy_risk,
@@ -51,12 +50,10 @@ from siloweave.attacks.results import (
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import Key, fold_in, generator
 
-FALSE_POSITIVES = (0.001, 0.01)
-"""False positive rates at which the share of members found is reported."""
-
 _WIDE, _NARROW = 1.0, 0.1  # bandwidths, in standard deviations
-
 _LEAST = np.float32(-80)  # exponents below add nothing to a sum that holds 1, and are slow
+_SHOWN = 10  # rows that are named
+_BINS = 40
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -71,15 +68,11 @@ def scores(
     the smallest Euclidean distance over standardised numbers and one-hot categories, and
     ``density`` the log density of a Gaussian kernel of bandwidth 1 over the same, normalised as
     scikit-learn does. TAPAS compares one record's density between tables with and without it.
-    Between records, density mostly tells common rows from rare ones: on a table as crowded as
+    Between records, density mostly separates common rows from rare ones: on a table as crowded as
     Adult it does not even see a full copy. ``narrow density`` therefore has a bandwidth of 0.1, and
-    ``density ratio`` takes off the log density of further control rows (van Breugel et al. 2023,
-    "Membership inference attacks against synthetic data through overfitting detection", AISTATS).
-
-    Args:
-        tables: Tables ``synthetic``, ``control`` and those of the targets.
-        targets: Per table, the rows to score.
-        reference: Further rows of ``control``; without any there is no density ratio.
+    ``density ratio`` takes off the log density of further control rows, the `reference`, if there
+    are any (van Breugel et al. 2023, "Membership inference attacks against synthetic data through
+    overfitting detection", AISTATS).
 
     Returns:
         Per attack and table, one score a target; higher says member.
@@ -111,18 +104,7 @@ def membership(
     key: Key,
     confidence: float = 0.95,
 ) -> tuple[Membership, ...]:
-    """Attack rows of ``train`` as members and rows of ``control`` as others.
-
-    Args:
-        tables: Tables ``train``, ``synthetic`` and ``control``.
-        targets: Which rows of ``train`` and of ``control``; two or more of each.
-        reference: Further rows of ``control``, for the density ratio; may be none.
-        key: Says which rows choose thresholds and which judge them.
-        confidence: Of intervals.
-
-    Returns:
-        One result for each of the scores.
-    """
+    """Attack rows of ``train`` as members and rows of ``control`` as others, with each score."""
     found = scores(tables, targets, reference)
     return tuple(
         judged(
@@ -146,26 +128,9 @@ def judged(
     key: Key,
     confidence: float = 0.95,
 ) -> Membership:
-    """Judge one attack's scores.
-
-    Args:
-        attack: Its name.
-        members: Scores of members; higher says member.
-        others: Scores of others.
-        attacks: Of how many attacks the best is looked at, for the noise that it shows.
-        key: Says which scores choose the threshold.
-        confidence: Of intervals.
-
-    Raises:
-        InputError: There are fewer than two scores on a side, or a score is NaN.
-
-    Example:
-        >>> found = judged("a", np.arange(50.0), np.arange(50.0), attacks=1, key=0)
-        >>> round(found.roc.auc.value, 6), found.above_all.count
-        (0.5, 0)
-    """
-    curve: Roc = roc(members, others, confidence)
-    guess: ThresholdRisk = threshold_risk(members, others, key=key, confidence=confidence)
+    """Judge the scores of one attack, which is one of so many `attacks` on the same rows."""
+    curve = roc(members, others, confidence)
+    guess = threshold_risk(members, others, key=key, confidence=confidence)
     return Membership(
         attack,
         curve,
@@ -221,19 +186,11 @@ def _kernel(
     return within.scaled(best), total - norm
 
 
-_SHOWN = 10  # rows that are named
-_BINS = 40
-
-
 def copies(values: Ordinals, confidence: float = 0.95) -> tuple[tuple[Copies, ...], Ints]:
     """Count the real rows that the synthetic table holds exactly.
 
     Common rows come up by chance; rows that occur once in training and control together hardly do,
     so they are counted apart.
-
-    Args:
-        values: Tables ``train``, ``synthetic`` and ``control``.
-        confidence: Of intervals.
 
     Returns:
         Copies of all rows, and of those that occur once if there are any of either kind; and the
@@ -261,9 +218,8 @@ def _copied(
     hits, others = int(train.sum()), int(control.sum())
     risk = privacy_risk((hits, len(train)), (others, len(control)), confidence)
     chance = hypergeom.sf(hits - 1, len(train) + len(control), hits + others, len(train))
-    return Copies(
-        rows, risk.train, risk.control, risk.value, risk.low, risk.high, float(min(1.0, chance))
-    )
+    found = (risk.train, risk.control, risk.value, risk.low, risk.high)
+    return Copies(rows, *found, float(min(1.0, chance)))
 
 
 def worst_record(
@@ -272,16 +228,13 @@ def worst_record(
     members: Ints,
     confidence: float = 0.95,
 ) -> WorstRecord:
-    """Tell whether any training row is given away.
+    """Whether any training row is given away, by copies or by the highest membership scores.
 
     Args:
-        values: Tables ``train``, ``synthetic`` and ``control``.
-        memberships: Attacks whose highest scores are looked at; may be none.
+        values: The tables.
+        memberships: Attacks whose highest scores are looked at, if there are any.
         members: Places of the training rows that these scored.
         confidence: Of intervals; one less it is the chance of a false alarm.
-
-    Returns:
-        The smallest p value over all measures, and which rows they point at.
     """
     counted, copied = copies(values, confidence)
     chances = {f"copies of rows ({item.rows})": item.p_value for item in counted}
@@ -298,16 +251,8 @@ def closest_records(
 ) -> ClosestRecords:
     """Compare synthetic rows' distances to training rows with those to control rows.
 
-    As many rows of either kind are looked at, for more rows would be closer by number alone.
-
-    Args:
-        tables: Tables ``train``, ``synthetic`` and ``control``.
-        targets: How many synthetic rows are measured, at most.
-        key: Seeds the choice of rows.
-        confidence: Of the interval.
-
-    Returns:
-        Histograms of Gower's distance over all columns, and the share closer to training rows.
+    Distances are Gower's over all columns, of at most `targets` synthetic rows. As many rows of
+    either kind are looked at, for more rows would be closer by number alone.
     """
     rng = generator(fold_in(key, "closest"))
     within = space(tables, "gower")

@@ -1,15 +1,14 @@
-"""Tables as small whole numbers, so that every predicate is an interval and equal rows are found.
+"""What attacks compare rows by: the same values as whole numbers, and distances over mixed columns.
 
-Each column's values are numbered over all tables together: numbers by size, categories as they are,
-and missing last.
+`ordinals` numbers each column's values over all tables together: numbers by size, categories as
+they are, and missing last. So every predicate is an interval, and equal rows are found.
 
-Nearest rows by Gower, Hamming or Euclidean distance over mixed columns, in small blocks.
-
-Distances are exact, and computed for a few thousand pairs at a time, so memory does not grow with
-the number of pairs. What makes it quick is arithmetic in small types that a processor does many at
-a time: categories are compared as 8-bit or 16-bit codes and mismatches counted in 8 bits. Gower
-numbers are whole multiples of 2^-26 of a column's range (fewer with more than 30 columns), so that
-sums do not depend on their order, and one column can be taken out of a sum without loss.
+`space` and `nearest` measure Gower, Hamming or Euclidean distances. They are exact, and computed
+for a few thousand pairs at a time, so memory does not grow with the number of pairs. What makes it
+quick is arithmetic in small types that a processor does many at a time: categories are compared as
+8-bit or 16-bit codes and mismatches counted in 8 bits. Gower numbers are whole multiples of 2^-26
+of a column's range (fewer with more than 30 columns), so that sums do not depend on their order,
+and one column can be taken out of a sum without loss.
 
 A missing value is a value of its own: it equals a missing one, and is as far as can be from others.
 """
@@ -51,59 +50,34 @@ class Ordinals:
 
 
 def ordinals(tables: Aligned) -> Ordinals:
-    """Number the values of every column.
-
-    Args:
-        tables: The tables.
-
-    Returns:
-        Their values as whole numbers.
-
-    Example:
-        >>> from siloweave.tables.aligned import align
-        >>> from siloweave.tables.read import Table
-        >>> x = Table.from_columns({"x": (np.array([2.5, 1.5, 2.5]), None)})
-        >>> ordinals(align({"a": x})).codes["a"].tolist()
-        [[1, 0, 1]]
-    """
+    """Number the values of every column."""
     levels: list[NDArray[Any]] = []
-    codes: dict[str, list[NDArray[Any]]] = {table: [] for table in tables.num_rows}
+    codes: list[dict[str, NDArray[np.int32]]] = []
     for column in tables.columns:
+        values, known = column.values, np.arange(len(column.labels))
         if column.numeric:
-            pooled = np.unique(np.concatenate(list(column.values.values())))
+            pooled = np.unique(np.concatenate(list(values.values())))
             known = pooled[~np.isnan(pooled)]
-            found = {t: np.searchsorted(known, values) for t, values in column.values.items()}
-        else:
-            known = np.arange(len(column.labels))
-            found = dict(column.values)
+            values = {table: np.searchsorted(known, v) for table, v in values.items()}
         levels.append(known)
-        for table, values in found.items():
-            codes[table].append(values.astype(np.int32))
+        codes.append({table: v.astype(np.int32) for table, v in values.items()})
     return Ordinals(
         tables.names,
         tuple(levels),
         tuple(column.numeric for column in tables.columns),
-        {table: np.stack(values) for table, values in codes.items()},
+        {table: np.stack([of[table] for of in codes]) for table in tables.num_rows},
     )
 
 
 def row_ids(values: Ordinals) -> dict[str, Ints]:
-    """Give equal rows equal numbers, over all tables.
-
-    Args:
-        values: The tables.
-
-    Returns:
-        Per table, one number for each row.
-    """
-    tables = list(values.codes)
-    stacked = np.concatenate([values.codes[table] for table in tables], axis=1)
+    """Per table, one number for each row; equal rows of any tables have equal numbers."""
+    stacked = np.concatenate(list(values.codes.values()), axis=1)
     ids = np.zeros(stacked.shape[1], np.int64)
     for column, codes in enumerate(stacked):
         width = values.missing(column) + 1
         ids = np.unique(ids * width + codes, return_inverse=True)[1].astype(np.int64)
-    ends = np.cumsum([values.codes[table].shape[1] for table in tables])
-    return dict(zip(tables, np.split(ids, ends[:-1]), strict=True))
+    ends = np.cumsum([codes.shape[1] for codes in values.codes.values()])
+    return dict(zip(values.codes, np.split(ids, ends[:-1]), strict=True))
 
 
 Metric = Literal["gower", "hamming", "l2"]
@@ -170,11 +144,9 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest rows of each target.
+    """The nearest rows of each target, and how far they are: (targets, k), nearest first.
 
-    Attributes:
-        places: int64, (targets, k): which rows, nearest first; of equally near ones the first.
-        distances: float64, (targets, k): how far they are.
+    Of equally near rows the first in their table is taken.
     """
 
     places: NDArray[np.int64]
@@ -182,13 +154,7 @@ class Nearest:
 
 
 class Blocks:
-    """Distances between targets and rows, a block at a time, in buffers that are used again.
-
-    Args:
-        within: The space.
-        targets: Rows to measure from.
-        among: Rows to measure to.
-    """
+    """Distances from targets to rows, a block at a time, in buffers that are used again."""
 
     def __init__(self, within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> None:
         self.within, self.targets, self.among = within, targets, among
@@ -212,15 +178,18 @@ class Blocks:
 
     def part(self, column: int, rows: slice, columns: slice) -> NDArray[Any]:
         """One column's part of the totals of a block; overwritten by the next call."""
-        size = (rows.stop - rows.start, columns.stop - columns.start)
-        scratch = self._scratch[: size[0], : size[1]]
+        scratch, differ = self._cut(rows, columns, self._scratch, self._differ)
         numbers = len(self.within.capped)
         if column < numbers:
             return self._number(column, rows, columns, scratch)
-        differ = self._differ[: size[0], : size[1]]
         self._code(column - numbers, rows, columns, differ)
         np.multiply(differ, scratch.dtype.type(self._weight), out=scratch)
         return scratch
+
+    @staticmethod
+    def _cut(rows: slice, columns: slice, *buffers: NDArray[Any]) -> list[NDArray[Any]]:
+        """As much of each buffer as a block fills."""
+        return [a[: rows.stop - rows.start, : columns.stop - columns.start] for a in buffers]
 
     @property
     def _weight(self) -> int:
@@ -228,9 +197,8 @@ class Blocks:
         return 2 if self.within.metric == "l2" else self.within.unit
 
     def _total(self, rows: slice, columns: slice) -> NDArray[Any]:
-        size = (rows.stop - rows.start, columns.stop - columns.start)
-        total, scratch = (a[: size[0], : size[1]] for a in (self._totals, self._scratch))
-        counts, differ = (a[: size[0], : size[1]] for a in (self._counts, self._differ))
+        buffers = (self._totals, self._scratch, self._counts, self._differ)
+        total, scratch, counts, differ = self._cut(rows, columns, *buffers)
         if self.among.codes:
             counts.fill(0)
             for k in range(len(self.among.codes)):
@@ -266,16 +234,10 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
     depend on which others are asked for. A column with one value only adds nothing.
 
     Args:
-        tables: The tables.
+        tables: The tables; the space holds every one's rows.
         metric: ``gower`` (Gower 1971, Biometrics 27(4)), ``hamming`` or ``l2``. For L2 a missing
             number is the mean, and a code of its own says that it is missing.
         names: Columns to measure; all if not given.
-
-    Returns:
-        The space, with every table's rows.
-
-    Raises:
-        InputError: There is no column, or the metric is unknown.
 
     Example:
         >>> from siloweave.tables.aligned import align
@@ -296,21 +258,18 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
         numeric, others = [c for c in chosen if c.numeric], [c for c in chosen if not c.numeric]
     bits = min(_MOST_BITS, 30 - len(chosen).bit_length())
     unit = 1 << max(bits, 8) if metric == "gower" else 1
-    numbers: dict[str, list[NDArray[Any]]] = {table: [] for table in tables.num_rows}
-    codes: dict[str, list[NDArray[Any]]] = {table: [] for table in tables.num_rows}
-    for column in numeric:
-        _append(numbers, _whole(column, unit) if metric == "gower" else _standard(column))
+    numbers = [_whole(c, unit) if metric == "gower" else _standard(c) for c in numeric]
     gaps = [c for c in numeric if _has_gaps(c)]
-    for column in others:
-        _append(codes, _codes(column))
+    codes = [_codes(column) for column in others]
     if metric == "l2":
-        for column in gaps:
-            _append(codes, {t: np.isnan(v).astype(np.uint8) for t, v in column.values.items()})
+        codes += [{t: np.isnan(v).astype(np.uint8) for t, v in c.values.items()} for c in gaps]
     return Space(
         metric,
         tuple(column.name for column in (*numeric, *others)),
         {
-            table: EmbeddedRows(tuple(numbers[table]), tuple(codes[table]), rows)
+            table: EmbeddedRows(
+                tuple(of[table] for of in numbers), tuple(of[table] for of in codes), rows
+            )
             for table, rows in tables.num_rows.items()
         },
         unit,
@@ -320,20 +279,7 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
 
 
 def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows, k: int = 1) -> Nearest:
-    """Find the nearest rows of each target.
-
-    Args:
-        within: The space of both.
-        targets: Rows to measure from.
-        among: Rows to choose from.
-        k: How many for each target, 1 to the number of rows.
-
-    Returns:
-        Places and distances.
-
-    Raises:
-        InputError: `k` is less than 1 or more than there are rows.
-    """
+    """Find the `k` nearest rows of each target."""
     if not 1 <= k <= among.num_rows:
         raise InputError(f"k={k!r} must be between 1 and the {among.num_rows} rows there are")
     kind = np.int32 if within.metric == "gower" else np.float32
@@ -368,11 +314,6 @@ def _first(totals: NDArray[Any], k: int) -> NDArray[np.int64]:
         near = np.flatnonzero(row <= bound[i])
         found[i] = near[np.argsort(row[near], kind="stable")[:k]]
     return found
-
-
-def _append(into: dict[str, list[NDArray[Any]]], values: dict[str, NDArray[Any]]) -> None:
-    for table, found in values.items():
-        into[table].append(found)
 
 
 def _has_gaps(column: AlignedColumn) -> bool:

@@ -1,7 +1,10 @@
 """How often an attack succeeds, and what that says: rates, risks and receiver curves.
 
 Every attack reports through these functions, so that an interval means the same everywhere. They
-know nothing of tables: counts and scores in, values with intervals out.
+take counts and scores, never tables, and return values with intervals. A score is one number per
+row, higher for a row that looks more like a member; *members* are rows that the generator was
+fitted to, *others* are rows that it never saw. A confidence lies in (0, 1). Scores that are missing
+or NaN, and impossible counts, raise `InputError`.
 """
 
 from math import hypot, nextafter, sqrt
@@ -13,22 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, generator
 
-__all__ = [
-    "AboveAll",
-    "Operating",
-    "Rate",
-    "Risk",
-    "Roc",
-    "ThresholdRisk",
-    "above_all",
-    "best_threshold",
-    "clopper_pearson",
-    "noise_attacker",
-    "privacy_risk",
-    "roc",
-    "threshold_risk",
-    "wilson",
-]
+FALSE_POSITIVES = (0.001, 0.01)
+"""False positive rates at which the share of members found is reported."""
 
 Floats = NDArray[np.float64]
 
@@ -81,7 +70,7 @@ class Operating(msgspec.Struct, frozen=True):
     Attributes:
         asked: The largest false positive rate that was allowed.
         threshold: Scores above it are called members, and of those equal to it as many as `asked`
-            allows; infinite where none is.
+            allows; infinite where no row may be called one.
         tpr: Share of members found.
         fpr: Share of others called members, at most `asked`.
         chance: The mean share found by scores that know nothing, at this many false positives.
@@ -121,12 +110,6 @@ class Roc(msgspec.Struct, frozen=True):
         Among rows of equal score some are called members by chance, as many as the rate allows.
         Intervals are Clopper and Pearson's at the threshold found; that the same others set the
         threshold is what `Operating.chance` allows for.
-
-        Args:
-            fpr: The largest false positive rate allowed, 0 to 1.
-
-        Raises:
-            InputError: `fpr` is outside [0, 1].
         """
         if not 0 <= fpr <= 1:
             raise InputError(f"fpr={fpr!r} must be between 0 and 1")
@@ -176,7 +159,7 @@ class AboveAll(msgspec.Struct, frozen=True):
     Attributes:
         count: Members whose score is above every other's.
         share: Their share of all members.
-        p_value: Chance of so many or more if scores told nothing.
+        p_value: Chance of so many or more if scores were random.
         places: Which members, highest score first.
     """
 
@@ -192,19 +175,7 @@ def wilson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
     Written out because `scipy.stats` takes whole numbers of successes only; for those it is the
     same interval.
 
-    Wilson, E.B. (1927), "Probable inference, the law of succession, and statistical inference",
-    Journal of the American Statistical Association 22(158).
-
-    Args:
-        successes: How often it succeeded; may be a fraction, if rescaled.
-        trials: How often it was tried, more than 0.
-        confidence: Of the interval, in (0, 1).
-
-    Returns:
-        The rate.
-
-    Raises:
-        InputError: `trials` is not positive, or `successes` not within 0 and `trials`.
+    Wilson, E.B. (1927), Journal of the American Statistical Association 22(158).
 
     Example:
         >>> rate = wilson(8, 10)
@@ -224,18 +195,8 @@ def clopper_pearson(successes: float, trials: float, confidence: float = 0.95) -
     """Estimate a rate with its exact interval; the value is the share.
 
     Clopper, C.J. and Pearson, E.S. (1934), "The use of confidence or fiducial limits illustrated in
-    the case of the binomial", Biometrika 26(4).
-
-    Args:
-        successes: How often it succeeded; may be a mean, where chance decides between ties.
-        trials: How often it was tried, more than 0.
-        confidence: At least this coverage, in (0, 1).
-
-    Returns:
-        The rate.
-
-    Raises:
-        InputError: `trials` is not positive, or `successes` not within 0 and `trials`.
+    the case of the binomial", Biometrika 26(4). `successes` may be a mean, where chance decides
+    between ties.
 
     Example:
         >>> rate = clopper_pearson(0, 10)
@@ -254,22 +215,12 @@ def clopper_pearson(successes: float, trials: float, confidence: float = 0.95) -
 def privacy_risk(
     train: tuple[float, float], control: tuple[float, float], confidence: float = 0.95
 ) -> Risk:
-    """Compare an attack's successes on training rows with those on control rows.
+    """Compare an attack's successes and trials on training rows with those on control rows.
 
     R = (train - control) / (1 - control) from Wilson's estimates, with their errors propagated to
-    first order. Giomi, M., Boenisch, F., Wehmeyer, C. and Tasnadi, B. (2023), "A unified framework
-    for quantifying privacy risk in synthetic data", PoPETs 2023(2)
-
-    Args:
-        train: Successes and trials on training rows.
-        control: The same on control rows.
-        confidence: Of the interval, in (0, 1).
-
-    Returns:
-        The risk; where the control always falls, its interval is [0, 1] or close to it.
-
-    Raises:
-        InputError: A number of trials is not positive, or of successes not within it.
+    first order; where the attack always succeeds on control rows, the interval is [0, 1] or close
+    to it. Giomi, M., Boenisch, F., Wehmeyer, C. and Tasnadi, B. (2023), "A unified framework for
+    quantifying privacy risk in synthetic data", PoPETs 2023(2).
 
     Example:
         >>> risk = privacy_risk((900, 1000), (100, 1000))
@@ -289,30 +240,19 @@ def privacy_risk(
 
 
 def roc(members_scores: ArrayLike, others_scores: ArrayLike, confidence: float = 0.95) -> Roc:
-    """Trace how well scores tell members from others.
+    """Trace how well scores separate members from others.
 
     The area is the share of pairs in which the member's score is higher, a tie counting half. Its
     interval is that of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44(3), which is empty
     where the scores separate the groups; there it is method 5 of Newcombe (2006), Statistics in
     Medicine 25(4).
 
-    Args:
-        members_scores: One number a member; higher says member.
-        others_scores: One number for each row that is none.
-        confidence: Of intervals, in (0, 1).
-
-    Returns:
-        The curve.
-
-    Raises:
-        InputError: A list of scores is empty or holds NaN.
-
     Example:
         >>> curve = roc([0.9, 0.8, 0.3], [0.4, 0.2, 0.1])
         >>> round(curve.auc.value, 3), curve.tpr_at(0.0).tpr.value
         (0.889, 0.6666666666666666)
     """
-    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    members, others = _scores(members=members_scores, others=others_scores)
     levels = np.unique(np.concatenate([members, others]))
     hits = len(members) - np.searchsorted(np.sort(members), levels)
     calls = len(others) - np.searchsorted(np.sort(others), levels)
@@ -332,22 +272,14 @@ def roc(members_scores: ArrayLike, others_scores: ArrayLike, confidence: float =
 def best_threshold(members_scores: ArrayLike, others_scores: ArrayLike) -> float:
     """Return the score from which on calling rows members gains most, TPR - FPR.
 
-    Args:
-        members_scores: One number a member; higher says member.
-        others_scores: One number for each row that is none.
-
-    Returns:
-        A threshold halfway between two scores, the highest one of equal gain. Scores at or above
-        it are called members; it is infinite where calling none is best.
-
-    Raises:
-        InputError: A list of scores is empty or holds NaN.
+    It lies halfway between two scores, and is the highest one of equal gain. Scores at or above it
+    are called members; it is infinite where it is best to call no row a member.
 
     Example:
         >>> best_threshold([3.0, 4.0], [1.0, 2.0])
         2.5
     """
-    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    members, others = _scores(members=members_scores, others=others_scores)
     levels = np.unique(np.concatenate([members, others]))[::-1]
     gain = np.searchsorted(np.sort(others), levels) / len(others)
     gain = gain - np.searchsorted(np.sort(members), levels) / len(members)
@@ -366,26 +298,15 @@ def threshold_risk(
 
     The threshold maximises TPR - FPR, as TAPAS does on its training sets (Houssiau et al. 2022,
     "TAPAS: a toolbox for adversarial privacy auditing of synthetic data"). As many members as
-    others are used, so that guessing blindly is right half of the time.
-
-    Args:
-        members_scores: One number a member; higher says member. Two or more.
-        others_scores: One number for each row that is none. Two or more.
-        key: Says which scores are in which half.
-        confidence: Of intervals, in (0, 1).
-
-    Returns:
-        The risk; compare it with `noise_attacker` at `test_sets`.
-
-    Raises:
-        InputError: A list has fewer than two scores, or holds NaN.
+    others are used, two or more of each, so that guessing blindly is right half of the time.
+    Compare the risk with `noise_attacker` at its `test_sets`.
 
     Example:
         >>> found = threshold_risk(range(100, 110), range(10), key=0)
         >>> found.risk, found.test_sets
         (1.0, 10)
     """
-    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    members, others = _scores(members=members_scores, others=others_scores)
     size = min(len(members), len(others))
     if size < 2:
         raise InputError(f"a threshold needs two scores on each side; there are {size}")
@@ -416,16 +337,6 @@ def noise_attacker(test_sets: int, attacks: int = 1) -> float:
     coins and `attacks` of them are independent. Attacks on the same rows depend on each other, so
     their own noise is at most about this.
 
-    Args:
-        test_sets: How many guesses each attacker makes, 1 or more.
-        attacks: Over how many attacks the maximum is taken, 1 or more.
-
-    Returns:
-        The mean risk, in [0, 1].
-
-    Raises:
-        InputError: A number is less than 1.
-
     Example:
         >>> round(noise_attacker(70), 3), round(noise_attacker(70, attacks=5), 3)
         (0.048, 0.139)
@@ -446,27 +357,16 @@ def above_all(
 ) -> AboveAll:
     """Count the members whose score is above every other's.
 
-    If scores told nothing, every order of all scores would be equally likely, and the k highest
+    If scores were random, every order of all scores would be equally likely, and the k highest
     would all be members with chance C(m, k) / C(m + n, k). Ties with the highest other do not
     count, which can only raise the chance that is given.
-
-    Args:
-        members_scores: One number a member; higher says member.
-        others_scores: One number for each row that is none.
-        confidence: Of the interval, in (0, 1).
-
-    Returns:
-        The count with its chance.
-
-    Raises:
-        InputError: A list of scores is empty or holds NaN.
 
     Example:
         >>> found = above_all([5.0, 4.0, 1.0], [3.0, 2.0, 0.0])
         >>> found.count, round(found.p_value, 3), found.places
         (2, 0.2, (0, 1))
     """
-    members, others = _scores(members_scores, "members"), _scores(others_scores, "others")
+    members, others = _scores(members=members_scores, others=others_scores)
     places = np.flatnonzero(members > others.max())
     places = places[np.argsort(-members[places], kind="stable")]
     taken = np.arange(len(places))
@@ -485,13 +385,13 @@ def _area(members: Floats, others: Floats, confidence: float) -> Rate:
     beats = _beaten(members, others) / n
     beaten = 1 - _beaten(others, members) / m
     value = float(beats.mean())
-    variance = (beats.var(ddof=1) / m if m > 1 else 0.0) + (
-        beaten.var(ddof=1) / n if n > 1 else 0.0
-    )
+    variance = sum(s.var(ddof=1) / len(s) for s in (beats, beaten) if len(s) > 1)
     if variance > 0:
         error = _probit(confidence) * sqrt(variance)
-        return Rate(value, _cut(value - error), _cut(value + error), value * m * n, m * n)
-    return Rate(value, *_newcombe(value, m, n, confidence), value * m * n, m * n)
+        low, high = _cut(value - error), _cut(value + error)
+    else:
+        low, high = _newcombe(value, m, n, confidence)
+    return Rate(value, low, high, value * m * n, m * n)
 
 
 def _newcombe(value: float, m: int, n: int, confidence: float) -> tuple[float, float]:
@@ -518,13 +418,14 @@ def _corners(hits: NDArray[np.int64], calls: NDArray[np.int64]) -> NDArray[np.bo
     return kept
 
 
-def _scores(values: ArrayLike, side: str) -> Floats:
-    found = np.asarray(values, dtype=np.float64).ravel()
-    if len(found) == 0:
-        raise InputError(f"there are no scores of {side}; give one or more")
-    if np.isnan(found).any():
-        raise InputError(f"{int(np.isnan(found).sum())} scores of {side} are NaN; replace them")
-    return found
+def _scores(**sides: ArrayLike) -> list[Floats]:
+    found = {side: np.asarray(values, dtype=np.float64).ravel() for side, values in sides.items()}
+    for side, scores in found.items():
+        if len(scores) == 0:
+            raise InputError(f"there are no scores of {side}; give one or more")
+        if gaps := int(np.isnan(scores).sum()):
+            raise InputError(f"{gaps} scores of {side} are NaN; replace them")
+    return list(found.values())
 
 
 def _check_counts(successes: float, trials: float, confidence: float) -> None:

@@ -1,4 +1,4 @@
-"""What attacks found: frozen values with intervals, in words and as JSON."""
+"""What attacks found: frozen values with intervals, in words, as JSON and as frames."""
 
 from __future__ import annotations
 
@@ -21,17 +21,6 @@ from siloweave.tables.read import Frame, frame_of
 
 if TYPE_CHECKING:
     from siloweave.report.plots import Picture
-
-__all__ = [
-    "ClosestRecords",
-    "Copies",
-    "Histogram",
-    "Membership",
-    "RiskPart",
-    "Risks",
-    "WorstRecord",
-    "compared",
-]
 
 
 class RiskPart(msgspec.Struct, frozen=True):
@@ -68,7 +57,7 @@ class RiskPart(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Scores that should tell training rows from control rows.
+    """Scores that should separate training rows from control rows.
 
     Attributes:
         attack: Its name.
@@ -144,7 +133,7 @@ class ClosestRecords(msgspec.Struct, frozen=True):
         to_train: Distances to the closest training row.
         to_control: Distances to the closest of as many control rows, over the same edges.
         closer_to_train: Share of synthetic rows closer to training rows, ties counting half; 0.5
-            where nothing was learnt by heart.
+            where nothing was memorised.
         median_to_train: The median distance.
         median_to_control: The median distance.
         rows: How many rows of each kind were compared with.
@@ -164,8 +153,8 @@ class Risks(msgspec.Struct, frozen=True):
     Attributes:
         parts: One line an attack and variant.
         memberships: Membership attacks with their curves.
-        worst: The worst record; nothing if it was not asked for.
-        closest: Distances to the closest record; nothing if they were not asked for.
+        worst: The worst record; None if it was not asked for.
+        closest: Distances to the closest record; None if they were not asked for.
         not_measured: Attack, and why it could not be made.
         notes: What holds for the whole run.
         rows: Of each table.
@@ -184,11 +173,7 @@ class Risks(msgspec.Struct, frozen=True):
     seed: int
 
     def part(self, attack: str, variant: str | None = None) -> RiskPart:
-        """Return a part by its attack, and its variant where there is more than one.
-
-        Raises:
-            InputError: There is none, or more than one.
-        """
+        """Return a part by its attack, and its variant where there is more than one."""
         found = [p for p in self.parts if p.attack == attack and variant in (None, p.variant)]
         if len(found) == 1:
             return found[0]
@@ -199,24 +184,16 @@ class Risks(msgspec.Struct, frozen=True):
         raise InputError(f"attack={attack!r}, variant={variant!r}: {said}")
 
     def membership(self, attack: str) -> Membership:
-        """Return a membership attack by its name.
-
-        Raises:
-            InputError: There is none.
-        """
-        for found in self.memberships:
-            if found.attack == attack:
-                return found
-        known = ", ".join(m.attack for m in self.memberships) or "none"
+        """Return a membership attack by its name."""
+        by_name = {found.attack: found for found in self.memberships}
+        if attack in by_name:
+            return by_name[attack]
+        known = ", ".join(by_name) or "none"
         raise InputError(f"attack={attack!r} is no membership attack of these: {known}")
 
     @property
     def highest(self) -> RiskPart:
-        """The part with the highest risk.
-
-        Raises:
-            InputError: Nothing was measured.
-        """
+        """The part with the highest risk."""
         if not self.parts:
             raise InputError("no attack could be made; see not_measured")
         return max(self.parts, key=lambda p: p.risk)
@@ -237,16 +214,17 @@ class Risks(msgspec.Struct, frozen=True):
             kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
                 None.
         """
-        return frame_of([_cells(part) for part in self.parts], _COLUMNS, kind)
+        rates = ("train", "control", "baseline")
+        rows = [
+            {**msgspec.structs.asdict(part), **{name: getattr(part, name).value for name in rates}}
+            for part in self.parts
+        ]
+        return frame_of(rows, RiskPart.__struct_fields__, kind)
 
     def plot(self) -> Picture:
         """Draw the receiver curves of all membership attacks, as the page of risks does.
 
-        Returns:
-            A picture that a notebook shows, and `save` stores as SVG.
-
-        Raises:
-            InputError: No membership attack was made.
+        A notebook shows the picture, and its `save` stores it as SVG.
         """
         from siloweave.report.comparison import receiver_curves
         from siloweave.report.plots import Picture
@@ -264,16 +242,16 @@ class Risks(msgspec.Struct, frozen=True):
         heads = ["attack", "variant", "risk", "interval", "train", "control", "guess"]
         rows = [
             (
-                part.attack, part.variant, f"{part.risk:.3f}", f"{part.low:.3f} to {part.high:.3f}",
+                *(part.attack, part.variant),
+                *(f"{part.risk:.3f}", f"{part.low:.3f} to {part.high:.3f}"),
                 *(f"{rate.value:.3f}" for rate in (part.train, part.control, part.baseline)),
             )
             for part in self.parts
-        ]  # fmt: skip
+        ]
         return html_table(repr(self), heads, rows)
 
     def __str__(self) -> str:
-        lines = [_HEADER, *map(_line, self.parts)]
-        lines += _membership_lines(self.memberships)
+        lines = [_HEADER, *map(_line, self.parts), *map(_membership_line, self.memberships)]
         if self.worst is not None:
             lines += _worst_lines(self.worst)
         if self.closest is not None:
@@ -287,18 +265,6 @@ class Risks(msgspec.Struct, frozen=True):
         return "\n".join([*lines, *self.notes])
 
 
-_COLUMNS = (
-    *("attack", "variant", "risk", "low", "high", "train", "control", "baseline", "attacks"),
-    "note",
-)
-
-
-def _cells(part: RiskPart) -> dict[str, Any]:
-    rates = {"train": part.train, "control": part.control, "baseline": part.baseline}
-    values = {name: rate.value for name, rate in rates.items()}
-    return {**msgspec.structs.asdict(part), **values}
-
-
 def compared(
     attack: str,
     variant: str,
@@ -310,11 +276,7 @@ def compared(
     note: str = "",
     confidence: float = 0.95,
 ) -> RiskPart:
-    """Make a part from successes and trials on training rows, control rows, and by guessing.
-
-    Raises:
-        InputError: A number of trials is not positive, or of successes not within it.
-    """
+    """Make a part from successes and trials on training rows, control rows, and by guessing."""
     risk = privacy_risk(train, control, confidence)
     guess = wilson(*baseline, confidence)
     notes = [note] if note else []
@@ -322,18 +284,8 @@ def compared(
         notes.append("no better than guessing at random, so it says nothing about the rows")
     if control[0] >= control[1]:
         notes.append("it always succeeds on control rows, so no excess can be measured")
-    return RiskPart(
-        attack,
-        variant,
-        risk.value,
-        risk.low,
-        risk.high,
-        risk.train,
-        risk.control,
-        guess,
-        attacks,
-        "; ".join(notes),
-    )
+    found = (risk.value, risk.low, risk.high, risk.train, risk.control, guess)
+    return RiskPart(attack, variant, *found, attacks, "; ".join(notes))
 
 
 _HEADER = (
@@ -352,24 +304,21 @@ def _line(part: RiskPart) -> str:
     return f"{line}  {part.note}".rstrip()
 
 
-def _membership_lines(found: tuple[Membership, ...]) -> list[str]:
-    lines = []
-    for item in found:
-        auc = item.roc.auc
-        points = ", ".join(
-            f"TPR {p.tpr.value:.3f} ({p.tpr.low:.3f}-{p.tpr.high:.3f}) at FPR {p.asked:.1%}"
-            for p in item.at
-        )
-        lines.append(
-            f"{item.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), {points}; risk "
-            f"{item.threshold.risk:.3f} on {item.threshold.test_sets} test rows, where coins show "
-            f"{item.noise:.3f}; {item.above_all.count} members above all others"
-        )
-    return lines
+def _membership_line(found: Membership) -> str:
+    auc, guess = found.roc.auc, found.threshold
+    points = ", ".join(
+        f"TPR {p.tpr.value:.3f} ({p.tpr.low:.3f}-{p.tpr.high:.3f}) at FPR {p.asked:.1%}"
+        for p in found.at
+    )
+    return (
+        f"{found.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), {points}; risk "
+        f"{guess.risk:.3f} on {guess.test_sets} test rows, where coins show {found.noise:.3f}; "
+        f"{found.above_all.count} members above all others"
+    )
 
 
 def _worst_lines(worst: WorstRecord) -> list[str]:
-    said = "given away" if worst.caught else "not told from chance"
+    said = "given away" if worst.caught else "no more than chance"
     chance = f"p = {worst.p_value:.2g} over {worst.measures} measures, by {worst.by}"
     lines = [f"worst record: {said} ({chance})"]
     for item in worst.copies:

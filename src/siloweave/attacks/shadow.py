@@ -48,6 +48,7 @@ from siloweave.attacks.groundhog import (
     nearness,
 )
 from siloweave.attacks.rates import (
+    FALSE_POSITIVES,
     Operating,
     Rate,
     Roc,
@@ -201,10 +202,6 @@ def _one_thread() -> Any:
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(limits=1)
-
-
-FPRS = (0.001, 0.01)
-"""False positive rates at which the share of members found is told."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,7 +413,7 @@ def _one_risk(
         accuracy,
         threshold,
         curve,
-        tuple(curve.tpr_at(fpr) for fpr in FPRS),
+        tuple(curve.tpr_at(fpr) for fpr in FALSE_POSITIVES),
     )
 
 

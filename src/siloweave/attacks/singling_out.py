@@ -19,8 +19,6 @@ from siloweave.attacks.results import RiskPart, compared
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["FEWEST", "Predicates", "expected_singled", "singling_out"]
-
 FEWEST = 10
 """Predicates without which the attack is not made."""
 
@@ -34,7 +32,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Predicates:
-    """Conditions, each of which says of a few columns that a value's place is in an interval.
+    """Conjunctions of conditions: the value's place in each of some columns is in an interval.
 
     Attributes:
         columns: int64, (predicates, conditions): the columns.
@@ -79,16 +77,11 @@ def singling_out(
     Args:
         values: Tables ``train``, ``synthetic`` and ``control``.
         variant: Which predicates.
-        attacks: How many predicates are wanted.
+        attacks: How many predicates are wanted; the result's note says if there are fewer, and
+            fewer than `FEWEST` raise `InputError`.
         key: Seeds the choice of predicates.
         columns: Conditions of a multivariate predicate.
         confidence: Of the interval.
-
-    Returns:
-        The risk; its note says if fewer predicates than wanted could be made.
-
-    Raises:
-        InputError: Fewer than `FEWEST` predicates fit exactly one synthetic row.
     """
     rng = generator(fold_in(key, "singling_out", variant))
     tables = {table: _Index(codes) for table, codes in _distinct(values).items()}
@@ -145,15 +138,9 @@ class _Index:
         if predicates.columns.shape[1] == 1:
             return sizes[:, 0]
         starts = np.where(predicates.negated, self.rows + 1, sizes).argmin(axis=1)
-        found = [
-            self._count(*row)
-            for row in zip(
-                *(a.tolist() for a in (predicates.columns, predicates.low, predicates.high)),
-                *(a.tolist() for a in (predicates.negated, first, last, starts)),
-                strict=True,
-            )
-        ]
-        return np.array(found, np.int64)
+        parts = (predicates.columns, predicates.low, predicates.high, predicates.negated)
+        rows = zip(*(a.tolist() for a in (*parts, first, last, starts)), strict=True)
+        return np.array([self._count(*row) for row in rows], np.int64)
 
     def _count(
         self,
@@ -335,19 +322,10 @@ def _random(
 
 
 def expected_singled(counts: Ints, rows: int, size: int) -> float:
-    """How many predicates fit exactly one row of a random part of a table, in expectation.
+    """How many predicates fit exactly one of `size` rows drawn from a table of `rows`, on average.
 
-    Args:
-        counts: For each predicate, how many rows of the table it fits.
-        rows: Of the table.
-        size: Of the part, at most `rows`.
-
-    Returns:
-        The sum of hypergeometric chances.
-
-    Example:
-        >>> expected_singled(np.array([1, 2]), rows=4, size=2)
-        1.1666666666666667
+    `counts` says how many rows of the table each predicate fits; this is a sum of hypergeometric
+    chances.
     """
     from scipy.special import gammaln
 

@@ -3,18 +3,16 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from siloweave.algorithms import secure_sum
-from siloweave.attacks.insider import (
-    Knowledge,
+from siloweave.attacks.noisy_counts import (
     best_risk,
     membership_scores,
-    model_view,
     repeated_attack,
     transcript_attack,
     without_own,
 )
 from siloweave.errors import InputError
 from siloweave.federation.masking import unmask_sum
-from siloweave.models.estimate import Measurement, fit
+from siloweave.models.estimate import Measurement
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.mechanisms import SeededEntropy, add_gaussian
 from siloweave.statistics.marginals import marginal
@@ -33,7 +31,7 @@ def rows(seed, count):
     return Codes(DOMAIN, tuple(rng.integers(size, size=count) for size in DOMAIN.sizes))
 
 
-OTHERS, TARGET, AUXILIARY = rows(0, 40), rows(1, 1), rows(2, 400)
+OTHERS, TARGET = rows(0, 40), rows(1, 1)
 
 
 def entropy(key):
@@ -75,13 +73,12 @@ def test_half_the_noise_is_caught():
     assert found.low > found.allowed
 
 
-def test_scores_have_the_law_that_theory_says():
+def test_scores_have_the_distribution_that_theory_says():
     mu2 = 2 * RHO
-    known = Knowledge.everyone_else(OTHERS)
     inside = Codes.concat([OTHERS, TARGET])
     for world, sign in ((inside, 1), (OTHERS, -1)):
         scores = np.array(
-            [membership_scores(noisy()(world, k), TARGET, known)[0][0] for k in range(800)]
+            [membership_scores(noisy()(world, k), TARGET, OTHERS)[0][0] for k in range(800)]
         )
         assert scores.mean() == pytest.approx(sign * mu2 / 2, abs=4 * np.sqrt(mu2 / 800))
         assert scores.var() == pytest.approx(mu2, rel=0.15)
@@ -95,18 +92,6 @@ def test_replace_one_moves_two_cells():
     paid = repeated_attack(noisy(), OTHERS, TARGET, rho=2 * RHO, key=5, draws=700, instead=instead)
     assert not paid.exceeded
     assert paid.mu_low > 0.7 * paid.mu_allowed
-
-
-def test_who_knows_less_learns_less():
-    def draw(key):
-        return AUXILIARY.take(generator(key).choice(AUXILIARY.num_rows, 40, replace=False))
-
-    known = Knowledge.auxiliary(AUXILIARY, 40)
-    strong = attacked(noisy())
-    weak = repeated_attack(noisy(), draw, TARGET, rho=RHO, key=5, draws=600, knowledge=known)
-    assert 0.5 < weak.curve.auc.value < strong.curve.auc.low
-    assert weak.mu_exact is None
-    assert not weak.exceeded
 
 
 def shared(share_sigma, parties=3):
@@ -144,10 +129,6 @@ def test_a_party_that_added_all_the_noise_is_named():
         without_own(seen, OTHERS, tables, SIGMA)
 
 
-def transcript_of(codes, sigma, key=0):
-    return [Measurement(m.clique, m.counts, sigma) for m in noisy(sigma, sigma)(codes, key)]
-
-
 WIDE = Domain(("x", "y"), (60, 60))
 
 
@@ -162,9 +143,7 @@ def test_one_transcript(sigma, low, high):
     counts = marginal(Codes.concat([base, members]), ("x", "y"))
     noisy_counts = np.random.default_rng(4).standard_normal(counts.shape) * sigma + counts
     seen = [Measurement(("x", "y"), noisy_counts, sigma)]
-    found = transcript_attack(
-        seen, members, others, Knowledge.everyone_else(base), rho=1 / (2 * sigma**2)
-    )
+    found = transcript_attack(seen, members, others, base, rho=1 / (2 * sigma**2))
     assert low <= found.raw <= high
     assert found.raw <= found.high
     assert found.exceeded is None
@@ -177,25 +156,10 @@ def test_one_cell_for_all_gives_nobody_away():
     everyone = Codes(Domain(("a",), (1,)), (np.zeros(60, dtype=int),))
     members, others = everyone.take(range(20)), everyone.take(range(20, 40))
     seen = [Measurement(("a",), np.array([43.0]), 3.0)]
-    known = Knowledge.everyone_else(everyone.take(range(40, 60)))
+    known = everyone.take(range(40, 60))
     found = transcript_attack(seen, members, others, known, rho=1.0)
     assert found.curve.auc.value == 0.5
     assert found.raw == 0
-
-
-def test_the_model_stands_for_the_counts():
-    inside = Codes.concat([OTHERS, TARGET])
-    seen = transcript_of(inside, 0.5)
-    model = fit(DOMAIN, seen, sweeps=60)
-    view = model_view(model, [(CLIQUES, 0.5), ((("a",),), 0.5)])
-    assert [m.clique for m in view] == list(CLIQUES)
-    assert view[0].sigma == pytest.approx(0.5 / np.sqrt(2))
-    known = Knowledge.everyone_else(OTHERS)
-    score = membership_scores(view, TARGET, known)[0][0]
-    without = model_view(fit(DOMAIN, transcript_of(OTHERS, 0.5), sweeps=60), [(CLIQUES, 0.5)])
-    assert score > membership_scores(without, TARGET, known)[0][0]
-    residual = membership_scores(seen, TARGET, Knowledge.model(model))[0][0]
-    assert abs(residual) < abs(score)
 
 
 def wire_of(study, codes, seed):
@@ -237,22 +201,15 @@ def test_a_coordinator_that_watches_aim(monkeypatch):
 
 
 def test_bad_input():
-    known = Knowledge.everyone_else(OTHERS)
     with pytest.raises(InputError, match="draws=3"):
         attacked(noisy(), draws=3)
     with pytest.raises(InputError, match="one record at a time"):
         repeated_attack(noisy(), OTHERS, OTHERS, rho=RHO, key=0)
-    with pytest.raises(InputError, match="same in every run"):
-        attacked(noisy(), knowledge=Knowledge.auxiliary(AUXILIARY, 40))
-    with pytest.raises(InputError, match="nobody knows all"):
-        repeated_attack(noisy(), lambda key: OTHERS, TARGET, rho=RHO, key=0)
     with pytest.raises(InputError, match="rho=0"):
         repeated_attack(noisy(), OTHERS, TARGET, rho=0, key=0, draws=4)
     with pytest.raises(InputError, match="sigma=0"):
-        membership_scores([Measurement(("a",), np.zeros(3), 0.0)], TARGET, known)
+        membership_scores([Measurement(("a",), np.zeros(3), 0.0)], TARGET, OTHERS)
     with pytest.raises(InputError, match="no measurements"):
-        transcript_attack([], OTHERS, TARGET, known, rho=1.0)
+        transcript_attack([], OTHERS, TARGET, OTHERS, rho=1.0)
     with pytest.raises(InputError, match="at least 4"):
-        transcript_attack(noisy()(OTHERS, 0), OTHERS, TARGET, known, rho=1.0)
-    with pytest.raises(InputError, match="auxiliary rows: 0"):
-        Knowledge.auxiliary(OTHERS.take([]), 10)
+        transcript_attack(noisy()(OTHERS, 0), OTHERS, TARGET, OTHERS, rho=1.0)

@@ -1,0 +1,338 @@
+"""What noisy counts show to those who see them: a curious coordinator, or a party that colludes.
+
+A coordinator of a study with graphical models sees cliques, noisy counts and their noise. The
+adversary here also knows every other row of the study. With a record in hand it asks of every
+count how much likelier it is with the record than without (Neyman and Pearson 1933). The score of a
+record is normal with mean -mu^2/2 without it and +mu^2/2 with it, where mu^2 is the sum of the
+squared steps that the record makes over the squared noise: no attack on these counts does better,
+and mu is at most sqrt(2 rho) for an accounted rho (Dong, Roth and Su, *Gaussian differential
+privacy*, JRSS B 2022; Bun and Steinke, *Concentrated differential privacy*, TCC 2016).
+
+Choices made by an exponential mechanism are not scored; they leak a further share of rho.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.attacks.rates import (
+    FALSE_POSITIVES,
+    Operating,
+    Rate,
+    Roc,
+    best_threshold,
+    clopper_pearson,
+    roc,
+)
+from siloweave.errors import InputError
+from siloweave.models.estimate import Measurement
+from siloweave.statistics.marginals import marginal
+from siloweave.tables.codes import Codes
+from siloweave.tables.keys import Key, fold_in
+
+Floats = NDArray[np.float64]
+Measure = Callable[[Codes, np.random.SeedSequence], Sequence[Measurement]]
+"""A mechanism: what it lets the adversary see of some rows, drawn anew for every key."""
+
+
+class NoisyCountsRisk(msgspec.Struct, frozen=True):
+    """What membership guesses from noisy counts are worth, beside what the ledger allows.
+
+    Attributes:
+        risk: TPR - FPR at the threshold, which equals 2 * accuracy - 1 for even odds; negative
+            values as 0.
+        low: Lower end of the interval of `raw`.
+        high: Upper end.
+        raw: The same as `risk`, negative values kept.
+        allowed: Most that any attack may reach under the accounted rho: 2 Phi(mu / 2) - 1.
+        tpr: Share of members found at the threshold.
+        fpr: Share of others called members.
+        threshold: Fixed at 0, even odds, for repeated runs; for one transcript chosen on every
+            other score, which is then not judged.
+        curve: Receiver curve of all scores judged.
+        at: Best points at FPR 0.1% and 1%.
+        at_allowed: TPR that the accounted rho allows at the same FPRs.
+        mu_low: Lower bound of mu from the threshold's errors: no mechanism with a smaller mu makes
+            as few, at the given confidence. None for one transcript, which is one draw.
+        mu_allowed: sqrt(2 rho).
+        mu_exact: What the noise that was stated allows, on average over the records; None for one
+            transcript.
+        exceeded: Whether `mu_low` is above `mu_allowed`: less noise was drawn than accounted. None
+            for one transcript.
+        confidence: Of every interval and bound.
+    """
+
+    risk: float
+    low: float
+    high: float
+    raw: float
+    allowed: float
+    tpr: Rate
+    fpr: Rate
+    threshold: float
+    curve: Roc
+    at: tuple[Operating, ...]
+    at_allowed: tuple[float, ...]
+    mu_low: float | None
+    mu_allowed: float
+    mu_exact: float | None
+    exceeded: bool | None
+    confidence: float
+
+
+def best_risk(mu: float) -> float:
+    """Return the largest TPR - FPR against two unit normals that are `mu` apart.
+
+    Example:
+        >>> round(best_risk(1.0), 3)
+        0.383
+    """
+    from scipy.special import ndtr
+
+    return float(2 * ndtr(mu / 2) - 1)
+
+
+def membership_scores(
+    measurements: Iterable[Measurement],
+    records: Codes,
+    known: Codes,
+    *,
+    suspects: Codes | None = None,
+    prior: float = 0.5,
+    instead: Codes | None = None,
+) -> tuple[Floats, Floats]:
+    """Log-likelihood ratio of each record being counted against not.
+
+    Args:
+        measurements: What was seen; sigma must be greater than 0.
+        records: The records, one score each.
+        known: All rows of the study but those that are attacked.
+        suspects: All records whose membership the adversary does not know, these included; each of
+            the others is expected to be there with chance `prior`. None if there is one record at
+            a time.
+        prior: See `suspects`.
+        instead: Under replace-one: the row (one) that stands in a record's place if it is not
+            there. None for add/remove.
+
+    Returns:
+        Scores, and the mu^2 of each record: the sum of squared steps over variances.
+
+    Example:
+        >>> from siloweave.tables.codes import Domain
+        >>> rows = Codes(Domain(("a",), (2,)), (np.array([0, 1, 1]),))
+        >>> seen = [Measurement(("a",), np.array([2.0, 2.0]), 1.0)]
+        >>> membership_scores(seen, rows.take([0]), rows)[0].tolist()
+        [0.5]
+    """
+    scores, squares = np.zeros(records.num_rows), np.zeros(records.num_rows)
+    for one in measurements:
+        if not one.sigma > 0:
+            raise InputError(
+                f"the measurement of {', '.join(one.clique)} has sigma={one.sigma}; counts without "
+                "noise give everything away, and no attack is needed"
+            )
+        expected = marginal(known, one.clique).astype(np.float64)
+        variance = np.zeros_like(expected)
+        if suspects is not None:
+            unsure = marginal(suspects, one.clique)
+            expected = expected + prior * unsure
+            variance = variance + prior * (1 - prior) * unsure
+        off = (np.asarray(one.counts, dtype=np.float64) - expected).reshape(-1)
+        spread, cells = (one.sigma**2 + variance).reshape(-1), records.flat(one.clique)
+        own = 0.0 if suspects is None else 1.0
+        weight = 1 / (spread[cells] - own * prior * (1 - prior))
+        score, square = weight * (off[cells] + own * prior - 0.5), weight
+        if instead is not None:
+            other = np.broadcast_to(instead.flat(one.clique), cells.shape)
+            moved = cells != other
+            score = moved * (score - (off[other] - 0.5) / spread[other])
+            square = moved * (square + 1 / spread[other])
+        scores += score
+        squares += square
+    return scores, squares
+
+
+def transcript_attack(
+    measurements: Sequence[Measurement],
+    members: Codes,
+    others: Codes,
+    known: Codes,
+    *,
+    rho: float,
+    confidence: float = 0.95,
+) -> NoisyCountsRisk:
+    """Attack one run as it happened: many records, one draw of the noise.
+
+    One adversary suspects all these records alike, so what it does not know of the others counts
+    as noise. Records of a cell meet the same noise, so intervals are a little too narrow, and one
+    draw is no test of the noise: `repeated_attack` is.
+
+    Args:
+        measurements: What the run let the adversary see; at least one.
+        members: Records that were in the study; at least four.
+        others: Records that were not; at least four.
+        known: The rows of the study without `members`.
+        rho: zCDP that the ledger says a row paid.
+        confidence: Of intervals and bounds.
+
+    Example:
+        >>> from siloweave.tables.codes import Domain
+        >>> rows = Codes(Domain(("a",), (9,)), (np.arange(8),))
+        >>> members, others = rows.take([0, 1, 2, 3]), rows.take([4, 5, 6, 7])
+        >>> seen = [Measurement(("a",), np.array([1.0] * 4 + [0.0] * 5), 0.1)]
+        >>> transcript_attack(seen, members, others, rows.take([]), rho=50.0).risk
+        1.0
+    """
+    if not measurements:
+        raise InputError("there are no measurements; give those of a run's transcript")
+    suspects = Codes.concat([members, others])
+    prior = members.num_rows / max(1, suspects.num_rows)
+    inside, outside = (
+        membership_scores(measurements, records, known, suspects=suspects, prior=prior)[0]
+        for records in (members, others)
+    )
+    return _judged(inside, outside, rho, confidence)
+
+
+def repeated_attack(
+    measure: Measure,
+    known: Codes,
+    target: Codes,
+    *,
+    rho: float,
+    key: Key,
+    draws: int = 1000,
+    instead: Codes | None = None,
+    confidence: float = 0.95,
+) -> NoisyCountsRisk:
+    """Attack one record in many runs of a mechanism, half of them with the record.
+
+    A mechanism that adds less noise than accounted is `exceeded`, given enough draws.
+
+    Args:
+        measure: The mechanism; draws its noise anew for every key.
+        known: All other rows.
+        target: The record: one row.
+        rho: zCDP that a run is accounted for.
+        key: Gives every run its own.
+        draws: Runs with the record, and as many without; at least 4.
+        instead: Under replace-one: the row in the record's place in the runs without it.
+        confidence: Of intervals and bounds.
+    """
+    if draws < 4:
+        raise InputError(f"draws={draws} must be at least 4")
+    if target.num_rows != 1:
+        raise InputError(f"target has {target.num_rows} rows; attack one record at a time")
+    scores: dict[str, list[Floats]] = {"with": [], "without": []}
+    squares = np.zeros(1)
+    for world, found in scores.items():
+        added = target if world == "with" else instead
+        rows = known if added is None else Codes.concat([known, added])
+        for i in range(draws):
+            seen = measure(rows, fold_in(fold_in(key, world, i), "noise"))
+            score, squares = membership_scores(seen, target, known, instead=instead)
+            found.append(score)
+    inside, outside = (np.concatenate(scores[world]) for world in ("with", "without"))
+    return _judged(inside, outside, rho, confidence, float(np.sqrt(squares).mean()))
+
+
+def _judged(
+    inside: Floats, outside: Floats, rho: float, confidence: float, mu_exact: float | None = None
+) -> NoisyCountsRisk:
+    """Compare scores of members and others with what rho allows; `mu_exact` for repeated runs."""
+    from scipy.special import ndtr, ndtri
+
+    if not rho > 0:
+        raise InputError(f"rho={rho} must be greater than 0: what the ledger says a row paid")
+    if min(len(inside), len(outside)) < 4:
+        raise InputError(f"{len(inside)} members, {len(outside)} others: give at least 4 of each")
+    threshold, repeated = 0.0, mu_exact is not None
+    if not repeated:
+        threshold = best_threshold(inside[::2], outside[::2])
+        inside, outside = inside[1::2], outside[1::2]
+    mu = sqrt(2 * rho)
+    curve = roc(inside, outside, confidence)
+    tpr = clopper_pearson(int((inside >= threshold).sum()), len(inside), confidence)
+    fpr = clopper_pearson(int((outside >= threshold).sum()), len(outside), confidence)
+    raw, (down, up) = tpr.value - fpr.value, _error(tpr, fpr)
+    mu_low = _mu_low(tpr, fpr) if repeated else None
+    return NoisyCountsRisk(
+        risk=max(0.0, raw),
+        low=raw - down,
+        high=raw + up,
+        raw=raw,
+        allowed=best_risk(mu),
+        tpr=tpr,
+        fpr=fpr,
+        threshold=threshold,
+        curve=curve,
+        at=tuple(curve.tpr_at(rate) for rate in FALSE_POSITIVES),
+        at_allowed=tuple(float(ndtr(ndtri(rate) + mu)) for rate in FALSE_POSITIVES),
+        mu_low=mu_low,
+        mu_allowed=mu,
+        mu_exact=mu_exact,
+        exceeded=None if mu_low is None else mu_low > mu,
+        confidence=confidence,
+    )
+
+
+def _error(tpr: Rate, fpr: Rate) -> tuple[float, float]:
+    """How far the difference of two rates reaches down and up.
+
+    Newcombe (1998), "Interval estimation for the difference between independent proportions",
+    Statistics in Medicine 17(8), method 10, from the rates' own intervals.
+    """
+    down = np.hypot(tpr.value - tpr.low, fpr.high - fpr.value)
+    up = np.hypot(tpr.high - tpr.value, fpr.value - fpr.low)
+    return float(down), float(up)
+
+
+def _mu_low(tpr: Rate, fpr: Rate) -> float:
+    """Probit of the least TPR minus that of the greatest FPR, 0 if negative.
+
+    The two ends of Clopper and Pearson's intervals fail with half of their error each, so the
+    bound holds with the intervals' confidence. Nasr et al., *Tight auditing of differentially
+    private machine learning*, USENIX Security 2023, section 4.
+    """
+    from scipy.special import ndtri
+
+    if tpr.low <= 0 or fpr.high >= 1:
+        return 0.0
+    return max(0.0, float(ndtri(tpr.low) - ndtri(fpr.high)))
+
+
+def without_own(
+    measurements: Iterable[Measurement],
+    rows: Codes,
+    noise: Sequence[Floats] | None = None,
+    sigma: float = 0.0,
+) -> list[Measurement]:
+    """What a party sees that also sees the sums: its own rows and noise are taken out.
+
+    Args:
+        measurements: The noisy sums, or what stands for them.
+        rows: The party's own rows.
+        noise: The noise that it added itself, one table per measurement; None if it stored none.
+        sigma: Standard deviation of that noise; the noise that remains is that much narrower.
+
+    Returns:
+        The measurements of all other parties' rows, with the noise that protects them.
+    """
+    found = []
+    for i, one in enumerate(measurements):
+        counts = np.asarray(one.counts, dtype=np.float64) - marginal(rows, one.clique)
+        width = one.sigma
+        if noise is not None:
+            if not 0 <= sigma < one.sigma:
+                raise InputError(
+                    f"sigma={sigma} of the party's own noise must be below the {one.sigma} of the "
+                    f"sum over {', '.join(one.clique)}; a sum whose noise is all one party's "
+                    "protects nobody from it"
+                )
+            counts = counts - noise[i]
+            width = sqrt(one.sigma**2 - sigma**2)
+        found.append(Measurement(one.clique, counts, width))
+    return found
