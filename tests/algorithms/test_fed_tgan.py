@@ -293,10 +293,10 @@ def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda told: told[:-1], "'south' sent columns that are none: summaries are"),
+        (lambda told: told[:-1], "'south' sent columns that cannot be read: summaries are"),
         (
             lambda told: (told[0], told[0], told[2]),
-            "'south' sent columns that are none: summaries are",
+            "'south' sent columns that cannot be read: summaries are",
         ),
         (lambda told: "nonsense", "party 'south'"),
     ],

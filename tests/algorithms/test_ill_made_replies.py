@@ -106,7 +106,7 @@ CODED = [
     ("columns", lambda names: ("visits",) * len(names), "columns with 'visits'"),
     ("spots", instead(((0, 50, 60),)), "a choice among 60"),
     ("latents", filled(1e30, "<f8"), r"latents of size 1e\+30; it must be finite, and 1e\+09"),
-    ("one_way", instead("{}"), "one_way that are none"),
+    ("one_way", instead("{}"), "one_way that cannot be read"),
     ("one_way", law_of_others, "these are shares of"),
     ("one_way", law_with(lambda c: c.update(shares=[0.0] * len(c["shares"]))), "no shares of"),
     ("one_way", law_with(lambda c: c.update(ends=c["ends"][::-1])), "no shares of"),
@@ -268,7 +268,7 @@ def test_heads_and_critics_at_parties(budget, question, field, change, words, mo
 @pytest.mark.parametrize(
     ("question", "field", "change", "words"),
     [
-        ("Declare", "schema", instead("[]"), "schema that are none"),
+        ("Declare", "schema", instead("[]"), "schema that cannot be read"),
         ("Declare", "key", instead(b""), "0 bytes of key"),
         ("Name", "values", instead((1, 2)), "a value of column 'town', '1'; .* of type str"),
         ("Name", "values", instead(("x" * 300,)), "at most 256 characters"),

@@ -81,14 +81,14 @@ def test_lists_are_returned_or_refused():
 
 
 def test_json_is_read_or_refused(monkeypatch):
-    assert SAID.json("law", "[1]", len) == 3
+    assert SAID.json("schema", "[1]", len) == 3
 
     def fails(data):
-        raise DataError("no law of mine")
+        raise DataError("no schema of mine")
 
-    refused("sent law that are none: no law of mine", "json", "law", b"[]", fails)
+    refused("sent schema that cannot be read: no schema of mine", "json", "schema", b"[]", fails)
     monkeypatch.setattr(wire, "MAX_ITEMS", 3)
-    refused("JSON of 4 items", "json", "law", b"[1,2,3]", len)
+    refused("JSON of 4 items", "json", "schema", b"[1,2,3]", len)
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytes(32), b"\x01" + bytes(31)])

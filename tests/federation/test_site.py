@@ -11,7 +11,7 @@ from siloweave.errors import BudgetError, InputError, LedgerError, WireError
 from siloweave.federation import FolderStore, MemoryStore, masking, wire
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
-from siloweave.privacy.events import NonPrivate
+from siloweave.privacy.events import BaseEvent, NonPrivate
 from siloweave.privacy.identity import Identity
 from tests.federation.small import (
     HANDLERS,
@@ -182,7 +182,7 @@ def test_after_a_crash_a_changed_request_cannot_use_what_was_paid_for_another(pa
 def test_another_step_or_run_is_another_release(party):
     replies = [
         party.site.answer(frame(Ask(50.0), step=step, run=run), HANDLERS)
-        for step, run in [(-1, "r1"), (0, "r1"), (1, "r1"), (0, "r2"), (0, "r1/0")]
+        for step, run in [(0, "r1"), (1, "r1"), (0, "r2"), (0, "r1/0")]
     ]
     assert len(party.ledger.entries) == len(party.draws) == len(replies)
 
@@ -416,6 +416,48 @@ def test_a_step_that_fails_after_its_charge_fails_alike_for_ever(party):
         party.site.answer(frame(Ask(90.0)), HANDLERS)
     party.site.answer(frame(Ask(90.0), step=1), HANDLERS)
     assert len(party.ledger.entries) == 2
+
+
+def test_a_step_that_was_paid_for_before_a_crash_and_fails_after_it_is_not_drawn_for_ever(party):
+    """The entry was there already, so that no refusal was stored and each retry drew anew."""
+    handlers, party.crash_at = failing_after(Gaussian(sigma=50.0, sensitivity=1.0)), "after charge"
+    with pytest.raises(Crash):
+        party.site.answer(frame(Ask(50.0)), handlers)
+    party.restart()
+    texts = set()
+    for _ in range(3):
+        with pytest.raises(WireError, match="Ask failed after it was paid for") as refused:
+            party.site.answer(frame(Ask(50.0)), handlers)
+        texts.add(str(refused.value))
+        party.restart()
+    assert len(texts) == len(party.ledger.entries) == 1
+    assert party.store.get("refused/r1/0") is not None
+
+
+def test_a_step_below_0_is_refused(party):
+    """What a party compares steps with, to notice a reply that is gone, counts from 0."""
+    with pytest.raises(WireError, match="not a Envelope"):
+        party.site.answer(frame(Ask(50.0), step=-1), HANDLERS)
+    assert not party.ledger.entries
+
+
+class Wide(BaseEvent, frozen=True, tag="wide"):
+    """A new event, which the site has never heard of."""
+
+    mechanism = "wide noise"
+
+    @property
+    def width(self):
+        return 0.05
+
+
+def test_noise_of_a_new_event_that_cannot_be_drawn_is_refused_unpaid(party):
+    def handler(request, site):
+        return Size(site.release(Wide(), "x", lambda: 3), None)
+
+    with pytest.raises(InputError, match="must lie between"):
+        party.site.answer(frame(Ask(50.0)), {Ask: handler})
+    assert not party.ledger.entries
 
 
 def test_a_failure_without_protection_says_why(party):

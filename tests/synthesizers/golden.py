@@ -53,7 +53,7 @@ class Wire:
         self.sent: dict[str, list[bytes]] = defaultdict(list)
 
     def listen(self, patch: pytest.MonkeyPatch) -> None:
-        answered = Session._heard
+        answered = Session._received
 
         def heard(session, asked, kind, frame, answer):
             reply = answered(session, asked, kind, frame, answer)
@@ -63,7 +63,7 @@ class Wire:
                 self.sent[kind.__name__].append(digest(asked.body, said).encode())
             return reply
 
-        patch.setattr(Session, "_heard", heard)
+        patch.setattr(Session, "_received", heard)
 
 
 def saved(fitted) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """What the coordinator expects of an answer: one check for every array, number and list in it.
 
-A reply that fits its type may still hold anything: a count below 0, a class that there is not, rows
-by the billion. Algorithms say here what they expect, before they make anything of it, and a party
-that says something else is named.
+A reply that fits its type may still hold anything: a count below 0, a class that does not exist,
+rows by the billion. A method states here what it expects before it uses a reply, and a party that
+sends something else is named.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from siloweave.errors import SiloweaveError, WireError
 from siloweave.federation import masking, wire
 from siloweave.federation.messages import Array
 
-__all__ = ["FLOATS", "LARGEST", "MOST_ROWS", "WHOLE", "WIDEST", "WORDS", "CheckedReply"]
-
 FLOATS = ("<f2", "<f4", "<f8")
 """Types of arrays of numbers."""
 
@@ -32,11 +30,11 @@ WORDS = ("<u4",)
 """Types of masked sums."""
 
 MOST_ROWS = 2**31 - 1
-"""Rows that a party may say it has: no masked sum holds a larger count."""
+"""The most rows that a party may have: no masked sum holds a larger count."""
 
 LARGEST = 1e9
 """Size of the largest number that a network is given: far beyond any that trains, and its products
-are floats still."""
+stay finite."""
 
 WIDEST = 2**16
 """Numbers in a vector that a network reads, at most: its first layer is as wide."""
@@ -50,17 +48,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CheckedReply:
-    """What one party said, read as what is expected of it.
+    """Checks of what one party sent.
 
     Every method returns what it was given, checked, or raises WireError, which names the party,
     the field, what it held, and what it must be.
 
     Args:
-        party: Who said it.
+        party: Who sent it.
 
     Example:
-        >>> told = Array("<f4", (1, 2), bytes(8))
-        >>> CheckedReply("clinic").array("latents", told, FLOATS, (None, 2)).tolist()
+        >>> sent = Array("<f4", (1, 2), bytes(8))
+        >>> CheckedReply("clinic").array("latents", sent, FLOATS, (None, 2)).tolist()
         [[0.0, 0.0]]
         >>> CheckedReply("clinic").number("rows", 0, least=1)
         Traceback (most recent call last):
@@ -69,11 +67,11 @@ class CheckedReply:
 
     party: str
 
-    def wrong(self, said: str, wanted: str) -> WireError:
-        """The error for what a party said and what it must be."""
+    def wrong(self, sent: str, wanted: str) -> WireError:
+        """The error for what a party sent and what it must be."""
         return WireError(
-            f"party {self.party!r} sent {said}; it must be {wanted}. Nothing was made of it: find "
-            "out what runs at this party, and start a new run"
+            f"party {self.party!r} sent {sent}; it must be {wanted}. The reply was discarded: "
+            "check which software this party runs, and start a new run"
         )
 
     def number(self, field: str, value: N, *, least: float = -inf, most: float = inf) -> N:
@@ -122,7 +120,7 @@ class CheckedReply:
     def reals(
         self, field: str, array: Array, shape: Sequence[int | None], *, finite: str = "finite"
     ) -> npt.NDArray[np.float32]:
-        """Numbers for a network: no larger than its floats can be reckoned with; see `array`."""
+        """Numbers for a network, of a size that its floats can multiply; see `array`."""
         found = self.array(field, array, FLOATS, shape, finite=finite)
         if found.size and (size := float(np.abs(found).max())) > LARGEST:
             raise self.wrong(f"{field} of size {size:g}", f"{finite}, and {LARGEST:g} at most")
@@ -154,7 +152,9 @@ class CheckedReply:
             wire.check_json(data)
             return read(data)
         except (SiloweaveError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise WireError(f"party {self.party!r} sent {field} that are none: {error}") from error
+            raise WireError(
+                f"party {self.party!r} sent {field} that cannot be read: {error}"
+            ) from error
 
     def key(self, field: str, key: bytes) -> bytes:
         """A public key that gives a secret with another one."""

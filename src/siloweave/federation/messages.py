@@ -10,32 +10,21 @@ A request is a frozen value that names the type of its reply::
         share_sigma: float
 
 Every field of a reply is `Released` (paid for in the ledger), `Masked` (paid for, and only
-readable in a sum) or `Public` (does not depend on rows). `wire.encode_reply` refuses anything else.
+readable in a sum) or `Public` (does not depend on rows), or a tuple of these. `wire.check_sealed`
+refuses anything else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import SiloweaveError, WireError, error_named
-
-__all__ = [
-    "Array",
-    "Envelope",
-    "Masked",
-    "Public",
-    "Refusal",
-    "Released",
-    "Reply",
-    "Request",
-    "payments",
-    "reply_type",
-]
 
 R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
@@ -131,11 +120,12 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who says what to whom, and in which step of which run: a question, or the answer to one.
 
     A step is asked once. Asked again, with the same body, it is answered with the stored bytes.
-    An answer repeats the question's run and step, and turns sender and receiver round.
+    An answer repeats the question's run and step, and turns sender and receiver round. Steps are
+    counted from 0: what a party compares them with relies on that.
     """
 
     run: str
-    step: int
+    step: Annotated[int, msgspec.Meta(ge=0)]
     sender: str
     to: str
     body: bytes
@@ -145,15 +135,16 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Envelope(self.run, self.step, self.to, self.sender, body)
 
 
-def payments(reply: Reply) -> set[str]:
-    """Hashes of the ledger entries that paid for what is in a reply."""
-    found = set()
+def items(reply: Reply) -> Iterator[tuple[str, Any]]:
+    """What the fields of a reply hold, by the field's name; of a tuple every item."""
     for field in reply.__struct_fields__:
         value = getattr(reply, field)
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Released | Masked):
-                found.add(item.entry)
-    return found
+        yield from ((field, one) for one in (value if isinstance(value, tuple) else (value,)))
+
+
+def payments(reply: Reply) -> set[str]:
+    """Hashes of the ledger entries that paid for what is in a reply."""
+    return {one.entry for _, one in items(reply) if isinstance(one, Released | Masked)}
 
 
 def reply_type(request: type[Request[R]]) -> type[R]:

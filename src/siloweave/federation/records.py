@@ -1,17 +1,16 @@
-"""What the coordinator saw: every question, and every answer's bytes, in the order they came.
+"""What a coordinator writes down of a run: the transcript, and receipts of payments.
 
-Nothing here is secret from the coordinator, which is the point: whoever wants to know what it
-could learn can attack this file afterwards. It is the coordinator's, never the public's.
+The transcript holds every question and every answer's bytes, in the order they came. Nothing in it
+is secret from the coordinator: whoever wants to know what the coordinator could learn can attack
+this file afterwards. It belongs to the coordinator and is never published.
 
-What a coordinator keeps of every payment it saw: the parties' keys, and hashes of their entries.
+Receipts hold the parties' keys and the hash of every ledger entry that paid for a value in a reply.
+A hash covers everything in the ledger up to its entry, so its holder notices later that this part
+of the ledger was changed, cut off or written anew, also by the party itself.
 
-Each paid value in a reply carries the hash of the ledger entry that paid for it, and that hash
-covers everything in the ledger up to there. Whoever kept it notices later that this part of the
-ledger was changed, cut off or written anew, by the party itself too.
-
-**Guarantee**: holds nothing of rows but what the coordinator has from the replies anyway. A line is
-one write; when the coordinator's machine stops suddenly, the last lines may be missing, and what
-they would have shown goes unnoticed.
+**Guarantee**: both hold nothing of rows but what the replies brought. A record is one write; when
+the coordinator's machine stops suddenly the last ones may be missing, and with a receipt what it
+would have shown.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ import msgspec
 
 from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.federation import wire
-from siloweave.federation.messages import Masked, Released, Reply
+from siloweave.federation.messages import Masked, Released, Reply, items
 from siloweave.privacy.identity import spelled_key
+from siloweave.privacy.journal import for_its_owner
 
 _LENGTH = 8  # bytes before each record
 
@@ -51,14 +51,14 @@ class TranscriptRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Transcript(Protocol):
-    """Where a coordinator writes down what it hears. Conforming: FolderTranscript."""
+    """Where a coordinator writes down what it receives. Conforming: FolderTranscript."""
 
-    def record(self, heard: TranscriptRecord) -> None:
+    def record(self, received: TranscriptRecord) -> None:
         """Write one answer down."""
 
 
 class FolderTranscript:
-    """Appends to a file that only its owner may read; what a run hears again is there already.
+    """Appends to a file that only its owner may read; an answer that is in it is not added again.
 
     Args:
         path: The file; its folder is made.
@@ -68,33 +68,29 @@ class FolderTranscript:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
         self._question = b""
-        self._heard: set[tuple[str, int, str]] = set()
+        self._known: set[tuple[str, int, str]] = set()
         if path.is_file():
             with path.open("r+b") as file:
                 file.truncate(sum(_LENGTH + len(data) for data in _records(file)))
-            self._heard = {(h.run, h.step, h.party) for h in read_transcript(path)}
+            self._known = {(one.run, one.step, one.party) for one in read_transcript(path)}
 
-    def record(self, heard: TranscriptRecord) -> None:
+    def record(self, received: TranscriptRecord) -> None:
         """Append one answer; a question that was just asked is not written twice."""
-        place = (heard.run, heard.step, heard.party)
-        if place in self._heard:
+        place = (received.run, received.step, received.party)
+        if place in self._known:
             return
-        self._heard.add(place)
-        if heard.question == self._question:
-            heard = msgspec.structs.replace(heard, question=b"")
+        self._known.add(place)
+        if received.question == self._question:
+            received = msgspec.structs.replace(received, question=b"")
         else:
-            self._question = heard.question
-        data = msgspec.msgpack.encode(heard)
-        with open(self._path, "ab", opener=_private) as file:
+            self._question = received.question
+        data = msgspec.msgpack.encode(received)
+        with open(self._path, "ab", opener=for_its_owner) as file:
             file.write(len(data).to_bytes(_LENGTH, "big") + data)
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
-    """Read what a coordinator heard.
+    """Read a transcript.
 
     A record that was being written when the process died is left out.
 
@@ -105,7 +101,7 @@ def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
         Every answer, with its question.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such file.
         WireError: The file is damaged.
     """
     if not path.is_file():
@@ -117,11 +113,11 @@ def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
     with path.open("rb") as file:
         for data in _records(file):
             try:
-                heard = wire.decode(data, TranscriptRecord)
+                found = wire.decode(data, TranscriptRecord)
             except WireError as error:
                 raise WireError(f"{path}: {error}; the transcript is damaged") from error
-            question = heard.question or question
-            yield msgspec.structs.replace(heard, question=question)
+            question = found.question or question
+            yield msgspec.structs.replace(found, question=question)
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
@@ -136,7 +132,7 @@ def _records(file: BinaryIO) -> Iterator[bytes]:
 
 
 RECEIPTS = Path("coordinator") / "receipts.jsonl"
-"""Where, in a run's folder, a coordinator keeps them."""
+"""Where, in a run's folder, a coordinator keeps its receipts."""
 
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -193,30 +189,24 @@ class Receipts:
         """Keep the payments that a reply carries.
 
         Raises:
-            WireError: What stands for a payment is no hash.
+            WireError: A payment is not a hash.
         """
-        for field in reply.__struct_fields__:
-            value = getattr(reply, field)
-            for item in value if isinstance(value, tuple) else (value,):
-                if not isinstance(item, Released | Masked):
-                    continue
-                if not _HASH.fullmatch(item.entry):
-                    raise WireError(
-                        f"{field} names {item.entry[:64]!r} as the ledger entry that paid for it, "
-                        "and that is no hash; check which software this party runs"
-                    )
-                self._append(Receipt(party, self._keys[party], run, step, item.entry))
+        for field, item in items(reply):
+            if not isinstance(item, Released | Masked):
+                continue
+            if not _HASH.fullmatch(item.entry):
+                raise WireError(
+                    f"{field} names {item.entry[:64]!r} as the ledger entry that paid for it, "
+                    "and that is no hash; check which software this party runs"
+                )
+            self._append(Receipt(party, self._keys[party], run, step, item.entry))
 
     def _append(self, receipt: Receipt) -> None:
         if (receipt.party, receipt.entry) in self._seen:
             return
         self._seen.add((receipt.party, receipt.entry))
-        with open(self._path, "ab", opener=_private_receipts) as file:
+        with open(self._path, "ab", opener=for_its_owner) as file:
             file.write(msgspec.json.encode(receipt) + b"\n")
-
-
-def _private_receipts(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def read_receipts(path: Path) -> tuple[Receipt, ...]:

@@ -1,33 +1,43 @@
-"""The last message of a run: every party sends its ledger, as it stands after the run.
+"""What a coordinator holds of a run: a roster, the line to the parties, and what crossed it.
+
+The last message of a run is `Close`: every party sends its ledger as it stands after the run, so
+that a coordinator reads no party's file, in one process or over a network.
 
 **Guarantee**: a ledger holds what was released and what that costs, and no value that came from
-rows, so it may be sent. The coordinator checks it against the payments that it saw in replies: a
-ledger that lacks one is refused, and names the party.
-
-The coordinator's view of the parties: a roster, one verb, and what crossed the wire.
+rows, so it may be sent. The coordinator checks that its lines are one unbroken chain of hashes up
+to its head, and that the chain holds every entry that paid for a reply of this session. An entry's
+hash covers all lines before it, so a party that changes or removes a line up to the last of these
+entries is refused by name. It can still send less than it added after that entry.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from siloweave.errors import RosterError, WireError
+from siloweave.errors import LedgerError, RosterError, WireError
 from siloweave.federation import wire
-from siloweave.federation.messages import Envelope, Public, Reply, Request, payments, reply_type
+from siloweave.federation.messages import (
+    Envelope,
+    Public,
+    Reply,
+    Request,
+    payments,
+    reply_type,
+)
 from siloweave.federation.records import Receipts, Transcript, TranscriptRecord
-from siloweave.privacy.ledger import Entry
+from siloweave.privacy.ledger import Entry, check_chain
 
 if TYPE_CHECKING:
     from siloweave.federation.site import Site
 
-
 Entries = tuple[Entry, ...]
+R = TypeVar("R", bound=Reply)
 _WHY = "a ledger holds no value that came from rows"
 
 
@@ -68,32 +78,21 @@ def with_closing(
     return {**handlers, Close: closed}
 
 
-def entries_in(party: str, reply: Closed, seen: set[str]) -> Entries:
-    """A party's entries.
-
-    Args:
-        party: Who sent them.
-        reply: As they came.
-        seen: Hashes of the entries that paid for what the party sent before.
-
-    Raises:
-        WireError: They cannot be read, or one is missing that paid for a reply; names the party.
-    """
+def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
+    """A party's entries, checked; `paid` are the hashes of those that paid for its replies."""
     wire.check_json(reply.entries.value)
     try:
         entries = msgspec.json.decode(reply.entries.value, type=Entries)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        check_chain(entries, reply.head.value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, LedgerError) as error:
         raise WireError(f"party {party!r} sent a ledger that cannot be read: {error}") from error
-    missing = seen - {entry.hash for entry in entries}
+    missing = paid - {entry.hash for entry in entries}
     if missing:
         raise WireError(
             f"party {party!r} sent a ledger without the entry {min(missing)[:16]}, which paid for "
             "one of its replies. Compare the ledger at the party with the coordinator's receipts"
         )
     return entries
-
-
-R = TypeVar("R", bound=Reply)
 
 
 class Transport(Protocol):
@@ -131,7 +130,7 @@ class Session:
         transport: How frames travel.
         run: Name of the run; a run that is started again under its name resumes.
         sender: Name of the coordinator.
-        transcript: Where every answer is written down; nowhere if None.
+        transcript: Where every answer is stored; nowhere if None.
         receipts: Where the payments in answers are kept; nowhere if None.
 
     Raises:
@@ -173,8 +172,8 @@ class Session:
         Args:
             request: The question.
             to: Some of the roster, in any order; everyone if None.
-            at_once: How many may be at work at the same time, in threads of this process. Replies
-                and what is written down of them do not depend on it.
+            at_once: How many may work at the same time, in threads of this process. Replies and
+                what is stored of them do not depend on it.
 
         Returns:
             Their replies, in the order of `to`.
@@ -184,19 +183,9 @@ class Session:
             WireError: if an answer is malformed, or answers another question; names the party.
         """
         names = self.roster if to is None else tuple(to)
-        unknown = [n for n in names if n not in self.traffic]
-        if unknown or not names:
-            raise RosterError(f"asked {list(names)}; the roster is {list(self.roster)}")
         if len(set(names)) < len(names):
             raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
-        step, body, kind = self.rounds, wire.encode(request), reply_type(type(request))
-        self.rounds += 1
-        asked = [Envelope(self.run, step, self.sender, name, body) for name in names]
-        if at_once == 1:
-            return [self._heard(one, kind, *self._sent(one)) for one in asked]
-        with ThreadPoolExecutor(at_once) as pool:
-            sent = [pool.submit(self._sent, one) for one in asked]
-        return [self._heard(a, kind, *s.result()) for a, s in zip(asked, sent, strict=True)]
+        return self._asked(dict.fromkeys(names, request), at_once)
 
     def ask_each(self, requests: Mapping[str, Request[R]]) -> list[R]:
         """Ask some parties in one step, each something of its own; all must answer.
@@ -211,35 +200,49 @@ class Session:
             RosterError: if a party is unknown, or does not answer.
             WireError: if an answer is malformed, or answers another question; names the party.
         """
-        unknown = [n for n in requests if n not in self.traffic]
-        if unknown or not requests:
+        return self._asked(requests, 1)
+
+    def _asked(self, requests: Mapping[str, Request[R]], at_once: int) -> list[R]:
+        if not requests or not self.traffic.keys() >= requests.keys():
             raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
-        step = self.rounds
+        asked = self._envelopes(requests, self.rounds)
         self.rounds += 1
-        replies = []
+        if at_once == 1:
+            return [self._received(one, kind, *self._sent(one)) for one, kind in asked]
+        with ThreadPoolExecutor(at_once) as pool:
+            sent = [(one, kind, pool.submit(self._sent, one)) for one, kind in asked]
+        return [self._received(one, kind, *done.result()) for one, kind, done in sent]
+
+    def _envelopes(
+        self, requests: Mapping[str, Request[R]], step: int
+    ) -> Iterator[tuple[Envelope, type[R]]]:
+        """One by one, as the requests of a step may be large; one for all is encoded once."""
+        before, body = None, b""
         for name, request in requests.items():
-            asked = Envelope(self.run, step, self.sender, name, wire.encode(request))
-            replies.append(self._heard(asked, reply_type(type(request)), *self._sent(asked)))
-        return replies
+            if request is not before:
+                before, body = request, wire.encode(request)
+            kind = reply_type(type(request))
+            yield Envelope(self.run, step, self.sender, name, body), kind
 
     def close(self) -> Closing:
         """End the run: every party sends its ledger.
 
         Raises:
-            WireError: A ledger lacks what paid for one of its party's replies; names the party.
+            WireError: A ledger was changed, or lacks what paid for one of its party's replies;
+                names the party.
         """
-        ledgers, heads = {}, {}
-        for name, reply in zip(self.roster, self.ask(Close()), strict=True):
-            ledgers[name] = entries_in(name, reply, self._paid[name])
-            heads[name] = reply.head.value
-        return Closing(ledgers, heads)
+        replies = dict(zip(self.roster, self.ask(Close()), strict=True))
+        return Closing(
+            {name: _entries_in(name, reply, self._paid[name]) for name, reply in replies.items()},
+            {name: reply.head.value for name, reply in replies.items()},
+        )
 
     def _sent(self, asked: Envelope) -> tuple[bytes, bytes]:
         """The frame that went to a party, and its answer."""
         frame = wire.encode(asked)
         return frame, self._transport.send(asked.to, frame)
 
-    def _heard(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
+    def _received(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
         """Count an answer, open it, write it down, and read it."""
         seen, name, step = self.traffic[asked.to], asked.to, asked.step
         seen.messages += 1

@@ -1,20 +1,18 @@
-"""What a party knows of a study before it is asked anything, and checks every request against.
+"""A party's site: its rows, its ledger, its memory, what it knows of the study, and the ways out.
 
-A request says whom to sum with, how many parties may collude, how long to train. The party knows
-all of that from the study, so it compares, and refuses a request that says something else.
+A request states whom to sum with, how many parties may collude, how long to train. The party was
+given all of that once, with the study (`Terms`), and refuses a request that differs.
+
+The order of a release is fixed here: check the budget and append to the ledger (forced to disk),
+then draw noise, then persist the reply, then send. A step that is asked again gets the stored
+bytes; a draw that was lost in a crash was never sent, so its entry in the ledger pays for the next
+one. A step that failed after it was paid for is answered with the same refusal for ever: a new draw
+would be a second release under one entry.
 
 **Guarantee**: a masked sum is taken only over parties of the roster, whose keys for masks they
 signed themselves, and only with as much noise left as the study promises. A coordinator can neither
-put keys of its own in the place of a party's, nor lower the number of colluders that the noise
+replace a party's key by one of its own, nor lower the number of colluders that the noise
 withstands. Assumed: the roster's own keys reached the party unaltered.
-
-A party's site: its rows, its ledger, its memory, and the only ways out.
-
-The order of a release is fixed here: check the budget and append to the ledger (forced to disk),
-then draw noise, then persist the reply, then send. A step asked again gets the stored bytes; a
-draw that was lost in a crash was never sent, so its entry in the ledger pays for the next one. A
-step that failed after it was paid for is answered with the same refusal for ever: a new draw would
-be a second release under one entry.
 """
 
 from __future__ import annotations
@@ -45,19 +43,26 @@ from siloweave.federation.messages import (
     Request,
 )
 from siloweave.privacy import mechanisms
-from siloweave.privacy.events import (
-    Event,
-    Gaussian,
-    NonPrivate,
-    SampledSharedGaussian,
-    SharedGaussian,
-    ThresholdGaussian,
-)
+from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
 from siloweave.privacy.identity import verify
-from siloweave.privacy.ledger import Ledger
+from siloweave.privacy.journal import for_its_owner
+from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, check_width
 
+Rows = TypeVar("Rows")
+T = TypeVar("T")
+Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
+"""A party's side of a method: which function answers which request."""
+
+_log = logging.getLogger("siloweave")
+
 _SHOWN = 60  # characters of a value in a message
+_DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
+_ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
+_LOST = (
+    "A second draw would be a second release. Put the party's store back, or agree on a new budget "
+    "and folder."
+)
 
 
 @dataclass(frozen=True)
@@ -110,12 +115,12 @@ class Terms:
                 "released"
             )
 
-    def require(self, party: str, **said: Any) -> None:
-        """Refuse a request that says something else than the study.
+    def require(self, party: str, **stated: Any) -> None:
+        """Refuse a request that states something else than the study.
 
         Args:
             party: Who was asked.
-            said: What the request says, by the name of the fact.
+            stated: What the request states, by the name of the fact.
 
         Raises:
             WireError: Naming the first fact that differs.
@@ -125,7 +130,7 @@ class Terms:
             Traceback (most recent call last):
             siloweave.errors.WireError: party 'north': the request says rounds = 500, and ...
         """
-        for name, value in said.items():
+        for name, value in stated.items():
             known = self.facts.get(name)
             if name not in self.facts or known != value:
                 raise WireError(
@@ -138,22 +143,6 @@ class Terms:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
-Rows = TypeVar("Rows")
-T = TypeVar("T")
-Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
-"""A party's side of an algorithm: which function answers which request."""
-
-
-_log = logging.getLogger("siloweave")
-
-_DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
-_ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
-_LOST = (
-    "A second draw would be a second release. Put the party's store back, or agree on a new budget "
-    "and folder."
-)
 
 
 class Store(Protocol):
@@ -227,7 +216,7 @@ class FolderStore:
         """Write `data` to a temporary file, force it to disk, and rename."""
         target = self._path(name)
         temporary = target.with_suffix(".new")
-        with open(temporary, "wb", opener=_private) as file:
+        with open(temporary, "wb", opener=for_its_owner) as file:
             file.write(data + _checksum(name, data))
             file.flush()
             os.fsync(file.fileno())
@@ -240,10 +229,6 @@ class FolderStore:
 
 def _checksum(name: str, data: bytes) -> bytes:
     return blake2b(name.encode() + b"\0" + data, digest_size=_DIGEST).digest()
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 class Site(Generic[Rows]):
@@ -282,6 +267,7 @@ class Site(Generic[Rows]):
         self._begun: set[str] = set()
         self._at = Envelope("", 0, "", name, b"")
         self._count = self._masks = 0
+        self._charged: list[Event] = []  # by the answer that is being made
         self._paid: set[str] = set()
         self.memo: dict[Any, Any] = {}
         """Results that can be computed again from rows; never sent, lost with the process."""
@@ -306,8 +292,8 @@ class Site(Generic[Rows]):
         Raises:
             WireError: This run has released something in another step.
         """
-        paid = [one.step for one in self.ledger.entries if one.run == self._at.run]
-        if any(step.partition(".")[0] != str(self._at.step) for step in paid):
+        steps = {_step_of(one) for one in self.ledger.entries if one.run == self._at.run}
+        if steps - {str(self._at.step)}:
             raise WireError(
                 f"party {self.name!r}: this run has released something before, and what is asked "
                 "for may only come first. Nothing was released; start a new run"
@@ -325,17 +311,16 @@ class Site(Generic[Rows]):
         """
         self._check_drawable(event)
         self._count += 1
-        step = f"{self._at.step}.{self._count}"
-        entry = self.ledger.charge(
-            event, run=self._at.run, step=step, what=what, to=self._at.sender
-        )
-        return entry.hash
+        return self._charge(event, what, f"{self._at.step}.{self._count}", self._at.sender).hash
+
+    def _charge(self, event: Event, what: str, step: str, to: str) -> Entry:
+        entry = self.ledger.charge(event, run=self._at.run, step=step, what=what, to=to)
+        self._charged.append(event)
+        return entry
 
     def _check_drawable(self, event: Event) -> None:
-        if isinstance(event, Gaussian | ThresholdGaussian):
-            check_width(event.sigma, self._source)
-        elif isinstance(event, SharedGaussian | SampledSharedGaussian):
-            check_width(event.share_sigma, self._source)
+        if event.width is not None:
+            check_width(event.width, self._source)
 
     def _sealed(self, entry: str, value: Any) -> bytes:
         body = entry.encode() + b"\0" + msgspec.msgpack.encode(value)
@@ -352,7 +337,9 @@ class Site(Generic[Rows]):
         Raises:
             BudgetError: if the ledger's limit does not allow it; nothing is drawn.
         """
-        entry = self.pay(event, what)
+        return self._drawn(self.pay(event, what), draw)
+
+    def _drawn(self, entry: str, draw: Callable[[], T]) -> Released[T]:
         value = draw()
         return Released(value, entry, self._sealed(entry, value))
 
@@ -378,18 +365,18 @@ class Site(Generic[Rows]):
                 f"{self._at.step} of run {self._at.run}. Only a release without protection, of "
                 "this run and to the same receiver, covers further ones."
             )
-        value = draw()
-        return Released(value, entry, self._sealed(entry, value))
+        return self._drawn(entry, draw)
 
     def keep_private(self, event: Event, what: str, draw: Callable[[], int]) -> int:
-        """Pay for a number that stays here but steers later releases; drawn once a run."""
+        """Pay for a number that stays here but steers later releases; drawn once a run.
+
+        `draw` must not fail by the rows: a later step of the run may draw under the same entry.
+        """
         name = f"kept/{self._at.run}/{what}"
         kept = self._store.get(name)
         if kept is None:
             self._check_drawable(event)
-            self.ledger.charge(
-                event, run=self._at.run, step=f"kept {what}", what=what, to="stays at the party"
-            )
+            self._charge(event, what, f"kept {what}", "stays at the party")
             here, self.entropy = self.entropy, self._source.at(name)
             kept = str(draw()).encode()
             self.entropy = here
@@ -517,16 +504,10 @@ class Site(Generic[Rows]):
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
         self._begin_run(envelope.run)
-        name = f"reply/{envelope.run}/{envelope.step}"
-        digest = wire.body_digest(envelope.body)
+        name, digest = f"reply/{envelope.run}/{envelope.step}", wire.body_digest(envelope.body)
         stored = self._store.get(name)
         if stored is not None:
-            if stored[:_DIGEST] != digest:
-                raise WireError(
-                    f"party {self.name!r}: step {envelope.step} of run {envelope.run} was answered "
-                    "before for another request; a step is asked once. Start a new run, with a "
-                    "name of its own (run=...)."
-                )
+            self._refuse_changed(envelope, stored, digest, "answered")
             if len(stored) == _DIGEST:
                 raise WireError(
                     f"step {envelope.step} of run {envelope.run} was answered before, and the "
@@ -544,8 +525,12 @@ class Site(Generic[Rows]):
         return data
 
     def _answered(self, envelope: Envelope, digest: bytes, handlers: Handlers) -> bytes:
-        """What a handler replies; if it fails after a charge, the refusal is stored."""
-        paid, kind = len(self.ledger.entries), "message"
+        """What a handler replies; if it fails after a charge, the refusal is stored.
+
+        A charge counts also where an earlier attempt wrote its entry: a process that was killed
+        after that has stored no refusal.
+        """
+        self._charged, kind = [], "message"
         try:
             request = wire.decode_request(envelope.body, handlers)
             kind = type(request).__name__
@@ -556,8 +541,7 @@ class Site(Generic[Rows]):
         except Exception as error:
             known = isinstance(error, SiloweaveError)
             where = f"party {self.name!r}, step {envelope.step} of run {envelope.run}"
-            charged = [entry.event for entry in self.ledger.entries[paid:]]
-            if all(isinstance(event, NonPrivate) for event in charged) or isinstance(
+            if all(isinstance(event, NonPrivate) for event in self._charged) or isinstance(
                 error, BudgetError | LedgerError
             ):
                 refused = error if known else WireError(f"{where}: its {kind} cannot be answered")
@@ -568,7 +552,7 @@ class Site(Generic[Rows]):
                 )
             if refused is not error:
                 _log.warning("%s: %s failed", where, kind, exc_info=error)
-            if charged:
+            if self._charged:
                 refusal = Refusal(type(refused).__name__, str(refused))
                 self._store.put(self._refused(envelope), digest + wire.encode(refusal))
             if refused is error:
@@ -581,15 +565,18 @@ class Site(Generic[Rows]):
     def _refuse_again(self, envelope: Envelope, digest: bytes) -> None:
         """Refuse a step that was refused before, after it was paid for, as it was then."""
         stored = self._store.get(self._refused(envelope))
-        if stored is None:
-            return
+        if stored is not None:
+            self._refuse_changed(envelope, stored, digest, "refused")
+            raise wire.decode(stored[_DIGEST:], Refusal).error()
+
+    def _refuse_changed(self, asked: Envelope, stored: bytes, digest: bytes, done: str) -> None:
+        """Refuse a step that was asked with another body before."""
         if stored[:_DIGEST] != digest:
             raise WireError(
-                f"party {self.name!r}: step {envelope.step} of run {envelope.run} was refused "
-                "before for another request; a step is asked once. Start a new run, with a name of "
-                "its own (run=...)."
+                f"party {self.name!r}: step {asked.step} of run {asked.run} was {done} before for "
+                "another request; a step is asked once. Start a new run, with a name of its own "
+                "(run=...)."
             )
-        raise wire.decode(stored[_DIGEST:], Refusal).error()
 
     def _begin_run(self, run: str) -> None:
         """Note in the store with which rows a run began, before anything of it is paid for.
@@ -633,7 +620,7 @@ class Site(Generic[Rows]):
     def _refuse_lost(self, asked: Envelope) -> None:
         """Refuse a step before the last that was paid: its reply was sent, and is gone."""
         for entry in reversed(self.ledger.entries):
-            step = entry.step.partition(".")[0]
+            step = _step_of(entry)
             if entry.run != asked.run or not step.isdecimal():
                 continue
             if int(step) > asked.step:
@@ -642,6 +629,11 @@ class Site(Generic[Rows]):
                     f"step {step} was paid after it, and the reply is gone. {_LOST}"
                 )
             return
+
+
+def _step_of(entry: Entry) -> str:
+    """The step of a run that an entry paid for; words for a number that stays at the party."""
+    return entry.step.partition(".")[0]
 
 
 def _paid_by(stored: bytes) -> str:

@@ -1,13 +1,13 @@
-"""All parties in one process, over the same bytes as the network.
+"""Two transports on one machine, over the same bytes as the network.
 
-Every party in an operating-system process of its own, over a socket pair; nothing is shared.
+`InProcess` hands frames to sites in this process. `Processes` runs every party in an
+operating-system process of its own, over a socket pair, with no state shared: frames cross, and
+before them the public facts of the study. It shows that a coordinator needs no more than its
+session; a network replaces the pair by an engine. Each side sends one byte for the kind and eight
+for the length before its data.
 
-What crosses is what crosses a network: frames, and before them the public facts of the study. It
-proves that a coordinator needs no more than its session; a network puts an engine in the place of
-the pair. Each side sends one kind byte and eight bytes of length before its data.
-
-**Guarantee**: none of its own; a party answers frames as in any other transport. Its table is sent
-to the process when it starts, which a network never does: this is a simulation on one machine.
+**Guarantee**: none of its own; a party answers frames as over any transport. Its table is handed to
+the site or its process at the start, which a network never does: both are simulations.
 """
 
 from __future__ import annotations
@@ -27,13 +27,21 @@ from siloweave.federation.messages import Refusal
 from siloweave.federation.session import with_closing
 from siloweave.federation.site import Handlers, Site
 
+START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
+_HEAD = 9  # bytes before the data: its kind, and its length
+_PATIENCE_S = 30.0  # for a process to end
+
+
+def _absent(name: str, present: Mapping[str, Any]) -> RosterError:
+    return RosterError(f"party {name!r} is not there; present are {sorted(present)}")
+
 
 class InProcess:
     """A transport that hands frames to sites in this process.
 
     Args:
         sites: The parties by name.
-        handlers: The party's side of the algorithm that runs.
+        handlers: The party's side of the method that runs.
     """
 
     def __init__(self, sites: Mapping[str, Site[Any]], handlers: Handlers) -> None:
@@ -43,13 +51,8 @@ class InProcess:
     def send(self, name: str, frame: bytes) -> bytes:
         """The site's answer to `frame`."""
         if name not in self._sites:
-            raise RosterError(f"party {name!r} is not there; present are {sorted(self._sites)}")
+            raise _absent(name, self._sites)
         return self._sites[name].answer(frame, self._handlers)
-
-
-START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
-_HEAD = 9  # bytes before the data: its kind, and its length
-_PATIENCE_S = 30.0  # for a process to end
 
 
 class Channel:
@@ -95,7 +98,7 @@ class Processes:
         module: What a process runs, as ``python -m module FILE-DESCRIPTOR``.
 
     Raises:
-        RosterError: A process ended before it said its key.
+        RosterError: A process ended before it sent its key.
     """
 
     def __init__(self, starts: Mapping[str, bytes], module: str) -> None:
@@ -130,7 +133,7 @@ class Processes:
     def send(self, name: str, frame: bytes) -> bytes:
         """The party's answer to `frame`."""
         if name not in self._lines:
-            raise RosterError(f"party {name!r} is not there; present are {sorted(self._lines)}")
+            raise _absent(name, self._lines)
         self._lines[name].send(FRAME, frame)
         return self._answer(name)
 

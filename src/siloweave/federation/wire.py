@@ -16,19 +16,7 @@ from typing import Any, TypeVar, Union
 import msgspec
 
 from siloweave.errors import WireError
-from siloweave.federation.messages import Envelope, Masked, Public, Released, Reply, Request
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_ITEMS",
-    "answer_to",
-    "body_digest",
-    "check_json",
-    "check_sealed",
-    "decode",
-    "decode_request",
-    "encode",
-]
+from siloweave.federation.messages import Envelope, Masked, Public, Released, Reply, Request, items
 
 MAX_BYTES = 256 * 2**20
 """Largest message, in bytes, that is looked at."""
@@ -162,15 +150,10 @@ def check_sealed(reply: Reply, verify: Callable[[Released[Any] | Masked], bool])
     Raises:
         WireError: naming the field.
     """
-    for field in reply.__struct_fields__:
-        value = getattr(reply, field)
-        items = value if isinstance(value, tuple) else (value,)
-        for item in items:
-            if isinstance(item, Public):
-                continue
-            if isinstance(item, Released | Masked) and verify(item):
-                continue
-            raise WireError(
-                f"{type(reply).__name__}.{field} is not sealed: it must be Public, or made by "
-                "Site.release or Site.release_masked at this site"
-            )
+    for field, item in items(reply):
+        if isinstance(item, Public) or (isinstance(item, Released | Masked) and verify(item)):
+            continue
+        raise WireError(
+            f"{type(reply).__name__}.{field} is not sealed: it must be Public, or made by "
+            "Site.release or Site.release_masked at this site"
+        )

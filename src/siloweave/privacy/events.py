@@ -133,6 +133,14 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.UNSET
 
     @property
+    def width(self) -> float | None:
+        """Parameter of the discrete Gaussian noise that the party itself draws, if it draws any.
+
+        A width that cannot be drawn is refused before it is paid for.
+        """
+        return None
+
+    @property
     def step(self) -> SampledStep | None:
         """What a release on a Poisson sample of the rows costs more exactly than by its zCDP."""
         return None
@@ -172,6 +180,11 @@ class Gaussian(BaseEvent, frozen=True, tag="gaussian"):
     def __post_init__(self) -> None:
         _positive("Gaussian", sigma=self.sigma, sensitivity=self.sensitivity)
         _counting("Gaussian", count=self.count)
+
+    @property
+    def width(self) -> float:
+        """``sigma``."""
+        return self.sigma
 
     @property
     def rho(self) -> float:
@@ -220,6 +233,11 @@ class SharedGaussian(BaseEvent, frozen=True, tag="shared_gaussian"):
                 "parties, a smaller budget, or let every party add noise of its own (trust = "
                 "'local')."
             )
+
+    @property
+    def width(self) -> float:
+        """``share_sigma``."""
+        return self.share_sigma
 
     @property
     def rho(self) -> float:
@@ -343,6 +361,11 @@ class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
                 f"ThresholdGaussian: threshold = {self.threshold} must be at least 2. A lower one "
                 "names a value that a single row holds more often than not."
             )
+
+    @property
+    def width(self) -> float:
+        """``sigma``."""
+        return self.sigma
 
     @property
     def rho(self) -> float:
@@ -477,6 +500,11 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
             )
         _ordered("SampledSharedGaussian", self.order, self.replace_one)
         _ = self.whole  # checks all else
+
+    @property
+    def width(self) -> float:
+        """``share_sigma``."""
+        return self.share_sigma
 
     @property
     def rho(self) -> float:

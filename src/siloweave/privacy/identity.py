@@ -27,18 +27,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from siloweave.errors import InputError
-from siloweave.privacy.journal import sync_folder
-
-__all__ = ["KEY_FILE", "PUBLIC_KEY", "SIGNATURE", "Identity", "spelled_key", "verify"]
+from siloweave.privacy.journal import for_its_owner, sync_folder
 
 KEY_FILE = "party.key"
 """What the file with a party's private key is called."""
-
-PUBLIC_KEY = 32
-"""Bytes of a public key."""
-
-SIGNATURE = 64
-"""Bytes of a signature."""
 
 
 class Identity:
@@ -128,7 +120,7 @@ class Identity:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(temporary, "xb", opener=_private) as file:
+            with open(temporary, "xb", opener=for_its_owner) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -200,7 +192,3 @@ def _bound(purpose: bytes, message: bytes) -> bytes:
             f"purpose = {purpose!r} has {len(purpose)} bytes; a signature's purpose has 1 to 255."
         )
     return len(purpose).to_bytes(1, "big") + purpose + message
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

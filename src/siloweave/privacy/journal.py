@@ -1,4 +1,4 @@
-"""A file that only grows, line by line, and survives being killed at any moment."""
+"""A file that only grows, line by line, and survives that its process is killed at any moment."""
 
 import logging
 import os
@@ -15,12 +15,10 @@ try:
 except ImportError:  # not on Windows; a lock file stands in
     fcntl = None
 
-__all__ = ["Follows", "Journal", "Lines", "read_lines", "sync_folder"]
-
 _log = logging.getLogger("siloweave")
 
 
-#: Tells whether a line (second) is whole and follows the lines (first).
+#: Whether a line (second) is whole and follows the lines (first).
 Follows = Callable[[list[bytes], bytes], bool]
 
 
@@ -162,6 +160,11 @@ class Journal:
         if self._lock is not None:
             self._lock.unlink(missing_ok=True)
             self._lock = None
+
+
+def for_its_owner(path: str, flags: int) -> int:
+    """An `opener` of `open`: a new file is readable for its owner alone (mode 0600)."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:

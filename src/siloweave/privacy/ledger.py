@@ -47,8 +47,6 @@ from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import UNREADABLE, Event, Gaussian
 from siloweave.privacy.identity import KEY_FILE, Identity, spelled_key, verify
 
-__all__ = ["Entry", "Ledger"]
-
 VERSION = 2
 _UNSIGNED = 1  # the version before, whose lines carried no signatures
 _PURPOSE = b"siloweave ledger line"
@@ -134,6 +132,19 @@ def _sign(line: _Signed, identity: Identity) -> tuple[_Signed, bytes]:
 
 def _is_signed(line: Header | Entry, key: bytes) -> bool:
     return verify(key, _PURPOSE, _signed(line), line.signature)
+
+
+def check_chain(entries: Sequence[Entry], head: str) -> None:
+    """Refuse entries that are not all lines of one ledger, up to the line with the hash `head`.
+
+    Raises:
+        LedgerError: A line does not fit its hash, or what follows it; names its number.
+    """
+    following = [*(entry.previous for entry in entries[1:]), head]
+    for number, (entry, after) in enumerate(zip(entries, following, strict=False)):
+        fits = entry.index == number and _seal(entry) == entry
+        if not fits or _digest(_encoder.encode(entry)) != after:
+            raise LedgerError(f"entry {number} was edited, or a line after it was removed or moved")
 
 
 class Ledger:

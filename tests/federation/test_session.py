@@ -1,9 +1,23 @@
+import msgspec
 import pytest
 
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import InProcess, Session, wire
+from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
-from tests.federation.small import HANDLERS, Ask, Hello, Size, frame, parties_of, reply_in, site_of
+from siloweave.federation.session import Closed
+from siloweave.privacy import Entry
+from tests.federation.small import (
+    HANDLERS,
+    Ask,
+    Hello,
+    Size,
+    frame,
+    parties_of,
+    reply_in,
+    site_of,
+    with_reply,
+)
 
 
 class Recorder:
@@ -160,3 +174,47 @@ def test_a_run_that_is_started_again_gets_the_same_replies():
     assert parties_of(sites).ask(Ask(50.0)) == first
     assert parties_of(sites, run="r2").ask(Ask(50.0)) != first
     assert [len(s.ledger.entries) for s in sites] == [2, 2]
+
+
+def dearer(entries):
+    """Ledgers in which a line says something else than it was signed for."""
+    first = entries[0]
+    other = msgspec.structs.replace(first.event, sigma=5000.0)
+    return (msgspec.structs.replace(first, event=other), *entries[1:])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dearer, "entry 0 was edited"),
+        (lambda entries: entries[1:], "entry 0 was edited"),
+        (lambda entries: (entries[0], *entries[2:]), "entry 0 was edited"),
+        (lambda entries: entries[:-1], "entry 1 was edited"),
+    ],
+    ids=["a cheaper event", "no first", "no second", "no last"],
+)
+def test_a_ledger_that_was_edited_at_the_party_is_refused_at_the_end_of_a_run(change, words):
+    """Every entry's hash was there, and only that was compared."""
+
+    def edited(name, answer):
+        envelope = wire.decode(answer, Envelope)
+        if envelope.step < 3:
+            return answer
+        reply = wire.decode(envelope.body, Closed)
+        entries = msgspec.json.decode(reply.entries.value, type=tuple[Entry, ...])
+        text = msgspec.structs.replace(reply.entries, value=msgspec.json.encode(change(entries)))
+        return with_reply(answer, msgspec.structs.replace(reply, entries=text))
+
+    parties, _ = recorded(["a"], change=edited)
+    for _ in range(3):
+        parties.ask(Ask(500.0))
+    with pytest.raises(WireError, match=f"party 'a' sent a ledger that cannot be read: {words}"):
+        parties.close()
+
+
+def test_a_ledger_comes_back_at_the_end_of_a_run():
+    parties, _ = recorded(["a", "b"])
+    parties.ask(Ask(500.0), ["b"])
+    closing = parties.close()
+    assert [len(entries) for entries in closing.ledgers.values()] == [0, 1]
+    assert set(closing.heads) == {"a", "b"}
