@@ -22,30 +22,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.mrf import MRF
 from siloweave.tables.bins import BINNED, as_moments, numbers_of
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.columns import blank, codes_of, labels_of, typed, values_of
+from siloweave.tables.columns import blank, codes_of, labels_of, options_of, typed, values_of
+from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-import numpy as np
-import numpy.typing as npt
-from siloweave.errors import InputError
-from siloweave.tables.columns import options_of
-from siloweave.tables.features import Features
-from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from siloweave.core.fit import Generator
+    pass
 
 
 _Matrix = npt.NDArray[np.float32]
@@ -306,7 +299,6 @@ def _codes_of(cells: GivenCells, encoder: Encoder) -> npt.NDArray[np.int64]:
         return cells.places
     codes = encoder.select([cells.name]).encode(cells.table).columns[0].astype(np.int64)
     return np.where(cells.free, np.int64(-1), codes[cells.places])
-
 
 
 _LOOK_rejection = 2_000  # rows that show which classes a model makes, where it does not say

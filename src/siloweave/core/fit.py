@@ -1,0 +1,759 @@
+"""The one fit: it samples, also under conditions, holds ledgers and cost, and is saved and read.
+
+What draws the rows is a `Model`: a graphical model over codes, a generator of feature vectors, or
+such a generator whose vectors every party decodes into its own columns.
+
+**Guarantee**: everything here is derived from what parties released and paid for; sampling is
+post-processing and costs nothing, however many rows are drawn (Dwork & Roth 2014, "The algorithmic
+foundations of differential privacy", proposition 2.1). What a fit was protected by is in
+`Fit.info`, and in `Fit.ledgers`, from which epsilon is recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil, inf, isfinite
+from numbers import Integral
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.core.conditional import (
+    AskedCells,
+    GivenCells,
+    accepted,
+    balanced_column,
+    completed,
+    conditions,
+    equally,
+    imposed,
+    shares_in,
+)
+from siloweave.core.method import GUARANTEED, Info
+from siloweave.errors import DataError, InputError
+from siloweave.federation.session import Traffic
+from siloweave.models.mrf import MRF
+from siloweave.models.raking import chosen, enough
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.ledger import Entry
+from siloweave.tables.codes import Clique, Codes, Encoder, running
+from siloweave.tables.display import html_table, listed
+from siloweave.tables.features import Features
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.one_way import OneWay
+from siloweave.tables.read import Frame, Table, read, write
+from siloweave.tables.schema import Schema, outline
+
+VERSION = 2
+"""Of the files of a saved fit."""
+_FIT, _LIKE = "fit.json", "like.parquet"
+_FILES = {
+    *("model.safetensors", _LIKE, _FIT, "encoder.json", "features.json", "one_way.json", "parties"),
+    *("generated.json", "woven.json", "homes"),  # of the format before
+}  # what saved fits of all kinds consist of
+_SPARE, _MOST = 1.5, 4.0  # rows drawn for each that raking takes, at first and at most,
+_MORE = 1000  # and besides: few rows are chosen well among more of them
+_FEW = 100  # fewer rows are not raked
+
+Matrix = npt.NDArray[np.float32]
+"""Feature vectors, one per row."""
+
+
+# What draws rows
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is asked of a model: the arguments of `Fit.sample`, checked."""
+
+    num_rows: int | None
+    seed: Key
+    given: Any = None
+    balanced: str | bool = False
+    tries: int = 100
+    raked: bool = True
+
+    @property
+    def free(self) -> bool:
+        """Whether rows are drawn without conditions."""
+        return self.given is None and self.balanced is False
+
+
+class Model(Protocol):
+    """Draws synthetic tables. Conforming: `MarginalModel`, `FeatureModel`."""
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """Synthetic rows; `num_rows` is how many where that is left open."""
+
+    def save(self, folder: Path) -> None:
+        """Write the model's files into a folder, as data only."""
+
+
+class Generator(Protocol):
+    """A generator of feature vectors. Conforming: `CopulaModel`, and all `NetworkModel`."""
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Columns that `given` may name."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rows have what is given in those columns; else only more often."""
+
+    def shares(self, column: str) -> tuple[float, ...] | None:
+        """How frequent each option of a column was in the rows, where the model knows."""
+
+    def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
+        """Draw rows; `given` is NaN wherever a row is free."""
+
+    def save(self, path: Path) -> None:
+        """Write the model as one safetensors file."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a round measured, and how noisily; public."""
+
+    cliques: tuple[Clique, ...]
+    sigma: float
+
+
+class _MarginalFacts(msgspec.Struct, frozen=True):
+    measured: tuple[Measured, ...]
+    workload: tuple[Clique, ...]
+
+
+@dataclass(frozen=True)
+class MarginalModel:
+    """A graphical model over codes.
+
+    Attributes:
+        mrf: The distribution over codes.
+        encoder: Codes to table and back.
+        measured: What each round measured, and how noisily.
+        workload: The queries that the run was to get right.
+    """
+
+    mrf: MRF
+    encoder: Encoder
+    measured: tuple[Measured, ...] = ()
+    workload: tuple[Clique, ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+        return self.encoder.schema
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """Rows of the model; conditions are met by its exact conditional distribution."""
+        cells: tuple[GivenCells, ...] = ()
+        if wanted.free:
+            codes = self.codes(wanted.num_rows, wanted.seed)
+        else:
+            total = round(self.mrf.total) if num_rows is None else num_rows
+            known = self.encoder.domain.names
+            count, cells = conditions(self.schema, known, wanted.given, wanted.num_rows, total)
+            if wanted.balanced is not False:
+                column = balanced_column(self.schema, wanted.balanced, None, cells)
+                shares = self.mrf.marginal((column.name,)).tolist()
+                cells = (*cells, equally(column, shares, count, wanted.seed))
+            codes = completed(self.mrf, self.encoder, count, cells, wanted.seed)
+        table = self.encoder.decode(codes, key=fold_in(wanted.seed, "values"), like=like)
+        return imposed(table, cells, like)
+
+    def codes(self, num_rows: int | None, seed: Key) -> Codes:
+        """Synthetic rows as codes; as many as the model stands for if `num_rows` is None."""
+        return self.mrf.sample(num_rows, key=fold_in(seed, "rows"))
+
+    def save(self, folder: Path) -> None:
+        """Write the model's files into a folder."""
+        self.mrf.save(folder / "model.safetensors")
+        facts = msgspec.to_builtins(_MarginalFacts(self.measured, self.workload))
+        text = msgspec.json.encode(facts | {"encoder": self.encoder.to_json()})
+        (folder / "encoder.json").write_bytes(text)
+
+    @classmethod
+    def load(cls, folder: Path) -> MarginalModel:
+        """Read what `save` wrote."""
+        text = (folder / "encoder.json").read_bytes()
+        encoder = Encoder.from_json(msgspec.json.decode(text)["encoder"])
+        facts = msgspec.json.decode(text, type=_MarginalFacts)
+        mrf = MRF.load(folder / "model.safetensors")
+        return cls(mrf, encoder, facts.measured, facts.workload)
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """A generator of feature vectors.
+
+    Attributes:
+        net: Draws feature vectors.
+        features: Vectors to table and back.
+        one_way: How single columns were distributed, as it was released; rows are raked to it.
+            None where nothing is known.
+        target: A column whose classes the model is conditioned on.
+    """
+
+    net: Generator
+    features: Features
+    one_way: OneWay | None = None
+    target: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+        return self.features.schema
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """Rows of the model: raked where nothing is given, else by conditions and rejection."""
+        asked_rows, seed, features = wanted.num_rows, wanted.seed, self.features
+        otherwise = 1 if num_rows is None else num_rows
+        if wanted.free:
+            return self._free(otherwise if asked_rows is None else asked_rows, wanted, like)
+        known = [plan.column for plan in features.plans]
+        count, cells = conditions(self.schema, known, wanted.given, asked_rows, otherwise)
+        asked = [AskedCells.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
+        if wanted.balanced is not False:
+            column = balanced_column(self.schema, wanted.balanced, self.target, cells)
+            even = equally(column, shares_in(self.net, features, column, seed), count, seed)
+            asked.append(AskedCells.of(even, features, fold_in(seed, "given")))
+        X = accepted(self.net, features, count, asked, tries=wanted.tries, key=seed)
+        rows = features.decode(X, key=fold_in(seed, "values"), like=like)
+        return imposed(rows, [one.cells for one in asked], like)
+
+    def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
+        """Rows without conditions."""
+        seed, values = wanted.seed, fold_in(wanted.seed, "values")
+        known = self.one_way if wanted.raked and count >= _FEW else None
+        drawn = count if known is None else ceil(_SPARE * count) + _MORE
+        X = self.net.sample(drawn, key=fold_in(seed, "rows"))
+        rows = self.features.decode(X, key=values, like=like)
+        if known is None:
+            return rows
+        lack = enough(known.codes(rows), known.shares, count)
+        needed = ceil(min(drawn * lack, _MOST * count + _MORE))
+        if needed > drawn:
+            more = self.net.sample(needed - drawn, key=fold_in(seed, "more rows"))
+            X = np.concatenate([X, more])
+            rows = self.features.decode(X, key=values, like=like)
+        kept = rows.take(chosen(known.codes(rows), known.shares, count, key=seed))
+        return known.moved(self._numbered(kept, like), rows)
+
+    def _numbered(self, rows: Table, like: Table | None) -> Table:
+        """Rows with ids from 1: those that were chosen have the ids of all that were drawn."""
+        ids = [c.name for c in self.schema.columns if c.kind == "id"]
+        if not ids:
+            return rows
+        columns: dict[str, tuple[Any, Any]] = {
+            name: (running(rows.num_rows, name, like), None)
+            if name in ids
+            else (rows.values(name), rows.missing(name))
+            for name in rows.names
+        }
+        return Table.from_columns(columns, rows)
+
+    def save(self, folder: Path) -> None:
+        """Write the model's files into a folder."""
+        self.net.save(folder / "model.safetensors")
+        facts = {"target": self.target, "features": self.features.to_json()}
+        (folder / "features.json").write_bytes(msgspec.json.encode(facts))
+        if self.one_way is not None:
+            (folder / "one_way.json").write_text(self.one_way.to_json())
+
+    @classmethod
+    def load(cls, folder: Path, net: Callable[[Path], Generator]) -> FeatureModel:
+        """Read what `save` wrote; `net` reads the generator."""
+        facts = msgspec.json.decode((folder / "features.json").read_bytes())
+        features, law = Features.from_json(facts["features"]), folder / "one_way.json"
+        one_way = OneWay.from_json(law.read_bytes()) if law.is_file() else None
+        return cls(net(folder / "model.safetensors"), features, one_way, facts["target"])
+
+
+# What a run cost
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run moved and how long it took; prints as one line, and one per party.
+
+    Attributes:
+        parties: Bytes and messages of each party, counted on the wire.
+        rounds: Questions that the coordinator asked.
+        phases: Wall-clock seconds per stage.
+    """
+
+    parties: Mapping[str, Traffic]
+    rounds: int
+    phases: Mapping[str, float]
+
+    def __add__(self, other: Cost) -> Cost:
+        """Of both, one after the other."""
+        parties, phases = dict(self.parties), dict(self.phases)
+        for name, moved in other.parties.items():
+            parties[name] = parties.get(name, Traffic()) + moved
+        for name, seconds in other.phases.items():
+            phases[name] = phases.get(name, 0.0) + seconds
+        return Cost(parties, self.rounds + other.rounds, phases)
+
+    def __str__(self) -> str:
+        lines = [f"{self.rounds} questions, {sum(self.phases.values()):.1f} s"]
+        lines += [
+            f"{name}: {t.bytes_from_party:,} bytes sent, {t.bytes_to_party:,} received"
+            for name, t in self.parties.items()
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, repr=False)
+class Ledgers:
+    """Every party's record, and what it adds up to; prints as one line per party.
+
+    Attributes:
+        entries: What every party released, in order.
+        delta: At which epsilon is told.
+    """
+
+    entries: Mapping[str, tuple[Entry, ...]]
+    delta: float
+
+    @property
+    def epsilons(self) -> dict[str, float]:
+        """Epsilon of every party, recomputed from its ledger."""
+        return {n: epsilon([e.event for e in es], self.delta) for n, es in self.entries.items()}
+
+    def __repr__(self) -> str:
+        count, costs = sum(map(len, self.entries.values())), self.epsilons
+        most = _up(max(costs.values(), default=0.0))
+        return (
+            f"Ledgers({len(costs)} parties, {count} releases, largest epsilon {most} at delta "
+            f"{self.delta:g})"
+        )
+
+    def _repr_html_(self) -> str:
+        dearest = sorted(self.epsilons.items(), key=lambda item: -item[1])
+        rows = [(name, len(self.entries[name]), _up(cost)) for name, cost in dearest]
+        heads = ["party", "releases", f"epsilon at delta {self.delta:g}"]
+        return html_table(repr(self), heads, rows)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name}: {len(self.entries[name])} releases, epsilon {_up(cost)}, delta {self.delta:g}"
+            for name, cost in self.epsilons.items()
+        ]
+        return "\n".join(lines)
+
+
+def _up(epsilon: float) -> str:
+    """Three digits after the point, never less than the value (but for what floats leave over)."""
+    return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
+
+
+@contextmanager
+def _instead_of(folder: Path) -> Iterator[Path]:
+    """An empty folder beside `folder`, which takes its place when all is written."""
+    target = folder.resolve()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{folder} is a file; name a folder to save the fit in")
+    others = [path.name for path in target.glob("*") if path.name not in _FILES]
+    if others:
+        raise InputError(
+            f"{folder} holds {min(others)!r}, which is no part of a saved fit; name a new or an "
+            "empty folder"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
+        stage = Path(beside) / "new"
+        stage.mkdir()
+        if target.exists():
+            stage.chmod(target.stat().st_mode)
+        yield stage
+        if target.exists():
+            target.replace(Path(beside) / "old")
+        stage.replace(target)
+
+
+def rows_asked(num_rows: Any) -> int | None:
+    """How many rows are to be drawn, None where that is left open.
+
+    Raises:
+        InputError: It is no whole number, or negative.
+    """
+    if num_rows is None:
+        return None
+    if isinstance(num_rows, bool) or not isinstance(num_rows, Integral):
+        raise InputError(f"num_rows={num_rows!r} must be a whole number, 0 or more")
+    if num_rows < 0:
+        raise InputError(f"num_rows={num_rows} rows cannot be drawn; give 0 or more")
+    return int(num_rows)
+
+
+def key_for(seed: Key | None) -> Key:
+    """The seed, or a fresh one from the operating system where there is none."""
+    if seed is not None:
+        return seed
+    from siloweave.privacy.mechanisms import OSEntropy
+
+    return int.from_bytes(OSEntropy().bytes(16), "little")
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of a saved fit; `traffic` is messages, bytes to and from a party."""
+
+    version: int
+    info: Info
+    private: bool
+    epsilon: float | None  # None without a bound: JSON has no infinity
+    delta: float
+    unit: str
+    relation: Relation
+    settings: dict[str, Any]
+    ledgers: dict[str, tuple[Entry, ...]]
+    heads: dict[str, str]
+    traffic: dict[str, tuple[int, int, int]]
+    rounds: int
+    phases: dict[str, float]
+    num_rows: int | None
+    frame: Frame | None
+    columns: dict[str, tuple[str, ...]]
+    simulated: bool
+
+
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """A fitted synthesizer.
+
+    Attributes:
+        model: Draws the rows.
+        info: What was run.
+        budget: What was allowed; without a bound for a method without guarantee.
+        private: False if no noise was added, or if it came from a seed: then nothing here is
+            protected.
+        settings: The method's public settings, and public facts that the run found.
+        ledgers: Every party's record of this and earlier runs.
+        heads: Hash at the end of every ledger.
+        cost: Bytes, rounds, seconds.
+        num_rows: Rows that it was fitted to, as they were released; None where the model knows.
+        like: An empty table of the kind that was given, for sampling into the same kind; its types
+            are the schema's under a guarantee, see `outline`.
+        columns: With split columns every party's columns, its ids among them.
+        simulated: Whether all parties shared one process, which then read every row.
+    """
+
+    model: Any
+    info: Info
+    budget: Budget
+    private: bool
+    settings: Mapping[str, Any]
+    ledgers: Mapping[str, tuple[Entry, ...]]
+    heads: Mapping[str, str]
+    cost: Cost
+    num_rows: int | None = None
+    like: Table | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    simulated: bool = True
+
+    def __post_init__(self) -> None:
+        """Under a guarantee, take the types of drawn columns from the schema alone."""
+        if self.like is not None and self.info.guarantee in GUARANTEED:
+            object.__setattr__(self, "like", outline(self.like, self.schema))
+
+    def __repr__(self) -> str:
+        allowed, spent = self.budget.epsilon, _up(self.epsilon)
+        promise = f"epsilon {spent} of {allowed:g} at delta {self.budget.delta:g}"
+        if not self.private:
+            promise = f"NOT PRIVATE (epsilon {spent})" if isfinite(allowed) else "NOT PRIVATE"
+        return (
+            f"<fit of {self.info.title}: {len(self.schema.columns)} columns, "
+            f"{len(self.ledgers)} {'party' if len(self.ledgers) == 1 else 'parties'}, {promise}>"
+        )
+
+    def _repr_html_(self) -> str:
+        sent = sum(traffic.bytes_from_party for traffic in self.cost.parties.values())
+        facts = {
+            "method": self.info.title,
+            "guarantee": self.info.guarantee if self.private else "NOT PRIVATE",
+            "epsilon": f"{_up(self.epsilon)} of {self.budget.epsilon:g}",
+            "delta": f"{self.budget.delta:g}",
+            "parties": listed(list(self.ledgers)),
+            "columns": listed(self.schema.names),
+            "bytes from parties": f"{sent:,}",
+            "seconds": f"{sum(self.cost.phases.values()):.1f}",
+        }
+        return html_table("a fit", ["", ""], facts.items())
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+        found: Schema = self.model.schema
+        return found
+
+    @property
+    def shared(self) -> bool:
+        """Whether synthetic columns of several parties are put together; else each stays at its."""
+        return bool(self.settings.get("shared", True))
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of a row, recomputed from the ledgers.
+
+        The largest over the parties; with split columns, where a row lies at all of them, that of
+        all ledgers together.
+        """
+        if self.info.split == "columns":
+            events = [entry.event for entries in self.ledgers.values() for entry in entries]
+            return epsilon(events, self.budget.delta)
+        return max(self.epsilons.values(), default=0.0)
+
+    @property
+    def epsilons(self) -> dict[str, float]:
+        """Epsilon of every party at the budget's delta, recomputed from its ledger."""
+        return self.ledger.epsilons
+
+    @property
+    def ledger(self) -> Ledgers:
+        """What every party released and what that cost, for people to read."""
+        return Ledgers(self.ledgers, self.budget.delta)
+
+    def sample(
+        self,
+        num_rows: int | None = None,
+        *,
+        seed: Key | None = None,
+        given: Any = None,
+        balanced: str | bool = False,
+        tries: int = 100,
+        raked: bool = True,
+    ) -> Any:
+        """Synthetic rows as a frame of the kind that was fitted.
+
+        Under a guarantee, types of columns follow from the schema alone (`outline`), not from the
+        frame that was fitted.
+
+        What is given is in the rows to the letter. A graphical model draws the other columns from
+        its exact conditional distribution, for which a given number stands for its bin. A generator
+        follows by its own conditional distribution where it has one: exactly for a Gaussian copula
+        and for the target of a diffusion; nearly for other columns of TabDDPM and of diffusions of
+        sphere codes, which are put in place again at every step. GANs are conditioned on
+        categories, and all generators are asked again for rows that do not match.
+
+        Rows of a generator without conditions are raked: half as many again and 1,000 more are
+        drawn, up to four times as many and 1,000 where the model makes some values too rarely, and
+        those are kept with which single columns are distributed as they were released
+        (models/raking.py). Numbers that are still far off after that are moved in their order.
+
+        Args:
+            num_rows: How many; as many as were fitted, or as `given` has, if None.
+            seed: The same seed gives the same rows; without one, every call gives others.
+            given: What rows shall have: a mapping of column to value (None, NaN or NA: missing),
+                or a frame with one row per wanted row, where a cell without a value is free.
+            balanced: A column of categories or booleans, whose classes are then equally frequent;
+                True for the target.
+            tries: Rows that a generator draws at most for each that is wanted (and 10,000 in any
+                case), before matching ones are called too rare.
+            raked: Whether rows of a generator are raked; fewer than 100 never are.
+
+        Raises:
+            InputError: There is no such column, no target, `num_rows` does not fit, matching rows
+                are too rare or have probability 0, or columns stay with their parties.
+            SchemaError: A value is outside the schema.
+
+        Example:
+            >>> import siloweave as sw
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> model = sw.GaussianCopula().fit(adult().take(range(300)), adult_schema())
+            >>> old = model.sample(4, given={"age": 60, "sex": "Female"}, balanced="income")
+            >>> old["age"].tolist(), sorted(old["income"])
+            ([60, 60, 60, 60], ['<=50K', '<=50K', '>50K', '>50K'])
+        """
+        return self.sample_table(
+            num_rows, seed=seed, given=given, balanced=balanced, tries=tries, raked=raked
+        ).to_native()
+
+    def sample_table(
+        self, num_rows: int | None = None, *, seed: Key | None = None, **conditions: Any
+    ) -> Table:
+        """Synthetic rows as a `Table`; the arguments are those of `sample`."""
+        if not self.shared:
+            raise InputError(
+                "synthetic columns stay with their parties in this fit (shared=False), so there "
+                "is no joined table; sample_parts() draws each party's columns"
+            )
+        return self._drawn(num_rows, seed, **conditions)
+
+    def sample_parts(
+        self, num_rows: int | None = None, *, seed: Key | None = None, given: Any = None
+    ) -> dict[str, Any]:
+        """Every party's synthetic columns, where they are split, as frames.
+
+        Args:
+            num_rows: How many; as many as were fitted if None.
+            seed: The same seed gives the same rows, and the rows of `sample`; without one, every
+                call gives others.
+            given: What rows shall have, as `sample` takes it; only where columns are shared, since
+                a party would otherwise learn about another's columns.
+
+        Returns:
+            A frame per party; row i is the same synthetic person in all of them.
+
+        Raises:
+            InputError: Parties hold no columns of their own, or something is given though columns
+                stay with their parties.
+        """
+        if given is not None and not self.shared:
+            raise InputError("given: columns stay with their parties in this fit (shared=False)")
+        tables = self.part_tables(num_rows, seed=seed, given=given)
+        return {name: table.to_native() for name, table in tables.items()}
+
+    def part_tables(
+        self, num_rows: int | None = None, *, seed: Key | None = None, given: Any = None
+    ) -> dict[str, Table]:
+        """`sample_parts` as tables."""
+        if not self.columns:
+            raise InputError("parties hold all columns in this fit; sample() draws whole rows")
+        table = self._drawn(num_rows, seed, given=given, raked=self.shared)
+        return {
+            name: table.select([column for column in names if column in table.names])
+            for name, names in self.columns.items()
+        }
+
+    def _drawn(self, num_rows: Any, seed: Key | None, **conditions: Any) -> Table:
+        wanted = Wanted(rows_asked(num_rows), key_for(seed), **conditions)
+        found: Table = self.model.draw(wanted, self.num_rows, self.like)
+        return found
+
+    def report(
+        self,
+        path: Path | str,
+        *,
+        audience: Literal["public", "owner"] = "public",
+        title: str | None = None,
+        data: Any = None,
+    ) -> Path:
+        """Write the report of this fit: one HTML file that opens offline.
+
+        Args:
+            path: The file; its name ends in .html.
+            audience: ``"public"`` shows only what was paid for or comes from synthetic rows;
+                ``"owner"`` shows statistics of real rows beside them, so store it where they are.
+            title: Name of the study; the method's if None.
+            data: Real rows for the owner's copy, as `fit` takes them.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: `path` is no file of a page, or `audience` and `data` do not go together.
+
+        Example:
+            >>> import siloweave as sw
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> model = sw.GaussianCopula().fit(adult().take(range(300)), adult_schema())
+            >>> with TemporaryDirectory() as folder:
+            ...     model.report(Path(folder) / "report.html").stat().st_size > 10_000
+            True
+        """
+        from siloweave.app.pages import write_report
+
+        return write_report(self, path, audience=audience, title=title, data=data)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the fit into a folder, as data only: nothing in it runs when it is read.
+
+        What stays with the parties (`shared` is False) only the folder's owner may read.
+
+        Args:
+            folder: A new or an empty one. One that holds a fit, of whatever kind, is replaced as a
+                whole once everything is written.
+
+        Raises:
+            InputError: `folder` is a file, or holds what is no part of a fit; nothing is written.
+        """
+        with _instead_of(Path(folder)) as stage:
+            self.model.save(stage)
+            if self.like:
+                write(self.like, stage / _LIKE)
+            (stage / _FIT).write_bytes(msgspec.json.encode(self._saved()))
+            if not self.shared:
+                for path in (stage, *stage.rglob("*")):
+                    path.chmod(0o700 if path.is_dir() else 0o600)
+
+    def _saved(self) -> _Saved:
+        parties, budget = self.cost.parties.items(), self.budget
+        return _Saved(
+            version=VERSION,
+            info=self.info,
+            private=self.private,
+            epsilon=budget.epsilon if budget.private else None,
+            delta=budget.delta,
+            unit=budget.unit,
+            relation=budget.relation,
+            settings=dict(self.settings),
+            ledgers=dict(self.ledgers),
+            heads=dict(self.heads),
+            traffic={n: (t.messages, t.bytes_to_party, t.bytes_from_party) for n, t in parties},
+            rounds=self.cost.rounds,
+            phases=dict(self.cost.phases),
+            num_rows=self.num_rows,
+            frame=self.like.frame if self.like else None,
+            columns=dict(self.columns),
+            simulated=self.simulated,
+        )
+
+    @classmethod
+    def read(cls, folder: Path | str, loaders: Mapping[str, Callable[[Path], Model]]) -> Fit:
+        """Read what `save` wrote.
+
+        Args:
+            folder: Where it was saved.
+            loaders: Per name of a method, what reads its model.
+
+        Raises:
+            DataError: A file is missing, cut or of another version, or of a method that is unknown.
+        """
+        path = Path(folder)
+        _check_version(path)
+        try:
+            saved = msgspec.json.decode((path / _FIT).read_bytes(), type=_Saved)
+            if saved.info.name not in loaders:
+                raise DataError(
+                    f"{path} holds a fit of {saved.info.name!r}, a method that this siloweave does "
+                    "not know; read it with the version that wrote it"
+                )
+            like = read(path / _LIKE).framed(saved.frame) if saved.frame else None
+            model = loaders[saved.info.name](path)
+        except (OSError, KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} cannot be read as a saved fit: {error}") from error
+        traffic = {name: Traffic(*numbers) for name, numbers in saved.traffic.items()}
+        bound = inf if saved.epsilon is None else saved.epsilon
+        return cls(
+            model, saved.info, Budget(bound, saved.delta, saved.unit, saved.relation),
+            saved.private, saved.settings, saved.ledgers, saved.heads,
+            Cost(traffic, saved.rounds, saved.phases), saved.num_rows, like, saved.columns,
+            saved.simulated,
+        )  # fmt: skip
+
+
+def _check_version(folder: Path) -> None:
+    """Refuse a fit of another format, and name what wrote it."""
+    old = [name for name in ("generated.json", "woven.json") if (folder / name).is_file()]
+    version: Any = 1
+    if not old:
+        try:
+            version = msgspec.json.decode((folder / _FIT).read_bytes(), type=dict).get("version", 1)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise DataError(f"{folder} cannot be read as a saved fit: {error}") from error
+    if version != VERSION:
+        raise DataError(
+            f"{folder} holds a fit of format {version}, and this siloweave reads format {VERSION}: "
+            f"{'an earlier' if version == 1 else 'another'} version wrote it. Read it with that "
+            "version, or fit again"
+        )

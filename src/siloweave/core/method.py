@@ -1,0 +1,451 @@
+"""A method is a record: what it is, what it promises, who sees what, and both sides of its protocol.
+
+The observers of a run are those of Bonawitz et al. 2017, "Practical secure aggregation for
+privacy-preserving machine learning": a coordinator that follows the protocol and keeps all it
+receives, the other parties, and readers of what is published.
+
+**Guarantee**: none of its own. A record without a guarantee or without visibility is refused when
+it is made, so no report guesses; a test compares the declared lines with the messages that cross.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from siloweave.errors import BudgetError, number, whole
+from siloweave.federation.session import Session
+from siloweave.federation.site import Handlers
+from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.progress import Progress, silent
+from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.core.fit import Model
+    from siloweave.core.run import Synthesizer
+
+GUARANTEES = ("dp", "partial", "refuted", "none")
+"""What a method may state."""
+GUARANTEED = ("dp", "partial")
+"""Guarantees under which no row may decide types, or whether a run starts."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """One line of *who could see what*.
+
+    Attributes:
+        who: The observer.
+        sees: What it sees.
+        protected_by: What protects that; starts with "nothing" where something was released
+            without noise.
+        carries: The messages that bring it: fields of replies, such as ``"Counts.sums"``, or, in a
+            line about the other parties, requests, such as ``"Round"``.
+    """
+
+    who: str
+    sees: str
+    protected_by: str
+    carries: tuple[str, ...] = ()
+
+
+Views = tuple[View, ...]
+"""All lines of a method."""
+
+NOTHING = "nothing"  # what protects something,
+NOISE = "noise, paid for in the ledger"  # or this does
+COORDINATOR = "the coordinator"  # who sees it,
+OTHERS = "the other parties"  # or these do
+OTHERS_NOISE = f"{NOISE}, also when they take away their own share of it"
+"""What protects noisy sums towards a party that added a share of the noise itself."""
+CURATOR = View("the curator", "all rows", "nothing; it is trusted")
+"""Where one party holds all rows."""
+OWN_ROWS = View("each party", "its own rows", "no message carries them")
+"""Where parties hold different rows."""
+READERS = View("readers", "the model and the synthetic table", NOISE)
+"""Where everything that left a party is noisy."""
+BARE_READERS = View("readers", READERS.sees, "nothing: no noise was added")
+"""Where nothing is noisy."""
+
+
+def masked_sums(tolerated: int, what: str = "counts") -> View:
+    """The coordinator's line about sums over parties that hold different rows.
+
+    Args:
+        tolerated: Parties that may pool what they know with it.
+        what: What is summed.
+    """
+    some = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
+    why = f"masks between every pair of parties, and noise: enough even if {some}"
+    sees = f"sums of {what} over all parties that take part, with noise"
+    return View(COORDINATOR, sees, why, ("Counts.sums",))
+
+
+def own_columns(sent: str | None = None) -> View:
+    """Where parties hold different columns.
+
+    Args:
+        sent: A column whose classes its party sends.
+    """
+    but = f", but for the classes of {sent!r}" if sent else ""
+    return View("each party", "its own columns", f"no message carries them as they are{but}")
+
+
+class Info(msgspec.Struct, frozen=True):
+    """What a method is at some settings: for `siloweave list`, the report, and saved fits."""
+
+    name: str
+    title: str
+    family: str
+    split: str
+    trust: str
+    guarantee: str
+    paper: str
+    statement: str
+    visibility: Views = ()
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a method promises at some settings.
+
+    Attributes:
+        kind: One of `GUARANTEES`.
+        statement: What is protected, from whom; in words.
+        title: The method's name at these settings, where it is another.
+        trust: Who is trusted at these settings, where that differs.
+    """
+
+    kind: Literal["dp", "partial", "refuted", "none"]
+    statement: str
+    title: str = ""
+    trust: str = ""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run's public facts: from these a party makes its side, in whatever process it runs.
+
+    Attributes:
+        synth: The method with its settings.
+        schema: Facts about all columns.
+        budget: Most that a row may cost; without a bound for a method without a guarantee.
+        roster: The parties' names.
+        columns: With split columns, every party's columns without ids.
+        encoder: How rows are coded, where a method of marginals needs it.
+        stage: "method", or the name of a stage before it.
+    """
+
+    synth: Synthesizer
+    schema: Schema
+    budget: Budget
+    roster: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encoder: Encoder | None = None
+    stage: str = "method"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a party works, in a simulation: its name, progress, and folder for checkpoints."""
+
+    name: str
+    progress: Progress = silent
+    store: Path | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a coordinator is to do.
+
+    Attributes:
+        setup: The run's public facts.
+        rho: zCDP that a row may pay for this stage; infinite without a guarantee.
+        seed: For whatever is not noise that protects.
+        progress: Called with a text and the share that is done.
+        store: Folder for an interrupted training of the coordinator; or None.
+        at_once: Parties that may be at work at the same time in this process.
+    """
+
+    setup: Setup
+    rho: float
+    seed: int
+    progress: Progress = silent
+    store: Path | None = None
+    at_once: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a coordinator's side returns.
+
+    Attributes:
+        model: Draws synthetic rows.
+        num_rows: How many rows there are, as it was released; None where the model knows.
+        facts: Public facts that the run found, stored beside the settings.
+    """
+
+    model: Model
+    num_rows: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is released, and paid for, before a method itself; a run of its own in the ledgers.
+
+    Attributes:
+        name: "schema" or "bins": releases are entered under ``<run>-<name>``.
+        phase: What it does, for the list of times.
+        plan: The setup of the stage, from the setup and the share of the budget for open facts;
+            None where there is nothing to do.
+        share: Share of what is left of the run's zCDP, from settings and that same share.
+        prepare, facts, handlers, coordinate: As of `Method`.
+        refine: The setup after what was found.
+        views: Who sees what besides, from the lines so far and the setup before.
+    """
+
+    name: str
+    phase: str
+    plan: Callable[[Setup, float], Setup | None]
+    share: Callable[[Any, float], float]
+    prepare: Callable[[Table | Codes, Setup, Place], Any]
+    facts: Callable[[Setup], Mapping[str, Any]]
+    handlers: Callable[[Any], Handlers]
+    coordinate: Callable[[Session, Task], Any]
+    refine: Callable[[Setup, Any], Setup]
+    views: Callable[[Views, Setup], Views] = lambda views, setup: views
+
+
+def _nothing_to_check(synth: Any) -> None:
+    """Settings whose fields check themselves."""
+
+
+def _any_schema(synth: Any, schema: Schema) -> None:
+    """A method that can learn any column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What a method is. Functions take the settings, which are the user's `Synthesizer`.
+
+    Attributes:
+        name: As studies write it.
+        title: As people write it.
+        family: Such as "graphical model" or "GAN".
+        split: What parties hold: "central" (one holds all), "rows" or "columns".
+        trust: "curator", "secure-sum", "mpc" or "local".
+        paper: Its source.
+        guarantee: What it promises.
+        visibility: Who sees what of a run, and what protects it.
+        prepare: A party's data from its table. Raises where rows do not fit; nothing is released.
+        facts: What every party is given of the settings, and checks requests against.
+        handlers: A party's side: which function answers which request.
+        coordinate: The coordinator's side.
+        load: Reads the model of a saved fit from its folder.
+        forecast: What a run will take, before a row is read.
+        check: Checks the settings together; raises InputError.
+        check_schema: Raises SchemaError or InputError for columns that it cannot learn.
+        gather: With split columns: the model, and what a simulation reads at the parties.
+        before: Stages before the method itself.
+        affordable: Raises BudgetError where the budget does not pay for a run.
+        phase: What the run is called in the list of times.
+        party_share: Share of the work that parties do one after the other, for progress.
+        bounded: Whether a run at these settings is held to a finite epsilon; where it promises one,
+            if not given.
+        unbounded: What else to use without a guarantee, or with one; ends an error.
+        trains_at: Whose unfinished training is kept in the run's folder: "coordinator", "party".
+        transcribed: Whether the coordinator stores the replies, where there is a folder.
+
+    Raises:
+        TypeError: It lacks a guarantee or visibility, or states a guarantee of no known kind.
+
+    Example:
+        >>> Method(name="silent", title="Silent", family="", split="rows", trust="curator", paper="")
+        Traceback (most recent call last):
+        ...
+        TypeError: method 'silent' declares no guarantee; every method must
+    """
+
+    name: str
+    title: str
+    family: str
+    split: Literal["central", "rows", "columns"]
+    trust: Literal["curator", "secure-sum", "mpc", "local"]
+    paper: str
+    guarantee: Callable[[Any], Guarantee] = None  # type: ignore[assignment]
+    visibility: Callable[[Any], Views] = None  # type: ignore[assignment]
+    prepare: Callable[[Any, Setup, Place], Any] = None  # type: ignore[assignment]
+    handlers: Callable[[Any], Handlers] = None  # type: ignore[assignment]
+    coordinate: Callable[[Session, Task], Result] = None  # type: ignore[assignment]
+    load: Callable[[Path], Model] = None  # type: ignore[assignment]
+    forecast: Callable[[Any, Case], Forecast] = None  # type: ignore[assignment]
+    facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
+    check: Callable[[Any], None] = _nothing_to_check
+    check_schema: Callable[[Any, Schema], None] = _any_schema
+    gather: Callable[[Any, Setup, Callable[[str, str], bytes | None]], Any] | None = None
+    before: tuple[Stage, ...] = ()
+    affordable: Callable[[Setup], None] = lambda setup: None
+    phase: str = "training"
+    party_share: Callable[[Any], float] = lambda synth: 0.0
+    bounded: Callable[[Any], bool] | None = None
+    unbounded: str = ""
+    trains_at: tuple[str, ...] = ()
+    transcribed: bool = True
+
+    def __post_init__(self) -> None:
+        needed = (
+            "guarantee",
+            "visibility",
+            "prepare",
+            "handlers",
+            "coordinate",
+            "load",
+            "forecast",
+        )
+        for name in needed:
+            if getattr(self, name) is None:
+                raise TypeError(f"method {self.name!r} declares no {name}; every method must")
+
+    @property
+    def learns(self) -> bool:
+        """Whether it learns what a schema leaves open."""
+        return any(stage.name == "schema" for stage in self.before)
+
+    def info(self, synth: Any) -> Info:
+        """What it is, guarantees and shows at these settings."""
+        promise = self.guarantee(synth)
+        if promise.kind not in GUARANTEES:
+            raise TypeError(
+                f"method {self.name!r} has guarantee {promise.kind!r}; it must be "
+                f"{', '.join(GUARANTEES)}"
+            )
+        return Info(
+            self.name, promise.title or self.title, self.family, self.split,
+            promise.trust or self.trust, promise.kind, self.paper, promise.statement,
+            self.visibility(synth),
+        )  # fmt: skip
+
+    def needs_budget(self, synth: Any) -> bool:
+        """Whether a run at these settings is held to a finite epsilon."""
+        if self.bounded is not None:
+            return self.bounded(synth)
+        return self.guarantee(synth).kind != "none"
+
+    def allowed(self, synth: Any, budget: Any) -> Budget:
+        """The budget of a run.
+
+        Raises:
+            BudgetError: It is missing, is something else, or asks for what is not given.
+        """
+        if budget is not None and not isinstance(budget, Budget):
+            raise BudgetError(
+                f"budget={budget!r} is a {type(budget).__name__}; give a Budget, for example "
+                "Budget(epsilon=1.0, delta=1e-6)"
+            )
+        title, instead = self.info(synth).title, f" {self.unbounded}" if self.unbounded else ""
+        if self.needs_budget(synth):
+            if budget is None:
+                raise BudgetError(
+                    f"budget is missing; {title} adds noise, as much as the budget allows: give "
+                    "budget=Budget(epsilon=1.0, delta=1e-6) or the like"
+                )
+            if not budget.private:
+                raise BudgetError(
+                    f"{title} adds noise and needs a finite epsilon, and budget has none; give "
+                    f"one.{instead}"
+                )
+            return budget
+        if budget is not None and budget.private:
+            raise BudgetError(
+                f"{title} adds no noise at these settings, and budget asks for epsilon = "
+                f"{budget.epsilon}. Give budget=None to go without a guarantee.{instead}"
+            )
+        return budget or UNBOUNDED
+
+
+# Forecasts
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a forecast is made for.
+
+    Attributes:
+        schema: Facts about all columns.
+        budget: What a row may cost.
+        parties: How many there are.
+        rows: A guess of how many rows there are.
+        learn: Share of the budget for facts that the schema leaves open.
+    """
+
+    schema: Schema | Encoder
+    budget: Budget
+    parties: int = 1
+    rows: int = 1
+    learn: float = 0.0
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take.
+
+    Attributes:
+        rounds: Messages to a party, at most.
+        memory_mb: Peak, with all parties in one process, without their rows.
+        bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand.
+        seconds: Of one core, roughly; None where that is not known.
+        epsilon_per_party: Most that a party will have spent.
+        domain_cells: Cells of the full table of all columns; None for a method without a workload,
+            as the next three.
+        workload_queries: Queries.
+        workload_cells: Cells over the closure of the queries.
+        largest_query: The query with the most cells.
+        notes: How a figure was found, where that matters.
+    """
+
+    rounds: int
+    memory_mb: float
+    bytes_per_party: int
+    seconds: float | None
+    epsilon_per_party: float
+    domain_cells: int | None = None
+    workload_queries: int | None = None
+    workload_cells: int | None = None
+    largest_query: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+# Settings that several methods share
+
+
+@dataclass(frozen=True)
+class CountsSettings:
+    """A noisy histogram of every column, which a share of the budget pays for.
+
+    Attributes:
+        counts_share: Share of the budget's zCDP, in (0, 0.9].
+        bins: Equal-width bins of a numeric column that are counted, and so are bins of 16, 256 ...
+            of them together.
+    """
+
+    counts_share: float = 0.1
+    bins: int = 4096
+
+    def __post_init__(self) -> None:
+        number("counts_share", self.counts_share, 0, 0.9, "(]")
+        whole("bins", self.bins, 1)
+
+
+def names_of(methods: Sequence[Method]) -> tuple[str, ...]:
+    """The names of methods; raises TypeError where two have one."""
+    names = [method.name for method in methods]
+    for name in names:
+        if names.count(name) > 1:
+            raise TypeError(f"two methods are called {name!r}; each needs a name of its own")
+    return tuple(names)

@@ -1,0 +1,877 @@
+"""The one run: parties are opened, a method's stages follow each other, and a fit is left.
+
+A user calls `Synthesizer.fit`. Rows are checked, every party's ledger is opened with the budget as
+its limit, the method's coordinator asks the parties over the wire, and a closing message brings the
+ledgers. The parties and the coordinator are those of McKenna, Sheldon & Miklau's
+select-measure-generate (2019 to 2022) and of Maddock, Cormode & Maple 2024; `Method.paper` names
+the source of each run.
+
+**Guarantee**: none of its own; a method's record states one. A release beyond a ledger's limit is
+refused (Dwork & Roth 2014, "The algorithmic foundations of differential privacy"). A party gets the
+operating system's entropy; seeded noise, a test mode, marks the whole fit as not private. A release
+is paid for before it is drawn and stored before it is sent, see federation/site.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from math import inf
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_type_hints
+
+import msgspec
+import numpy as np
+
+from siloweave.core.fit import Cost, Fit
+from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
+from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party, whole
+from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts
+from siloweave.federation.session import Session, Transport
+from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
+from siloweave.federation.transports import InProcess
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.identity import KEY_FILE, Identity
+from siloweave.privacy.ledger import Entry, Ledger
+from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
+from siloweave.progress import Progress, shows_progress, silent
+from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.ids import id_texts
+from siloweave.tables.read import Table, beside, read
+from siloweave.tables.schema import Schema, outline
+
+_SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
+_FACTS = "facts"  # what a training began with, beside its checkpoints
+_BEGUN = "begun.mark"
+
+TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
+"""Where a run's folder holds what the coordinator saw."""
+
+
+class PartyData(Protocol):
+    """What a party works with in a run. Conforming: `Codes`, and every method's own class."""
+
+    def digest(self) -> bytes:
+        """Of its rows and of how they are read; see `Site`."""
+
+
+Data = TypeVar("Data", bound=PartyData)
+_Settings = TypeVar("_Settings")
+PartyStores = tuple[Ledger, Store]
+"""What a party has beside its rows: its ledger, and its replies."""
+
+
+# Settings
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a message carries them: lists for tuples, and mappings for dataclasses."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    return found
+
+
+def settings_of(kind: Callable[..., _Settings], values: Any, path: str = "settings") -> _Settings:
+    """A dataclass of settings from a mapping; settings within settings are mappings too.
+
+    Args:
+        kind: The dataclass. Where one of its fields may be one of several dataclasses, the one
+            that knows most of the names is taken, the first of equals.
+        values: Its fields that differ from the defaults.
+        path: What `values` is called, for errors.
+
+    Raises:
+        InputError: A name is unknown, a value has another type or is out of bounds; says where.
+
+    Example:
+        >>> from siloweave.models.settings import LatentSettings
+        >>> settings_of(LatentSettings, {"diffusion": {"step": 10}})
+        Traceback (most recent call last):
+        ...
+        siloweave.errors.InputError: settings.diffusion.step is no setting; ...
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"{path}={values!r} must be a mapping from names to values")
+    known = {one.name: get_type_hints(kind)[one.name] for one in fields(kind)}  # type: ignore[arg-type]
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise InputError(
+                f"{path}.{name} is no setting; {path} may have {', '.join(sorted(known))}"
+            )
+        inner = [one for one in (known[name], *get_args(known[name])) if is_dataclass(one)]
+        if inner and not is_dataclass(value):
+            best: Any = max(inner, key=partial(_names_known, value))
+            made[name] = settings_of(best, value, f"{path}.{name}")
+            continue
+        try:
+            made[name] = value if inner else msgspec.convert(value, known[name])
+        except msgspec.ValidationError as error:
+            raise InputError(f"{path}.{name}={value!r} cannot be used: {error}") from None
+    try:
+        return kind(**made)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _names_known(values: Any, kind: Any) -> int:
+    """How many of the names a dataclass has."""
+    names = set(values) if isinstance(values, Mapping) else set()
+    return len(names & {one.name for one in fields(kind)})
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two mappings as one; `above` wins, and mappings within are merged the same way.
+
+    Example:
+        >>> merged({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
+        {'a': 1, 'b': {'c': 4, 'd': 3}}
+    """
+    both = dict(below)
+    for name, value in above.items():
+        old = both.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = merged(old, value)
+        both[name] = value
+    return both
+
+
+def part_of(kind: type[_Settings], synth: Any) -> _Settings:
+    """Those settings of a synthesizer that belong to a dataclass which it extends."""
+    return kind(**{one.name: getattr(synth, one.name) for one in fields(kind)})  # type: ignore[arg-type]
+
+
+# What a user calls
+
+
+@dataclass(frozen=True)
+class Synthesizer:
+    """A method with its settings: a frozen dataclass whose fields they are; see `Method`.
+
+    A setting that is a dataclass may be given as a mapping of what differs from its default.
+    """
+
+    method: ClassVar[Method]
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        """Raise InputError where a named argument is no setting."""
+        known = [one.name for one in fields(cls) if one.init]
+        for name, value in named.items():
+            if name not in known:
+                raise InputError(
+                    f"{cls.__name__} takes no {name}; leave {name}={value!r} out. It takes "
+                    f"{', '.join(known)}"
+                )
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Build settings that were given as mappings, then let every part check its own."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            factory = one.default_factory
+            default = one.default if factory is MISSING else factory()
+            if is_dataclass(default):
+                object.__setattr__(self, one.name, _built(type(self), one.name, value, default))
+        for kind in type(self).__mro__:
+            if kind is not Synthesizer and "__post_init__" in vars(kind):
+                vars(kind)["__post_init__"](self)
+        self.method.check(self)
+
+    @property
+    def info(self) -> Info:
+        """What it is, guarantees and shows at these settings."""
+        return self.method.info(self)
+
+    def settings(self) -> dict[str, Any]:
+        """All settings, as plain values."""
+        return plain(asdict(self))
+
+    @shows_progress
+    def fit(
+        self,
+        data: Any,
+        schema: Any = None,
+        *,
+        budget: Budget | None = None,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        folder: Path | str | None = None,
+        run: str = "run",
+        noise: str = "os",
+        learn: float = 0.0,
+        at_once: int | None = None,
+        progress: Any = None,
+    ) -> Fit:
+        """Fit to the parties' tables.
+
+        Args:
+            data: The tables. For a central method one table: a frame, a `Table` or a path, or a
+                mapping from the owner's name to it. For split rows or columns one table per party,
+                as a list or by name; with split columns, row i is one person in all of them.
+            schema: Public facts about all columns.
+            budget: The most that any row may cost, over all parties that hold a part of it. None,
+                or one without a bound, for a method without a guarantee.
+            seed: Everything random but the noise that protects: cohorts, first weights, batches.
+            names: Of the parties, where `data` is a list.
+            folder: Stores ledgers, replies and trainings; the same folder and run resume. In
+                memory if None.
+            run: Name of the run.
+            noise: "os" for the operating system's entropy; "seeded" protects nothing.
+            learn: Share of the budget for facts that the schema leaves open: the categories of a
+                column that names its `other` alone, and bounds that are not there. Only for methods
+                of marginals.
+            at_once: Parties that this process simulates at the same time, where they train
+                networks; as many as there are cores if None. The result does not depend on it.
+            progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
+                a text and the share that is done.
+
+        Returns:
+            A fit, which samples and holds the ledgers.
+
+        Raises:
+            BudgetError: The budget is missing, too small, spent, or asks for a guarantee that
+                these settings do not give. Nothing is released.
+            InputError: A setting or argument is wrong. Nothing is released. Or the run was stopped
+                with other settings or rows.
+            SchemaError, DataError, RosterError: The tables do not fit the schema or each other;
+                the message names the party.
+            CapacityError: A query does not fit into the model's memory.
+        """
+        method = self.method
+        if learn and not method.learns:
+            raise InputError(f"{method.title} learns no schema; leave learn={learn!r} out")
+        schema = _needed_schema(self.info.title, schema, encoder=method.learns)
+        allowed = method.allowed(self, budget)
+        cores = os.cpu_count() or 1
+        job = Job(
+            allowed, seed, None if folder is None else Path(folder), run, noise, progress,
+            limited=self.info.guarantee == "dp", learn=learn,
+            tolerated=int(getattr(self, "tolerated", 1)),
+            at_once=whole("at_once", cores if at_once is None else at_once, 1),
+        )  # fmt: skip
+        return run_method(self, data, schema, job, names)
+
+
+def _built(kind: type, name: str, value: Any, default: Any) -> Any:
+    """A setting that is a dataclass: as it is, or from a mapping of what differs from a default."""
+    if not isinstance(value, Mapping):
+        return value
+    hint = get_type_hints(kind)[name]
+    kinds = [one for one in (hint, *get_args(hint)) if is_dataclass(one)]
+    fits = [one for one in kinds if set(value) <= {f.name for f in fields(one)}]
+    if fits and type(default) not in fits:
+        return settings_of(fits[0], value, name)  # type: ignore[arg-type]
+    return settings_of(type(default), merged(asdict(default), value), name)
+
+
+def _needed_schema(title: str, schema: Any, *, encoder: bool) -> Any:
+    """The schema of a fit, or an encoder where one may stand instead; raises SchemaError."""
+    if isinstance(schema, Schema) or (encoder and isinstance(schema, Encoder)):
+        return schema
+    if schema is None:
+        wrong = "schema is missing"
+    elif isinstance(schema, Encoder):
+        wrong = "schema is an Encoder, and this method makes its own"
+    else:
+        wrong = f"schema is a {type(schema).__name__}"
+    raise SchemaError(
+        f"{wrong}; {title} needs public facts about every column: give a Schema, for example "
+        "Schema.detect(table) once you have reviewed it"
+    )
+
+
+# The run
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: what is allowed, where it is stored, and where its noise comes from.
+
+    Attributes:
+        budget: Most that any row may cost.
+        seed: Everything that is not noise: cohorts, samples.
+        folder: Run folder; in memory only if None. The same folder and run resume.
+        run: Name of the run.
+        noise: "os" for the operating system's entropy; "seeded" protects nothing and is marked.
+        progress: Called with a text and the share that is done.
+        limited: Whether ledgers enforce the budget; only a method without guarantee runs without.
+        learn: Share of the budget for facts that the schema leaves open.
+        tolerated: Parties that may pool what they know with the coordinator.
+        stores: Without a folder, what every party has, which the job's stages share.
+        total: Most that all runs in a party's ledger may cost together; None for a run that needs
+            the ledger for itself.
+        at_once: Parties that this process simulates at the same time.
+    """
+
+    budget: Budget
+    seed: int = 0
+    folder: Path | None = None
+    run: str = "run"
+    noise: str = "os"
+    progress: Progress = silent
+    limited: bool = True
+    learn: float = 0.0
+    tolerated: int = 1
+    stores: dict[str, PartyStores] = field(default_factory=dict, repr=False, compare=False)
+    total: Budget | None = None
+    at_once: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.budget, Budget):
+            raise InputError(f"budget={self.budget!r} is no Budget; give Budget(epsilon, delta)")
+        whole("seed", self.seed)
+        if self.noise not in ("os", _SEEDED):
+            raise InputError(
+                f"noise={self.noise!r} must be 'os', the operating system's entropy, or "
+                f"{_SEEDED!r}, which protects nothing"
+            )
+        if self.folder is not None:
+            object.__setattr__(self, "folder", Path(self.folder))
+        if not 0 <= self.learn < 1:
+            raise InputError(
+                f"learn={self.learn} must lie in [0, 1): it is the share of the budget for facts "
+                "that the schema leaves open"
+            )
+
+    @property
+    def runs(self) -> tuple[str, str, str]:
+        """Names under which it releases: for its schema, for its bins, and for the rest."""
+        return self.named("schema"), self.named("bins"), self.run
+
+    def named(self, stage: str) -> str:
+        """The name under which a stage releases."""
+        return self.run if stage == "method" else f"{self.run}-{stage}"
+
+    @property
+    def rho(self) -> float:
+        """zCDP of the whole run; with `learn`, a tenth of delta pays for naming categories."""
+        if not self.budget.private:
+            return inf
+        delta = self.budget.delta * (0.9 if self.learn else 1.0)
+        return rho_for(msgspec.structs.replace(self.budget, delta=delta))
+
+
+def run_method(
+    synth: Synthesizer, data: Any, schema: Schema | Encoder, job: Job, names: Sequence[str] | None
+) -> Fit:
+    """Run all stages of a method, the method last; the arguments are those of `Synthesizer.fit`."""
+    method, info, cost, left = synth.method, synth.info, Cost({}, 0, {}), 1.0
+    encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
+    method.check_schema(synth, facts)
+    parts = parties_of(method, data, names)
+    tables = {name: _read(name, part) for name, part in parts.items()}
+    setup = Setup(synth, facts, job.budget, tuple(tables), {}, encoder)
+    method.affordable(setup)
+    if method.split == "columns":
+        hidden = job.limited and job.budget.relation is Relation.ADD_REMOVE
+        setup = replace(setup, columns=columns_of(tables, facts, empty=hidden))
+    elif not job.limited:
+        for name, table in tables.items():
+            required_rows(name, table.num_rows)
+    coded = any(isinstance(table, Codes) for table in tables.values())
+    for stage in () if coded else method.before:
+        planned = stage.plan(setup, job.learn)
+        if planned is None:
+            job = replace(job, learn=0.0) if stage.name == "schema" else job
+            continue
+        start, share = time.perf_counter(), stage.share(synth, job.learn)
+        with _opened(planned, stage, tables, job) as (session, task, _):
+            found = stage.coordinate(session, replace(task, rho=job.rho * left * share))
+        left *= 1 - share
+        info = msgspec.structs.replace(info, visibility=stage.views(info.visibility, setup))
+        setup = stage.refine(setup, found)
+        seconds = {stage.phase: time.perf_counter() - start}
+        cost += Cost(session.traffic, session.rounds, seconds)
+    start = time.perf_counter()
+    with _opened(setup, method, tables, job) as (session, task, recall):
+        result = method.coordinate(session, replace(task, rho=job.rho * left))
+        model = result.model
+        if method.gather is not None:
+            model = method.gather(model, setup, recall)
+        closing = session.close()
+    for store in job.folder.glob(f"*/**/{_training(job)}") if job.folder else ():
+        rmtree(store, ignore_errors=True)  # replies and model are stored now
+    cost += Cost(session.traffic, session.rounds, {method.phase: time.perf_counter() - start})
+    split = method.split == "columns"
+    return Fit(
+        model, info, job.budget, job.noise == "os" and info.guarantee == "dp",
+        {**synth.settings(), **result.facts}, closing.ledgers, closing.heads, cost,
+        result.num_rows, None if coded else _like(tables, setup),
+        columns={name: table.names for name, table in tables.items()} if split else {},
+    )  # fmt: skip
+
+
+def _read(name: str, part: Any) -> Any:
+    if isinstance(part, Codes):
+        return part
+    with naming_party(name):
+        return read(part)
+
+
+def _like(tables: Mapping[str, Table], setup: Setup) -> Table:
+    """An empty table of the kind that was given, with all columns."""
+    if not setup.columns:
+        return outline(next(iter(tables.values())))
+    empty = beside([outline(table) for table in tables.values()])
+    return empty.select([name for name in setup.schema.names if name in empty.names])
+
+
+def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """One table per party, by name; the one owner's for a central method.
+
+    Raises:
+        RosterError: There are several tables for a central method, none, or one for several
+            parties; or names do not fit.
+    """
+    if method.split != "central":
+        found = named_parties(data, names)
+        if not found:
+            raise RosterError("data has no party; give one table per party, as a list or by name")
+        return found
+    if not isinstance(data, Mapping):
+        return named_parties([data], [names[0]] if names else ["curator"])
+    if len(data) != 1:
+        raise RosterError(
+            f"data has {len(data)} parties, and {method.title} takes one that holds all rows"
+        )
+    return named_parties(data, None)
+
+
+def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """One table per party, by name.
+
+    Args:
+        data: A mapping from name to table, or a list of tables.
+        names: For a list; "party-1" and so on if not given.
+
+    Raises:
+        RosterError: `data` is one table, there are more or fewer names than tables, or two
+            parties have one name.
+    """
+    if isinstance(names, str):
+        raise RosterError(f"names={names!r} is one text; give a list with a name for every table")
+    if isinstance(data, Mapping):
+        parts, called = list(data.values()), [str(name) for name in data]
+    elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        parts, width = list(data), len(str(len(data)))
+        called = [f"party-{i + 1:0{width}d}" for i in range(len(parts))]
+        if names is not None:
+            called = [str(name) for name in names]
+    else:
+        raise RosterError(
+            f"data is a {type(data).__name__}; give one table per party, as a list or by name"
+        )
+    if len(parts) != len(called):
+        raise RosterError(f"names has {len(called)} entries for {len(parts)} tables")
+    twice = [name for name, count in Counter(called).items() if count > 1]
+    if twice:
+        raise RosterError(f"two parties are called {twice[0]!r}; give each a name of its own")
+    return dict(zip(called, parts, strict=True))
+
+
+def required_rows(name: str, number: int) -> None:
+    """Refuse a party without rows.
+
+    Not for a run under a guarantee: whether it starts would show a table of one row apart from an
+    empty one.
+    """
+    if number == 0:
+        raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
+
+
+def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
+    """A party's rows as codes, if they are not; raises what names it if they do not fit."""
+    if isinstance(part, Codes):
+        return part
+    with naming_party(name):
+        return encoder.encode(read(part))
+
+
+# Columns split: row i is the same person at every party
+
+
+def columns_of(
+    tables: Mapping[str, Table], schema: Schema, *, empty: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """Every party's columns without ids, where parties hold columns of the same people.
+
+    Args:
+        tables: Of the parties.
+        schema: Of all columns.
+        empty: Whether tables may have no rows: where neighbours differ by a row, a refusal would
+            show the first one.
+
+    Raises:
+        RosterError: Parties have other numbers of rows, ids in another order, or no rows.
+        SchemaError: A column is in no schema, at no party, or at two.
+
+    Example:
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> table, schema = adult(), adult_schema().select(["sex", "income", "age"])
+        >>> columns_of({"a": table.select(["age", "sex"]), "b": table.select(["income"])}, schema)
+        {'a': ('age', 'sex'), 'b': ('income',)}
+    """
+    owners = owners_of({name: table.names for name, table in tables.items()}, schema)
+    _check_rows(tables, empty)
+    _check_ids(tables, schema)
+    found = {}
+    for name, table in tables.items():
+        found[name] = tuple(column for column in table.names if owners.get(column) == name)
+        if not found[name]:
+            raise RosterError(f"party {name!r} has no column but ids; leave it out of the roster")
+    return found
+
+
+def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, str]:
+    """Which party holds each column that is no id.
+
+    Args:
+        columns: Names of every party's columns.
+        schema: Of all columns.
+
+    Raises:
+        SchemaError: A column is in no schema, at no party, or at two; the message names parties.
+    """
+    owners: dict[str, str] = {}
+    for party, names in columns.items():
+        for name in names:
+            if name not in schema.names:
+                raise SchemaError(
+                    f"party {party!r}: the schema lacks its column {name!r}. Declare it, or leave "
+                    "it out of the party's table."
+                )
+            if schema[name].kind == "id":
+                continue
+            if name in owners:
+                raise SchemaError(
+                    f"parties {owners[name]!r} and {party!r} both hold column {name!r}; take it "
+                    "from one of them. Only ids may be at several parties."
+                )
+            owners[name] = party
+    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in owners]
+    if absent:
+        raise SchemaError(
+            f"no party holds the schema's columns {', '.join(map(repr, absent))}; add them to a "
+            "party's table, or take them out of the schema."
+        )
+    return owners
+
+
+def _check_rows(tables: Mapping[str, Table], empty: bool) -> None:
+    (first, table), *others = tables.items()
+    for name, one in () if empty else tables.items():
+        required_rows(name, one.num_rows)
+    for name, other in others:
+        if other.num_rows != table.num_rows:
+            raise RosterError(
+                f"party {name!r} has {other.num_rows:,} rows and party {first!r} has "
+                f"{table.num_rows:,}; row i must be one person at every party. Align the tables "
+                "on an id first."
+            )
+
+
+def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:
+    """Refuse tables whose shared ids show another order of rows."""
+    for column in (c.name for c in schema.columns if c.kind == "id"):
+        holders = [(name, table) for name, table in tables.items() if column in table.names]
+        for (first, table), (name, other) in ((holders[0], one) for one in holders[1:]):
+            with naming_party(first):
+                mine = id_texts(table, column)
+            with naming_party(name):
+                theirs = id_texts(other, column)
+            if mine != theirs:
+                row = int(np.argmax([a != b for a, b in zip(mine, theirs, strict=True)]))
+                raise RosterError(
+                    f"parties {first!r} and {name!r} differ in id {column!r} at row {row}; row i "
+                    "must be one person at every party. Align the tables first."
+                )
+
+
+# Unfinished trainings
+
+
+def _training(job: Job) -> str:
+    """Name of the folders in which a run's unfinished trainings are stored."""
+    return f"training-{blake2b(job.run.encode(), digest_size=8).hexdigest()}"
+
+
+def _training_store(setup: Setup, job: Job, where: str) -> Path | None:
+    """A folder for checkpoints of a party or the coordinator; None where the job has no folder.
+
+    It remembers all but the rows that decides what is trained.
+
+    Raises:
+        InputError: What is stored there began with something else; the message names it.
+    """
+    if job.folder is None:
+        return None
+    folder = job.folder / where / _training(job)
+    store = FolderStore(folder)
+    facts = {"method": setup.synth.method.name, "settings": setup.synth.settings()}
+    facts |= {"budget": job.budget, "noise": job.noise, "seed": job.seed}
+    now, before = msgspec.json.encode(facts), store.get(_FACTS)
+    if before != now:
+        if len(list(folder.iterdir())) > (before is not None):  # there is more than the facts
+            raise _another(job, before or b"{}", now, folder)
+        store.put(_FACTS, now)
+    if where == "coordinator":
+        (folder / _BEGUN).touch()  # from here on other settings are refused by name
+    return folder
+
+
+def _another(job: Job, before: bytes, now: bytes, folder: Path) -> InputError:
+    """What differs from the training that was begun."""
+    old, new = (_flat(msgspec.json.decode(facts)) for facts in (before, now))
+    odd = [
+        f"{name} = {old.get(name)!r}, and now {new.get(name)!r}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+    return InputError(
+        f"run {job.run!r} was stopped while it trained with {'; '.join(odd)}. Continue with what "
+        f"it began with, or start another run; to begin this training anew, remove {folder}."
+    )
+
+
+def _flat(facts: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    """Facts below facts as one level, by names such as settings.batch."""
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        nested = isinstance(value, Mapping)
+        found |= _flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
+    return found
+
+
+# Parties, in this process or elsewhere
+
+
+class Elsewhere(Protocol):
+    """A transport to parties outside this process. Conforming: `transports.Processes`."""
+
+    keys: Mapping[str, bytes]
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """The party's answer to `frame`."""
+
+    def recall(self, name: str, key: str, run: str) -> bytes | None:
+        """What a party remembers; only a simulation may look."""
+
+
+Recall = Callable[[str, str], bytes | None]
+"""What a party remembers under a key: it takes the party's name and the key."""
+Opener = Callable[[Setup, Mapping[str, Any], Job, str], AbstractContextManager[Elsewhere]]
+"""Opens parties elsewhere, from a setup, their tables, a job and a run's name."""
+_ELSEWHERE: ContextVar[Opener | None] = ContextVar("where parties run", default=None)
+
+
+@contextmanager
+def parties_in(opener: Opener) -> Iterator[None]:
+    """Let parties of all methods that are fitted meanwhile run elsewhere than in this process."""
+    token = _ELSEWHERE.set(opener)
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(token)
+
+
+@contextmanager
+def _opened(
+    setup: Setup, side: Method | Stage, tables: Mapping[str, Any], job: Job
+) -> Iterator[tuple[Session, Task, Recall]]:
+    """Start a stage's parties, wherever they run, and a session with them.
+
+    Yields:
+        The session, the task without its share of the budget, and what a simulation reads at a
+        party after the run.
+    """
+    method, run = setup.synth.method, job.named(setup.stage)
+    share = method.party_share(setup.synth) if side is method else 0.0
+
+    def told(text: str, done: float) -> None:
+        job.progress(text, share + (1.0 - share) * done)
+
+    trains = method.trains_at if side is method else ()
+    own = _training_store(setup, job, "coordinator") if "coordinator" in trains else None
+    task = Task(setup, inf, job.seed, told, own, min(len(tables), job.at_once))
+    if (elsewhere := _ELSEWHERE.get()) is not None:
+        with elsewhere(setup, tables, job, run) as line:
+            session = _session(line, line.keys, job, run, method.transcribed)
+            yield session, task, lambda name, key: line.recall(name, key, run)
+        return
+    held = {}
+    for i, (name, table) in enumerate(tables.items()):
+        store = _training_store(setup, job, f"parties/{i:04d}") if "party" in trains else None
+        place = Place(name, _party_progress(job, share, i, len(tables)), store)
+        with naming_party(name):
+            held[name] = side.prepare(table, setup, place)
+    given = in_process(
+        held, side.handlers(setup.synth), job, run,
+        facts=side.facts(setup), transcribed=method.transcribed,
+    )  # fmt: skip
+    with given as (session, sites):
+        yield session, task, lambda name, key: sites[name].recall(key, run)
+
+
+def _party_progress(job: Job, share: float, index: int, parties: int) -> Progress:
+    """A party's progress as part of the run's."""
+    if not share:
+        return silent
+
+    def told(text: str, done: float) -> None:
+        named = text if parties == 1 else f"party {index + 1} of {parties}: {text}"
+        job.progress(named, share * (index + done) / parties)
+
+    return told
+
+
+@contextmanager
+def in_process(
+    held: Mapping[str, Data],
+    handlers: Handlers,
+    job: Job,
+    run: str,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    transcribed: bool = True,
+) -> Iterator[tuple[Session, dict[str, Site[Data]]]]:
+    """Open a site for every party and a session with them; ledgers are closed at the end.
+
+    Args:
+        held: What each party works with, by name.
+        handlers: A party's side.
+        job: Budget, folder and noise.
+        run: Name under which it releases, one of `job.runs`.
+        facts: What every party is given of the study, see `Terms`.
+        transcribed: Whether the coordinator stores the replies, where there is a folder; networks
+            of thousands of rounds would fill a disk.
+
+    Raises:
+        BudgetError: Another run has spent a party's budget.
+        LedgerError: A ledger was changed, or the coordinator knows a party by another key.
+        InputError: A party is asked to continue a run that began with other rows; once asked.
+    """
+    stores: dict[str, PartyStores] = {}
+    try:
+        for i, name in enumerate(held):
+            stores[name] = open_stores(name, job, i)
+        keys = {name: ledger.key for name, (ledger, _) in stores.items()}
+        terms = Terms(keys, job.tolerated, facts or {})
+        sites = {
+            name: site_of(name, data, job, i, stores[name], terms)
+            for i, (name, data) in enumerate(held.items())
+        }
+        yield _session(InProcess(sites, handlers), keys, job, run, transcribed), sites
+    finally:
+        for ledger, _ in stores.values():
+            ledger.close()
+
+
+def _session(
+    transport: Transport, keys: Mapping[str, bytes], job: Job, run: str, transcribed: bool
+) -> Session:
+    """What a coordinator holds: the roster, the transport, and what is stored of replies."""
+    transcript = receipts = None
+    if job.folder is not None:
+        transcript = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
+        receipts = Receipts(job.folder / RECEIPTS, keys)
+    return Session(tuple(keys), transport, run=run, transcript=transcript, receipts=receipts)
+
+
+def site_of(
+    name: str, data: Data, job: Job, index: int, stores: PartyStores, terms: Terms
+) -> Site[Data]:
+    """A party, once its ledger is open and the roster is known."""
+    entropy: Entropy = OSEntropy()
+    if job.noise == _SEEDED:
+        entropy = SeededEntropy(f"{job.seed}/{index}".encode())
+    ledger, store = stores
+    return Site(
+        name, data, ledger=ledger, entropy=entropy, store=store, digest=data.digest, terms=terms
+    )
+
+
+def open_stores(name: str, job: Job, index: int) -> PartyStores:
+    """What a party has: in the job's folder, or in memory for all stages of the job.
+
+    Raises:
+        BudgetError: Another run has spent the party's budget.
+        LedgerError: The ledger was changed.
+    """
+    limit = job.total or job.budget
+    if not job.limited:  # no bound, and yet the relation in which events are stated
+        limit = msgspec.structs.replace(limit, epsilon=inf)
+    if job.folder is None:
+        fresh = Ledger(name, limit=limit, identity=_seeded_identity(name, job)), MemoryStore()
+        found = job.stores.setdefault(name, fresh)
+    else:
+        home = job.folder / "parties" / f"{index:04d}"
+        store = FolderStore(home / "store")
+        _mark(home / _SEEDED, name, job)
+        kept = (home / KEY_FILE).exists()  # of an earlier run with noise of the system's
+        file, identity = home / "ledger.jsonl", None if kept else _seeded_identity(name, job)
+        found = Ledger(name, path=file, limit=limit, identity=identity), store
+    try:
+        if job.limited and job.total is None:
+            require_unspent(name, found[0].entries, job.runs, job.budget)
+    except BudgetError:
+        found[0].close()
+        raise
+    return found
+
+
+def _seeded_identity(name: str, job: Job) -> Identity | None:
+    """With seeded noise a key that anyone can make again, else the party's own."""
+    return Identity.seeded(f"{job.seed}/{name}".encode()) if job.noise == _SEEDED else None
+
+
+def _mark(mark: Path, name: str, job: Job) -> None:
+    """Record for good that replies in a party's folder are made with seeded noise.
+
+    Raises:
+        InputError: They are, and this run would repeat them as if nobody knew their noise.
+    """
+    if job.noise == _SEEDED:
+        mark.touch(mode=0o600)
+    elif mark.exists():
+        raise InputError(
+            f"party {name!r}: noise = {job.noise!r}, but what it stores in {mark.parent} has noise "
+            "from a seed, and would be sent again. Use a folder of its own."
+        )
+
+
+def require_unspent(
+    party: str, entries: Sequence[Entry], runs: Sequence[str], budget: Budget
+) -> None:
+    """Refuse to start where other runs have spent what this one is planned with.
+
+    A run that has begun may continue after a score was charged to the same ledger: what it has yet
+    to release is held to the ledger's limit.
+
+    Args:
+        party: Whose ledger it is.
+        entries: What is in it.
+        runs: Names under which this run releases.
+        budget: What this run asks for.
+
+    Raises:
+        BudgetError: Another run was in the ledger first.
+    """
+    begun = next((i for i, entry in enumerate(entries) if entry.run in runs), len(entries))
+    if others := entries[:begun]:
+        before = epsilon([entry.event for entry in others], budget.delta)
+        named = ", ".join(sorted({entry.run for entry in others}))
+        raise BudgetError(
+            f"party {party!r} has already spent epsilon = {before} of {budget.epsilon} at delta "
+            f"= {budget.delta} (run {named}), and this run asks for all of it. Nothing was "
+            "released. Continue the study as it was, or agree on a new budget and a folder of "
+            "its own: what both release adds up."
+        )
