@@ -25,8 +25,8 @@ from tables import TABLES, Prepared, parties, prepare
 
 import siloweave as sw
 from siloweave.algorithms.synthesizers import MarginalSynthesizer
-from siloweave.algorithms.workload import workload_for
 from siloweave.evaluate import negative_log_likelihood, workload_errors
+from siloweave.protocols.workload import workload_for
 from siloweave.tables.codes import Codes
 
 HERE = Path(__file__).parent

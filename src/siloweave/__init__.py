@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.align_rows import AlignedRows, align_rows
     from siloweave.algorithms.copulas import GaussianCopula
     from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, PointDiff, TabDDPM
     from siloweave.algorithms.end_to_end_rounds import E2EDistr
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from siloweave.evaluate.workload import tvd, workload_error
     from siloweave.privacy.budget import Budget, Relation
     from siloweave.privacy.calibrate import budget_of_separation
+    from siloweave.protocols.alignment import AlignedRows, align_rows
     from siloweave.tables.codes import Encoder
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
@@ -138,8 +138,8 @@ _HOME = {
     "Table": lambda: import_module("siloweave.tables.read"),
     "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
     "VertiGAN": lambda: import_module("siloweave.algorithms.vertigan_method"),
-    "AlignedRows": lambda: import_module("siloweave.algorithms.align_rows"),
-    "align_rows": lambda: import_module("siloweave.algorithms.align_rows"),
+    "AlignedRows": lambda: import_module("siloweave.protocols.alignment"),
+    "align_rows": lambda: import_module("siloweave.protocols.alignment"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
     "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),

@@ -7,16 +7,6 @@ import pytest
 from tests.federation.rosters import site_with, terms_of
 from tests.guarantees.replay import record, replay
 
-from siloweave.algorithms import agree_schema as schemas_module
-from siloweave.algorithms.agree_schema import (
-    PARTY,
-    Learning,
-    OpenData,
-    agree_schema,
-    clipped,
-    magnitudes,
-    open_facts,
-)
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.federation import InProcess, Session
 from siloweave.privacy import (
@@ -30,6 +20,16 @@ from siloweave.privacy import (
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
+from siloweave.protocols import schema as schemas_module
+from siloweave.protocols.schema import (
+    HANDLERS,
+    Learning,
+    OpenData,
+    agree_schema,
+    clipped,
+    magnitudes,
+    open_facts,
+)
 from siloweave.tables import Column, Encoder, Schema, Table
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
@@ -73,7 +73,7 @@ def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r", tolerated=1):
         held = OpenData(table, schemas[k] if schemas else SCHEMA)
         entropy = SeededEntropy(100 * seed + k)
         sites[f"p{k}"] = site_with(f"p{k}", held, terms, limit=limit, entropy=entropy)
-    return Session(list(sites), InProcess(sites, PARTY), run=run), sites
+    return Session(list(sites), InProcess(sites, HANDLERS), run=run), sites
 
 
 def test_what_is_declared_alike_is_agreed_on_for_free():

@@ -12,10 +12,10 @@ from tests.synthesizers import test_columns
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 import siloweave as sw
-from siloweave.algorithms.agree_schema import agree_schema
 from siloweave.errors import WireError
 from siloweave.federation import Array
 from siloweave.privacy import Budget
+from siloweave.protocols.schema import agree_schema
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, read
 

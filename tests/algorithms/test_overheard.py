@@ -5,7 +5,6 @@ import pytest
 from tests.algorithms.kills import KilledError, Tap
 from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, tables
 
-from siloweave.algorithms import look
 from siloweave.algorithms.overheard import overheard
 from siloweave.algorithms.running import TRANSCRIPT
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound

@@ -9,12 +9,12 @@ from tests.federation.rosters import roster_of
 import siloweave as sw
 from siloweave.algorithms.score_parties import score_parties
 from siloweave.algorithms.scored import pooled
-from siloweave.algorithms.secure_sum import PARTY
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.evaluate import workload_error
 from siloweave.federation import InProcess, Session
 from siloweave.privacy import Budget, Ledger, Relation
 from siloweave.privacy.accountants import epsilon
+from siloweave.protocols.secure_sums import HANDLERS
 from siloweave.tables import Column, Encoder, Schema, Table
 
 SCHEMA = Schema(
@@ -79,7 +79,7 @@ def test_parties_with_different_columns_answer_what_they_hold():
 
 def roster(parts, budget=BUDGET):
     sites = roster_of({name: ENCODER.encode(part) for name, part in parts.items()}, limit=budget)
-    return Session(tuple(sites), InProcess(sites, PARTY), run="score")
+    return Session(tuple(sites), InProcess(sites, HANDLERS), run="score")
 
 
 def test_pooled_rows_are_one_table():

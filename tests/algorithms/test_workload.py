@@ -8,8 +8,8 @@ from tests.synthesizers.families import SYNTHESIZERS
 
 import siloweave as sw
 from siloweave.algorithms.prediction import predict
-from siloweave.algorithms.workload import workload_for
 from siloweave.errors import CapacityError, InputError
+from siloweave.protocols.workload import workload_for
 from siloweave.statistics.marginals import random_workload
 from siloweave.tables.codes import Codes, Domain, Encoder
 

@@ -4,6 +4,8 @@ from scipy.special import ndtr, ndtri
 
 from siloweave.algorithms import secure_sum
 from siloweave.attacks.noisy_counts import (
+from siloweave.attacks.insider import (
+    Knowledge,
     best_risk,
     membership_scores,
     repeated_attack,
@@ -15,6 +17,7 @@ from siloweave.federation.masking import unmask_sum
 from siloweave.models.estimate import Measurement
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.mechanisms import SeededEntropy, add_gaussian
+from siloweave.protocols import secure_sums
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes, Domain
 from siloweave.tables.keys import generator
@@ -166,7 +169,7 @@ def wire_of(study, codes, seed):
     """What AIM's coordinator saw, read from the bytes of the wire."""
     run, seen = study({"curator": codes}, seed), []
     for _, request, reply in run.messages():
-        if isinstance(request, secure_sum.Cohort):
+        if isinstance(request, secure_sums.Cohort):
             flat = unmask_sum([reply.sums.words.numpy()])
             sizes = [codes.domain.size(c) for c in request.cliques]
             for clique, part in zip(request.cliques, np.split(flat, np.cumsum(sizes)[:-1])):  # noqa: B905

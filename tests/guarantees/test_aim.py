@@ -15,15 +15,15 @@ import pytest
 from scipy.stats import beta, norm
 
 from siloweave.algorithms import aim as aim_file
-from siloweave.algorithms import secure_sum
 from siloweave.algorithms.aim import AIMSettings, SelectQuery
-from siloweave.algorithms.workload import expected_l1, weights_of
 from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import Released, Site, masking, wire
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Exponential, Relation, SeededEntropy, SharedGaussian, mechanisms
 from siloweave.privacy.calibrate import rho_for
+from siloweave.protocols import secure_sums
+from siloweave.protocols.workload import expected_l1, weights_of
 from siloweave.statistics import marginal
 from siloweave.tables.codes import Domain
 from tests.guarantees.replay import record
@@ -145,7 +145,7 @@ def loss(run: Run) -> float:
     """log P(transcript | WITH) - log P(transcript | WITHOUT), as if noise were what is claimed."""
     total = 0.0
     for _, request, reply in run.messages():
-        if isinstance(request, secure_sum.Count):
+        if isinstance(request, secure_sums.Count):
             noisy = masking.unmask_sum([np.asarray(reply.sums.words.numpy(), np.uint32)])
             means = [
                 np.concatenate([marginal(t["curator"], c).ravel() for c in request.cliques])
@@ -262,7 +262,7 @@ def masked_once(request, site, tables, what, *, contributes):
     return MASKED(request, site, tables, what, contributes=1)
 
 
-MASKED = secure_sum.masked_reply
+MASKED = secure_sums.masked_reply
 
 
 def halved(relation):

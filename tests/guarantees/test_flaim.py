@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms.flaim_settings import FLAIMSettings
-from siloweave.algorithms.secure_sum import Hello
 from siloweave.algorithms.synthesizers import FLAIM
 from siloweave.errors import BudgetError
 from siloweave.federation import Public, Site
@@ -20,6 +19,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
+from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.tables import Column, Schema
 from tests.guarantees.flaim_whole import (
     FAST,
@@ -133,7 +133,7 @@ def test_who_does_not_take_part_pays_nothing():
     asked = set()
     run = FLAIMStudy(settings)(roster)
     for name, request, _ in run.messages():
-        if not isinstance(request, Hello):
+        if not isinstance(request, KeyRequest):
             asked.add(name)
     assert 0 < len(asked) < 12
     for name in roster:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms import flaim as flaim_file
-from siloweave.algorithms import flaim_rounds, secure_sum
-from siloweave.algorithms.secure_sum import Greeting, Hello
+from siloweave.algorithms import flaim_rounds
 from siloweave.errors import WireError
 from siloweave.federation import Public, Released, Site, masking
 from siloweave.federation import site as site_file
@@ -20,6 +19,8 @@ from siloweave.privacy import (
     SeededEntropy,
     mechanisms,
 )
+from siloweave.protocols import secure_sums
+from siloweave.protocols.secure_sums import KeyRequest, MaskKey
 from tests.guarantees.flaim_whole import (
     everyone,
     replayed,
@@ -46,7 +47,7 @@ def redrawn(self, event, what, draw):
     return draw()
 
 
-RELEASE, MASKED, PAY = Site.release, secure_sum.masked_reply, Site.pay
+RELEASE, MASKED, PAY = Site.release, secure_sums.masked_reply, Site.pay
 
 
 def free_choice(self, event, what, draw):
@@ -71,13 +72,13 @@ def exact_size(site, sigma):
 
 def loud_hello(request, site):
     n = site.rows.num_rows
-    return Greeting(site.mask_key(), Public(DOMAIN.names, f"{n} rows"), Public(DOMAIN.sizes, ""))
+    return MaskKey(site.mask_key(), Public(DOMAIN.names, f"{n} rows"), Public(DOMAIN.sizes, ""))
 
 
 def weighted_by_rows(request, site):
     """A share of noise that grows with the party's rows."""
     share = 1.0 + request.share_sigma * (1 + site.rows.num_rows / 100)
-    return secure_sum.count(msgspec.structs.replace(request, share_sigma=share), site)
+    return secure_sums.count(msgspec.structs.replace(request, share_sigma=share), site)
 
 
 def halved(relation):
@@ -137,9 +138,9 @@ MUTANTS = {
         names(Site, keep_private=redrawn), {"rounds": 2}, "drew twice for what it paid",
     ),
     "a public reply that tells the number of rows": (
-        handler(Hello, loud_hello), {}, "unpaid depends on the rows",
+        handler(KeyRequest, loud_hello), {}, "unpaid depends on the rows",
     ),
-    "noise that depends on rows": (handler(secure_sum.Count, weighted_by_rows), {}, "became"),
+    "noise that depends on rows": (handler(secure_sums.Count, weighted_by_rows), {}, "became"),
 }  # fmt: skip
 
 

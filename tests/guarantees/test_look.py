@@ -5,17 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from siloweave.algorithms.look import (
-    PARTY,
-    CountColumns,
-    Part,
-    look_event,
-    look_for_cuts,
-)
-from siloweave.algorithms.secure_sum import masked_reply
 from siloweave.federation import Session
 from siloweave.privacy import Budget, Relation, SharedGaussian
 from siloweave.privacy.calibrate import rho_for
+from siloweave.protocols.histograms import (
+    HANDLERS,
+    CountColumns,
+    HistogramData,
+    cuts_by_histogram,
+    histogram_event,
+)
+from siloweave.protocols.secure_sums import masked_reply
 from siloweave.tables import Column, Encoder, Schema, Table
 from siloweave.tables.levels import Grains
 from tests.guarantees.replay import DivergenceError
@@ -37,7 +37,7 @@ def part(number, seed, last=None):
     if last is not None:
         pay[-1], age[-1] = last
     table = Table.from_columns({"pay": (pay, np.isnan(pay)), "age": (age, None)})
-    return Part(table, FINE, FINE.encode(table))
+    return HistogramData(table, FINE, FINE.encode(table))
 
 
 def neighbours(relation):
@@ -47,7 +47,7 @@ def neighbours(relation):
     if relation is Relation.REPLACE_ONE:
         return {"p0": odd, **others}, {"p0": part(50, 0, last=(np.nan, 0)), **others}
     fewer = odd.table.take(range(49))
-    return {"p0": odd, **others}, {"p0": Part(fewer, FINE, FINE.encode(fewer)), **others}
+    return {"p0": odd, **others}, {"p0": HistogramData(fewer, FINE, FINE.encode(fewer)), **others}
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,14 @@ class Study:
 
     def __call__(self, roster, seed=0):
         run = run_of(
-            roster, self.handlers or PARTY, budget=self.budget, seed=seed,
+            roster, self.handlers or HANDLERS, budget=self.budget, seed=seed,
             tolerated=self.tolerated,
         )  # fmt: skip
         rho = rho_for(self.budget)
-        event = look_event(FINE, self.budget.relation, rho, len(roster), self.tolerated)
-        run.model = look_for_cuts(Session(tuple(roster), run.wire, run="r"), FINE, 8, event, seed)
+        event = histogram_event(FINE, self.budget.relation, rho, len(roster), self.tolerated)
+        run.model = cuts_by_histogram(
+            Session(tuple(roster), run.wire, run="r"), FINE, 8, event, seed
+        )
         return run
 
 
@@ -99,6 +101,6 @@ def exact_rows(request, site):
 
 @pytest.mark.parametrize("mutant", [charged_as(1), exact_rows])
 def test_a_wrong_sensitivity_is_caught(mutant):
-    study = Study(handlers={**PARTY, CountColumns: mutant})
+    study = Study(handlers={**HANDLERS, CountColumns: mutant})
     with pytest.raises((AssertionError, DivergenceError)):
         twins(study, *neighbours(Relation.ADD_REMOVE), seed=0).check()

@@ -12,7 +12,6 @@ import pytest
 import siloweave
 from siloweave.algorithms import private_rounds as file
 from siloweave.algorithms.private_rounds import BeginTraining, CountRows, Part, Step, private_rounds
-from siloweave.algorithms.secure_sum import Hello
 from siloweave.errors import WireError
 from siloweave.federation import Session
 from siloweave.models import diffusion
@@ -21,6 +20,7 @@ from siloweave.privacy import Budget, Relation, SampledSharedGaussian, SharedGau
 from siloweave.privacy import accountants as ac
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
+from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -302,7 +302,7 @@ def test_a_request_that_is_not_of_the_study_is_refused():
             parties.ask(msgspec.structs.replace(asked, **wrong))
     assert not run.ledger("curator").entries
     parties.ask(asked)
-    (greeting,) = parties.ask(Hello())
+    (greeting,) = parties.ask(KeyRequest())
     keys, features = {"curator": greeting.key.value}, Features.declared(SCHEMA)
     empty = packed(made.training(features, facts["settings"], facts["target"], None).empty())
     for wrong in (

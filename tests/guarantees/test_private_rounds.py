@@ -17,7 +17,6 @@ from siloweave.algorithms.private_rounds import (
     party,
     private_rounds,
 )
-from siloweave.algorithms.secure_sum import masked_reply
 from siloweave.errors import WireError
 from siloweave.federation import Session
 from siloweave.federation.site import Site
@@ -32,6 +31,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
+from siloweave.protocols.secure_sums import masked_reply
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from siloweave.algorithms import secure_sum, two_round
-from siloweave.algorithms.secure_sum import PARTY, Count, Counts, masked_reply
+from siloweave.algorithms import two_round
 from siloweave.algorithms.two_round import TwoRoundSettings
 from siloweave.federation import Session
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.calibrate import rho_for
+from siloweave.protocols import secure_sums
+from siloweave.protocols.secure_sums import HANDLERS, Count, Counts, masked_reply
 from siloweave.statistics.marginals import marginal
 from tests.guarantees.replay import DivergenceError, record
 from tests.guarantees.whole import (
@@ -39,7 +40,7 @@ class Study:
 
     def __call__(self, roster, seed=0):
         run = run_of(
-            roster, self.handlers or PARTY, budget=self.budget, seed=seed,
+            roster, self.handlers or HANDLERS, budget=self.budget, seed=seed,
             tolerated=self.settings.tolerated,
         )  # fmt: skip
         unit = marginal_sensitivity(self.budget.relation, norm="l2")
@@ -119,7 +120,7 @@ def count_free(request, site):
 
 @pytest.mark.parametrize("mutant", [count_charged_once, count_charged_by_sum, count_free])
 def test_a_wrong_sensitivity_is_caught(mutant):
-    study = Study(handlers={**PARTY, Count: mutant})
+    study = Study(handlers={**HANDLERS, Count: mutant})
     with pytest.raises(AssertionError):
         check_some(study)
 
@@ -134,10 +135,10 @@ def test_a_plan_that_looks_at_rows_is_caught(monkeypatch):
 
     def count(request, site):
         seen.append(site.rows.num_rows)
-        return secure_sum.count(request, site)
+        return secure_sums.count(request, site)
 
     monkeypatch.setattr(two_round, "plan", peeking)
-    study = Study(handlers={**PARTY, Count: count})
+    study = Study(handlers={**HANDLERS, Count: count})
     with pytest.raises((AssertionError, DivergenceError)):
         check_some(study, parties=1)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from siloweave.algorithms.private_counts import Look
 from siloweave.errors import DataError
+from siloweave.protocols.histograms import Histogram
 from siloweave.tables.codes import Encoder
 from siloweave.tables.columns import landmarks
 from siloweave.tables.features import Features
@@ -105,7 +105,7 @@ def test_counts_of_other_tables_are_refused():
 
 def test_rows_to_weigh_by_have_the_spikes_that_the_plans_have():
     """Else raking would ask for amounts beside 0 that no drawn row can have."""
-    look = Look(ENCODER, GRAINS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
+    look = Histogram(ENCODER, GRAINS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
     gain, gone = look.product().integers("gain")
     plan = next(plan for plan in look.features("quantile").plans if plan.column == "gain")
     assert plan.spikes == (0.0,)

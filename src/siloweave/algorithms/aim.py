@@ -23,19 +23,6 @@ from math import inf, sqrt
 
 import numpy as np
 
-from siloweave.algorithms.secure_sum import (
-    PARTY as SUMS,
-)
-from siloweave.algorithms.secure_sum import (
-    ROUNDING,
-    Count,
-    ModelMessage,
-    checked_weights,
-    meet,
-    noisy_sums,
-    relation_of,
-)
-from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.errors import RosterError, number, whole
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Released, Reply, Request
@@ -46,6 +33,17 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity
 from siloweave.privacy.events import Exponential
+from siloweave.protocols.secure_sums import HANDLERS as SUMS
+from siloweave.protocols.secure_sums import (
+    ROUNDING,
+    Count,
+    ModelMessage,
+    checked_weights,
+    exchange_keys,
+    noisy_sums,
+    relation_of,
+)
+from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
 
@@ -227,7 +225,7 @@ def aim(
         )
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
-    run = _Run(parties, domain, meet(parties, domain), settings)
+    run = _Run(parties, domain, exchange_keys(parties, domain), settings)
     budget = _Budget(rho, settings.gaussian_share, unit)
     budget.start(settings.rounds_per_column * len(domain.names))
     first = [r for r in weights if len(r) == 1]

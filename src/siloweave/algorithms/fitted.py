@@ -14,13 +14,15 @@ from typing import Any
 import msgspec
 
 from siloweave.algorithms.aim import AIMRound
-from siloweave.core.conditional import GivenCells
-from siloweave.core.conditional import balanced_column
-from siloweave.core.conditional import completed
-from siloweave.core.conditional import conditions
-from siloweave.core.conditional import equally
-from siloweave.core.conditional import imposed
 from siloweave.algorithms.outcome import Cost, Info, Kept, Outcome, key_for, rows_asked
+from siloweave.core.conditional import (
+    GivenCells,
+    balanced_column,
+    completed,
+    conditions,
+    equally,
+    imposed,
+)
 from siloweave.errors import DataError
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget

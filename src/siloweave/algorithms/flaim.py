@@ -32,18 +32,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.secure_sum import PARTY as SUMS
-from siloweave.algorithms.secure_sum import (
-    ROUNDING,
-    Cohort,
-    Counts,
-    ModelMessage,
-    checked_cliques,
-    checked_weights,
-    masked_reply,
-    relation_of,
-)
-from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import WireError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Released, Reply, Request
@@ -57,6 +45,18 @@ from siloweave.privacy.budget import (
     size_sensitivity,
 )
 from siloweave.privacy.events import Exponential, Gaussian, NonPrivate
+from siloweave.protocols.secure_sums import HANDLERS as SUMS
+from siloweave.protocols.secure_sums import (
+    ROUNDING,
+    Cohort,
+    Counts,
+    ModelMessage,
+    checked_cliques,
+    checked_weights,
+    masked_reply,
+    relation_of,
+)
+from siloweave.protocols.workload import expected_l1
 from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables.codes import Clique, Codes, Domain
 

@@ -18,21 +18,21 @@ import numpy as np
 from siloweave.algorithms.aim import AIMRound
 from siloweave.algorithms.flaim import Baseline, Floats, MeasureQueries, Reveal, Select, chosen_by
 from siloweave.algorithms.flaim_settings import FLAIMPlan, FLAIMSettings
-from siloweave.algorithms.secure_sum import (
-    Count,
-    ModelMessage,
-    SumNoise,
-    cohort_keys,
-    meet,
-    noisy_sums,
-)
-from siloweave.algorithms.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.errors import InputError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
+from siloweave.protocols.secure_sums import (
+    Count,
+    ModelMessage,
+    SumNoise,
+    cohort_keys,
+    exchange_keys,
+    noisy_sums,
+)
+from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -216,7 +216,7 @@ def flaim(
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
     firsts = [r for r in weights if len(r) == 1]
-    run = _Run(parties, domain, settings, meet(parties, domain), weights, unit, key)
+    run = _Run(parties, domain, settings, exchange_keys(parties, domain), weights, unit, key)
     size_rho = settings.size_share * rho if settings.chooses else 0.0
     budget = FLAIMPlan(settings, len(firsts), unit, rho - size_rho)
     truth = run.truth() if settings.variant == "oracle" else None

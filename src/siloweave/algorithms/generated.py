@@ -17,14 +17,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.conditional import balanced_column
-from siloweave.core.conditional import conditions
-from siloweave.core.conditional import equally
-from siloweave.core.conditional import imposed
 from siloweave.algorithms.outcome import Cost, Info, Kept, Outcome, key_for, rows_asked
-from siloweave.core.conditional import AskedCells
-from siloweave.core.conditional import accepted
-from siloweave.core.conditional import shares_in
+from siloweave.core.conditional import (
+    AskedCells,
+    accepted,
+    balanced_column,
+    conditions,
+    equally,
+    imposed,
+    shares_in,
+)
 from siloweave.errors import DataError
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.budget import Budget, Relation

@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 from siloweave.algorithms.flaim import Chosen, MeasureQueries, Select, chosen_by
-from siloweave.algorithms.secure_sum import Count, Counts, summed
 from siloweave.errors import WireError
 from siloweave.federation import wire
 from siloweave.federation.records import TranscriptRecord, read_transcript
 from siloweave.models.estimate import Measurement
+from siloweave.protocols.secure_sums import Count, Counts, summed
 from siloweave.tables.codes import Clique, Domain
 
 __all__ = ["Overheard", "overheard"]

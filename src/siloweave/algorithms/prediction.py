@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from siloweave.algorithms.agree_schema import open_facts
 from siloweave.algorithms.preparing import columns_to_cut
 from siloweave.algorithms.synthesizers import MarginalSynthesizer
-from siloweave.algorithms.workload import too_large
 from siloweave.privacy.budget import Budget
+from siloweave.protocols.schema import open_facts
+from siloweave.protocols.workload import too_large
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Domain, Encoder
 from siloweave.tables.levels import Grains

@@ -19,8 +19,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.agree_schema import PARTY as AGREEING
-from siloweave.algorithms.agree_schema import (
+from siloweave.algorithms.outcome import Cost
+from siloweave.algorithms.running import Job, Recipe, coded_rows, opened, required_rows
+from siloweave.algorithms.visibility import COORDINATOR, NOISE, OWN_ROWS, View, Views
+from siloweave.errors import SchemaError, naming_party
+from siloweave.federation.session import Session
+from siloweave.privacy.budget import marginal_sensitivity
+from siloweave.protocols.histograms import HANDLERS as LOOKING
+from siloweave.protocols.histograms import HistogramData, cuts_by_histogram, histogram_event
+from siloweave.protocols.schema import HANDLERS as AGREEING
+from siloweave.protocols.schema import (
     Learning,
     OpenData,
     agree_schema,
@@ -28,14 +36,6 @@ from siloweave.algorithms.agree_schema import (
     clipped,
     open_facts,
 )
-from siloweave.algorithms.look import PARTY as LOOKING
-from siloweave.algorithms.look import Part, look_event, look_for_cuts
-from siloweave.algorithms.outcome import Cost
-from siloweave.algorithms.running import Job, Recipe, coded_rows, opened, required_rows
-from siloweave.algorithms.visibility import COORDINATOR, NOISE, OWN_ROWS, View, Views
-from siloweave.errors import SchemaError, naming_party
-from siloweave.federation.session import Session
-from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Clique, Encoder
 from siloweave.tables.columns import check_columns
@@ -152,12 +152,12 @@ def cut_bins(
     for name, table in _tables(data, job).items():
         coded_rows(name, table, encoder)
         own = table.select([n for n in fine.schema.names if n in table.names])
-        held[name] = Part(own, fine, coded_rows(name, own, fine))
+        held[name] = HistogramData(own, fine, coded_rows(name, own, fine))
     rho = job.rho * (1 - job.learn) * job.look
     tables = {name: part.table for name, part in held.items()}
     with opened(held, LOOKING, job, job.runs[1], recipe, tables) as (parties, _):
-        event = look_event(fine, job.budget.relation, rho, len(held), job.tolerated)
-        cuts = look_for_cuts(parties, fine, encoder.bins, event, job.seed)
+        event = histogram_event(fine, job.budget.relation, rho, len(held), job.tolerated)
+        cuts = cuts_by_histogram(parties, fine, encoder.bins, event, job.seed)
     return replace(encoder, cuts=cuts), _cost(parties, "looking at columns", start)
 
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from siloweave.algorithms.look import Part
-from siloweave.algorithms.secure_sum import relation_of
 from siloweave.errors import SiloweaveError, WireError
 from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.site import Site
 from siloweave.privacy.budget import Relation
 from siloweave.privacy.events import SampledSharedGaussian
 from siloweave.privacy.shared_steps import CLIPS, FINEST, WIDEST, moved
+from siloweave.protocols.histograms import HistogramData
+from siloweave.protocols.secure_sums import relation_of
 from siloweave.tables.features import Features
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Begun(NamedTuple):
     features: Features
 
 
-def begin(kind: PrivateKind, request: BeginTraining, site: Site[Part]) -> TrainingReady:
+def begin(kind: PrivateKind, request: BeginTraining, site: Site[HistogramData]) -> TrainingReady:
     """Remember what is trained, and the secret by which rows are encoded."""
     _checked(kind, request, site)
     site.remember("secret of encoding", site.entropy.bytes(8))
@@ -108,7 +108,7 @@ def begin(kind: PrivateKind, request: BeginTraining, site: Site[Part]) -> Traini
     return TrainingReady(Public(True, "says nothing"))
 
 
-def _checked(kind: PrivateKind, request: BeginTraining, site: Site[Part]) -> Begun:
+def _checked(kind: PrivateKind, request: BeginTraining, site: Site[HistogramData]) -> Begun:
     """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
 
     Raises:
@@ -186,7 +186,7 @@ def _size(shapes: Any) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes) if hasattr(x, "shape"))
 
 
-def begun(kind: PrivateKind, site: Site[Part]) -> Begun:
+def begun(kind: PrivateKind, site: Site[HistogramData]) -> Begun:
     """What this run was begun with, from what is remembered."""
     asked = site.recall("begin")
     if asked is None:
@@ -194,7 +194,7 @@ def begun(kind: PrivateKind, site: Site[Part]) -> Begun:
     return _checked(kind, msgspec.msgpack.decode(asked, type=BeginTraining), site)
 
 
-def encoded(site: Site[Part], features: Features, laid: Callable[[Any], Any]) -> Any:
+def encoded(site: Site[HistogramData], features: Features, laid: Callable[[Any], Any]) -> Any:
     """A party's rows as vectors, laid out; its secret says where in its bin a value lies."""
     secret = site.recall("secret of encoding") or b""
     try:
@@ -205,7 +205,7 @@ def encoded(site: Site[Part], features: Features, laid: Callable[[Any], Any]) ->
 
 def event_of(
     asked: BeginTraining,
-    site: Site[Part],
+    site: Site[HistogramData],
     *,
     share_sigma: float,
     shares: int,

@@ -23,7 +23,7 @@ coordinator sees is its noisy sums.
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
-model. A party encodes its rows by its own declared facts, or not at all. A row pays for one look
+model. A party encodes its rows by its own declared facts, or not at all. A row pays for one noisy_histogram
 and for every step, each entered in its party's ledger before noise is drawn; all are read at one
 Renyi order, which the noisy number of rows may choose only as far as its price contains it
 (privacy/orders.py). Where a row is replaced the number of rows costs nothing; of one party alone
@@ -52,15 +52,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from siloweave.algorithms.look import (
-    CountColumns,
-    CountRows,
-    Part,
-    count_columns,
-    count_rows,
-    look,
-    look_event,
-)
 from siloweave.algorithms.networks import jax_key
 from siloweave.algorithms.private_begin import (
     BeginTraining,
@@ -71,22 +62,31 @@ from siloweave.algorithms.private_begin import (
     event_of,
     refuse_unpayable,
 )
-from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.running import plain
-from siloweave.algorithms.secure_sum import (
-    Cohort,
-    Counts,
-    Hello,
-    hello,
-    meet,
-    noisy_sums,
-)
 from siloweave.errors import InputError, WireError
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.shared_steps import SharedSteps, order_for, plan_steps, quantised, span
+from siloweave.protocols.histograms import (
+    CountColumns,
+    CountRows,
+    Histogram,
+    HistogramData,
+    count_columns,
+    count_rows,
+    histogram_event,
+    noisy_histogram,
+)
+from siloweave.protocols.secure_sums import (
+    Cohort,
+    Counts,
+    KeyRequest,
+    exchange_keys,
+    noisy_sums,
+    send_key,
+)
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -94,7 +94,14 @@ from siloweave.tables.keys import fold_in
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
 
-__all__ = ["Part", "PrivateKind", "PrivatePlan", "PrivateResult", "party", "private_rounds"]
+__all__ = [
+    "HistogramData",
+    "PrivateKind",
+    "PrivatePlan",
+    "PrivateResult",
+    "party",
+    "private_rounds",
+]
 
 
 # Messages
@@ -119,7 +126,7 @@ class _Desk(NamedTuple):
     likes: dict[int, Any]
 
 
-def _desk(kind: PrivateKind, site: Site[Part]) -> _Desk:
+def _desk(kind: PrivateKind, site: Site[HistogramData]) -> _Desk:
     """Laid out once a process, from what is remembered."""
     name = ("private rounds", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
@@ -129,7 +136,7 @@ def _desk(kind: PrivateKind, site: Site[Part]) -> _Desk:
     return desk
 
 
-def _asked(desk: _Desk, request: Step, site: Site[Part]) -> tuple[Any, Any]:
+def _asked(desk: _Desk, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
     """The network and the loss of a step; raises WireError where the request is none."""
     from siloweave.models.rounds import unpacked
 
@@ -146,7 +153,7 @@ def _asked(desk: _Desk, request: Step, site: Site[Part]) -> tuple[Any, Any]:
         raise WireError(f"{who}: {error}") from error
 
 
-def step(kind: PrivateKind, request: Step, site: Site[Part]) -> Counts:
+def step(kind: PrivateKind, request: Step, site: Site[HistogramData]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
@@ -176,7 +183,7 @@ def step(kind: PrivateKind, request: Step, site: Site[Part]) -> Counts:
 def party(kind: PrivateKind) -> Handlers:
     """A party's side: which function answers which request."""
     return {
-        Hello: hello,
+        KeyRequest: send_key,
         CountRows: count_rows,
         CountColumns: count_columns,
         BeginTraining: partial(begin, kind),
@@ -196,7 +203,7 @@ class PrivatePlan:
         settings: Of the network, as plain values.
         target: A column that the model is told, or None.
         budget: Most that any row may cost.
-        counts_share: Share of its zCDP for the look at the columns.
+        counts_share: Share of its zCDP for the noisy_histogram at the columns.
         clip: Largest norm of a row's gradient.
         steps: How many.
         batch: Rows of all parties in a step, as expected.
@@ -217,26 +224,26 @@ class PrivatePlan:
     seed: int
     progress: Callable[[str, float], None]
 
-    def look(self, rho: float, parties: int) -> SharedGaussian:
-        """What the look at the columns is, out of a budget of `rho` zCDP."""
+    def noisy_histogram(self, rho: float, parties: int) -> SharedGaussian:
+        """What the noisy_histogram at the columns is, out of a budget of `rho` zCDP."""
         share = self.counts_share * rho
-        return look_event(self.encoder, self.budget.relation, share, parties, self.tolerated)
+        return histogram_event(self.encoder, self.budget.relation, share, parties, self.tolerated)
 
-    def order(self, look: SharedGaussian) -> int | None:
+    def order(self, noisy_histogram: SharedGaussian) -> int | None:
         """The Renyi order at which the run is read, see privacy/orders.py."""
-        return order_for(self.budget, steps=self.steps, looks=[look])
+        return order_for(self.budget, steps=self.steps, looks=[noisy_histogram])
 
-    def facts(self, look: SharedGaussian) -> dict[str, Any]:
-        """What every party is given of it, see `Terms`; `look` is that of all parties."""
+    def facts(self, noisy_histogram: SharedGaussian) -> dict[str, Any]:
+        """What every party is given of it, see `Terms`; `noisy_histogram` is that of all parties."""
         own = {"settings": plain(self.settings), "target": self.target, "clip": self.clip}
-        return {**own, "order": self.order(look)}
+        return {**own, "order": self.order(noisy_histogram)}
 
 
 class PrivateResult(NamedTuple):
-    """What a run leaves: the model, the paid look at the columns, the noise, and the rate."""
+    """What a run leaves: the model, the paid noisy_histogram at the columns, the noise, and the rate."""
 
     network: Any
-    look: Look
+    noisy_histogram: Histogram
     features: Features
     noise: SharedSteps
     rate: float
@@ -245,24 +252,24 @@ class PrivateResult(NamedTuple):
 def private_rounds(
     parties: Session, kind: PrivateKind, plan: PrivatePlan, event: SharedGaussian
 ) -> PrivateResult:
-    """Run the look and all steps over a roster.
+    """Run the noisy_histogram and all steps over a roster.
 
     Args:
         parties: Who holds the rows; one party alone is the central case.
         kind: What is trained.
         plan: How.
-        event: The look, from `PrivatePlan.look`.
+        event: The noisy_histogram, from `PrivatePlan.look`.
 
     Raises:
-        BudgetError: The steps cannot be paid beside the look.
+        BudgetError: The steps cannot be paid beside the noisy_histogram.
         WireError: A party sent what is no answer; names it.
     """
     from siloweave.privacy.gradients import flat_size
 
     plan.progress("counting", 0.0)
-    keys = meet(parties, plan.encoder.domain)
+    keys = exchange_keys(parties, plan.encoder.domain)
     alone = len(parties.roster) == 1 and plan.budget.relation is Relation.REPLACE_ONE
-    seen = look(parties, keys, plan.encoder, event, plan.seed, public=alone)
+    seen = noisy_histogram(parties, keys, plan.encoder, event, plan.seed, public=alone)
     features, rate = seen.features(kind.numeric), min(1.0, plan.batch / seen.rows)
     training = kind.made(features, plan.settings, plan.target, seen.shares(features))
     plan.progress("finding the noise that fits the budget", 0.0)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from siloweave.algorithms.arguments import needed_budget
 from siloweave.algorithms.generated import Generated, Model
-from siloweave.algorithms.look import Part
 from siloweave.algorithms.networks import settings_of
 from siloweave.algorithms.one_owner import OneOwner
 from siloweave.algorithms.outcome import Cost
@@ -50,6 +49,7 @@ from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
 from siloweave.privacy.shared_steps import CLIPS
+from siloweave.protocols.histograms import HistogramData
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table
@@ -173,10 +173,10 @@ class PrivateTraining(OneOwner[Generated]):
         encoder = Encoder(schema, self.bins)
         plan = self.plan(encoder, budget)
         facts = plan.facts(plan.look(rho_for(budget), parties))
-        return Part(table, encoder, encoder.encode(table)), self.handlers(), facts
+        return HistogramData(table, encoder, encoder.encode(table)), self.handlers(), facts
 
     def handlers(self) -> Handlers:
-        """A party's side; `Site.rows` is its `Part`."""
+        """A party's side; `Site.rows` is its `HistogramData`."""
         return party(self.kind)
 
     def finished(self, parties: Session, left: PrivateResult, seed: int) -> Any:
@@ -225,7 +225,9 @@ class PrivateTraining(OneOwner[Generated]):
         check_affordable(plan, len(data) if isinstance(data, list | tuple | Mapping) else 1)
         start, handlers = time.perf_counter(), self.handlers()
         holdings, like = held_by(data, schema, None)
-        held = {n: Part(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()}
+        held = {
+            n: HistogramData(h.table, encoder, encoder.encode(h.table)) for n, h in holdings.items()
+        }
         store = self.training_store(job, _COORDINATOR)
         if store is not None:
             (store / _BEGUN).touch()  # from here on other settings are refused by name

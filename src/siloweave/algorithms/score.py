@@ -40,7 +40,6 @@ from math import floor, fsum
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.algorithms.secure_sum import Hello, hello
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -55,6 +54,7 @@ from siloweave.privacy.budget import (
 )
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 from siloweave.privacy.events import Event, Gaussian
+from siloweave.protocols.secure_sums import KeyRequest, send_key
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
 
@@ -245,7 +245,7 @@ def _size(
 
 
 # A party's side: which function answers which request.
-PARTY: Handlers = {Hello: hello, ScoreTable: judge}
+PARTY: Handlers = {KeyRequest: send_key, ScoreTable: judge}
 
 
 # What both sides compute

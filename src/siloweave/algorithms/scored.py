@@ -18,14 +18,21 @@ import numpy as np
 
 from siloweave.algorithms.running import Progress, silent
 from siloweave.algorithms.score import GRID, Judgement, ScoreTable, priced
-from siloweave.algorithms.secure_sum import Count, Hello, SumNoise, meet, noisy_sums, sizes_of
-from siloweave.algorithms.workload import expected_l1
 from siloweave.errors import InputError, SchemaError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
+from siloweave.protocols.secure_sums import (
+    Count,
+    KeyRequest,
+    SumNoise,
+    exchange_keys,
+    noisy_sums,
+    sizes_of,
+)
+from siloweave.protocols.workload import expected_l1
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes
 from siloweave.tables.read import Frame, Table
@@ -152,7 +159,7 @@ def ask_scores(
         InputError: A party holds the columns of no query; nobody was asked for a score.
     """
     held: dict[str, tuple[Clique, list[Clique]]] = {}
-    for name, greeting in zip(parties.roster, parties.ask(Hello()), strict=True):
+    for name, greeting in zip(parties.roster, parties.ask(KeyRequest()), strict=True):
         theirs = sizes_of(name, greeting)
         for column, size in theirs.items():
             if column not in judged.domain.names or judged.domain.size_of(column) != size:
@@ -225,7 +232,7 @@ def pooled(
 
     **Guarantee**: that of secure_sum.py, for `len(queries)` marginals.
     """
-    keys, domain = meet(parties, synthetic.domain), synthetic.domain
+    keys, domain = exchange_keys(parties, synthetic.domain), synthetic.domain
     noise = SumNoise(unit * sqrt(len(queries) / (2 * rho)), tolerated)
     cells = sum(domain.size(q) for q in queries)
     share, missing = noise.share(len(keys), cells)

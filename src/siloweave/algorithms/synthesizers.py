@@ -15,12 +15,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms import agree_schema as agreeing
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import flaim as flaim_file
-from siloweave.algorithms import look
 from siloweave.algorithms import two_round as two_round_file
-from siloweave.algorithms.agree_schema import clipped, open_facts
 from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.arguments import needed_budget
 from siloweave.algorithms.fitted import Fitted
@@ -40,11 +37,14 @@ from siloweave.algorithms.running import (
 from siloweave.algorithms.synthesizer import Synthesizer
 from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.visibility import CURATOR, READERS, Views
-from siloweave.algorithms.workload import workload_for
 from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
+from siloweave.protocols import histograms
+from siloweave.protocols import schema as agreeing
+from siloweave.protocols.schema import clipped, open_facts
+from siloweave.protocols.workload import workload_for
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.columns import check_learnable
 from siloweave.tables.read import Table
@@ -88,7 +88,7 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
         workload: Sets of columns whose joint distribution shall be right; each must fit.
         bins: Of a column of numbers at most.
         counts_share: Share of the budget for a look at columns of numbers that are in a query and
-            have more values than bins, by which they are cut (look.py); 0 cuts them equally wide,
+            have more values than bins, by which they are cut (histograms.py); 0 cuts them equally wide,
             and so does an `Encoder` in the place of a schema.
 
     Raises:
@@ -213,11 +213,15 @@ class MarginalSynthesizer(Synthesizer[Fitted]):
     ) -> PartySide:
         """A party's data, its handlers, and the facts that it is given."""
         if encoder is None:
-            return agreeing.OpenData(table, schema), agreeing.PARTY, {}
+            return agreeing.OpenData(table, schema), agreeing.HANDLERS, {}
         inside = clipped(table, encoder.schema)
         if stage == "bins":
             own = inside.select([n for n in encoder.schema.names if n in table.names])
-            return look.Part(own, encoder, encoder.encode(own)), look.PARTY, {}
+            return (
+                histograms.HistogramData(own, encoder, encoder.encode(own)),
+                histograms.HANDLERS,
+                {},
+            )
         return encoder.encode(inside), self.handlers, self.facts(encoder)
 
 

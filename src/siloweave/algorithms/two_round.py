@@ -30,8 +30,6 @@ from math import inf, sqrt
 import numpy as np
 
 from siloweave.algorithms.aim import AIMRound
-from siloweave.algorithms.secure_sum import PARTY as SUMS
-from siloweave.algorithms.secure_sum import Count, SumNoise, meet, noisy_sums
 from siloweave.algorithms.visibility import (
     OTHERS,
     OTHERS_NOISE,
@@ -41,13 +39,15 @@ from siloweave.algorithms.visibility import (
     Views,
     masked_sums,
 )
-from siloweave.algorithms.workload import check_capacity, expected_l1, weights_of
 from siloweave.errors import number, whole
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.models.estimate import Measurement, block_step, fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
+from siloweave.protocols.secure_sums import HANDLERS as SUMS
+from siloweave.protocols.secure_sums import Count, SumNoise, exchange_keys, noisy_sums
+from siloweave.protocols.workload import check_capacity, expected_l1, weights_of
 from siloweave.tables.codes import Clique, Domain
 
 __all__ = ["PARTY", "TwoRoundSettings", "plan", "two_round"]
@@ -150,7 +150,7 @@ def two_round(
     """
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
-    run = _Run(parties, domain, settings, unit, meet(parties, domain), [])
+    run = _Run(parties, domain, settings, unit, exchange_keys(parties, domain), [])
     progress("looking at all pairs", 0.0)
     pairs = [q for q in weights if len(q) <= 2]
     look = run.measure(pairs, [1] * len(pairs), settings.look_share * rho)

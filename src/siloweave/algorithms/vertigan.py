@@ -46,7 +46,6 @@ import numpy as np
 from siloweave.algorithms.columns_split import ColumnsPart, ColumnsTask, keep_home
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.networks import jax_key
-from siloweave.algorithms.private_counts import Look
 from siloweave.algorithms.sent_latents import check_same_rows
 from siloweave.algorithms.vertigan_plan import (
     BeginVertiGAN,
@@ -71,6 +70,7 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import NonPrivate
 from siloweave.privacy.shared_steps import quantised
+from siloweave.protocols.histograms import Histogram
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -176,7 +176,7 @@ def _laid_out(site: Site[ColumnsPart], begin: BeginVertiGAN, kept: bytes) -> _De
         asked = msgspec.msgpack.decode(site.recall(_ASKED) or b"", type=CountOwnColumns)
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
         encoder = Encoder(part.schema, asked.bins)
-        seen = Look(encoder, counts, asked.counts_sigma, begin.rows, begin.seed)
+        seen = Histogram(encoder, counts, asked.counts_sigma, begin.rows, begin.seed)
         features = seen.features("modes")
         shares = seen.shares(features)
         X = features.encode(part.table, key=int.from_bytes(kept, "little"))
@@ -364,7 +364,7 @@ def _planned(
     told = zip(parties.roster, replies, strict=True)
     counts = {name: counts_in(name, reply, coded[name]) for name, reply in told}
     sigma, seed = plan.counts_sigma, first.seed
-    looks = [Look(coded[n], counts[n], sigma, rows, seed) for n in parties.roster]
+    looks = [Histogram(coded[n], counts[n], sigma, rows, seed) for n in parties.roster]
     dimension = max(_critic_size(settings, look.features("modes")) for look in looks)
     noise = plan.noise(rows, dimension)
     made = msgspec.structs.replace(

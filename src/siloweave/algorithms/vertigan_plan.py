@@ -26,7 +26,6 @@ from siloweave.algorithms.columns_split import ColumnsPart
 from siloweave.algorithms.networks import settings_of
 from siloweave.algorithms.private_begin import MOST_NUMBERS, json_in, refuse_unpayable
 from siloweave.algorithms.private_training import refuse_what_learns_nothing
-from siloweave.algorithms.secure_sum import relation_of
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -37,6 +36,7 @@ from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, siz
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian, rho_once
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
+from siloweave.protocols.secure_sums import relation_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.levels import Grains
 from siloweave.tables.schema import Schema

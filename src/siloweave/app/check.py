@@ -202,7 +202,7 @@ def _head(file: Path) -> tuple[str, ...]:
 
 def cautions(study: Study) -> tuple[str, ...]:
     """What a reviewer should look at before a study runs."""
-    from siloweave.algorithms.agree_schema import open_facts
+    from siloweave.protocols.schema import open_facts
 
     schema, synth, found = study.read_schema(), study.synthesizer(), []
     learned = [column.name for column in schema.columns if column.from_data]

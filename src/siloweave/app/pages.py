@@ -123,7 +123,7 @@ def owner_rows(fitted: Outcome, tables: Mapping[str, Table]) -> list[Table]:
     """Real rows as the owners' report takes them: those of split columns side by side."""
     if fitted.info.split == "columns":
         return [beside(list(tables.values()))]
-    from siloweave.algorithms.agree_schema import clipped
+    from siloweave.protocols.schema import clipped
 
     graphical = hasattr(fitted, "encoder")
     return [clipped(one, fitted.schema) if graphical else one for one in tables.values()]

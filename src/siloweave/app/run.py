@@ -60,8 +60,8 @@ from siloweave.tables.read import Table, read, write
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.align_rows import AlignedRows
     from siloweave.app.study import Study
+    from siloweave.protocols.alignment import AlignedRows
     from siloweave.report import Record
 
 
@@ -122,7 +122,7 @@ def aligned(
     Raises:
         DataError: Ids are missing or repeated, or fewer than two rows are common to all.
     """
-    from siloweave.algorithms.align_rows import align_rows
+    from siloweave.protocols.alignment import align_rows
 
     asked = study.alignment
     assert asked is not None
@@ -387,7 +387,7 @@ def check_all_columns(synth: Any, columns: Mapping[str, Sequence[str]], schema: 
 
 def _declared(schema: Schema, learn: float) -> Schema:
     """The columns about which nothing is left to be learned."""
-    from siloweave.algorithms.agree_schema import open_facts
+    from siloweave.protocols.schema import open_facts
 
     still_open = open_facts(schema) if learn else {}
     return Schema(tuple(c for c in schema.columns if c.name not in still_open))

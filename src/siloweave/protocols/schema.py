@@ -33,13 +33,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from siloweave.algorithms.secure_sum import (
-    Cohort,
-    Counts,
-    masked_reply,
-    noisy_sums,
-    relation_of,
-)
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Public, Released, Reply, Request
@@ -49,19 +42,9 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.calibrate import share_sigma
 from siloweave.privacy.events import ThresholdGaussian
+from siloweave.protocols.secure_sums import Cohort, Counts, masked_reply, noisy_sums, relation_of
 from siloweave.tables.read import Table, digest_of
 from siloweave.tables.schema import Category, Column, Schema
-
-__all__ = [
-    "PARTY",
-    "Learning",
-    "OpenData",
-    "agree_schema",
-    "check_open",
-    "clipped",
-    "magnitudes",
-    "open_facts",
-]
 
 _LONGEST = 256  # characters of a value that may be named
 _LOWEST = -64  # continuous: below 2^-64 in size counts as 0
@@ -220,7 +203,7 @@ def measure(request: Magnitudes, site: Site[OpenData]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=len(tables))
 
 
-PARTY: Handlers = {Declare: declare, Name: name, Magnitudes: measure}
+HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure}
 """A party's side of agreeing on a schema; its rows are a `OpenData`."""
 
 

@@ -20,16 +20,6 @@ from siloweave.models.junction_tree import maximal_cliques, tree_cells
 from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.codes import Clique, Domain
 
-__all__ = [
-    "check_capacity",
-    "expected_l1",
-    "fitting",
-    "known_weights",
-    "too_large",
-    "weights_of",
-    "workload_for",
-]
-
 _CELL_BYTES = 8
 _WORKLOAD_SEED = 123
 

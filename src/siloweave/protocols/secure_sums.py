@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from siloweave.algorithms.workload import known_weights
 from siloweave.errors import RosterError, SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
@@ -35,38 +34,14 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.calibrate import share_sigma
 from siloweave.privacy.events import SharedGaussian
+from siloweave.protocols.workload import known_weights
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
-
-__all__ = [
-    "PARTY",
-    "ROUNDING",
-    "Cohort",
-    "Count",
-    "Counts",
-    "Greeting",
-    "Hello",
-    "ModelMessage",
-    "SumNoise",
-    "checked_cliques",
-    "checked_model",
-    "checked_weights",
-    "cohort_keys",
-    "count",
-    "hello",
-    "masked_reply",
-    "meet",
-    "noisy_sums",
-    "relation_of",
-    "sizes_of",
-    "summed",
-]
-
 
 # Messages
 
 
-class Greeting(Reply, frozen=True):
+class MaskKey(Reply, frozen=True):
     """A party's key for masks, and the domain that its rows are coded in."""
 
     key: Public[bytes]
@@ -74,7 +49,7 @@ class Greeting(Reply, frozen=True):
     sizes: Public[tuple[int, ...]]
 
 
-class Hello(Request[Greeting], frozen=True, tag="sum/hello"):
+class KeyRequest(Request[MaskKey], frozen=True, tag="sum/send_key"):
     """Who are you?"""
 
 
@@ -194,11 +169,11 @@ def checked_weights(
     return [known[q] for q in candidates]
 
 
-def hello(request: Hello, site: Site[Codes]) -> Greeting:
+def send_key(request: KeyRequest, site: Site[Codes]) -> MaskKey:
     """Answer with public facts only."""
     why = "declared in the study's schema"
     domain = site.rows.domain
-    return Greeting(site.mask_key(), Public(domain.names, why), Public(domain.sizes, why))
+    return MaskKey(site.mask_key(), Public(domain.names, why), Public(domain.sizes, why))
 
 
 def relation_of(site: Site[Any]) -> Relation:
@@ -252,7 +227,7 @@ def count(request: Count, site: Site[Codes]) -> Counts:
 
 
 # A party's side: which function answers which request.
-PARTY: Handlers = {Hello: hello, Count: count}
+HANDLERS: Handlers = {KeyRequest: send_key, Count: count}
 
 
 # Coordinator
@@ -286,7 +261,7 @@ class SumNoise:
         return self.share(size, cells)[0] * sqrt(size)
 
 
-def meet(parties: Session, domain: Domain) -> dict[str, bytes]:
+def exchange_keys(parties: Session, domain: Domain) -> dict[str, bytes]:
     """Greet everyone and make sure that all rows are coded alike.
 
     Returns:
@@ -296,7 +271,7 @@ def meet(parties: Session, domain: Domain) -> dict[str, bytes]:
         SchemaError: naming the parties and columns that differ from the study's domain.
     """
     keys = {}
-    for name, reply in zip(parties.roster, parties.ask(Hello()), strict=True):
+    for name, reply in zip(parties.roster, parties.ask(KeyRequest()), strict=True):
         theirs, ours = sizes_of(name, reply), dict(zip(domain.names, domain.sizes, strict=True))
         if theirs != ours or reply.names.value != domain.names:
             columns = sorted(a for a in theirs | ours if theirs.get(a) != ours.get(a))
@@ -308,7 +283,7 @@ def meet(parties: Session, domain: Domain) -> dict[str, bytes]:
     return keys
 
 
-def sizes_of(party: str, reply: Greeting) -> dict[str, int]:
+def sizes_of(party: str, reply: MaskKey) -> dict[str, int]:
     """How many codes each of a party's columns has; raises WireError if it does not tell."""
     names = reply.names.value
     return dict(

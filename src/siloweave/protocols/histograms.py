@@ -1,4 +1,12 @@
-"""One look at single columns, before anything is learned of several: all of them in one masked sum.
+"""What one noisy look at the columns is good for: encoders, frequencies, and rows to warm up with.
+
+The look itself is one release of every column's counts (Dwork, McSherry, Nissim & Smith 2006,
+"Calibrating noise to sensitivity in private data analysis"); all that is here reads what it gave.
+
+**Guarantee**: none of its own, and none needed: everything here is a function of counts that were
+paid for, of the public schema and of a public seed, so it is as private as the counts are.
+
+One noisy_histogram at single columns, before anything is learned of several: all of them in one masked sum.
 
 Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy of differentially private histograms
 through consistency", have counts at several grains (tables/grains.py says what is ours); sums that
@@ -17,22 +25,13 @@ schema, bins and roster.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from siloweave.algorithms.private_counts import Look
-from siloweave.algorithms.secure_sum import (
-    Cohort,
-    Counts,
-    Hello,
-    SumNoise,
-    hello,
-    masked_reply,
-    meet,
-    noisy_sums,
-    relation_of,
-)
 from siloweave.errors import WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Public, Reply, Request
@@ -40,23 +39,81 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.events import SharedGaussian
+from siloweave.protocols.secure_sums import (
+    Cohort,
+    Counts,
+    KeyRequest,
+    SumNoise,
+    exchange_keys,
+    masked_reply,
+    noisy_sums,
+    relation_of,
+    send_key,
+)
 from siloweave.tables.bins import Cuts
 from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.columns import cuts_of
+from siloweave.tables.columns import cuts_of, landmarks
+from siloweave.tables.features import Features
+from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.levels import Grains
+from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, digest_of
 
-__all__ = [
-    "PARTY",
-    "CountColumns",
-    "CountRows",
-    "Part",
-    "count_columns",
-    "count_rows",
-    "look",
-    "look_event",
-    "look_for_cuts",
-]
+Floats = npt.NDArray[np.float64]
+
+_DRAWN = 20_000  # rows of the product of the columns; shares are right to one in as many
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Noisy counts of every column.
+
+    Attributes:
+        encoder: Its codes are the finest bins that were counted.
+        counts: Of the tables of `Grains`, one after the other.
+        sigma: Standard deviation of their noise.
+        rows: How many rows there are, noisy or public; 1 or more.
+        seed: For what is drawn here; public.
+    """
+
+    encoder: Encoder
+    counts: npt.NDArray[np.int64]
+    sigma: float
+    rows: int
+    seed: int
+
+    @cached_property
+    def columns(self) -> dict[str, Floats]:
+        """Counts of each column's codes, none negative, that sum to the number of rows."""
+        return Grains(self.encoder).columns(self.counts, self.rows, self.sigma)
+
+    def features(self, numeric: Any) -> Features:
+        """Encoders of every column."""
+        return Features.from_counts(self.encoder, self.columns, numeric=numeric)
+
+    def shares(self, features: Features) -> dict[int, list[float]]:
+        """How frequent each option of each choice is, by where its block starts."""
+        X = features.encode(self.product(), key=fold_in(self.seed, "shares"))
+        choices = [block for block in features.blocks if block.kind == "choice"]
+        return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
+
+    @cached_property
+    def one_way(self) -> OneWay:
+        """How single columns are distributed, as far as the counts tell."""
+        return OneWay.of(self.product(), self.encoder.schema)
+
+    def product(self) -> Table:
+        """Rows whose columns have these frequencies and nothing to do with each other."""
+        found = []
+        for name, counts in self.columns.items():
+            ends = np.floor(np.cumsum(counts) / counts.sum() * _DRAWN + 0.5)
+            times = np.diff(np.append(0.0, ends)).astype(np.int64)
+            codes = np.repeat(np.arange(len(counts)), times)
+            found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
+        drawn = Codes(self.encoder.domain, tuple(found))
+        schema = self.encoder.schema
+        marks = {name: landmarks(schema[name], seen) for name, seen in self.columns.items()}
+        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), marks=marks)
 
 
 # Messages
@@ -80,7 +137,7 @@ class CountRows(Request[Known], frozen=True, tag="bins/rows"):
 
 
 @dataclass(frozen=True)
-class Part:
+class HistogramData:
     """What a party works with: its rows, the public bins that are counted, and the rows in them."""
 
     table: Table
@@ -97,7 +154,7 @@ class Part:
         return digest_of(self.table, self.codes.digest())
 
 
-def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
+def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
     """A row is in one cell of every table, and in the cell of all rows."""
     codes, grains = site.rows.codes, Grains(site.rows.encoder)
     rows = np.array([site.rows.table.num_rows], dtype=np.int64)
@@ -107,24 +164,24 @@ def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=moved)
 
 
-def count_rows(request: CountRows, site: Site[Part]) -> Known:
+def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     """The number of rows, public where a row is replaced and refused elsewhere."""
     if relation_of(site) is not Relation.REPLACE_ONE:
         raise WireError(f"party {site.name!r} hides its number of rows; it is counted with noise")
     return Known(Public(site.rows.table.num_rows, "neighbours have the same number of rows"))
 
 
-# A party's side of a look alone; its rows are a `Part`.
-PARTY: Handlers = {Hello: hello, CountRows: count_rows, CountColumns: count_columns}
+# A party's side of a noisy_histogram alone; its rows are a `HistogramData`.
+HANDLERS: Handlers = {KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns}
 
 
 # Coordinator
 
 
-def look_event(
+def histogram_event(
     encoder: Encoder, relation: Relation, rho: float, parties: int, tolerated: int
 ) -> SharedGaussian:
-    """What a look is that costs a row `rho` zCDP.
+    """What a noisy_histogram is that costs a row `rho` zCDP.
 
     Args:
         encoder: Columns, and the finest bins that are counted.
@@ -141,7 +198,7 @@ def look_event(
     return SharedGaussian(share, parties, missed, unit, cells)
 
 
-def look(
+def noisy_histogram(
     parties: Session,
     keys: dict[str, bytes],
     encoder: Encoder,
@@ -149,14 +206,14 @@ def look(
     seed: int,
     *,
     public: bool = False,
-) -> Look:
+) -> Histogram:
     """Count all columns, and the rows, in one masked sum.
 
     Args:
-        parties: Who holds the rows, as `Part`.
+        parties: Who holds the rows, as `HistogramData`.
         keys: Of all of them.
         encoder: Columns, and the finest bins.
-        event: From `look_event`.
+        event: From `histogram_event`.
         seed: For what is drawn from the counts; public.
         public: Whether the number of rows is: one party alone holds them, and a row is replaced.
 
@@ -169,19 +226,19 @@ def look(
     if public:
         (name,), (known,) = parties.roster, parties.ask(CountRows())
         found = max(1, CheckedReply(name).number("rows", known.rows.value, least=0, most=MOST_ROWS))
-    return Look(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
+    return Histogram(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
 
 
-def look_for_cuts(
+def cuts_by_histogram(
     parties: Session, fine: Encoder, bins: int, event: SharedGaussian, seed: int
 ) -> dict[str, Cuts]:
     """Where to cut columns of numbers, by how their values are spread.
 
     Args:
-        parties: Who holds the rows, as `Part`.
+        parties: Who holds the rows, as `HistogramData`.
         fine: These columns alone, and the finest bins that are counted.
         bins: Of a column at most.
-        event: From `look_event`.
+        event: From `histogram_event`.
         seed: Public.
 
     Returns:
@@ -191,5 +248,7 @@ def look_for_cuts(
         SchemaError: A party codes its rows differently.
         WireError: A party sent words that are no part of this sum; names it.
     """
-    counts = look(parties, meet(parties, fine.domain), fine, event, seed).columns
+    counts = noisy_histogram(
+        parties, exchange_keys(parties, fine.domain), fine, event, seed
+    ).columns
     return {c.name: cuts_of(c, counts[c.name], bins) for c in fine.schema.columns}

@@ -39,8 +39,6 @@ from siloweave.progress import shows_progress
 from siloweave.tables.ids import IdPolicy, check_rules
 from siloweave.tables.read import Table, read
 
-__all__ = ["AlignedRows", "align_rows"]
-
 _UNBOUNDED = Budget(inf, 1e-6)
 
 On = Sequence[str] | Mapping[str, Sequence[str]]
