@@ -114,8 +114,8 @@ def arguments(model: str, table: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def models() -> list[str]:
     """Models of the benchmark, and what else the package has."""
-    from siloweave.algorithms.central import CentralGenerator
     from siloweave.algorithms.registry import METHODS
+    from siloweave.methods.central.method import CentralGenerator
 
     central = [name for name, kind in METHODS.items() if issubclass(kind, CentralGenerator)]
     return [*MODELS, *(name for name in central if name not in MODELS)]

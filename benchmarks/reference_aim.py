@@ -100,10 +100,12 @@ def error(real, synthetic, workload) -> float:
 def ours(folder: Path) -> None:
     """Fit, sample and score in this process; the last line is the result."""
     start = time.perf_counter()
-    from siloweave.algorithms.aim import PARTY, AIMSettings, aim
     from siloweave.federation.session import Session
     from siloweave.federation.site import MemoryStore, Site, Terms
     from siloweave.federation.transports import InProcess
+    from siloweave.methods.aim.coordinator import aim
+    from siloweave.methods.aim.method import AIMSettings
+    from siloweave.methods.aim.party import HANDLERS
     from siloweave.privacy.budget import Budget
     from siloweave.privacy.calibrate import rho_for
     from siloweave.privacy.ledger import Ledger
@@ -120,7 +122,7 @@ def ours(folder: Path) -> None:
     site = Site(
         "curator", real, ledger=ledger, entropy=OSEntropy(), store=MemoryStore(), terms=terms,
     )  # fmt: skip
-    parties = Session(["curator"], InProcess({"curator": site}, PARTY), run="benchmark")
+    parties = Session(["curator"], InProcess({"curator": site}, HANDLERS), run="benchmark")
     ready = time.perf_counter()
     model, rounds = aim(parties, domain, workload, rho_for(budget), settings)
     fitted = time.perf_counter()

@@ -4,12 +4,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from siloweave.algorithms.columns_split import ColumnsSplit
 from siloweave.app.check import foretell
 from siloweave.app.ledgers import ledger_files
 from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import DataError, InputError, RosterError
+from siloweave.protocols.columns import ColumnsSplit
 from siloweave.tables.schema import Column, Schema
 
 SCHEMA = Schema(

@@ -13,29 +13,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.copulas import GaussianCopula
-    from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, PointDiff, TabDDPM
-    from siloweave.algorithms.end_to_end_rounds import E2EDistr
     from siloweave.algorithms.fitted import Fitted
-    from siloweave.algorithms.gans import ADSGAN, CTABGAN, CTGAN, CopulaGAN
     from siloweave.algorithms.generated import Generated
     from siloweave.algorithms.insiders import attack_run
     from siloweave.algorithms.latent_insiders import invert_run
-    from siloweave.algorithms.latent_methods import SiloFuse
-    from siloweave.algorithms.md_tgan import MDTGAN
-    from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
-    from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM, DPFedTGAN
     from siloweave.algorithms.registry import load
-    from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN
     from siloweave.algorithms.score_parties import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
-    from siloweave.algorithms.vertigan_method import VertiGAN
     from siloweave.app.pages import write_page
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.scoring import score
     from siloweave.evaluate.workload import tvd, workload_error
+    from siloweave.methods.central.method import (
+        ADSGAN,
+        CTABGAN,
+        CTGAN,
+        E2E,
+        TLDM,
+        CopulaGAN,
+        GaussianCopula,
+        LatentDiff,
+        PointDiff,
+        TabDDPM,
+    )
+    from siloweave.methods.dp_sgd.method import (
+        DPCTGAN,
+        DPTLDM,
+        DPFedPointDiff,
+        DPFedTabDDPM,
+        DPFedTGAN,
+        DPTabDDPM,
+    )
+    from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
+    from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
+    from siloweave.methods.vertigan.method import VertiGAN
     from siloweave.privacy.budget import Budget, Relation
     from siloweave.privacy.calibrate import budget_of_separation
     from siloweave.protocols.alignment import AlignedRows, align_rows

@@ -13,13 +13,12 @@ import polars as pl
 import pytest
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 
-from siloweave.algorithms.columns_split import ColumnsSplit, keep_home, parts_of
 from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.woven import PlainHome, read_woven
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
+from siloweave.protocols.columns import ColumnsSplit, PlainHome, keep_home, parts_of, read_woven
 from siloweave.tables import Column, Schema
 from siloweave.tables.features import Features
 from siloweave.tables.keys import generator

@@ -11,11 +11,11 @@ from tests.algorithms.kills import WHERE, KilledError, Tap
 
 import siloweave as sw
 from siloweave.algorithms import fed_tgan as rounds_file
-from siloweave.algorithms.party_weights import weights_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import RECEIPTS, read_receipts
+from siloweave.methods.fed_tgan.coordinator import weights_of
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.privacy import Budget, Ledger, NonPrivate
 from siloweave.tables import Column, Schema, Table

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.insiders import attack_run
 from siloweave.algorithms.overheard import overheard
 from siloweave.algorithms.running import TRANSCRIPT
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.errors import InputError, RosterError
+from siloweave.methods.central.method import GaussianCopula
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Schema, Table
 

@@ -11,15 +11,15 @@ from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made,
 
 import siloweave as sw
 from siloweave.algorithms import end_to_end, silofuse
-from siloweave.algorithms.columns_split import ColumnsPart
-from siloweave.algorithms.end_to_end import Activations, Backward, BeginJoint, Forward, batch_of
 from siloweave.algorithms.running import plain
-from siloweave.algorithms.sent_latents import one_hot
-from siloweave.algorithms.silofuse import Code
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Array, Envelope
+from siloweave.methods.silofuse.coordinator import one_hot
+from siloweave.methods.silofuse.messages import Activations, Backward, BeginJoint, Code, Forward
+from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy import Ledger
+from siloweave.protocols.columns import ColumnsPart
 from siloweave.tables import Schema
 
 OTHER = {"a": ["visits", "sex"], "b": ["member", "pay", "town", "age"], "c": ["seen"]}

@@ -13,16 +13,14 @@ from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.properties import BY_SCHEMA
 
 from siloweave.algorithms import vertigan
-from siloweave.algorithms.columns_split import ColumnsPart, parts_of
 from siloweave.algorithms.running import plain as plain_settings
-from siloweave.algorithms.vertigan import PARTY, TrainCritics
-from siloweave.algorithms.vertigan_method import VertiGAN
-from siloweave.algorithms.vertigan_plan import BeginVertiGAN, CountOwnColumns, own_plan, priced
-from siloweave.algorithms.woven import read_woven
 from siloweave.app.record import record_of
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, Session
 from siloweave.federation.messages import Array
+from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
+from siloweave.methods.vertigan.method import VertiGAN
+from siloweave.methods.vertigan.party import HANDLERS, own_plan, priced
 from siloweave.privacy import (
     Budget,
     Gaussian,
@@ -32,6 +30,7 @@ from siloweave.privacy import (
     SeededEntropy,
 )
 from siloweave.privacy.accountants import epsilon
+from siloweave.protocols.columns import ColumnsPart, parts_of, read_woven
 from siloweave.tables import Column, Schema, Table
 
 NET = {
@@ -229,7 +228,7 @@ def alone(limit=BUDGET):
         {"north": part}, limit=limit, entropy=SeededEntropy(b"x"),
         facts=known(made, {"north": part}),
     )  # fmt: skip
-    return Session(("north",), InProcess(sites, PARTY), run="r"), sites["north"]
+    return Session(("north",), InProcess(sites, HANDLERS), run="r"), sites["north"]
 
 
 def known(made, parts):
@@ -334,7 +333,7 @@ def test_counts_are_told_once_a_run():
     _, parts = parts_of(halves(), SAME)
     facts = known(VertiGAN(settings=NET, bins=8), parts)
     sites = roster_of(parts, limit=BUDGET, facts=facts)
-    parties = Session(tuple(sites), InProcess(sites, PARTY), run="r")
+    parties = Session(tuple(sites), InProcess(sites, HANDLERS), run="r")
     head, *others = sites
     planned = own_plan(sites[head])
     parties.ask(CountOwnColumns(planned.rows_sigma, planned.counts_sigma, 8), [head])

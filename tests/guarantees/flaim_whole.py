@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import chi2
 
-from siloweave.algorithms.flaim import MeasureQueries, Select
-from siloweave.algorithms.flaim_settings import FLAIMSettings
+from siloweave.methods.flaim.messages import MeasureQueries, Select
+from siloweave.methods.flaim.method import FLAIMSettings
 from siloweave.privacy import Budget, Relation
 from siloweave.tables.codes import Domain
 from tests.guarantees.replay import record

@@ -15,11 +15,12 @@ import pytest
 from scipy.stats import beta, norm
 
 from siloweave.algorithms import aim as aim_file
-from siloweave.algorithms.aim import AIMSettings, SelectQuery
 from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import Released, Site, masking, wire
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Envelope
+from siloweave.methods.aim.messages import SelectQuery
+from siloweave.methods.aim.method import AIMSettings
 from siloweave.privacy import Exponential, Relation, SeededEntropy, SharedGaussian, mechanisms
 from siloweave.privacy.calibrate import rho_for
 from siloweave.protocols import secure_sums

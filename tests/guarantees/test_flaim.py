@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from siloweave.algorithms.flaim_settings import FLAIMSettings
 from siloweave.algorithms.synthesizers import FLAIM
 from siloweave.errors import BudgetError
 from siloweave.federation import Public, Site
+from siloweave.methods.flaim.method import FLAIMSettings
 from siloweave.privacy import (
     Exponential,
     Gaussian,

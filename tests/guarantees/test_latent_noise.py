@@ -9,12 +9,13 @@ import pytest
 
 import siloweave as sw
 from siloweave.algorithms import latent_noise, silofuse
-from siloweave.algorithms.columns_split import parts_of
-from siloweave.algorithms.latent_noise import CodeNoised, LatentNoise, bounded
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation import InProcess, Session
+from siloweave.methods.silofuse.messages import CodeNoised, LatentNoise
+from siloweave.methods.silofuse.party import bounded
 from siloweave.privacy import Budget, Gaussian, Relation
 from siloweave.privacy.calibrate import rho_for
+from siloweave.protocols.columns import parts_of
 from siloweave.tables import Column, Schema
 from tests.federation.rosters import roster_of
 from tests.guarantees.replay import record, replay

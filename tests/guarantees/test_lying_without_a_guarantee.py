@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.central import Train
-from siloweave.algorithms.private_generators import DPTLDM
 from siloweave.errors import WireError
 from siloweave.federation import InProcess, Session, wire
+from siloweave.methods.central.messages import Train
+from siloweave.methods.dp_sgd.method import DPTLDM
 from siloweave.privacy import Budget
 from tests.guarantees.lying import lies, request_in, sent_through, some, told
 from tests.guarantees.test_lying_coordinator import (

@@ -11,9 +11,11 @@ import pytest
 
 import siloweave
 from siloweave.algorithms import private_rounds as file
-from siloweave.algorithms.private_rounds import BeginTraining, CountRows, Part, Step, private_rounds
+from siloweave.algorithms.private_rounds import BeginTraining, CountRows, Part
 from siloweave.errors import WireError
 from siloweave.federation import Session
+from siloweave.methods.dp_sgd.coordinator import private_rounds
+from siloweave.methods.dp_sgd.messages import Step
 from siloweave.models import diffusion
 from siloweave.models.rounds import packed
 from siloweave.privacy import Budget, Relation, SampledSharedGaussian, SharedGaussian, gradients

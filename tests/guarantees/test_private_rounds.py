@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms import private_rounds as file
-from siloweave.algorithms.private_rounds import (
-    BeginTraining,
-    CountColumns,
-    Part,
-    Step,
-    party,
-    private_rounds,
-)
+from siloweave.algorithms.private_rounds import BeginTraining, CountColumns, Part
 from siloweave.errors import WireError
 from siloweave.federation import Session
 from siloweave.federation.site import Site
+from siloweave.methods.dp_sgd.coordinator import private_rounds
+from siloweave.methods.dp_sgd.messages import Step
+from siloweave.methods.dp_sgd.party import party
 from siloweave.models.nets import MLP, Dense
 from siloweave.privacy import (
     Budget,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from siloweave.algorithms.private_rounds import party
 from siloweave.errors import WireError
 from siloweave.federation import Session
+from siloweave.methods.dp_sgd.party import party
 from siloweave.tables import Schema
 from siloweave.tables.features import Features
 from tests.guarantees.test_private_rounds import BUDGET, ENCODER, Study, begins, neighbours

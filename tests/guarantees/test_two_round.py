@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms import two_round
-from siloweave.algorithms.two_round import TwoRoundSettings
 from siloweave.federation import Session
+from siloweave.methods.two_round.method import TwoRoundSettings
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.calibrate import rho_for
 from siloweave.protocols import secure_sums

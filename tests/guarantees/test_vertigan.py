@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms import vertigan
-from siloweave.algorithms.vertigan_method import VertiGAN
 from siloweave.errors import WireError
+from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models import vertigan as maths
 from siloweave.privacy import SampledSharedGaussian, gradients
 from tests.algorithms.kills import Tap

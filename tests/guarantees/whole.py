@@ -22,11 +22,12 @@ import pytest
 
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import flaim as flaim_file
-from siloweave.algorithms.aim import AIMSettings, aim
-from siloweave.algorithms.flaim_rounds import flaim
-from siloweave.algorithms.flaim_settings import FLAIMSettings
 from siloweave.federation import InProcess, MemoryStore, Session, Site, masking, wire
 from siloweave.federation.messages import Envelope, Masked, Public, Released, reply_type
+from siloweave.methods.aim.coordinator import aim
+from siloweave.methods.aim.method import AIMSettings
+from siloweave.methods.flaim.coordinator import flaim
+from siloweave.methods.flaim.method import FLAIMSettings
 from siloweave.privacy import (
     Budget,
     Exponential,

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.app.record import record_of
 from siloweave.errors import BudgetError, LedgerError
+from siloweave.methods.central.method import GaussianCopula
 from siloweave.privacy import (
     Budget,
     Exponential,

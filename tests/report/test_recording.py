@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.algorithms.copulas import GaussianCopula
 from siloweave.algorithms.registry import load
 from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.algorithms.visibility import View
 from siloweave.app.record import labels_of, record_of
+from siloweave.methods.central.method import GaussianCopula
 from siloweave.privacy import Budget
 from siloweave.privacy.events import Gaussian
 from siloweave.report import render

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from siloweave.algorithms.central import CentralGenerator
-from siloweave.algorithms.columns_split import ColumnsSplit
-from siloweave.algorithms.private_generators import PrivateGenerator
-from siloweave.algorithms.private_rows_split import PrivateRowsSplit
 from siloweave.algorithms.registry import METHODS
-from siloweave.algorithms.rows_split import RowsSplit
 from siloweave.algorithms.synthesizers import MarginalSynthesizer
+from siloweave.methods.central.method import CentralGenerator
+from siloweave.methods.dp_sgd.method import PrivateGenerator, PrivateRowsSplit
+from siloweave.methods.fed_tgan.method import RowsSplit
+from siloweave.protocols.columns import ColumnsSplit
 
 
 def _family(base: type) -> dict[str, Any]:

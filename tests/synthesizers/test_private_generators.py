@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from siloweave.algorithms.generated import read_generated
-from siloweave.algorithms.private_generators import DPTLDM
 from siloweave.errors import BudgetError, InputError, RosterError
+from siloweave.methods.dp_sgd.method import DPTLDM
 from siloweave.privacy import Budget, NonPrivate, Relation, SampledSharedGaussian
 from siloweave.tables import Column, Schema
 from tests.algorithms.kills import WHERE, KilledError, Tap

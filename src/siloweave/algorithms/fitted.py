@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from siloweave.algorithms.aim import AIMRound
 from siloweave.algorithms.outcome import Cost, Info, Kept, Outcome, key_for, rows_asked
 from siloweave.core.conditional import (
     GivenCells,
@@ -23,6 +22,7 @@ from siloweave.core.conditional import (
     equally,
     imposed,
 )
+from siloweave.core.fit import Measured
 from siloweave.errors import DataError
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget
@@ -71,7 +71,7 @@ class Fitted(Outcome):
     ledgers: Mapping[str, tuple[Entry, ...]]
     heads: Mapping[str, str]
     cost: Cost
-    measured: Sequence[AIMRound]
+    measured: Sequence[Measured]
     workload: Sequence[tuple[str, ...]] = ()
     like: Table | None = None
     simulated: bool = True
@@ -185,7 +185,7 @@ class Fitted(Outcome):
             saved.ledgers,
             saved.heads,
             saved.cost,
-            tuple(AIMRound(cliques, sigma) for cliques, sigma in saved.measured),
+            tuple(Measured(cliques, sigma) for cliques, sigma in saved.measured),
             saved.workload,
             like,
         )

@@ -21,15 +21,14 @@ import msgspec
 import numpy as np
 
 from siloweave.algorithms.generated import Matrix
-from siloweave.algorithms.latent_noise import CodeNoised, Noised
 from siloweave.algorithms.registry import load
 from siloweave.algorithms.running import TRANSCRIPT, named_parties
-from siloweave.algorithms.silofuse import Coded
-from siloweave.algorithms.woven import Woven
 from siloweave.attacks.inversion import InversionRisk, Inverter, invert
 from siloweave.errors import InputError, RosterError
 from siloweave.federation import wire
 from siloweave.federation.records import TranscriptRecord, read_transcript
+from siloweave.methods.silofuse.messages import Coded, CodeNoised, Noised
+from siloweave.protocols.columns import Woven
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Table, read
 

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.algorithms.flaim import Chosen, MeasureQueries, Select, chosen_by
 from siloweave.errors import WireError
 from siloweave.federation import wire
 from siloweave.federation.records import TranscriptRecord, read_transcript
+from siloweave.methods.flaim.coordinator import chosen_by
+from siloweave.methods.flaim.messages import Chosen, MeasureQueries, Select
 from siloweave.models.estimate import Measurement
 from siloweave.protocols.secure_sums import Count, Counts, summed
 from siloweave.tables.codes import Clique, Domain

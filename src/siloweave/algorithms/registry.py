@@ -13,24 +13,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from siloweave.algorithms.columns_split import ColumnsSplit
-from siloweave.algorithms.copulas import GaussianCopula
-from siloweave.algorithms.diffusions import E2E, TLDM, LatentDiff, PointDiff, TabDDPM
-from siloweave.algorithms.end_to_end_rounds import E2EDistr
 from siloweave.algorithms.fitted import Fitted
-from siloweave.algorithms.gans import ADSGAN, CTABGAN, CTGAN, CopulaGAN
 from siloweave.algorithms.generated import GENERATED, Generated, read_generated
-from siloweave.algorithms.latent_methods import SiloFuse
-from siloweave.algorithms.md_tgan import MDTGAN
 from siloweave.algorithms.one_owner import OneOwner
-from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
-from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM, DPFedTGAN
-from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN
 from siloweave.algorithms.synthesizer import Synthesizer
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
-from siloweave.algorithms.vertigan_method import VertiGAN
 from siloweave.algorithms.visibility import by_name
-from siloweave.algorithms.woven import COLUMNS, read_woven
+from siloweave.methods.central.method import (
+    ADSGAN,
+    CTABGAN,
+    CTGAN,
+    E2E,
+    TLDM,
+    CopulaGAN,
+    GaussianCopula,
+    LatentDiff,
+    PointDiff,
+    TabDDPM,
+)
+from siloweave.methods.dp_sgd.method import (
+    DPCTGAN,
+    DPTLDM,
+    DPFedPointDiff,
+    DPFedTabDDPM,
+    DPFedTGAN,
+    DPTabDDPM,
+)
+from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
+from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
+from siloweave.methods.vertigan.method import VertiGAN
+from siloweave.protocols.columns import COLUMNS, ColumnsSplit, read_woven
 
 __all__ = ["METHODS", "load"]
 

@@ -22,9 +22,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from siloweave.algorithms.aim import AIMRound
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.outcome import Cost, Info
+from siloweave.core.fit import Measured
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts
 from siloweave.federation.session import Session, Transport
@@ -79,7 +79,7 @@ _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where, in a run's folder, lies what the coordinator saw."""
 
-Result = tuple[MRF, list[AIMRound]]
+Result = tuple[MRF, list[Measured]]
 """A model, and what each round measured."""
 
 

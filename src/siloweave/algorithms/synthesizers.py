@@ -18,11 +18,8 @@ import msgspec
 from siloweave.algorithms import aim as aim_file
 from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import two_round as two_round_file
-from siloweave.algorithms.aim import AIMSettings, aim
 from siloweave.algorithms.arguments import needed_budget
 from siloweave.algorithms.fitted import Fitted
-from siloweave.algorithms.flaim_rounds import flaim
-from siloweave.algorithms.flaim_settings import FLAIMSettings, Variant
 from siloweave.algorithms.outcome import Cost, Info
 from siloweave.algorithms.preparing import columns_to_cut, cut_bins, learn_schema, least, seen_too
 from siloweave.algorithms.running import (
@@ -35,11 +32,16 @@ from siloweave.algorithms.running import (
     run_job,
 )
 from siloweave.algorithms.synthesizer import Synthesizer
-from siloweave.algorithms.two_round import TwoRoundSettings, two_round
 from siloweave.algorithms.visibility import CURATOR, READERS, Views
 from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
+from siloweave.methods.aim.coordinator import aim
+from siloweave.methods.aim.method import AIMSettings
+from siloweave.methods.flaim.coordinator import flaim
+from siloweave.methods.flaim.method import FLAIMSettings, Variant
+from siloweave.methods.two_round.coordinator import two_round
+from siloweave.methods.two_round.method import TwoRoundSettings
 from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.protocols import histograms
 from siloweave.protocols import schema as agreeing

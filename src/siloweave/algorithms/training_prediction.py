@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from siloweave.algorithms.central import CentralGenerator
-from siloweave.algorithms.columns_split import ColumnsSplit
 from siloweave.algorithms.prediction import Prediction
-from siloweave.algorithms.private_training import PrivateTraining, check_affordable
-from siloweave.algorithms.rows_split import RowsSplit
+from siloweave.methods.central.method import CentralGenerator
+from siloweave.methods.dp_sgd.method import PrivateTraining, check_affordable
+from siloweave.methods.fed_tgan.method import RowsSplit
 from siloweave.privacy.budget import Budget
+from siloweave.protocols.columns import ColumnsSplit
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema

@@ -376,7 +376,7 @@ def check_all_columns(synth: Any, columns: Mapping[str, Sequence[str]], schema: 
         RosterError, SchemaError: Naming parties and columns.
     """
     if split_columns_of(synth):
-        from siloweave.algorithms.columns_split import owners_of
+        from siloweave.protocols.columns import owners_of
 
         owners_of(columns, schema)
         return

@@ -1,1 +1,1 @@
-"""What every method shares: its record, the one run, and the one fit; no method is imported here."""
+"""What every method shares: its record, the one run, and the one fit. No method is imported."""

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     pass
 
 
+if TYPE_CHECKING:
+    from siloweave.core.fit import Generator
+
 _Matrix = npt.NDArray[np.float32]
 _Floats = npt.NDArray[np.float64]
 _WHOLE = ("integer", "datetime")
@@ -366,7 +369,7 @@ class AskedCells:
         return np.asarray(same | self.cells.free[rows])
 
 
-def shares_in(model: Model, features: Features, column: Column, key: Key) -> Sequence[float]:
+def shares_in(model: Generator, features: Features, column: Column, key: Key) -> Sequence[float]:
     """How frequent each option of a column is: by the model, else in 2,000 rows that it draws."""
     shares = model.shares(column.name)
     if shares is not None:
@@ -378,7 +381,7 @@ def shares_in(model: Model, features: Features, column: Column, key: Key) -> Seq
 
 
 def accepted(
-    model: Model,
+    model: Generator,
     features: Features,
     count: int,
     asked: Sequence[AskedCells],
@@ -429,7 +432,7 @@ def accepted(
 
 
 def _told(
-    model: Model, features: Features, count: int, asked: Sequence[AskedCells]
+    model: Generator, features: Features, count: int, asked: Sequence[AskedCells]
 ) -> _Matrix | None:
     """What the model itself is given: NaN wherever a row is free; None if nothing."""
     taken = [one for one in asked if one.name in model.takes]

@@ -1,4 +1,4 @@
-"""A method is a record: what it is, what it promises, who sees what, and both sides of its protocol.
+"""A method is a record: what it is and promises, who sees what, and both sides of its protocol.
 
 The observers of a run are those of Bonawitz et al. 2017, "Practical secure aggregation for
 privacy-preserving machine learning": a coordinator that follows the protocol and keeps all it
@@ -266,7 +266,8 @@ class Method:
         TypeError: It lacks a guarantee or visibility, or states a guarantee of no known kind.
 
     Example:
-        >>> Method(name="silent", title="Silent", family="", split="rows", trust="curator", paper="")
+        >>> facts = dict(title="", family="", split="rows", trust="curator", paper="")
+        >>> Method(name="silent", **facts)
         Traceback (most recent call last):
         ...
         TypeError: method 'silent' declares no guarantee; every method must

@@ -101,7 +101,9 @@ def settings_of(kind: Callable[..., _Settings], values: Any, path: str = "settin
     """
     if not isinstance(values, Mapping):
         raise InputError(f"{path}={values!r} must be a mapping from names to values")
-    known = {one.name: get_type_hints(kind)[one.name] for one in fields(kind)}  # type: ignore[arg-type]
+    own: Any = kind
+    hints = get_type_hints(own)
+    known = {one.name: hints[one.name] for one in fields(own)}
     made: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
@@ -147,7 +149,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def part_of(kind: type[_Settings], synth: Any) -> _Settings:
     """Those settings of a synthesizer that belong to a dataclass which it extends."""
-    return kind(**{one.name: getattr(synth, one.name) for one in fields(kind)})  # type: ignore[arg-type]
+    own: Any = kind
+    return kind(**{one.name: getattr(synth, one.name) for one in fields(own)})
 
 
 # What a user calls
@@ -364,7 +367,7 @@ def run_method(
     synth: Synthesizer, data: Any, schema: Schema | Encoder, job: Job, names: Sequence[str] | None
 ) -> Fit:
     """Run all stages of a method, the method last; the arguments are those of `Synthesizer.fit`."""
-    method, info, cost, left = synth.method, synth.info, Cost({}, 0, {}), 1.0
+    method, info, cost = synth.method, synth.info, Cost({}, 0, {})
     encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
     method.check_schema(synth, facts)
     parts = parties_of(method, data, names)
@@ -377,23 +380,24 @@ def run_method(
     elif not job.limited:
         for name, table in tables.items():
             required_rows(name, table.num_rows)
-    coded = any(isinstance(table, Codes) for table in tables.values())
+    coded, rho = any(isinstance(table, Codes) for table in tables.values()), None
     for stage in () if coded else method.before:
         planned = stage.plan(setup, job.learn)
         if planned is None:
             job = replace(job, learn=0.0) if stage.name == "schema" else job
             continue
         start, share = time.perf_counter(), stage.share(synth, job.learn)
+        rho = job.rho if rho is None else rho
         with _opened(planned, stage, tables, job) as (session, task, _):
-            found = stage.coordinate(session, replace(task, rho=job.rho * left * share))
-        left *= 1 - share
+            found = stage.coordinate(session, replace(task, rho=rho * share))
+        rho *= 1 - share
         info = msgspec.structs.replace(info, visibility=stage.views(info.visibility, setup))
         setup = stage.refine(setup, found)
         seconds = {stage.phase: time.perf_counter() - start}
         cost += Cost(session.traffic, session.rounds, seconds)
     start = time.perf_counter()
     with _opened(setup, method, tables, job) as (session, task, recall):
-        result = method.coordinate(session, replace(task, rho=job.rho * left))
+        result = method.coordinate(session, replace(task, rho=job.rho if rho is None else rho))
         model = result.model
         if method.gather is not None:
             model = method.gather(model, setup, recall)
@@ -616,8 +620,13 @@ def _training_store(setup: Setup, job: Job, where: str) -> Path | None:
         return None
     folder = job.folder / where / _training(job)
     store = FolderStore(folder)
-    facts = {"method": setup.synth.method.name, "settings": setup.synth.settings()}
-    facts |= {"budget": job.budget, "noise": job.noise, "seed": job.seed}
+    facts: dict[str, Any] = {"method": setup.synth.method.name}
+    facts |= {
+        "settings": setup.synth.settings(),
+        "budget": job.budget,
+        "noise": job.noise,
+        "seed": job.seed,
+    }
     now, before = msgspec.json.encode(facts), store.get(_FACTS)
     if before != now:
         if len(list(folder.iterdir())) > (before is not None):  # there is more than the facts

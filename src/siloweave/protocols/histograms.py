@@ -6,7 +6,8 @@ The look itself is one release of every column's counts (Dwork, McSherry, Nissim
 **Guarantee**: none of its own, and none needed: everything here is a function of counts that were
 paid for, of the public schema and of a public seed, so it is as private as the counts are.
 
-One noisy_histogram at single columns, before anything is learned of several: all of them in one masked sum.
+One noisy_histogram at single columns, before anything is learned of several: all of them in one
+masked sum.
 
 Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy of differentially private histograms
 through consistency", have counts at several grains (tables/grains.py says what is ours); sums that
@@ -24,7 +25,9 @@ schema, bins and roster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
 from typing import Any
@@ -32,13 +35,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import WireError
+from siloweave.core.method import Place, Setup, Stage, Task
+from siloweave.errors import SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.events import SharedGaussian
+from siloweave.protocols.schema import clipped
 from siloweave.protocols.secure_sums import (
     Cohort,
     Counts,
@@ -50,14 +55,16 @@ from siloweave.protocols.secure_sums import (
     relation_of,
     send_key,
 )
-from siloweave.tables.bins import Cuts
-from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.columns import cuts_of, landmarks
+from siloweave.protocols.workload import workload_for
+from siloweave.tables.bins import BINNED, Cuts
+from siloweave.tables.codes import Clique, Codes, Domain, Encoder
+from siloweave.tables.columns import check_learnable, cuts_of, landmarks
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.levels import Grains
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, digest_of
+from siloweave.tables.schema import Schema
 
 Floats = npt.NDArray[np.float64]
 
@@ -252,3 +259,82 @@ def cuts_by_histogram(
         parties, exchange_keys(parties, fine.domain), fine, event, seed
     ).columns
     return {c.name: cuts_of(c, counts[c.name], bins) for c in fine.schema.columns}
+
+
+# Bins, before a method of marginals
+
+_FINE = 4096  # bins of a column that a histogram counts
+
+
+def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | None:
+    """Return the fine bins of columns that have more values than bins; None if there are none.
+
+    A column that no query names is left as it is, and so is one whose bounds are too near for so
+    many bins, or whose values are too large for float64 to tell such bins apart.
+
+    Args:
+        encoder: Of equally wide bins.
+        queries: What shall be right.
+    """
+    named, wide = {name for query in queries for name in query}, []
+    for column in encoder.schema.columns:
+        if column.name not in named or column.kind not in BINNED:
+            continue
+        with suppress(SchemaError):
+            fine = Encoder(Schema((column,)), _FINE)
+            edges = fine.edges(column.name)
+            told = (np.diff(edges.astype(np.float64)) > 0).all()
+            if told and len(edges) > len(encoder.edges(column.name)) > encoder.bins:
+                wide.append(column)
+    return Encoder(Schema(tuple(wide)), _FINE) if wide else None
+
+
+def _plan(setup: Setup, learn: float) -> Setup | None:
+    """The columns to cut, in fine bins; None where there are none, or an encoder was given."""
+    synth: Any = setup.synth
+    if setup.encoder is not None or not synth.counts_share:
+        return None
+    encoder = Encoder(setup.schema, synth.bins)
+    check_learnable(encoder.schema)
+    queries = workload_for(
+        encoder.domain, synth.degree, synth.queries, synth.workload, synth.max_model_mb
+    )
+    fine = columns_to_cut(encoder, queries)
+    return None if fine is None else replace(setup, encoder=fine, stage="bins")
+
+
+def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
+    """The columns to cut, once all rows are known to fit the schema."""
+    fine: Any = setup.encoder
+    inside = clipped(table, setup.schema)
+    Encoder(setup.schema).encode(inside)
+    own = inside.select([n for n in fine.schema.names if n in table.names])
+    return HistogramData(own, fine, fine.encode(own))
+
+
+def _cut(session: Session, task: Task) -> dict[str, Cuts]:
+    setup: Any = task.setup
+    tolerated = int(getattr(setup.synth, "tolerated", 1))
+    event = histogram_event(
+        setup.encoder, setup.budget.relation, task.rho, len(session.roster), tolerated
+    )
+    return cuts_by_histogram(session, setup.encoder, setup.synth.bins, event, task.seed)
+
+
+def _refine(setup: Setup, cuts: dict[str, Cuts]) -> Setup:
+    synth: Any = setup.synth
+    return replace(setup, encoder=replace(Encoder(setup.schema, synth.bins), cuts=cuts))
+
+
+BINS = Stage(
+    name="bins",
+    phase="histograms of columns",
+    plan=_plan,
+    share=lambda synth, learn: float(synth.counts_share),
+    prepare=_prepare,
+    facts=lambda setup: {},
+    handlers=lambda synth: HANDLERS,
+    coordinate=_cut,
+    refine=_refine,
+)
+"""Columns of numbers are cut into bins by a noisy histogram."""

@@ -25,14 +25,26 @@ together may hold enough of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
+from siloweave.core.method import (
+    COORDINATOR,
+    NOISE,
+    OWN_ROWS,
+    Place,
+    Setup,
+    Stage,
+    Task,
+    View,
+    Views,
+)
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Public, Released, Reply, Request
@@ -43,6 +55,9 @@ from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.calibrate import share_sigma
 from siloweave.privacy.events import ThresholdGaussian
 from siloweave.protocols.secure_sums import Cohort, Counts, masked_reply, noisy_sums, relation_of
+from siloweave.protocols.workload import workload_for
+from siloweave.tables.codes import Encoder
+from siloweave.tables.columns import check_columns, check_learnable
 from siloweave.tables.read import Table, digest_of
 from siloweave.tables.schema import Category, Column, Schema
 
@@ -335,7 +350,7 @@ def _categories(
         named = {v for p, told in lists.items() for v in _named(p, column, told[i].value)}
         assert column.other is not None  # `open_facts` asks for it
         values = (*sorted(named - {column.other}), column.other)
-        known[column.name] = replace(column, categories=values, learned=("categories",))
+        known[column.name] = changed(column, categories=values, learned=("categories",))
     return known
 
 
@@ -380,7 +395,7 @@ def _bounds(
             )
         first, last = (int(i) - magnitudes(column).size for i in there[[0, -1]])
         low, high = -_edge(column, -first), _edge(column, last)
-        known[column.name] = replace(column, low=low, high=high, learned=("low", "high"))
+        known[column.name] = changed(column, low=low, high=high, learned=("low", "high"))
     return known
 
 
@@ -412,3 +427,71 @@ def clipped(table: Table, schema: Schema) -> Table:
             )
             columns[c.name] = (np.clip(numbers, c.low, c.high), missing)
     return Table.from_columns(columns, like=table)
+
+
+# Open facts, before a method of marginals
+
+
+def _least(schema: Schema) -> Schema:
+    """The smallest schema that may be learned: bounds of 0 and 1, and no category but `other`."""
+    facts = open_facts(schema)
+    return Schema(
+        tuple(
+            changed(c, low=0, high=1) if facts.get(c.name) == ("low", "high") else c
+            for c in schema.columns
+        )
+    )
+
+
+def _plan(setup: Setup, learn: float) -> Setup | None:
+    """The study's schema where facts are open; refuses before anything is paid for."""
+    if not learn or not open_facts(setup.schema):
+        return None
+    synth: Any = setup.synth
+    small = Encoder(_least(setup.schema), synth.bins)
+    check_learnable(small.schema)
+    workload_for(small.domain, synth.degree, synth.queries, synth.workload, synth.max_model_mb)
+    return replace(setup, encoder=None, stage="schema")
+
+
+def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
+    """Rows that fit what is declared."""
+    schema = setup.schema
+    check_columns(schema, table)
+    check_open(table, schema)
+    facts = open_facts(schema)
+    declared = [one.name for one in schema.columns if one.name not in facts and one.kind != "id"]
+    if declared:
+        Encoder(schema.select(declared)).encode(table.select(declared))
+    return OpenData(table, schema)
+
+
+def _learn(session: Session, task: Task) -> Schema:
+    setup, tolerated = task.setup, int(getattr(task.setup.synth, "tolerated", 1))
+    unit = marginal_sensitivity(setup.budget.relation, norm="l2")
+    learning = Learning(task.rho, 0.1 * setup.budget.delta, tolerated, unit)
+    return agree_schema(session, setup.schema, learning)
+
+
+def _views(views: Views, setup: Setup) -> Views:
+    """Bounds are learned from the same sums as all else; categories are named besides."""
+    if ("categories",) not in open_facts(setup.schema).values():
+        return views
+    who = COORDINATOR if OWN_ROWS in views else "readers"
+    named = View(who, "categories that many rows of a party have", NOISE, ("Named.values",))
+    return (*views, named)
+
+
+LEARNING = Stage(
+    name="schema",
+    phase="learning the schema",
+    plan=_plan,
+    share=lambda synth, learn: learn,
+    prepare=_prepare,
+    facts=lambda setup: {},
+    handlers=lambda synth: HANDLERS,
+    coordinate=_learn,
+    refine=lambda setup, schema: replace(setup, schema=schema, encoder=None),
+    views=_views,
+)
+"""Facts that a schema leaves open are learned, with a share of the budget and a tenth of delta."""

@@ -1,0 +1,1 @@
+"""Every method: one folder per paper, and a registry that lists them all."""

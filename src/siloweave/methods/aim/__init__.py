@@ -1,0 +1,1 @@
+"""AIM: central select-measure-fit of marginals."""

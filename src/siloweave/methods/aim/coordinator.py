@@ -1,0 +1,169 @@
+"""AIM's rounds: choose what the model answers worst, measure it, fit again (McKenna et al. 2022).
+
+**Guarantee**: see method.py. Everything here follows from replies that were paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from siloweave.core.fit import Measured
+from siloweave.core.method import Result, Task
+from siloweave.errors import RosterError
+from siloweave.federation.expected import CheckedReply
+from siloweave.federation.session import Session
+from siloweave.methods.aim.messages import SelectQuery
+from siloweave.models.estimate import Measurement, fit
+from siloweave.models.mrf import MRF
+from siloweave.protocols.marginals import encoder_of, marginal_result, queries_of, unit_of
+from siloweave.protocols.secure_sums import (
+    Count,
+    ModelMessage,
+    exchange_keys,
+    noisy_sums,
+)
+from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
+from siloweave.tables.codes import Clique, Domain
+
+if TYPE_CHECKING:
+    from siloweave.methods.aim.method import AIM
+
+_LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
+
+
+@dataclass
+class _Budget:
+    """The zCDP of a run, and the noise of the next round (sections 5.1 and 5.2 of the paper)."""
+
+    rho: float
+    share: float
+    unit: float
+    sigma: float = 0.0
+    epsilon: float = 0.0
+    spent: float = 0.0
+
+    def start(self, rounds: int) -> None:
+        self.sigma = max(_LEAST, self.unit * sqrt(rounds / (2 * self.share * self.rho)))
+        self.epsilon = sqrt(8 * (1 - self.share) * self.rho / rounds)
+
+    @property
+    def round_cost(self) -> float:
+        return self.unit**2 / (2 * self.sigma**2) + self.epsilon**2 / 8
+
+    def last_if_short(self) -> bool:
+        left = self.rho - self.spent
+        if left >= 2 * self.round_cost:
+            return False
+        self.sigma = max(_LEAST, self.unit * sqrt(1 / (2 * self.share * left)))
+        self.epsilon = sqrt(8 * (1 - self.share) * left)
+        return True
+
+
+@dataclass
+class _Run:
+    parties: Session
+    domain: Domain
+    keys: dict[str, bytes]
+    settings: AIM
+    measured: list[Measurement] = field(default_factory=list)
+    rounds: list[Measured] = field(default_factory=list)
+
+    def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
+        request = Count(self.keys, sigma, 0, tuple(cliques))
+        tables = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
+        self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
+        self.rounds.append(Measured(tuple(cliques), sigma))
+
+    def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
+        return fit(
+            self.domain,
+            self.measured,
+            warm_start=warm_start,
+            sweeps=sweeps,
+            shrinkage=self.settings.shrinkage,
+        )
+
+
+def aim(
+    parties: Session,
+    domain: Domain,
+    workload: Sequence[Clique],
+    rho: float,
+    settings: AIM,
+    *,
+    unit: float = 1.0,
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> tuple[MRF, list[Measured]]:
+    """Run AIM over one party.
+
+    Args:
+        parties: A roster of one, the curator.
+        domain: Attributes and sizes.
+        workload: Cliques whose marginals shall be right.
+        rho: zCDP to spend; the curator's ledger has the last word.
+        settings: Public settings.
+        unit: L2 sensitivity of a marginal under the curator's relation.
+        progress: Called with a text and the share of the budget that is spent.
+
+    Returns:
+        The model and what each round measured.
+    """
+    if len(parties.roster) != 1:
+        raise RosterError(
+            f"AIM runs at one curator; the roster has {len(parties.roster)} parties. Use FLAIM"
+        )
+    check_capacity(domain, workload, settings.max_model_mb)
+    weights = weights_of(domain, workload)
+    run = _Run(parties, domain, exchange_keys(parties, domain), settings)
+    budget = _Budget(rho, settings.gaussian_share, unit)
+    budget.start(settings.rounds_per_column * len(domain.names))
+    first = [r for r in weights if len(r) == 1]
+    run.measure(first, budget.sigma)
+    budget.spent = len(first) * unit**2 / (2 * budget.sigma**2)
+    model = run.fit(None, settings.sweeps)
+    last = False
+    while not last:
+        last = budget.last_if_short()
+        progress("measuring", budget.spent / rho)
+        model = _round(run, budget, weights, model)
+    return run.fit(model, settings.final_sweeps), run.rounds
+
+
+def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:
+    allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
+    measured = list(model.potentials)
+    candidates = fitting(run.domain, weights, measured, allowed)
+    request = SelectQuery(
+        ModelMessage.of(model),
+        tuple(candidates),
+        budget.sigma,
+        budget.epsilon,
+    )
+    (reply,) = run.parties.ask(request)
+    said, last = CheckedReply(run.parties.roster[0]), len(candidates) - 1
+    r = candidates[said.number("index", reply.index.value, least=0, most=last)]
+    run.measure([r], budget.sigma)
+    budget.spent += budget.round_cost
+    new = run.fit(model, run.settings.sweeps)
+    moved = float(np.abs(new.marginal(r) - model.marginal(r)).sum())
+    if moved <= expected_l1(budget.sigma, run.domain.size(r)):
+        budget.sigma = max(_LEAST, budget.sigma / 2)
+        budget.epsilon *= 2
+    return new
+
+
+def coordinate(session: Session, task: Task) -> Result:
+    """AIM over the codes of a run; see `aim`."""
+    setup, synth = task.setup, cast("AIM", task.setup.synth)
+    encoder = encoder_of(setup)
+    queries = queries_of(synth, encoder)
+    found = aim(
+        session, encoder.domain, queries, task.rho, synth,
+        unit=unit_of(setup), progress=task.progress,
+    )  # fmt: skip
+    return marginal_result(setup, queries, found)

@@ -1,0 +1,61 @@
+"""The curator's side of AIM (McKenna et al. 2022, Algorithm 1, line 8).
+
+**Guarantee**: see method.py. The party computes the sensitivity of a choice itself, from its own
+copy
+of the workload, and pays before it draws.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from siloweave.federation.site import Handlers, Site
+from siloweave.methods.aim.messages import Choice, SelectQuery
+from siloweave.models.mrf import MRF
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import l1_score_sensitivity
+from siloweave.privacy.events import Exponential
+from siloweave.protocols.secure_sums import HANDLERS as SUMS
+from siloweave.protocols.secure_sums import (
+    ROUNDING,
+    ModelMessage,
+    checked_weights,
+    relation_of,
+)
+from siloweave.protocols.workload import expected_l1
+from siloweave.statistics.marginals import marginal
+from siloweave.tables.codes import Codes, Domain
+
+
+@lru_cache(maxsize=2)
+def unpacked(message: ModelMessage, domain: Domain) -> MRF:
+    """The model in a message; parties in one process share it."""
+    return message.unpack(domain)
+
+
+def select(request: SelectQuery, site: Site[Codes]) -> Choice:
+    """q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), chosen by the exponential mech."""
+    weights = checked_weights(request.candidates, request.model, request.sigma, site)
+    model = unpacked(request.model, site.rows.domain)
+    scores = np.empty(len(weights))
+    for i, (r, w) in enumerate(zip(request.candidates, weights, strict=True)):
+        if r not in site.memo:
+            site.memo[r] = marginal(site.rows, r)
+        gap = float(np.abs(site.memo[r] - model.marginal(r)).sum())
+        scores[i] = w * (gap - expected_l1(request.sigma, model.domain.size(r)))
+    unit = l1_score_sensitivity(relation_of(site))
+    sensitivity = max(weights) * unit * (1 + ROUNDING)
+    chosen = site.release(
+        Exponential(request.epsilon),
+        f"choice among {len(scores)} marginals",
+        lambda: mechanisms.exponential(
+            scores, sensitivity=sensitivity, epsilon=request.epsilon, entropy=site.entropy
+        ),
+    )
+    return Choice(chosen)
+
+
+# The curator's side: which function answers which request.
+HANDLERS: Handlers = {**SUMS, SelectQuery: select}

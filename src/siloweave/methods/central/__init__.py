@@ -1,0 +1,1 @@
+"""Generators that the owner of all rows trains without a guarantee."""

@@ -1,0 +1,1 @@
+"""Networks trained by DP-SGD, over one owner or over split rows."""

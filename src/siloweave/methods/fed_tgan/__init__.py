@@ -1,0 +1,1 @@
+"""Networks that parties with different rows train in rounds, without a guarantee."""

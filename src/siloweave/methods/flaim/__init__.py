@@ -1,0 +1,1 @@
+"""FLAIM: AIM over split rows, under masked sums."""

@@ -1,0 +1,383 @@
+"""FLAIM's coordinator: rounds of selection at the parties and measurement in masked sums.
+
+Maddock, Cormode & Maple 2024 (KDD 2024), Algorithm 1 and section 4.3 for the budget.
+
+**Guarantee**: see method.py. Everything here is computed from replies that were paid for; what
+binds
+is every party's ledger, which charges each release by itself. With r the Gaussian share, rho what
+the noisy party sizes leave, and J the rounds that a row pays for, a round has s selections at
+epsilon = sqrt(8 (1 - r) rho / (J s)), and
+
+* Naive, Oracle: sigma = sqrt((J (2 s - 1) + d) / (2 r rho)): d one-ways once, s central and s - 1
+  local measurements a round;
+* Private: sigma = sqrt(J (2 s - 1 + d) / (2 r rho)): d one-ways every round.
+
+The paper has J = T: every row is charged for all rounds, though it takes part in a tenth of them.
+With `cap`, a party joins at most that many rounds, so J = cap. A row lives at one party, so the
+rows of parties that sit out a round pay nothing for it (parallel composition over disjoint rows).
+Who joins when is drawn before the run, from the roster and the key alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from siloweave.core.fit import Measured
+from siloweave.core.method import Result, Task
+from siloweave.errors import InputError
+from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
+from siloweave.federation.messages import Array
+from siloweave.federation.session import Session
+from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Reveal, Select
+from siloweave.methods.flaim.party import Floats
+from siloweave.models.estimate import Measurement, fit
+from siloweave.models.mrf import MRF
+from siloweave.protocols.marginals import encoder_of, marginal_result, queries_of, unit_of
+from siloweave.protocols.secure_sums import (
+    Count,
+    ModelMessage,
+    SumNoise,
+    cohort_keys,
+    exchange_keys,
+    noisy_sums,
+)
+from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
+from siloweave.tables.codes import Clique, Domain
+from siloweave.tables.keys import Key, fold_in, generator
+
+
+def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
+    """The queries that a party chose; raises WireError, naming it, if there are no such."""
+    said, last = CheckedReply(party), len(request.candidates) - 1
+    told = said.items("indices", reply.indices, count=request.steps)
+    return {
+        request.candidates[said.number("indices", one.value, least=0, most=last)] for one in told
+    }
+
+
+if TYPE_CHECKING:
+    from siloweave.methods.flaim.method import FLAIM
+
+
+def chooses(synth: FLAIM) -> bool:
+    """Whether parties choose queries by the exponential mechanism."""
+    return synth.variant in ("private", "naive", "oracle")
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A noisy sum over a cohort, and the rows it stands for."""
+
+    clique: Clique
+    counts: Floats
+    sigma: float
+    rows: float
+
+
+@dataclass
+class _Run:
+    parties: Session
+    domain: Domain
+    settings: FLAIM
+    keys: dict[str, bytes]
+    weights: dict[Clique, float]
+    unit: float
+    key: Key
+    taken: list[_Taken] = field(default_factory=list)
+    rounds: list[Measured] = field(default_factory=list)
+    heard: float = 0.0
+    heard_rows: float = 0.0
+
+    def scheduled(self, t: int) -> list[str]:
+        """Parties of round `t`: with a cap, spread evenly; else drawn by themselves."""
+        cap, rounds, roster = self.settings.cap, self.settings.rounds, self.parties.roster
+        if cap is None or rounds is None:
+            return self.cohort(t)
+        order = generator(fold_in(self.key, "schedule")).permutation(len(roster))
+        turns = {(i * rounds) // cap for i in range(cap)}
+        joins = {int(p) for i, p in enumerate(order) if (t - i) % rounds in turns}
+        return [name for p, name in enumerate(roster) if p in joins]
+
+    def cohort(self, *path: int | str) -> list[str]:
+        """Every party by itself with probability p; drawn again if nobody came."""
+        for attempt in range(1000):
+            rng = generator(fold_in(self.key, "cohort", *path, attempt))
+            joins = rng.random(len(self.parties.roster)) < self.settings.participation
+            if joins.any():
+                return [n for n, j in zip(self.parties.roster, joins, strict=True) if j]
+        raise InputError(f"participation={self.settings.participation} leaves every round empty")
+
+    @property
+    def offered(self) -> dict[Clique, float]:
+        """Candidates and their weights; AugFLAIM (Private) has the one-ways anyway."""
+        lone = self.settings.variant != "private"
+        return {q: w for q, w in self.weights.items() if lone or len(q) > 1}
+
+    @property
+    def per_party(self) -> float:
+        return max(1.0, self.heard_rows / max(self.heard, 1.0))
+
+    def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
+        """Measure marginals over all rows of a cohort; returns its estimated number of rows."""
+        noise = SumNoise(sigma, self.settings.tolerated)
+        cells = sum(self.domain.size(c) for c in cliques)
+        share, tolerated = noise.share(len(cohort), cells)
+        request = Count(cohort_keys(self.keys, cohort), share, tolerated, tuple(cliques))
+        tables = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
+        weights = [1.0 / t.size for t in tables]
+        rows = max(1.0, float(np.average([t.sum() for t in tables], weights=weights)))
+        self.heard, self.heard_rows = self.heard + len(cohort), self.heard_rows + rows
+        total = noise.total(len(cohort), cells)
+        self.taken += [_Taken(c, y, total, rows) for c, y in zip(cliques, tables, strict=True)]
+        self.rounds.append(Measured(tuple(cliques), total))
+        return rows
+
+    def measure(
+        self, cohort: Sequence[str], chosen: Sequence[Sequence[Clique]], sigma: float, rows: float
+    ) -> None:
+        """Measure what the parties of a cohort chose, each only over those who chose it."""
+        behind = {q: sum(q in mine for mine in chosen) for mine in chosen for q in mine}
+        queries = tuple(behind)
+        noise = SumNoise(sigma, self.settings.tolerated)
+        cells = sum(self.domain.size(q) for q in queries)
+        share, tolerated = noise.share(len(cohort), cells)
+        request = MeasureQueries(cohort_keys(self.keys, cohort), share, tolerated, queries)
+        tables = noisy_sums(self.parties, request, [self.domain.shape(q) for q in queries])
+        total = noise.total(len(cohort), cells)
+        for q, y in zip(queries, tables, strict=True):
+            n = _rows_behind(y, total, behind[q], len(cohort), rows)
+            self.taken.append(_Taken(q, y, total, n))
+        self.rounds.append(Measured(queries, total))
+
+    def pooled(self) -> list[_Taken]:
+        """One sum per clique: cohorts add up, so that a row counts alike in whichever it was."""
+        by_clique: dict[Clique, list[_Taken]] = {}
+        for t in self.taken:
+            by_clique.setdefault(t.clique, []).append(t)
+        return [
+            _Taken(
+                clique,
+                np.sum([t.counts for t in same], axis=0),
+                sqrt(sum(t.sigma**2 for t in same)),
+                sum(t.rows for t in same),
+            )
+            for clique, same in by_clique.items()
+        ]
+
+    def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
+        total = self.per_party * len(self.parties.roster)
+        scaled = [
+            Measurement(t.clique, t.counts * (total / t.rows), t.sigma * total / t.rows)
+            for t in self.pooled()
+        ]
+        shrinkage = self.settings.shrinkage
+        return fit(
+            self.domain,
+            scaled,
+            total=total,
+            warm_start=warm_start,
+            sweeps=sweeps,
+            shrinkage=shrinkage,
+        )
+
+    def averages(self) -> Baseline:
+        """M~: the running average of the noisy one-ways, as shares of rows."""
+        firsts = [r for r in self.weights if len(r) == 1]
+        pooled = {t.clique: t for t in self.pooled()}
+        tables = []
+        for r in firsts:
+            total = np.maximum(pooled[r].counts, 0.0)
+            tables.append(Array.of(total / max(total.sum(), 1.0), "<f4"))
+        return Baseline(tuple(firsts), tuple(tables))
+
+    def truth(self) -> Baseline:
+        """The oracle's exact shares, from everyone."""
+        sums = [np.zeros(self.domain.shape(r)) for r in self.weights]
+        replies = self.parties.ask(Reveal(tuple(self.weights)))
+        for name, reply in zip(self.parties.roster, replies, strict=True):
+            said = CheckedReply(name)
+            told = said.items("tables", reply.tables, count=len(sums))
+            for total, table in zip(sums, told, strict=True):
+                total += said.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
+        tables = [Array.of(total / total.sum(), "<f4") for total in sums]
+        return Baseline(tuple(self.weights), tuple(tables))
+
+
+def _rows_behind(y: Floats, sigma: float, behind: int, cohort: int, rows: float) -> float:
+    """Rows of `behind` parties: their share of the cohort, and their noisy sum, by precision."""
+    expected = rows * behind / cohort
+    spread = (0.5 * rows / cohort) ** 2 * behind * (1 - behind / cohort) + 1.0
+    noise = sigma**2 * y.size + 1.0
+    mean = (expected / spread + float(y.sum()) / noise) / (1 / spread + 1 / noise)
+    return max(mean, 0.1 * expected, 1.0)
+
+
+def flaim(
+    parties: Session,
+    domain: Domain,
+    workload: Sequence[Clique],
+    rho: float,
+    settings: FLAIM,
+    *,
+    key: Key,
+    unit: float = 1.0,
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> tuple[MRF, list[Measured]]:
+    """Run FLAIM over a roster.
+
+    Args:
+        parties: Who holds the rows.
+        domain: Attributes and sizes.
+        workload: Cliques whose marginals shall be right.
+        rho: zCDP that a row pays at most; every party's ledger has the last word.
+        settings: Public settings.
+        key: Chooses cohorts and, for "random", queries; no noise comes from it.
+        unit: L2 sensitivity of a marginal under the budget's relation.
+        progress: Called with a text and the share of the rounds that are done.
+
+    Returns:
+        The model and what each round measured.
+    """
+    check_capacity(domain, workload, settings.max_model_mb)
+    weights = weights_of(domain, workload)
+    firsts = [r for r in weights if len(r) == 1]
+    run = _Run(parties, domain, settings, exchange_keys(parties, domain), weights, unit, key)
+    size_rho = settings.size_share * rho if chooses(settings) else 0.0
+    budget = FLAIMPlan(settings, len(firsts), unit, rho - size_rho)
+    truth = run.truth() if settings.variant == "oracle" else None
+    if not budget.every_round:
+        for r in firsts:
+            run.one_ways(run.cohort("first", *r), [r], budget.sigma)
+    model = run.fit(None, settings.sweeps) if run.taken else MRF.uniform(domain, 1.0)
+    t, last = 0, False
+    while not last:
+        last = budget.last(t)
+        progress(f"round {t + 1}", t / (settings.rounds or t + 10))
+        model = _round(run, budget, firsts, model, truth, size_rho, t)
+        t += 1
+    return run.fit(model, settings.final_sweeps), run.rounds
+
+
+def _round(
+    run: _Run,
+    budget: FLAIMPlan,
+    firsts: Sequence[Clique],
+    model: MRF,
+    truth: Baseline | None,
+    size_rho: float,
+    t: int,
+) -> MRF:
+    if not (cohort := run.scheduled(t)):  # fewer parties than rounds
+        return model
+    rows = run.per_party * len(cohort)
+    if budget.every_round:
+        rows = run.one_ways(cohort, firsts, budget.sigma)
+        model = run.fit(model, run.settings.sweeps)
+    budget.spent += budget.round_cost
+    if run.settings.variant == "naive_bayes":
+        return model
+    before = len(run.taken)
+    offered = run.offered
+    candidates = fitting(run.domain, offered, list(model.potentials), run.settings.max_model_mb)
+    if run.settings.variant == "random":
+        rng = generator(fold_in(run.key, "query", t))
+        run.one_ways(cohort, [candidates[int(rng.integers(len(candidates)))]], budget.sigma)
+    else:
+        request = Select(
+            ModelMessage.of(model),
+            tuple(candidates),
+            run.averages() if run.settings.variant == "private" else truth,
+            budget.sigma,
+            budget.epsilon,
+            max(1.0, run.unit / sqrt(2 * size_rho)),
+            run.settings.local_steps,
+        )
+        _choose_and_measure(run, request, cohort, rows)
+    new = run.fit(model, run.settings.sweeps)
+    if run.settings.rounds is None and _quiet(run, before, model, new):
+        budget.sigma, budget.epsilon = budget.sigma / 2, budget.epsilon * 2
+    return new
+
+
+def _choose_and_measure(run: _Run, request: Select, cohort: Sequence[str], rows: float) -> None:
+    replies = run.parties.ask(request, cohort)
+    asked = zip(cohort, replies, strict=True)
+    chosen = [sorted(chosen_by(name, reply, request)) for name, reply in asked]
+    run.measure(cohort, chosen, request.sigma, rows)
+
+
+def _quiet(run: _Run, before: int, old: MRF, new: MRF) -> bool:
+    """AIM's annealing test: at least one new marginal moved the model by no more than noise."""
+    return any(
+        np.abs(new.marginal(t.clique) - old.marginal(t.clique)).sum()
+        <= expected_l1(t.sigma * new.total / t.rows, t.counts.size)
+        for t in run.taken[before:]
+    )
+
+
+@dataclass
+class FLAIMPlan:
+    """Noise of the next round and what a row that joined every round has paid."""
+
+    settings: FLAIM
+    columns: int
+    unit: float
+    rho: float
+    sigma: float = 0.0
+    epsilon: float = 0.0
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        rounds = self.settings.cap or self.settings.rounds or 8 * self.columns
+        first = 0 if self.every_round else self.columns
+        share = self.settings.gaussian_share if chooses(self.settings) else 1.0
+        self.sigma = self.unit * sqrt((rounds * self.gaussians + first) / (2 * share * self.rho))
+        steps = self.settings.local_steps
+        self.epsilon = sqrt(8 * (1 - share) * self.rho / (rounds * steps))
+        self.spent = first * self.unit**2 / (2 * self.sigma**2)
+
+    @property
+    def every_round(self) -> bool:
+        """Whether the one-ways are measured in every round."""
+        return self.settings.variant in ("private", "naive_bayes")
+
+    @property
+    def gaussians(self) -> int:
+        """Measurements of a row in one round."""
+        s = self.settings.local_steps
+        per = {"private": 2 * s - 1 + self.columns, "naive_bayes": self.columns, "random": 1}
+        return per.get(self.settings.variant, 2 * s - 1)
+
+    @property
+    def round_cost(self) -> float:
+        """zCDP of a row in one round."""
+        selections = self.settings.local_steps * self.epsilon**2 / 8
+        return self.gaussians * self.unit**2 / (2 * self.sigma**2) + selections
+
+    def last(self, t: int) -> bool:
+        """Whether round `t` is the last; when annealing, it takes all that is left."""
+        if self.settings.rounds is not None:
+            return t + 1 >= self.settings.rounds
+        left = self.rho - self.spent
+        if left >= 2 * self.round_cost:
+            return False
+        grow = sqrt(left / self.round_cost)
+        self.sigma, self.epsilon = self.sigma / grow, self.epsilon * grow
+        return True
+
+
+def coordinate(session: Session, task: Task) -> Result:
+    """FLAIM over the codes of a run; see `flaim`."""
+    setup, synth = task.setup, cast("FLAIM", task.setup.synth)
+    encoder = encoder_of(setup)
+    queries = queries_of(synth, encoder)
+    found = flaim(
+        session, encoder.domain, queries, task.rho, synth,
+        key=task.seed, unit=unit_of(setup), progress=task.progress,
+    )  # fmt: skip
+    return marginal_result(setup, queries, found)

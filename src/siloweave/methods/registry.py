@@ -1,0 +1,34 @@
+"""Every method by the name that studies use, and reading a fit of any of them.
+
+**Guarantee**: none of its own. A record without a guarantee or without visibility is refused when
+its file is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from siloweave.core.fit import Fit
+from siloweave.core.method import names_of
+from siloweave.core.run import Synthesizer
+from siloweave.methods.aim.method import AIM
+from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.two_round.method import TwoRound
+
+CLASSES: tuple[type[Synthesizer], ...] = (*(AIM, FLAIM, TwoRound),)
+"""The classes that users meet; adding a method adds one here."""
+
+METHODS: Mapping[str, type[Synthesizer]] = dict(
+    zip(names_of([kind.method for kind in CLASSES]), CLASSES, strict=True)
+)
+"""Every method's class by its name; loads no network."""
+
+
+def load(folder: Path | str) -> Fit:
+    """Read a fit of any method that `save` wrote.
+
+    Raises:
+        DataError: A file is missing, cut or of another version.
+    """
+    return Fit.read(folder, {name: kind.method.load for name, kind in METHODS.items()})

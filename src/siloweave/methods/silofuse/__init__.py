@@ -1,0 +1,1 @@
+"""Latent diffusion over split columns: SiloFuse, and E2EDistr beside it."""

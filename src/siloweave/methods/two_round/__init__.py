@@ -1,0 +1,1 @@
+"""TwoRound: all pairs once, then what a plan asks for."""

@@ -1,0 +1,1 @@
+"""VertiGAN: one generator over split columns."""

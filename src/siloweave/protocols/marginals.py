@@ -1,0 +1,200 @@
+"""Methods that answer a workload of marginals share settings, a party's rows, and a forecast.
+
+Sizes in a forecast follow the algorithms' own formulas (McKenna, Mullins, Sheldon & Miklau 2022,
+AIM, section 5; Maddock, Cormode & Maple 2024, FLAIM, section 4.3); the other figures are rough.
+
+**Guarantee**: none of its own. What is learned before a method states its own (schema.py,
+histograms.py), and all is paid from one budget; a forecast reads no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from statistics import median
+from typing import Any
+
+from siloweave.core.fit import MarginalModel, Measured
+from siloweave.core.method import Case, Forecast, Place, Result, Setup
+from siloweave.errors import number, whole
+from siloweave.models.mrf import MRF
+from siloweave.privacy.budget import marginal_sensitivity
+from siloweave.protocols.histograms import BINS, columns_to_cut
+from siloweave.protocols.schema import LEARNING, clipped, open_facts
+from siloweave.protocols.workload import too_large, workload_for
+from siloweave.statistics.marginals import closure
+from siloweave.tables.codes import Clique, Codes, Domain, Encoder
+from siloweave.tables.columns import check_learnable
+from siloweave.tables.levels import Grains
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
+
+BEFORE = (LEARNING, BINS)
+"""What is learned before a method of marginals: open facts of the schema, then bins."""
+
+# Fitted to runs on Adult with 1, 4 and 100 parties, 32 bins and 64 queries of 3 columns, on one
+# core that had nothing else to do; docs/concepts/predictions.md compares them.
+_BASE_MB, _TREE_COPIES = 230.0, 8.0  # interpreter and libraries; arrays as large as the model
+_START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
+_ROUND_S_PER_CELL = 2e-6  # of a round's fit, up to 200,000 cells
+_TREE_S_PER_CELL = 2.5e-6  # of one fit of a large model
+_CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 5e-3, 1e-4, 2.5e-8  # of a party in a round
+_NAME_BYTES, _KEY_BYTES = 45, 48  # of a query by name; of a key in a cohort
+
+
+@dataclass(frozen=True)
+class MarginalSettings:
+    """Settings of every synthesizer that answers a workload of marginals.
+
+    Attributes:
+        degree: Columns in a query, when `workload` is not given: every pair by default. A set that
+            does not fit into `max_model_mb` is left out.
+        queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
+            is the published benchmark's setting.
+        workload: Sets of columns whose joint distribution shall be right; each must fit.
+        bins: Of a column of numbers at most.
+        counts_share: Share of the budget for a noisy histogram of columns of numbers that are in a
+            query and have more values than bins, by which they are cut (histograms.py); 0 cuts
+            them equally wide, and so does an `Encoder` instead of a schema.
+        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
+
+    Raises:
+        InputError: One of these is no number, or out of bounds.
+    """
+
+    degree: int = 2
+    queries: int | None = None
+    workload: Sequence[Sequence[str]] | None = None
+    bins: int = 16
+    counts_share: float = 0.1
+    max_model_mb: float = 80.0
+
+    def __post_init__(self) -> None:
+        for name in ("degree", "bins", *(["queries"] if self.queries is not None else [])):
+            whole(name, getattr(self, name), 1)
+        number("counts_share", self.counts_share, 0, 0.9)
+        number("max_model_mb", self.max_model_mb, 0, inf, "()")
+
+
+def encoder_of(setup: Setup) -> Encoder:
+    """How rows are coded: as given or cut, else in equally wide bins."""
+    return setup.encoder or Encoder(setup.schema, setup.synth.bins)  # type: ignore[attr-defined]
+
+
+def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
+    """The queries; raises SchemaError or CapacityError if such codes cannot answer them."""
+    check_learnable(encoder.schema)
+    return workload_for(
+        encoder.domain, synth.degree, synth.queries, synth.workload, synth.max_model_mb
+    )
+
+
+def unit_of(setup: Setup) -> float:
+    """L2 sensitivity of a marginal under the budget's relation."""
+    return marginal_sensitivity(setup.budget.relation, norm="l2")
+
+
+def coded(part: Table | Codes, setup: Setup, place: Place) -> Codes:
+    """A party's rows as codes."""
+    encoder = encoder_of(setup)
+    return part if isinstance(part, Codes) else encoder.encode(clipped(part, encoder.schema))
+
+
+def marginal_facts(setup: Setup) -> Mapping[str, Any]:
+    """What every party is given of the settings, see `Terms`."""
+    return {**asdict(setup.synth), "workload": tuple(queries_of(setup.synth, encoder_of(setup)))}
+
+
+def marginal_result(
+    setup: Setup, queries: Sequence[Clique], found: tuple[MRF, list[Measured]]
+) -> Result:
+    """What a coordinator of marginals returns."""
+    (mrf, measured), encoder = found, encoder_of(setup)
+    model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
+    used = setup.synth.counts_share if encoder.cuts else 0.0  # type: ignore[attr-defined]
+    return Result(model, facts={"queries": len(queries), "counts_share": used})
+
+
+# Forecasts
+
+
+def marginal_forecast(
+    rounds_of: Callable[[Any, int], tuple[int, float]], *, all_pairs: bool = False
+) -> Callable[[Any, Case], Forecast]:
+    """The forecast of a method of marginals; raises CapacityError if a query does not fit.
+
+    Args:
+        rounds_of: Rounds at most over so many columns, and in how many of them a party may join.
+        all_pairs: Whether it measures all pairs first, and some of them again.
+    """
+
+    def forecast(synth: Any, case: Case) -> Forecast:
+        schema = case.schema
+        if case.learn and isinstance(schema, Schema):
+            schema = _guessed(schema, synth.bins)
+        encoder = schema if isinstance(schema, Encoder) else Encoder(schema, synth.bins)
+        domain, limit, parties = encoder.domain, synth.max_model_mb, case.parties
+        queries = queries_of(synth, encoder)
+        below = closure(queries, domain)
+        cells, one_ways = sum(domain.size(q) for q in below), sum(domain.sizes)
+        pairs = [domain.size(q) for q in below if len(q) == 2] or [0]
+        rounds, joined = rounds_of(synth, len(domain.names))
+        cohort = max(1.0, joined * parties / rounds)
+        chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
+        shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
+        shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
+        fine = columns_to_cut(encoder, queries) if synth.counts_share else None
+        counted = 4 * Grains(fine).cells if fine else 0
+        tree = min(limit * 1e6 / 8, domain.size(), (20 if all_pairs else 1) * cells)
+        work = _work(all_pairs, rounds, joined * parties, len(below), cells, tree)
+        return Forecast(
+            rounds,
+            _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
+            counted + int(joined * (4 * (one_ways + chosen) + shipped)),
+            _START_S + _PARTY_S * parties + work,
+            case.budget.epsilon,
+            domain.size(),
+            len(queries),
+            cells,
+            max(queries, key=domain.size),
+            _left_out(synth, domain, limit),
+        )
+
+    return forecast
+
+
+def _left_out(synth: Any, domain: Domain, limit: float) -> tuple[str, ...]:
+    """A note on sets of columns that the default workload leaves out."""
+    if synth.workload is not None or synth.queries is not None:
+        return ()
+    count = too_large(domain, synth.degree, limit)
+    if not count:
+        return ()
+    note = (
+        f"{count} sets of {synth.degree} columns do not fit into {limit:g} MB and are left "
+        "out of the workload; use fewer bins or raise max_model_mb to have them"
+    )
+    return (note,)
+
+
+def _work(
+    all_pairs: bool, rounds: int, answers: float, queries: int, cells: int, tree: float
+) -> float:
+    """Seconds that the rounds take."""
+    if all_pairs:
+        return _TREE_S_PER_CELL * tree + answers * 2e-8 * cells
+    choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
+    return rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + answers * choice
+
+
+def _guessed(schema: Schema, bins: int) -> Schema:
+    """A column of which facts are open is taken to fill its bins."""
+    still_open = open_facts(schema)
+    columns = [
+        Column(c.name, "integer", low=0, high=bins - 1, missing=c.missing)
+        if c.name in still_open
+        else c
+        for c in schema.columns
+    ]
+    return Schema(tuple(columns))
