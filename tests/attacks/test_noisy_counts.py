@@ -2,10 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from siloweave.algorithms import secure_sum
 from siloweave.attacks.noisy_counts import (
-from siloweave.attacks.insider import (
-    Knowledge,
     best_risk,
     membership_scores,
     repeated_attack,

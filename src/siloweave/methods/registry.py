@@ -13,6 +13,18 @@ from siloweave.core.fit import Fit
 from siloweave.core.method import names_of
 from siloweave.core.run import Synthesizer
 from siloweave.methods.aim.method import AIM
+from siloweave.methods.central.method import (
+    ADSGAN,
+    CTABGAN,
+    CTGAN,
+    E2E,
+    TLDM,
+    CopulaGAN,
+    GaussianCopula,
+    LatentDiff,
+    PointDiff,
+    TabDDPM,
+)
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.two_round.method import TwoRound
 

@@ -1,68 +1,51 @@
-"""Central generators: the owner of all rows trains a model on them and releases the model.
+"""What methods that train networks share: models behind one interface, data, checks, a forecast.
 
-SDV's Gaussian copula (Patki, Wedge & Veeramachaneni 2016, "The Synthetic Data Vault"), CTGAN (Xu et
-al. 2019, "Modeling tabular data using conditional GAN") and TabDDPM (Kotelnikov et al. 2023,
-"TabDDPM: modelling tabular data with diffusion models"), as one-party runs of the same federation.
+The networks are those of the papers that each method names, such as Xu et al. 2019, "Modeling
+tabular data using conditional GAN". A forecast counts multiplications as usual, six for each weight
+and row that is trained on (Kaplan et al. 2020, "Scaling laws for neural language models", section
+2.1); what a core does in a second was fitted to runs of the results page, so expect a factor of
+three either way.
 
-**Guarantee**: none. The weights are released as they were trained, and the ledger says so with an
-event of infinite cost; encoders, bounds and frequencies are taken from the rows as well.
-
-What generators made of networks share: settings by name, and models behind one interface.
-
-The networks are those of the papers that each generator names, such as Xu et al. 2019, "Modeling
-tabular data using conditional GAN".
-
-**Guarantee**: none of its own; what a run releases is in its ledger, see central.py.
-
-Generators that are diffusions: TabDDPM, and the latent diffusions LatentDiff, TLDM and E2E.
-
-Kotelnikov et al. 2023, "TabDDPM: modelling tabular data with diffusion models"; Shankar et al.
-2024, "SiloFuse: cross-silo synthetic data generation with latent tabular diffusion models" (its
-centralised baselines LatentDiff and E2E); Zhu et al. 2024, "DP-TLDM" (its model without privacy).
-
-**Guarantee**: none, see central.py.
-
-A law of latents over parties, behind the interface of a generator; and what decodes its parts.
-
-What SiloFuse and E2EDistr leave (Shankar et al. 2024, "SiloFuse", Algorithm 2): the coordinator's
-diffusion, and at every party a coder.
-
-**Guarantee**: none of its own; it reads no row.
+**Guarantee**: none of its own; what a run releases is in its ledger. A forecast reads no row.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, TypeVar
 
-import msgspec
 import numpy as np
 
-from siloweave.algorithms.generated import Matrix, Model
-from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.running import (
-    Progress,
-    silent,
-)
+from siloweave.core.fit import Generator, Matrix
+from siloweave.core.method import Case, Forecast, Place, Setup
 from siloweave.errors import InputError
-from siloweave.methods.central.method import CentralGenerator
-from siloweave.methods.central.party import Training
-from siloweave.tables.features import Block
+from siloweave.progress import Progress, silent
+from siloweave.tables.codes import Encoder
+from siloweave.tables.columns import check_columns, check_learnable
+from siloweave.tables.features import Block, Features
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import Table, digest_of
 from siloweave.tables.schema import Schema
 
-if TYPE_CHECKING:
-    pass
+_T = TypeVar("_T")
+_WALKS = 4
 
 
 @dataclass(frozen=True)
 class OwnerData:
-    """What the owner works with; an interrupted training is kept in `store`, if there is one."""
+    """What an owner of rows works with.
+
+    Attributes:
+        table: Its rows.
+        schema: Facts about all columns.
+        progress: Called with a text and the share that is done.
+        store: Folder for an interrupted training; or None.
+    """
 
     table: Table
     schema: Schema
@@ -74,15 +57,53 @@ class OwnerData:
         return digest_of(self.table, self.schema.digest())
 
 
-_Settings = TypeVar("_Settings")
+def owner_data(table: Table, setup: Setup, place: Place) -> OwnerData:
+    """A party's rows, which must fit the schema."""
+    check_columns(setup.schema, table)
+    Encoder(setup.schema).encode(table)
+    return OwnerData(table, setup.schema, place.progress, place.store)
 
-_WALKS = 4
+
+def check_trainable(synth: Any, schema: Schema) -> None:
+    """Refuse a schema that cannot be learnt, and a target that is no column of few classes.
+
+    Raises:
+        SchemaError: There is no column but ids, or bounds are not there or too large.
+        InputError: There is no such target, or it has too many classes.
+    """
+    check_learnable(schema)
+    Features.declared(schema)
+    target = getattr(synth, "target", None)
+    if target is None:
+        return
+    if target not in schema.names:
+        raise InputError(
+            f"target={target!r} is no column of the schema; choose from {', '.join(schema.names)}"
+        )
+    blocks = Features.declared(schema.select([target])).blocks
+    if [block.kind for block in blocks] != ["choice"]:
+        raise InputError(
+            f"target={target!r} is no choice among few classes; give a column that is boolean, or "
+            "has at most 256 categories or 20 whole numbers"
+        )
 
 
-def without_guarantee(name: str, title: str, family: str, paper: str) -> Info:
-    """Facts about a generator that is trained without noise."""
-    statement = "Nothing: the model is trained on the rows without noise and may reproduce them."
-    return Info(name, title, family, "central", "curator", "none", paper, statement)
+def saved_bytes(model: Any) -> bytes:
+    """A model as the bytes of its file."""
+    with TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model.safetensors")
+        return (Path(folder) / "model.safetensors").read_bytes()
+
+
+def from_bytes(data: bytes, load: Callable[[Path], _T]) -> _T:
+    """What `load` reads from a file of these bytes."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "model.safetensors"
+        file.write_bytes(data)
+        return load(file)
+
+
+# Keys and columns
 
 
 def jax_key(key: Key) -> Any:
@@ -90,6 +111,14 @@ def jax_key(key: Key) -> Any:
     import jax
 
     return jax.random.key(int(generator(key).integers(2**31)))
+
+
+def split_key(key: Key) -> tuple[Any, Any]:
+    """Two keys of JAX: for a coder and for the distribution of its latents."""
+    import jax
+
+    first, second = jax.random.split(jax_key(key))
+    return first, second
 
 
 def single_choices(blocks: Iterable[Block]) -> dict[str, Block]:
@@ -100,79 +129,23 @@ def single_choices(blocks: Iterable[Block]) -> dict[str, Block]:
     return {n: b[0] for n, b in seen.items() if len(b) == 1 and b[0].kind == "choice"}
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two mappings as one; `above` wins, and mappings within are merged the same way.
-
-    Example:
-        >>> merged({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
-        {'a': 1, 'b': {'c': 4, 'd': 3}}
-    """
-    both = dict(below)
-    for name, value in above.items():
-        old = both.get(name)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            value = merged(old, value)
-        both[name] = value
-    return both
-
-
-def settings_of(
-    kind: Callable[..., _Settings], values: Mapping[str, Any], path: str = "settings"
-) -> _Settings:
-    """A dataclass of settings from a mapping; settings within settings are mappings too.
-
-    Args:
-        kind: The dataclass. Where one of its fields may be one of several dataclasses, the one
-            that knows most of the names is taken, the first of equals.
-        values: Its fields that differ from the defaults.
-        path: What `values` is called, for errors.
-
-    Raises:
-        InputError: A name is unknown, a value has another type or is out of bounds; says where.
-    """
-    if not isinstance(values, Mapping):
-        raise InputError(f"{path}={values!r} must be a mapping from names to values")
-    known = get_type_hints(kind)
-    made: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in known:
-            raise InputError(
-                f"{path}.{name} is no setting; {path} may have {', '.join(sorted(known))}"
-            )
-        inner = [one for one in (known[name], *get_args(known[name])) if is_dataclass(one)]
-        if inner:
-            best: Any = max(inner, key=partial(_named_in, value))
-            made[name] = settings_of(best, value, f"{path}.{name}")
-            continue
-        try:
-            made[name] = msgspec.convert(value, known[name])
-        except msgspec.ValidationError as error:
-            raise InputError(f"{path}.{name}={value!r} cannot be used: {error}") from None
-    try:
-        return kind(**made)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-def _named_in(values: Any, kind: Any) -> int:
-    """How many of the names a dataclass has."""
-    names = set(values) if isinstance(values, Mapping) else set()
-    return len(names & {one.name for one in fields(kind)})
-
-
 def way_of(kept: Matrix) -> dict[str, Any]:
     """How a diffusion is sampled whose columns are kept in place but where they are NaN.
 
-    Where something is kept, each step is walked several times: nearer to the conditional law.
+    Where something is kept, each step is walked several times: nearer to the conditional
+    distribution.
     """
     if np.isnan(kept).all():
         return {"sampler": "solver"}
     return {"sampler": "ddim", "eta": 1.0, "resamples": _WALKS}
 
 
+# Fitted networks as generators of feature vectors
+
+
 @dataclass(frozen=True)
 class NetworkModel(ABC):
-    """A fitted network behind the interface of `Generated`: it draws with our keys.
+    """A fitted network behind the interface of `Generator`: it draws with our keys.
 
     Attributes:
         net: The fitted model of `models`.
@@ -199,78 +172,45 @@ class NetworkModel(ABC):
         self.net.save(path)
 
 
-class Net(NamedTuple):
-    """Where a generator's network is; its file is loaded when it is needed.
-
-    Attributes:
-        home: Loads the module.
-        settings: Name of the dataclass of its settings.
-        fit: Name of the function that trains it.
-        kept: Name of the class that reads what was saved.
-        model: What a fitted network is behind.
-    """
-
-    home: Callable[[], Any]
-    settings: str
-    fit: str
-    kept: str
-    model: type[NetworkModel]
-
-    def named(self, name: str) -> Any:
-        """Something of the module."""
-        return getattr(self.home(), name)
-
-
 @dataclass(frozen=True)
-class NetworkGenerator(CentralGenerator):
-    """A generator whose model has a dataclass of settings.
+class GANModel(NetworkModel):
+    """A `GAN`: asked for categories through its condition, it makes them more often, not always."""
 
-    Args:
-        settings: Of the network and its training, as a mapping; defaults for the rest.
-    """
+    keeps: ClassVar[bool] = False
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    net: ClassVar[Net]
+    @property
+    def takes(self) -> frozenset[str]:
+        """Columns of categories that are conditions."""
+        numbers = {b.column for b in self.net.heads.blocks if b.kind == "number"}
+        return frozenset(self.net.heads.columns) - numbers
 
-    @classmethod
-    def settings_type(cls) -> Any:
-        """The dataclass of its settings."""
-        return cls.net.named(cls.net.settings)
+    def shares(self, column: str) -> tuple[float, ...] | None:
+        """How frequent each option of a column was in the rows, where the model knows."""
+        names = [block.column for block in self.net.heads.conditional.choices]
+        if names.count(column) != 1 or column not in self.takes:
+            return None  # no condition, or one in digits
+        shares: tuple[float, ...] = self.net.conditions.shares(names.index(column))
+        return shares
 
-    @classmethod
-    def train(cls, work: Training) -> Model:
-        """Train on feature vectors."""
-        made = cls.net.named(cls.net.fit)(
-            work.X,
-            work.features.blocks,
-            settings_of(cls.settings_type(), work.settings),
-            key=jax_key(work.key),
-            labels=work.target,
-            progress=work.progress,
-            store=work.store,
+    def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
+        """Draw rows; some of those that are asked for something may miss it."""
+        net, drawing = self.net, jax_key(key)
+        drawn: Matrix = (
+            net.sample(n, key=drawing) if given is None else net.attempt(given, key=drawing)
         )
-        return cls.net.model(made)
+        return drawn
 
     @classmethod
-    def load(cls, path: Path) -> Model:
+    def load(cls, path: Path) -> GANModel:
         """Read a model that was saved."""
-        return cls.net.model(cls.net.named(cls.net.kept).load(path))
+        from siloweave.models.conditional import GAN
 
-    def preset(self) -> Mapping[str, Any]:
-        """What this generator sets that its settings do not by default."""
-        return {}
-
-    def chosen(self) -> dict[str, Any]:
-        """All settings, as plain values; raises InputError if one is wrong or unknown."""
-        if not isinstance(self.settings, Mapping):
-            raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
-        made = settings_of(self.settings_type(), merged(self.preset(), self.settings))
-        return asdict(made)
+        return cls(GAN.load(path))
 
 
 @dataclass(frozen=True)
 class DiffusionModel(NetworkModel):
-    """A `TabDDPM`: it is told its label, and other columns are replaced at every step."""
+    """A `TabDDPM`: conditioned on its label, and other columns are replaced at every step."""
 
     @property
     def takes(self) -> frozenset[str]:
@@ -286,19 +226,26 @@ class DiffusionModel(NetworkModel):
         """Draw rows."""
         label, way = self.net.label, {}
         if given is not None:
-            told = range(label.start, label.stop) if label else range(0)
-            way = way_of(np.delete(given, told, axis=1))
+            conditions = range(label.start, label.stop) if label else range(0)
+            way = way_of(np.delete(given, conditions, axis=1))
         drawn: Matrix = self.net.sample(n, key=jax_key(key), given=given, **way)
         return drawn
+
+    @classmethod
+    def load(cls, path: Path) -> DiffusionModel:
+        """Read a model that was saved."""
+        from siloweave.models.diffusion import TabDDPMModel
+
+        return cls(TabDDPMModel.load(path))
 
 
 @dataclass(frozen=True)
 class LatentModel(DiffusionModel):
-    """A `LatentDiffusion`: told its label; other columns are replaced if points code them."""
+    """A `LatentDiffusion`: conditioned on its label, and on what sphere codes stand for."""
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns that it can be asked for: the label; all where points code the columns."""
+        """Columns that it can be asked for: the label; all where sphere codes stand for them."""
         if hasattr(self.net.settings.autoencoder, "per_bit"):
             return super().takes
         return frozenset() if self.net.label is None else frozenset({self.net.label.column})
@@ -308,10 +255,110 @@ class LatentModel(DiffusionModel):
         known = self.net.label is not None and column == self.net.label.column
         return tuple(self.net.diffusion.label_law) if known else None
 
+    @classmethod
+    def load(cls, path: Path) -> LatentModel:
+        """Read a model that was saved."""
+        from siloweave.models.latent import LatentDiffusion
 
-def split_key(key: Key) -> tuple[Any, Any]:
-    """Two keys of JAX: for a coder and for the law of its latents."""
-    import jax
+        return cls(LatentDiffusion.load(path))
 
-    first, second = jax.random.split(jax_key(key))
-    return first, second
+
+Loader = Callable[[Path], Generator]
+"""Reads a generator from its file."""
+
+
+# Forecasts
+
+_MODES = 10  # a number's choice under mode-specific normalisation
+_START_S, _ROW_S = 8.0, 4e-6  # libraries and report; encoding or sampling a value
+_COMPILE_S, _PRIVATE_COMPILE_S = 25.0, 60.0  # of one stage of training, the first time
+_MULTIPLY_S, _PRIVATE = 2e-11, 1.8  # one multiplication of training; how much dearer with noise
+_BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
+_NOT_WIDTHS = ("betas",)
+
+
+def training_forecast(
+    case: Case,
+    settings: Mapping[str, Any],
+    messages: Callable[[int, int], tuple[int, int]],
+    *,
+    numeric: Any = "quantile",
+    private: bool = False,
+    bounded: bool = True,
+) -> Forecast:
+    """What a training will take.
+
+    Args:
+        case: Schema, rows, parties and budget.
+        settings: Of the networks, with the steps or epochs that they are trained for.
+        messages: Questions to a party, and bytes that it sends and receives, from the networks'
+            weights and the entries of a row's vector.
+        numeric: What a number becomes, see `Features.fit`.
+        private: Whether every step is one of DP-SGD.
+        bounded: Whether `passes` bounds how often a row is seen.
+    """
+    schema: Any = case.schema
+    width, rows = _width(schema, numeric), case.rows
+    work = list(_stages(settings, width, rows, bounded))
+    weights = sum(weights for weights, _ in _networks(settings, width))
+    known = all(seen is not None for _, seen in work)
+    trained = sum(6.0 * count * (seen or 0.0) for count, seen in work)
+    notes = [f"memory and time are guesses for {rows:,} rows: expect a factor of three either way"]
+    if not known:
+        notes.append("the settings do not show how much the training is: no time is printed")
+    seconds = _START_S + 2 * _ROW_S * rows * len(schema.columns)
+    seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
+    seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
+    rounds, size = messages(weights, width)
+    return Forecast(
+        rounds,
+        _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
+        size,
+        seconds if known else None,
+        case.budget.epsilon,
+        notes=tuple(notes),
+    )
+
+
+def _width(schema: Schema, numeric: Any) -> int:
+    """Entries of a row's vector, roughly."""
+    width = Features.declared(schema).width
+    if numeric == "modes":
+        numbers = [c for c in schema.columns if c.kind in ("integer", "continuous", "datetime")]
+        width += _MODES * len(numbers)
+    return max(width, 1)
+
+
+def _networks(settings: Mapping[str, Any], width: int) -> Iterator[tuple[int, str]]:
+    """Weights of every network in the settings, at any depth, and what it is called."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _networks(value, width)
+        elif name not in _NOT_WIDTHS and _is_widths(value):
+            inner = sum(a * b for a, b in pairwise(value))
+            yield width * (value[0] + value[-1]) + inner, name
+
+
+def _is_widths(value: Any) -> bool:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        return False
+    return all(isinstance(size, int) and size >= 1 for size in value)
+
+
+def _stages(
+    settings: Mapping[str, Any], width: int, rows: int, bounded: bool
+) -> Iterator[tuple[int, float | None]]:
+    """Weights and rows seen of each stage of training; None where the settings do not show it."""
+    own = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
+    weights = sum(count for count, _ in _networks(own, width))
+    if weights and "steps" in own:
+        seen = float(own["steps"]) * float(own.get("batch", rows))
+        passes = own.get("passes") if bounded else None
+        yield weights, seen if passes is None else min(seen, float(passes) * rows)
+    elif weights and "epochs" in own:
+        yield weights, float(own["epochs"]) * rows
+    elif weights or "epochs" in own:  # convolutions: their weights are not in the settings
+        yield weights, None
+    for value in settings.values():
+        if isinstance(value, Mapping):
+            yield from _stages(value, width, rows, bounded)

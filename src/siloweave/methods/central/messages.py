@@ -1,12 +1,4 @@
-"""Central generators: the owner of all rows trains a model on them and releases the model.
-
-SDV's Gaussian copula (Patki, Wedge & Veeramachaneni 2016, "The Synthetic Data Vault"), CTGAN (Xu et
-al. 2019, "Modeling tabular data using conditional GAN") and TabDDPM (Kotelnikov et al. 2023,
-"TabDDPM: modelling tabular data with diffusion models"), as one-party runs of the same federation.
-
-**Guarantee**: none. The weights are released as they were trained, and the ledger says so with an
-event of infinite cost; encoders, bounds and frequencies are taken from the rows as well.
-"""
+"""What is asked of the owner of all rows: one trained generator; method.py has the guarantee."""
 
 from __future__ import annotations
 
@@ -30,8 +22,6 @@ class TrainedModel(Reply, frozen=True):
 
 
 class Train(Request[TrainedModel], frozen=True, tag="central/train"):
-    """Train this generator on your rows."""
+    """Train the study's generator on your rows; `seed` is for whatever is random in it."""
 
-    settings: bytes
-    target: str | None
     seed: int
