@@ -28,7 +28,11 @@ from siloweave.methods.central.method import (
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.two_round.method import TwoRound
 
-CLASSES: tuple[type[Synthesizer], ...] = (*(AIM, FLAIM, TwoRound),)
+CLASSES: tuple[type[Synthesizer], ...] = (
+    *(AIM, FLAIM, TwoRound),
+    *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
+    *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
+)
 """The classes that users meet; adding a method adds one here."""
 
 METHODS: Mapping[str, type[Synthesizer]] = dict(
