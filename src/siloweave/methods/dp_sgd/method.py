@@ -90,6 +90,7 @@ from siloweave.privacy.events import rho_once
 from siloweave.privacy.shared_steps import CLIPS
 from siloweave.protocols.histograms import HistogramData
 from siloweave.protocols.networks import merged, settings_of
+from siloweave.protocols.private_steps import refuse_what_learns_nothing
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table
@@ -335,33 +336,6 @@ def check_affordable(plan: PrivatePlan, parties: int) -> None:
     rho = rho_for(plan.budget)
     left = rho - rho_once(plan.look(rho, max(parties, 1)))
     refuse_what_learns_nothing(plan.budget, left, plan.steps, plan.batch)
-
-
-def refuse_what_learns_nothing(budget: Budget, left: float, steps: int, batch: int) -> None:
-    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
-
-    Args:
-        budget: The promise.
-        left: zCDP that is left for the steps.
-        steps: How many.
-        batch: Expected rows of a step.
-
-    Raises:
-        BudgetError: With what would be feasible.
-    """
-    replaced = budget.relation is Relation.REPLACE_ONE
-    unit = 2.0 if replaced else 0.5  # zCDP of a step at noise as large as one row
-    one = unit / batch**2
-    if left >= steps * one:
-        return
-    most = int(max(left, 0.0) / one)
-    can = f"At most {most} steps are" if most else "Not even a single step is"
-    raise BudgetError(
-        f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} steps of "
-        f"{batch} rows: the noise of a step would exceed the sum of all its clipped gradients. "
-        f"{can} feasible; or take a batch of at least "
-        f"{ceil((steps * unit / max(left, 1e-300)) ** 0.5)}, or a larger epsilon. Nothing was read."
-    )
 
 
 _ZHU = (

@@ -112,6 +112,7 @@ from siloweave.protocols.histograms import (
     count_rows,
 )
 from siloweave.protocols.networks import jax_key
+from siloweave.protocols.private_steps import MOST_NUMBERS, json_in, refuse_unpayable
 from siloweave.protocols.secure_sums import (
     Counts,
     KeyRequest,
@@ -124,9 +125,6 @@ from siloweave.tables.keys import fold_in
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
 
-
-#: Most numbers in a step's message, and in the vectors of one row.
-MOST_NUMBERS = 2**25
 
 _MOST_STEPS = 2**20
 
@@ -182,40 +180,9 @@ def _checked(kind: PrivateKind, request: BeginTraining, site: Site[HistogramData
     return Begun(request, training, features)
 
 
-def json_in(text: bytes, who: str) -> Any:
-    """What JSON in a request holds; raises WireError if it is no JSON."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise WireError(f"{who} was sent settings that cannot be read: {error}") from error
-
-
 # What settings of the wrong kind may raise in whatever is made of them.
 _ILL_MADE = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError,
              RecursionError, UnicodeError, ArithmeticError)  # fmt: skip
-
-
-def refuse_unpayable(who: str, **said: float) -> None:
-    """Refuse numbers of a request that no event can be made of.
-
-    Args:
-        who: The party, for the message.
-        said: By name: `clip`, `levels`, `rate`, `share_sigma`.
-
-    Raises:
-        WireError: One is out of its bounds; names it.
-    """
-    bounds = {
-        "clip": CLIPS, "levels": (1, FINEST), "rate": (2.0**-64, 1.0),
-        "share_sigma": (1.0, WIDEST * (1 + 1e-6)),
-    }  # fmt: skip
-    for name, value in said.items():
-        least, most = bounds[name]
-        if not least <= value <= most:
-            raise WireError(
-                f"{who}: {name}={value} cannot be paid for; it must lie between {least:g} and "
-                f"{most:g}"
-            )
 
 
 def _size(shapes: Any) -> int:

@@ -1,0 +1,81 @@
+"""What trainings by noisy sums of clipped gradients check before anything is paid or drawn.
+
+DP-SGD: Abadi et al. 2016, "Deep learning with differential privacy"; the sums, their noise and
+their price are in `privacy.shared_steps`.
+
+**Guarantee**: none of its own. Everything here reads settings and messages, never a row.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from siloweave.errors import BudgetError, WireError
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.shared_steps import CLIPS, FINEST, WIDEST
+
+MOST_NUMBERS = 2**25
+"""Most numbers in a step's message, and in the vectors of one row."""
+
+_BOUNDS = {
+    "clip": CLIPS,
+    "levels": (1, FINEST),
+    "rate": (2.0**-64, 1.0),
+    "share_sigma": (1.0, WIDEST * (1 + 1e-6)),
+}
+
+
+def json_in(text: bytes, who: str) -> Any:
+    """What JSON in a request holds; raises WireError, naming the party, if it is no JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise WireError(f"{who} was sent settings that cannot be read: {error}") from error
+
+
+def refuse_unpayable(who: str, **sent: float) -> None:
+    """Refuse numbers of a request that no event can be made of.
+
+    Args:
+        who: The party, for the message.
+        sent: By name: `clip`, `levels`, `rate`, `share_sigma`.
+
+    Raises:
+        WireError: One is out of its bounds; names it.
+    """
+    for name, value in sent.items():
+        least, most = _BOUNDS[name]
+        if not least <= value <= most:
+            raise WireError(
+                f"{who}: {name}={value} cannot be paid for; it must lie between {least:g} and "
+                f"{most:g}"
+            )
+
+
+def refuse_what_learns_nothing(budget: Budget, left: float, steps: int, batch: int) -> None:
+    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum.
+
+    Args:
+        budget: The promise.
+        left: zCDP that is left for the steps.
+        steps: How many.
+        batch: Expected rows of a step.
+
+    Raises:
+        BudgetError: With what would be feasible.
+    """
+    unit = 2.0 if budget.relation is Relation.REPLACE_ONE else 0.5  # noise as large as one row
+    one = unit / batch**2
+    if left >= steps * one:
+        return
+    most = int(max(left, 0.0) / one)
+    can = f"At most {most} steps are" if most else "Not even a single step is"
+    raise BudgetError(
+        f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} steps of "
+        f"{batch} rows: the noise of a step would exceed the sum of all its clipped gradients. "
+        f"{can} feasible; or take a batch of at least "
+        f"{ceil((steps * unit / max(left, 1e-300)) ** 0.5)}, or a larger epsilon. Nothing was read."
+    )
