@@ -24,8 +24,8 @@ from pathlib import Path
 from tables import TABLES, Prepared, parties, prepare
 
 import siloweave as sw
-from siloweave.algorithms.synthesizers import MarginalSynthesizer
 from siloweave.evaluate import negative_log_likelihood, workload_errors
+from siloweave.protocols.marginals import MarginalSettings
 from siloweave.protocols.workload import workload_for
 from siloweave.tables.codes import Codes
 
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 BUDGET = sw.Budget(epsilon=1.0, delta=1e-5)
 # The published protocol: 64 random queries of three columns.
 PUBLISHED = {"degree": 3, "queries": 64}
-METHODS: dict[str, Callable[[], MarginalSynthesizer]] = {
+METHODS: dict[str, Callable[[], MarginalSettings]] = {
     "AIM": lambda: sw.AIM(**PUBLISHED),
     "TwoRound": lambda: sw.TwoRound(**PUBLISHED),
     "AugFLAIM (Private)": lambda: sw.FLAIM(**PUBLISHED),

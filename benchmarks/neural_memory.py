@@ -70,7 +70,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def measure(model: str, case: str) -> dict[str, Any]:
     """Fit, draw a thousand rows, and say what it took at most."""
-    from siloweave.algorithms.registry import METHODS
+    from siloweave.methods.registry import METHODS
 
     table, schema = CASES[case](np.random.default_rng(0))
     start = time.process_time()

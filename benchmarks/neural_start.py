@@ -33,8 +33,8 @@ def measure(model: str) -> dict[str, Any]:
     """Fit until the first step."""
     os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
     import siloweave as sw
-    from siloweave.algorithms.registry import METHODS
     from siloweave.datasets import adult, adult_schema
+    from siloweave.methods.registry import METHODS
 
     table, schema, told = adult(), adult_schema(), [0.0]
     budget = {"budget": sw.Budget(3.0, 1e-5)} if model.startswith("dp_") else {}

@@ -114,8 +114,8 @@ def arguments(model: str, table: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def models() -> list[str]:
     """Models of the benchmark, and what else the package has."""
-    from siloweave.algorithms.registry import METHODS
     from siloweave.methods.central.method import CentralGenerator
+    from siloweave.methods.registry import METHODS
 
     central = [name for name, kind in METHODS.items() if issubclass(kind, CentralGenerator)]
     return [*MODELS, *(name for name in central if name not in MODELS)]
@@ -123,7 +123,7 @@ def models() -> list[str]:
 
 def kind_of(model: str) -> Any:
     """The class of a model; None if the package has none of that name."""
-    from siloweave.algorithms.registry import METHODS
+    from siloweave.methods.registry import METHODS
 
     return METHODS.get(model)
 

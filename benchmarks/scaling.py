@@ -106,8 +106,8 @@ def adult_codes(rows: int):
 def fit(point: Point) -> Point:
     import numpy as np
 
-    from siloweave.algorithms.synthesizers import AIM, FLAIM
-    from siloweave.methods.aim.method import AIMSettings
+    from siloweave.methods.aim.method import AIM, AIMSettings
+    from siloweave.methods.flaim.method import FLAIM
     from siloweave.privacy.budget import Budget
     from siloweave.tables import generator
 

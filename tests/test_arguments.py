@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import siloweave as sw
-from siloweave.algorithms.registry import METHODS
 from siloweave.app.cli import app
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.methods.registry import METHODS
 from tests.architecture.source import ROOT, all_sources
 
 TABLE = sw.Table.from_columns({"x": (np.arange(40) % 7, None)})

@@ -11,9 +11,9 @@ import pytest
 
 import siloweave as sw
 from siloweave import attacks, evaluate, tables
-from siloweave.algorithms.registry import METHODS
 from siloweave.attacks.shadow import Sampler
 from siloweave.errors import InputError
+from siloweave.methods.registry import METHODS
 
 ROWS = 60
 SCHEMA = sw.Schema((

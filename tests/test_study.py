@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.app.check import foretell
+from siloweave.app.check import forecast_study
 from siloweave.app.init import propose, write_proposal
 from siloweave.app.run import load_rows
 from siloweave.app.study import Study
@@ -219,7 +219,7 @@ def test_different_columns_of_the_same_people_are_aligned_on_what_all_have(tmp_p
     assert schema["who"].kind == "id"
     assert schema.names == ("who", "age", "ill")
     assert [name for name, _ in proposal.review] == ["age", "ill"]
-    assert foretell(study).resumes == 0
+    assert forecast_study(study).resumes == 0
     tables = load_rows(study, schema, 32, study.synthesizer())
     assert {name: table.num_rows for name, table in tables.items()} == {"a": 3, "b": 3}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siloweave.algorithms.registry import METHODS
+from siloweave.methods.registry import METHODS
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "methods.md"
 SPLITS = {

@@ -13,19 +13,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.fitted import Fitted
-    from siloweave.algorithms.generated import Generated
-    from siloweave.algorithms.insiders import attack_run
-    from siloweave.algorithms.latent_insiders import invert_run
-    from siloweave.algorithms.registry import load
-    from siloweave.algorithms.score_parties import score_parties
-    from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.app.pages import write_page
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
+    from siloweave.audit.transcripts import attack_run, invert_run
+    from siloweave.core.fit import Fit
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.scoring import score
     from siloweave.evaluate.workload import tvd, workload_error
+    from siloweave.methods.aim.method import AIM
     from siloweave.methods.central.method import (
         ADSGAN,
         CTABGAN,
@@ -47,11 +43,15 @@ if TYPE_CHECKING:
         DPTabDDPM,
     )
     from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
+    from siloweave.methods.flaim.method import FLAIM
+    from siloweave.methods.registry import load
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
+    from siloweave.methods.two_round.method import TwoRound
     from siloweave.methods.vertigan.method import VertiGAN
     from siloweave.privacy.budget import Budget, Relation
     from siloweave.privacy.calibrate import budget_of_separation
     from siloweave.protocols.alignment import AlignedRows, align_rows
+    from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
@@ -81,9 +81,8 @@ __all__ = [
     "FedPointDiff",
     "FedTGAN",
     "FedTabDDPM",
-    "Fitted",
+    "Fit",
     "GaussianCopula",
-    "Generated",
     "LatentDiff",
     "PointDiff",
     "Relation",
@@ -115,65 +114,36 @@ __all__ = [
 # The version of this package, as in its metadata.
 __version__ = "0.1.0"
 
-_HOME = {
-    "DPCTGAN": lambda: import_module("siloweave.algorithms.private_generators"),
-    "DPTLDM": lambda: import_module("siloweave.algorithms.private_generators"),
-    "DPFedPointDiff": lambda: import_module("siloweave.algorithms.private_rows_split"),
-    "DPFedTGAN": lambda: import_module("siloweave.algorithms.private_rows_split"),
-    "DPFedTabDDPM": lambda: import_module("siloweave.algorithms.private_rows_split"),
-    "DPTabDDPM": lambda: import_module("siloweave.algorithms.private_generators"),
-    "ADSGAN": lambda: import_module("siloweave.algorithms.gans"),
-    "AIM": lambda: import_module("siloweave.algorithms.synthesizers"),
-    "CTABGAN": lambda: import_module("siloweave.algorithms.gans"),
-    "CTGAN": lambda: import_module("siloweave.algorithms.gans"),
-    "E2E": lambda: import_module("siloweave.algorithms.diffusions"),
-    "E2EDistr": lambda: import_module("siloweave.algorithms.end_to_end_rounds"),
-    "FLAIM": lambda: import_module("siloweave.algorithms.synthesizers"),
-    "TLDM": lambda: import_module("siloweave.algorithms.diffusions"),
-    "Budget": lambda: import_module("siloweave.privacy.budget"),
-    "Column": lambda: import_module("siloweave.tables.schema"),
-    "CopulaGAN": lambda: import_module("siloweave.algorithms.gans"),
+_MODULES = {
+    "AlignedRows align_rows": lambda: import_module("siloweave.protocols.alignment"),
+    "Budget Relation": lambda: import_module("siloweave.privacy.budget"),
+    "Column Schema": lambda: import_module("siloweave.tables.schema"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
-    "FedPointDiff": lambda: import_module("siloweave.algorithms.rows_split"),
-    "FedTGAN": lambda: import_module("siloweave.algorithms.rows_split"),
-    "FedTabDDPM": lambda: import_module("siloweave.algorithms.rows_split"),
-    "Fitted": lambda: import_module("siloweave.algorithms.fitted"),
-    "GaussianCopula": lambda: import_module("siloweave.algorithms.copulas"),
-    "Generated": lambda: import_module("siloweave.algorithms.generated"),
-    "LatentDiff": lambda: import_module("siloweave.algorithms.diffusions"),
-    "MDTGAN": lambda: import_module("siloweave.algorithms.md_tgan"),
-    "PointDiff": lambda: import_module("siloweave.algorithms.diffusions"),
-    "Relation": lambda: import_module("siloweave.privacy.budget"),
-    "Schema": lambda: import_module("siloweave.tables.schema"),
-    "SiloFuse": lambda: import_module("siloweave.algorithms.latent_methods"),
+    "Fit": lambda: import_module("siloweave.core.fit"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),
-    "TabDDPM": lambda: import_module("siloweave.algorithms.diffusions"),
-    "Table": lambda: import_module("siloweave.tables.read"),
-    "TwoRound": lambda: import_module("siloweave.algorithms.synthesizers"),
-    "VertiGAN": lambda: import_module("siloweave.algorithms.vertigan_method"),
-    "AlignedRows": lambda: import_module("siloweave.protocols.alignment"),
-    "align_rows": lambda: import_module("siloweave.protocols.alignment"),
+    "Table read": lambda: import_module("siloweave.tables.read"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
-    "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
+    "attack_run invert_run": lambda: import_module("siloweave.audit.transcripts"),
     "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),
-    "invert_run": lambda: import_module("siloweave.algorithms.latent_insiders"),
-    "load": lambda: import_module("siloweave.algorithms.registry"),
-    "read": lambda: import_module("siloweave.tables.read"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),
-    "score_parties": lambda: import_module("siloweave.algorithms.score_parties"),
+    "score_parties": lambda: import_module("siloweave.protocols.scoring"),
     "shadow_attack": lambda: import_module("siloweave.attacks.shadow"),
-    "split_columns": lambda: import_module("siloweave.tables.split"),
-    "split_rows": lambda: import_module("siloweave.tables.split"),
-    "tvd": lambda: import_module("siloweave.evaluate.workload"),
-    "workload_error": lambda: import_module("siloweave.evaluate.workload"),
+    "split_columns split_rows": lambda: import_module("siloweave.tables.split"),
+    "tvd workload_error": lambda: import_module("siloweave.evaluate.workload"),
     "write_page": lambda: import_module("siloweave.app.pages"),
 }
+_HOME = {name: module for names, module in _MODULES.items() for name in names.split()}
+
+
+def _methods() -> Any:
+    """The module that knows every method."""
+    return import_module("siloweave.methods.registry")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'siloweave' has no attribute {name!r}")
-    value = getattr(_HOME[name](), name)
+    value = getattr(_HOME[name]() if name in _HOME else _methods(), name)
     globals()[name] = value
     return value
 

@@ -5,9 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.app.sample import draw
 from siloweave.errors import BudgetError, CapacityError, InputError, SchemaError
+from siloweave.methods.aim.method import AIM
+from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Encoder, Schema, Table
 

@@ -5,10 +5,12 @@ import pytest
 
 from siloweave.algorithms.insiders import attack_run
 from siloweave.algorithms.overheard import overheard
-from siloweave.algorithms.running import TRANSCRIPT
-from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, RosterError
+from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
+from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Schema, Table
 

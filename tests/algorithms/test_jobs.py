@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from siloweave.algorithms.running import Job, named_parties
+from siloweave.core.run import Job, named_parties
 from siloweave.errors import (
     DataError,
     InputError,

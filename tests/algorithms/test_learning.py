@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from tests.synthesizers.families import SYNTHESIZERS
 
-from siloweave.algorithms.synthesizers import TwoRound
 from siloweave.errors import CapacityError, InputError, SchemaError
+from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Ledger, SharedGaussian
 from siloweave.tables import Column, Schema, Table
 

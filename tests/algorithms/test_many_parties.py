@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from siloweave.algorithms.synthesizers import FLAIM
+from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import Budget
 from siloweave.tables import Codes
 from siloweave.tables.codes import Encoder

@@ -6,10 +6,12 @@ from tests.algorithms.kills import KilledError, Tap
 from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, tables
 
 from siloweave.algorithms.overheard import overheard
-from siloweave.algorithms.running import TRANSCRIPT
-from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, WireError
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
+from siloweave.methods.aim.method import AIM
+from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.two_round.method import TwoRound
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Domain
 from siloweave.tables.columns import cuts_of

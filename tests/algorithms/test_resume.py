@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from tests.algorithms.kills import WHERE, KilledError, Tap
 
-from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.errors import InputError, LedgerError, WireError
+from siloweave.methods.aim.method import AIM
+from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import Budget, Ledger
 from siloweave.tables import Column, Schema, Table
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from siloweave.algorithms.synthesizers import AIM
 from siloweave.errors import InputError
+from siloweave.methods.aim.method import AIM
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Schema, Table
 

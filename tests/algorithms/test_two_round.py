@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from siloweave.algorithms.synthesizers import TwoRound
 from siloweave.errors import CapacityError, InputError
 from siloweave.evaluate import workload_errors
 from siloweave.methods.two_round.coordinator import plan
-from siloweave.methods.two_round.method import TwoRoundSettings
+from siloweave.methods.two_round.method import TwoRound, TwoRoundSettings
 from siloweave.models.estimate import Measurement
 from siloweave.privacy import Budget
 from siloweave.statistics.marginals import marginal

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KernelDensity
 
-from siloweave.algorithms.synthesizers import AIM, FLAIM
 from siloweave.attacks.groundhog import (
     SummaryLayout,
     exposed_records,
@@ -21,7 +20,9 @@ from siloweave.attacks.rates import noise_attacker
 from siloweave.attacks.shadow import SHADOW_ATTACKS, Sampler, shadow_attack, side_by_side
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import InputError, SchemaError
+from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
+from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy.budget import Budget
 from siloweave.tables.keys import generator
 from siloweave.tables.read import Table

@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.registry import METHODS
 from siloweave.algorithms.training_prediction import predict_training
+from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.report import Record

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from siloweave.algorithms.synthesizers import FLAIM
 from siloweave.errors import BudgetError
 from siloweave.federation import Public, Site
-from siloweave.methods.flaim.method import FLAIMSettings
+from siloweave.methods.flaim.method import FLAIM, FLAIMSettings
 from siloweave.privacy import (
     Exponential,
     Gaussian,

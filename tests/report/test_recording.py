@@ -6,11 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.algorithms.registry import load
-from siloweave.algorithms.synthesizers import AIM, FLAIM
-from siloweave.algorithms.visibility import View
 from siloweave.app.record import labels_of, record_of
+from siloweave.core.method import View
+from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
+from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.registry import load
 from siloweave.privacy import Budget
 from siloweave.privacy.events import Gaussian
 from siloweave.report import render

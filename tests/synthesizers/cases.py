@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from siloweave.algorithms.fitted import Fitted
+from siloweave.core.fit import Fit
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Schema
 from tests.synthesizers.families import SYNTHESIZERS
@@ -84,7 +84,7 @@ def fit(
     budget: Budget = BUDGET,
     settings: dict[str, Any] | None = None,
     **named: Any,
-) -> Fitted:
+) -> Fit:
     """Fit a synthesizer to a small frame, or to parts of it."""
     if data is None:
         data = parties_of(name, pandas_frame())
@@ -92,6 +92,6 @@ def fit(
     return make.fit(data, schema, budget=budget, **named)
 
 
-def seeded(name: str, data: Any = None, *, seed: int = 0, **named: Any) -> Fitted:
+def seeded(name: str, data: Any = None, *, seed: int = 0, **named: Any) -> Fit:
     """The same with noise that can be repeated."""
     return fit(name, data, seed=seed, noise="seeded", **named)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from siloweave.algorithms.visibility import OTHERS
+from siloweave.core.method import OTHERS
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope, Masked, Public, reply_type
 from siloweave.privacy import NonPrivate

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from siloweave.algorithms.registry import METHODS
-from siloweave.algorithms.synthesizers import MarginalSynthesizer
 from siloweave.methods.central.method import CentralGenerator
 from siloweave.methods.dp_sgd.method import PrivateGenerator, PrivateRowsSplit
 from siloweave.methods.fed_tgan.method import RowsSplit
+from siloweave.methods.registry import METHODS
 from siloweave.protocols.columns import ColumnsSplit
+from siloweave.protocols.marginals import MarginalSettings
 
 
 def _family(base: type) -> dict[str, Any]:
     return {name: kind for name, kind in METHODS.items() if issubclass(kind, base)}
 
 
-SYNTHESIZERS = _family(MarginalSynthesizer)
+SYNTHESIZERS = _family(MarginalSettings)
 GENERATORS = _family(CentralGenerator)
 PRIVATE_GENERATORS = _family(PrivateGenerator)
 ROW_METHODS = _family(RowsSplit)

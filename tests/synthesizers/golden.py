@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import msgspec
 import pytest
 
-from siloweave.algorithms.party_process import in_processes
-from siloweave.algorithms.running import parties_in
+from siloweave.core.run import parties_in
 from siloweave.federation import Session
 from siloweave.federation.session import Closed
+from siloweave.methods.process import in_processes
 from siloweave.tables import write
 from tests.guarantees.whole import plain
 from tests.synthesizers.test_visibility import CASES

@@ -7,8 +7,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from siloweave.algorithms.fitted import load
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
+from siloweave.methods.registry import load
 from siloweave.privacy import Budget, Ledger, Relation
 from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import (

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.registry import load
 from siloweave.errors import BudgetError, DataError, InputError, SchemaError
+from siloweave.methods.registry import load
 from siloweave.privacy import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.outcome import GUARANTEED
-from siloweave.algorithms.registry import METHODS
 from siloweave.app.study import method_of
+from siloweave.core.method import GUARANTEED
+from siloweave.methods.registry import METHODS
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.schema import outline

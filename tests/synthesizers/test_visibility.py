@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from siloweave.algorithms.registry import METHODS
-from siloweave.algorithms.visibility import NOISE, View, by_name
+from siloweave.algorithms.visibility import by_name
+from siloweave.core.method import NOISE, View
+from siloweave.methods.registry import METHODS
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
 from tests.algorithms.test_vertigan import NET, SAME, halves

@@ -7,20 +7,17 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from siloweave.app.run import check_alignment, check_all_columns, finished, spent, uncovered
 from siloweave.app.study import PartyTable, Study, check_parties, check_schema, split_columns_of
+from siloweave.core.method import Case, Forecast, Setup
 from siloweave.errors import DataError, naming_party
 from siloweave.privacy.budget import Budget
 from siloweave.tables.read import csv_header, read, read_batches, table_file, unreadable
 from siloweave.tables.schema import Schema
-
-if TYPE_CHECKING:
-    from siloweave.algorithms.prediction import Prediction
-
 
 _BYTES = {".csv": 6.0, ".parquet": 1.0}  # of a value, in a file of that kind
 
@@ -37,7 +34,7 @@ class AlignmentForecast(msgspec.Struct, frozen=True):
     bytes_leader: int
 
 
-class Forecast(msgspec.Struct, frozen=True):
+class StudyForecast(msgspec.Struct, frozen=True):
     """What a run would take and cost, and what a reviewer should look at first.
 
     Args:
@@ -86,8 +83,8 @@ class Forecast(msgspec.Struct, frozen=True):
     alignment: AlignmentForecast | None = None
 
 
-def foretell(study: Study) -> Forecast:
-    """Check everything about a study that needs no rows, and foretell the rest.
+def forecast_study(study: Study) -> Forecast:
+    """Check everything about a study that needs no rows, and forecast_study the rest.
 
     Args:
         study: What would be run.
@@ -110,13 +107,13 @@ def foretell(study: Study) -> Forecast:
     count = sum(counts) if split_columns_of(synth) else counts[0]
     found = predicted(study, synth, schema, count)
     cells = found.domain_cells
-    return Forecast(
+    return StudyForecast(
         study.study.name,
         synth.info.title,
-        synth.stated.guarantee,
+        synth.info.guarantee,
         synth.info.trust,
         study.names,
-        found.epsilon_per_party if synth.stated.guarantee == "dp" else inf,
+        found.epsilon_per_party if synth.info.guarantee == "dp" else inf,
         budget.delta,
         found.rounds,
         found.memory_mb + _rows_mb(study),
@@ -127,7 +124,7 @@ def foretell(study: Study) -> Forecast:
         found.workload_cells,
         found.largest_query,
         found.notes,
-        cautions(study),
+        warnings_of(study),
         resumes,
         finished(study) is not None,
         _aligning(study, columns),
@@ -143,22 +140,20 @@ def _aligning(study: Study, columns: Mapping[str, tuple[str, ...]]) -> Alignment
     return AlignmentForecast(*foreseen(ids))
 
 
-def predicted(study: Study, synth: Any, schema: Schema, columns: int) -> Prediction:
+def predicted(study: Study, synth: Any, schema: Schema, columns: int) -> Forecast:
     """What a run will take; checks on the way that it can be run at all.
 
     Raises:
         CapacityError: The model would not fit.
+        BudgetError: The budget does not pay for it.
         InputError: A setting does not fit the schema.
     """
-    budget = study.terms()
-    if hasattr(synth, "algorithm"):
-        from siloweave.algorithms.prediction import predict
-
-        return predict(synth, schema, len(study.parties), budget, study.schema.learn)
-    from siloweave.algorithms.training_prediction import predict_training
-
-    files = [study.path(party) for party in study.parties]
-    return predict_training(synth, schema, budget, _rows(files, columns), len(study.parties))
+    budget, names = study.terms(), study.names
+    synth.method.affordable(Setup(synth, schema, budget, names))
+    rows = _rows([study.path(party) for party in study.parties], columns)
+    case = Case(schema, budget, len(names), rows, study.schema.learn)
+    found: Forecast = synth.method.forecast(synth, case)
+    return found
 
 
 def _rows(files: Sequence[Path], columns: int) -> int:
@@ -200,7 +195,7 @@ def _head(file: Path) -> tuple[str, ...]:
     return (read(file) if first is None else first).names
 
 
-def cautions(study: Study) -> tuple[str, ...]:
+def warnings_of(study: Study) -> tuple[str, ...]:
     """What a reviewer should look at before a study runs."""
     from siloweave.protocols.schema import open_facts
 
@@ -212,7 +207,7 @@ def cautions(study: Study) -> tuple[str, ...]:
             f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
-    if study.schema.learn and hasattr(synth, "bins"):
+    if study.schema.learn and synth.method.learns:
         facts = ", ".join(open_facts(schema))
         found.append(
             f"{study.schema.learn:.0%} of the budget goes to facts that the schema leaves open "
@@ -228,7 +223,7 @@ def cautions(study: Study) -> tuple[str, ...]:
 
 def _promises(synth: Any, budget: Budget) -> list[str]:
     """What is odd about the guarantee."""
-    if not synth.takes_budget:
+    if not synth.method.needs_budget(synth):
         text = (
             f"{synth.info.title} is trained without noise, so epsilon is infinite: its model and "
             "its table may repeat real rows. Treat both as if they were the rows"
@@ -239,6 +234,6 @@ def _promises(synth: Any, budget: Budget) -> list[str]:
         found.append(f"delta = {budget.delta} is large: keep it far below 1 / number of rows")
     if budget.epsilon > 10:
         found.append(f"epsilon = {budget.epsilon} promises little: 1 is a usual choice")
-    if (kind := synth.stated.guarantee) != "dp":
+    if (kind := synth.info.guarantee) != "dp":
         found.append(f"{synth.info.title} has the guarantee {kind!r}, not 'dp'")
     return found

@@ -141,25 +141,25 @@ def init(
 def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Predict memory, time, bytes and epsilon for each party, before a row is read."""
     with _reported():
-        from siloweave.app.check import foretell
+        from siloweave.app.check import forecast_study
         from siloweave.app.console import print_forecast
         from siloweave.app.study import Study
 
-        print_forecast(foretell(Study.load(study)), json=json)
+        print_forecast(forecast_study(Study.load(study)), json=json)
 
 
 @app.command()
 def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Run a study; the same command goes on with a run that was cut short."""
     with _reported():
-        from siloweave.app.check import cautions
+        from siloweave.app.check import warnings_of
         from siloweave.app.console import print_summary, warn
         from siloweave.app.run import execute, outdated
         from siloweave.app.study import Study
         from siloweave.progress import Bar
 
         plan = Study.load(study)
-        for caution in cautions(plan):
+        for caution in warnings_of(plan):
             warn(caution)
         with Bar(quiet=json) as progress:
             summary, before = execute(plan, progress=progress)

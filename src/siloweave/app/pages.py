@@ -14,7 +14,7 @@ from siloweave.tables.read import Table, beside, read
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.outcome import Outcome
+    from siloweave.core.fit import Fit
 
 
 def read_schema(path: Path | None) -> Schema | None:
@@ -84,16 +84,16 @@ def write_page(
 
 
 def write_report(
-    fitted: Outcome,
+    fitted: Fit,
     path: Path | str,
     *,
     audience: Literal["public", "owner"] = "public",
     title: str | None = None,
     data: Any = None,
 ) -> Path:
-    """Write a fit's report; the arguments are those of `Outcome.report`."""
-    from siloweave.algorithms.running import named_parties
+    """Write a fit's report; the arguments are those of `Fit.report`."""
     from siloweave.app.record import record_of
+    from siloweave.core.run import named_parties
     from siloweave.report import render
 
     path = Path(path)
@@ -112,21 +112,20 @@ def write_report(
         parts = named_parties(data, None) if several else {"": data}
         owner = owner_rows(fitted, {name: read(part) for name, part in parts.items()})
     synthetic = None
-    if not getattr(fitted, "shared", True):
-        synthetic = disjoined(fitted.part_tables(seed=0), 0)  # type: ignore[attr-defined]
+    if not fitted.shared:
+        synthetic = disjoined(fitted.part_tables(seed=0), 0)
     record = record_of(fitted, title or fitted.info.title, owner=owner, synthetic=synthetic)
     write_text(path, render(record, audience=audience), private=audience == "owner")
     return path
 
 
-def owner_rows(fitted: Outcome, tables: Mapping[str, Table]) -> list[Table]:
+def owner_rows(fitted: Fit, tables: Mapping[str, Table]) -> list[Table]:
     """Real rows as the owners' report takes them: those of split columns side by side."""
     if fitted.info.split == "columns":
         return [beside(list(tables.values()))]
     from siloweave.protocols.schema import clipped
 
-    graphical = hasattr(fitted, "encoder")
-    return [clipped(one, fitted.schema) if graphical else one for one in tables.values()]
+    return [clipped(table, fitted.schema) for table in tables.values()]
 
 
 def disjoined(parts: Mapping[str, Table], seed: Key) -> Table:

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave import __version__
-from siloweave.algorithms.fitted import Fitted
-from siloweave.algorithms.generated import Generated
-from siloweave.algorithms.outcome import GUARANTEED, Outcome
+from siloweave.core.fit import Fit, MarginalModel
+from siloweave.core.method import GUARANTEED
 from siloweave.evaluate.workload import negative_log_likelihood, tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate, rho_once, times
@@ -100,7 +99,12 @@ class Shown:
         return (*(labels[code] for code in self.kept[name]), "all others")
 
 
-def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = False) -> Shown:
+def _marginals_of(fitted: Fit) -> MarginalModel | None:
+    """The model of a fit, where it is one of marginals."""
+    return fitted.model if isinstance(fitted.model, MarginalModel) else None
+
+
+def shown(fitted: Fit, synthetic: Table | None = None, *, errors: bool = False) -> Shown:
     """How a fit is shown.
 
     Args:
@@ -108,21 +112,20 @@ def shown(fitted: Outcome, synthetic: Table | None = None, *, errors: bool = Fal
         synthetic: Rows that were drawn from it, so that a slow sampler is not asked twice.
         errors: Whether errors will be measured.
     """
-    if isinstance(fitted, Fitted):
-        total = round(fitted.model.total)
-        codes = fitted.sample_codes(min(total, _ROWS), seed=0)
+    if (model := _marginals_of(fitted)) is not None:
+        total = round(model.mrf.total)
+        codes = model.codes(min(total, _ROWS), 0)
         rows = total if synthetic is None else synthetic.num_rows
-        bars, singles = fitted.encoder, codes
+        bars, singles = model.encoder, codes
         if bars.cuts:
             drawn = bars.decode(codes, key=fold_in(0, "bars"))
             bars = replace(bars, cuts={})
             singles = bars.encode(drawn)
-        many = fitted.sample_codes(_MANY if errors else 1, seed=0)
-        return Shown(fitted.encoder, bars, codes, singles, many, rows)
-    assert isinstance(fitted, Generated)
-    encoder = Encoder(fitted.features.schema, _BINS)
+        many = model.codes(_MANY if errors else 1, 0)
+        return Shown(model.encoder, bars, codes, singles, many, rows)
+    encoder = Encoder(fitted.schema, _BINS)
     table = fitted.sample_table(seed=0) if synthetic is None else synthetic
-    rows = fitted.num_rows if synthetic is None else synthetic.num_rows
+    rows = table.num_rows
     if table.num_rows > _MANY:
         table = table.take(range(_MANY))
     codes = encoder.encode(table)
@@ -189,7 +192,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 def record_of(
-    fitted: Outcome,
+    fitted: Fit,
     title: str,
     *,
     owner: Sequence[Table] = (),
@@ -244,7 +247,7 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, S
             yield above + name, value if isinstance(value, _SCALARS) else str(value)
 
 
-def _terms(fitted: Outcome) -> BudgetTerms:
+def _terms(fitted: Fit) -> BudgetTerms:
     budget = fitted.budget
     return BudgetTerms(
         epsilon=budget.epsilon,
@@ -254,22 +257,23 @@ def _terms(fitted: Outcome) -> BudgetTerms:
     )
 
 
-def _synthetic(fitted: Outcome, view: Shown) -> PublicView:
+def _synthetic(fitted: Fit, view: Shown) -> PublicView:
+    model = _marginals_of(fitted)
     return PublicView(
         num_rows=view.rows,
         marginals=_marginals(view, view.singles),
         association=_association(view.codes),
-        cliques=tuple(fitted.model.tree.cliques) if isinstance(fitted, Fitted) else (),
-        kept=not getattr(fitted, "shared", True),
+        cliques=() if model is None else tuple(model.mrf.tree.cliques),
+        kept=not fitted.shared,
     )
 
 
-def _assumed(fitted: Outcome) -> tuple[str, ...]:
+def _assumed(fitted: Fit) -> tuple[str, ...]:
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
     types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
     if fitted.info.guarantee in GUARANTEED:
         types = "the kind of frame or file that was given; types of drawn columns are the schema's"
-    if not isinstance(fitted, Fitted):
+    if _marginals_of(fitted) is None:
         return facts, types, "every setting"
     return (
         facts,
@@ -279,9 +283,9 @@ def _assumed(fitted: Outcome) -> tuple[str, ...]:
     )
 
 
-def _reason(fitted: Outcome) -> str:
+def _reason(fitted: Fit) -> str:
     info = fitted.info
-    if info.guarantee == "none" and isinstance(fitted, Generated):
+    if info.guarantee == "none" and _marginals_of(fitted) is None:
         return (
             f"{info.title} was trained on the rows without noise: its model and every row drawn "
             "from it may repeat real ones, and no ε bounds that (ε = ∞)."
@@ -291,7 +295,7 @@ def _reason(fitted: Outcome) -> str:
     return "The noise came from a seed: whoever knows it can take it away again."
 
 
-def _uncovered(fitted: Outcome) -> tuple[str, ...]:
+def _uncovered(fitted: Fit) -> tuple[str, ...]:
     """Which releases of a partly private method no epsilon covers."""
     if fitted.info.guarantee != "partial":
         return ()
@@ -306,9 +310,9 @@ def _uncovered(fitted: Outcome) -> tuple[str, ...]:
     return (f"{text}Released without any: {named}.",)
 
 
-def _apart(fitted: Outcome) -> tuple[str, ...]:
+def _apart(fitted: Fit) -> tuple[str, ...]:
     """That rows of several parties are not shown together."""
-    if getattr(fitted, "shared", True):
+    if fitted.shared:
         return ()
     text = (
         "Synthetic columns stay with their parties: the public copy of this page shows none of "
@@ -318,7 +322,7 @@ def _apart(fitted: Outcome) -> tuple[str, ...]:
     return (text,)
 
 
-def _method(fitted: Outcome) -> Method:
+def _method(fitted: Fit) -> Method:
     info = fitted.info
     return Method(
         name=info.title,
@@ -331,7 +335,7 @@ def _method(fitted: Outcome) -> Method:
     )
 
 
-def _cost(fitted: Outcome, name: str, epsilon: float) -> PartyCost:
+def _cost(fitted: Fit, name: str, epsilon: float) -> PartyCost:
     seen = fitted.cost.parties[name]
     return PartyCost(
         name=name,
@@ -345,14 +349,14 @@ def _cost(fitted: Outcome, name: str, epsilon: float) -> PartyCost:
     )
 
 
-def _known_rows(fitted: Outcome) -> int | None:
+def _known_rows(fitted: Fit) -> int | None:
     """The number of rows, where it was released as it is."""
-    if isinstance(fitted, Generated) and fitted.info.guarantee == "none":
+    if fitted.info.guarantee == "none":
         return fitted.num_rows
     return None
 
 
-def _ledger_rows(fitted: Outcome, name: str, entries: Sequence[Entry]) -> list[LedgerRow]:
+def _ledger_rows(fitted: Fit, name: str, entries: Sequence[Entry]) -> list[LedgerRow]:
     tally, rows = Tally(), []
     for entry in entries:
         tally.add(entry.event)
@@ -415,7 +419,7 @@ def _association(codes: Codes) -> Association:
 
 
 def _owner(
-    fitted: Outcome,
+    fitted: Fit,
     view: Shown,
     tables: Sequence[Table],
     test: Table | None,
@@ -425,12 +429,13 @@ def _owner(
     if view.bars is not view.encoder:
         single = Codes.concat([view.single(t) for t in tables])
     errors, scores = {}, dict(measured)
-    if isinstance(fitted, Fitted) and fitted.workload and real.num_rows:
-        found = workload_errors(real, view.many, fitted.workload)
+    model = _marginals_of(fitted)
+    if model is not None and model.workload and real.num_rows:
+        found = workload_errors(real, view.many, model.workload)
         errors = {"over the queries": found.queries, "over their closure": found.closure}
-    if isinstance(fitted, Fitted) and test is not None:
+    if model is not None and test is not None:
         held_out = view.encode(test)
-        scores["held-out NLL, nats a row"] = negative_log_likelihood(fitted.model, held_out)
+        scores["held-out NLL, nats a row"] = negative_log_likelihood(model.mrf, held_out)
     ways = [w for w in (1, 2, 3) if w <= len(real.domain.names) and real.num_rows]
     return OwnerView(
         marginals=_marginals(view, single),

@@ -53,6 +53,7 @@ from siloweave.app.ledgers import (
 )
 from siloweave.app.pages import check_page, disjoined, owner_rows
 from siloweave.app.study import Study, check_parties, check_schema, split_columns_of
+from siloweave.core.method import Case
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables.codes import Encoder
@@ -238,10 +239,8 @@ def execute(
         return before, True
     check_parties(study.method["name"], synth, len(study.parties))
     check_schema(synth, schema, study.schema.learn)
-    if hasattr(synth, "algorithm"):  # only graphical models have a capacity
-        from siloweave.algorithms.prediction import predict
-
-        predict(synth, schema, len(study.parties), study.terms(), study.schema.learn)
+    case = Case(schema, study.terms(), len(study.parties), learn=study.schema.learn)
+    synth.method.forecast(synth, case)  # refuses a workload that does not fit
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
@@ -341,7 +340,7 @@ def load_rows(study: Study, schema: Schema, bins: int, synth: Any) -> dict[str, 
     check_alignment(study, synth, columns)
     check_all_columns(synth, columns, schema)
     encoder = Encoder(_declared(schema, study.schema.learn), bins=bins)
-    guaranteed = synth.stated.guarantee == "dp"  # then no number of rows may stop a run
+    guaranteed = synth.info.guarantee == "dp"  # then no number of rows may stop a run
     for name, table in tables.items():
         if table.num_rows < 2 and not guaranteed:
             count = "no rows" if table.num_rows == 0 else "one row"
@@ -376,7 +375,7 @@ def check_all_columns(synth: Any, columns: Mapping[str, Sequence[str]], schema: 
         RosterError, SchemaError: Naming parties and columns.
     """
     if split_columns_of(synth):
-        from siloweave.protocols.columns import owners_of
+        from siloweave.core.run import owners_of
 
         owners_of(columns, schema)
         return
@@ -423,7 +422,7 @@ def spent(study: Study) -> dict[str, int]:
         BudgetError: Other runs have spent what this one needs.
         LedgerError: A ledger was edited, or lacks what the coordinator saw of it.
     """
-    from siloweave.algorithms.running import Job, require_unspent
+    from siloweave.core.run import Job, require_unspent
 
     budget, files = study.terms(), ledger_files(study.folder)
     job = Job(budget, run=study.run_name)
@@ -488,7 +487,7 @@ def _drawn(study: Study, fitted: Any, stage: Path) -> tuple[Table, dict[str, str
         Rows for the report, of which parts of different parties are then not joined; and files.
     """
     rows, seed = study.output.rows, study.output.seed
-    if getattr(fitted, "shared", True):
+    if fitted.shared:
         table = fitted.sample_table(rows, seed=seed)
         write(table, stage / "synthetic.csv")
         return table, {"synthetic table": "synthetic.csv"}
@@ -514,8 +513,8 @@ def _for_owners(
     """Real rows for the owners' report, and what was measured on them."""
     if fitted.info.split != "columns":
         return owner_rows(fitted, tables), {}
-    from siloweave.algorithms.latent_insiders import recovered
-    from siloweave.algorithms.running import TRANSCRIPT
+    from siloweave.audit.transcripts import recovered
+    from siloweave.core.run import TRANSCRIPT
 
     return owner_rows(fitted, tables), recovered(study.folder / TRANSCRIPT, fitted, tables)
 

@@ -16,7 +16,7 @@ from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.outcome import Outcome
+    from siloweave.core.fit import Fit
 
 
 def open_model(run: Path) -> Any:
@@ -28,7 +28,7 @@ def open_model(run: Path) -> Any:
     Raises:
         InputError: There is no finished run, or a file of its model is gone or damaged.
     """
-    from siloweave.algorithms.registry import load
+    from siloweave.methods.registry import load
 
     open_run(run)
     try:
@@ -41,7 +41,7 @@ def open_model(run: Path) -> Any:
 
 
 def draw(
-    fitted: Outcome, items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
+    fitted: Fit, items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
 ) -> Table:
     """Draw rows as the command line asks for them.
 

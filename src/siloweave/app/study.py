@@ -48,14 +48,15 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 from unicodedata import normalize
 
 import msgspec
 
-from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.registry import METHODS
+from siloweave.core.method import Info
+from siloweave.core.run import settings_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables.schema import Schema
 
@@ -444,85 +445,47 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
         )
 
 
-_SETTING = re.compile(r"settings[.:] ?")
-
-
 def listed() -> dict[str, Info]:
     """What every synthesizer is, guarantees and shows at its default settings, by name."""
-    return {name: kind().stated for name, kind in METHODS.items()}
+    return {name: kind().info for name, kind in METHODS.items()}
 
 
 def method_of(method: Mapping[str, Any]) -> Any:
     """The synthesizer that ``[method]`` names, with its settings.
 
     Args:
-        method: The table: ``name``, and settings; those of a network in ``[method.settings]``.
+        method: The table: ``name``, and settings; those within a setting are tables of their own,
+            such as ``[method.diffusion]``.
 
     Raises:
         InputError: The name or a setting is unknown, or a value is out of range.
     """
-    name, known = method["name"], METHODS
-    kind = known.get(name)
+    name = method["name"]
+    kind = METHODS.get(name)
     if kind is None:
-        near = close_match(name, known)
+        near = close_match(name, METHODS)
         raise InputError(
-            f"[method] name = {name!r} is unknown{near} Use one of {', '.join(known)}."
+            f"[method] name = {name!r} is unknown{near} Use one of {', '.join(METHODS)}."
         )
     given = {key: value for key, value in method.items() if key != "name"}
+    if "settings" in given:
+        raise InputError(
+            "[method.settings] is of an older version: write its keys directly below [method], and "
+            "those of its tables below [method.diffusion] and the like."
+        )
+    check_keys(given, [one.name for one in fields(kind)], "[method]")
     try:
-        synth = msgspec.convert(_nested(given, kind), kind)
-        if given:  # defaults need no check, and a generator's load its network
-            synth.check()
-        return synth
-    except msgspec.ValidationError as error:
-        raise InputError(placed(error, "[method]")) from error
+        return settings_of(kind, given, "[method]")
     except NotImplementedError as error:
         raise InputError(f"[method] {error}") from error
     except InputError as error:
-        text = str(error).removeprefix("[method] ")
-        where = "[method.settings] " if _SETTING.match(text) else "[method] "
-        called = f" (name = {name!r})" if " is unknown" in text else ""
-        raise type(error)(where + _SETTING.sub("", text, count=1) + called) from error
-
-
-def _nested(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Put the keys of a graphical model's inner settings where they belong; in a file all lie flat.
-
-    Raises:
-        InputError: A key is unknown.
-    """
-    names = [field.name for field in fields(kind)]
-    inner = get_type_hints(kind).get("settings")
-    if not hasattr(inner, "__dataclass_fields__"):
-        if "settings" in names:
-            _point_below(given, names, kind)
-        check_keys(given, names, "[method]")
-        return dict(given)
-    assert inner is not None
-    outer = [name for name in names if name != "settings"]
-    check_keys(given, [*outer, *(field.name for field in fields(inner))], "[method]")
-    flat = {key: value for key, value in given.items() if key in outer}
-    rest = {key: value for key, value in given.items() if key not in outer}
-    return {**flat, "settings": rest} if rest else flat
-
-
-def _point_below(given: Mapping[str, Any], names: list[str], kind: Any) -> None:
-    """Say where a network's setting goes that was written beside its table.
-
-    Raises:
-        InputError: There is one.
-    """
-    odd = [key for key in given if key not in names]
-    for key in odd:
-        if key in {field.name for field in fields(kind.settings_type())}:
-            raise InputError(
-                f"[method] {key} is a setting of the network: write it below [method.settings]."
-            )
+        text = str(error).removeprefix("[method]").lstrip(".: ")
+        raise type(error)(f"[method] {text}") from error
 
 
 def split_columns_of(synth: Any) -> bool:
     """Whether a method's parties hold different columns of the same people."""
-    return bool(synth.info.split == "columns")
+    return bool(synth.method.split == "columns")
 
 
 def check_budget(synth: Any, budget: Budget | None) -> None:
@@ -537,12 +500,12 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
         InputError: It keeps one, and the file names none.
     """
     name = synth.info.title
-    if not synth.takes_budget:
+    if not synth.method.needs_budget(synth):
         if budget is not None and isfinite(budget.epsilon):
             raise BudgetError(
                 f"[budget] epsilon = {budget.epsilon}: {name} is trained without noise and keeps "
                 "no bound. Write epsilon = inf, or leave [budget] out, to run it without a "
-                f"guarantee; these keep one: {', '.join(_bounded(synth.info.split))}."
+                f"guarantee; these keep one: {', '.join(_bounded(synth.method.split))}."
             )
     elif budget is None:
         raise InputError(
@@ -550,10 +513,9 @@ def check_budget(synth: Any, budget: Budget | None) -> None:
             "guarantee run without it."
         )
     elif not budget.private:
-        without = ", or use the same method without DP" if hasattr(synth, "base") else ""
         raise BudgetError(
             f"[budget] epsilon = inf: {name} adds noise, and its amount follows from a finite "
-            f"epsilon. Give one, for example epsilon = 1{without}."
+            f"epsilon. Give one, for example epsilon = 1. {synth.method.unbounded}".rstrip()
         )
 
 
@@ -568,7 +530,7 @@ def check_parties(name: str, synth: Any, parties: int) -> None:
     Raises:
         RosterError: It gets more.
     """
-    if synth.info.split == "central" and parties > 1:
+    if synth.method.split == "central" and parties > 1:
         split = [n for n, info in listed().items() if info.split == "rows"]
         raise RosterError(
             f"[method] name = {name!r} takes one party that sees all rows; the study has "
@@ -589,13 +551,13 @@ def check_schema(synth: Any, schema: Schema, learn: float) -> None:
         InputError: There is no such target, the method takes none, or it cannot learn a schema.
         SchemaError: The method cannot learn what the schema declares.
     """
-    if learn and not synth.learns:
+    if learn and not synth.method.learns:
         raise InputError(
             f"[schema] learn = {learn}: {synth.info.title} learns no schema. Declare every bound "
             "and category in the schema's file, and leave learn out."
         )
     try:
-        synth.check_schema(schema)
+        synth.method.check_schema(synth, schema)
     except InputError as error:
         part = "schema" if isinstance(error, SchemaError) else "method"
         raise type(error)(f"[{part}] {error}") from error

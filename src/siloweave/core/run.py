@@ -111,7 +111,7 @@ def settings_of(kind: Callable[..., _Settings], values: Any, path: str = "settin
                 f"{path}.{name} is no setting; {path} may have {', '.join(sorted(known))}"
             )
         inner = [one for one in (known[name], *get_args(known[name])) if is_dataclass(one)]
-        if inner and not is_dataclass(value):
+        if inner and not is_dataclass(value) and not hasattr(kind, "method"):
             best: Any = max(inner, key=partial(_names_known, value))
             made[name] = settings_of(best, value, f"{path}.{name}")
             continue

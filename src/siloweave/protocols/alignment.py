@@ -22,8 +22,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
-from siloweave.algorithms.outcome import Cost, Ledgers
-from siloweave.algorithms.running import Job, in_process, named_parties
+from siloweave.core.fit import Cost, Ledgers
+from siloweave.core.run import Job, in_process, named_parties
 from siloweave.errors import InputError, RosterError, naming_party, whole
 from siloweave.federation.alignment import (
     CHUNK,

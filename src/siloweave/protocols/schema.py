@@ -419,13 +419,13 @@ def clipped(table: Table, schema: Schema) -> Table:
         >>> clipped(table, Schema((age,))).values("age").tolist()
         [40, 63]
     """
+    learned = [c for c in schema.columns if {"low", "high"} <= set(c.learned)]
+    if not learned:
+        return table
     columns = {a: (table.values(a), table.missing(a)) for a in table.names}
-    for c in schema.columns:
-        if {"low", "high"} <= set(c.learned):
-            numbers, missing = (
-                table.integers(c.name) if c.kind == "integer" else table.floats(c.name)
-            )
-            columns[c.name] = (np.clip(numbers, c.low, c.high), missing)
+    for c in learned:
+        numbers, missing = table.integers(c.name) if c.kind == "integer" else table.floats(c.name)
+        columns[c.name] = (np.clip(numbers, c.low, c.high), missing)
     return Table.from_columns(columns, like=table)
 
 
