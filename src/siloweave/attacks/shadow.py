@@ -37,6 +37,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from siloweave.attacks.groundhog import (
     SummaryLayout,
@@ -124,12 +125,13 @@ def side_by_side(
         return found
 
     if workers == 1 or len(jobs) < 2:
-        with _one_thread():
+        with threadpool_limits(limits=1):
             return [take(job, partial(work, shared, job)) for job in jobs]
     reason = _stays_here(work, shared)
     most = min(workers, len(jobs))
     call: Callable[[J], R | _Failed] = partial(work, shared) if reason else _one
-    with _one_thread() if reason else nullcontext(), _pool(reason, most, work, shared) as pool:
+    limits = threadpool_limits(limits=1) if reason else nullcontext()
+    with limits, _pool(reason, most, work, shared) as pool:
         futures = {pool.submit(call, job): place for place, job in enumerate(jobs)}
         try:
             taken = {futures[f]: take(jobs[futures[f]], f.result) for f in as_completed(futures)}
@@ -186,8 +188,6 @@ def _stays_here(work: object, shared: object) -> str:
 def _start(work: object, shared: object) -> None:
     """Begin a worker process. Ctrl-C ends it at once and silently: the first process reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from threadpoolctl import threadpool_limits
-
     _held[:] = [work, shared, threadpool_limits(limits=1)]
 
 
@@ -197,12 +197,6 @@ def _one(job: Any) -> Any:
         return work(shared, job)
     except Exception as error:  # noqa: BLE001  # named and raised again on the other side
         return _Failed(f"{type(error).__name__}: {error}")
-
-
-def _one_thread() -> Any:
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(limits=1)
 
 
 @dataclass(frozen=True, eq=False)
