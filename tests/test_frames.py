@@ -155,8 +155,6 @@ TAKE_NO_ROWS = {
     "attacks": {
         *("ATTACKS", "AboveAll", "ClosestRecords", "Copies", "Histogram", "Membership"),
         *("Operating", "RiskPart", "Rate", "Risk", "Risks", "Roc", "ThresholdRisk", "WorstRecord"),
-        *("above_all", "best_threshold", "clopper_pearson", "noise_attacker", "privacy_risk"),
-        *("roc", "threshold_risk", "wilson"),
     },
     "tables": {
         *("Aligned", "AlignedColumn", "Category", "Clique", "Codes", "Domain", "Key", "Kind"),

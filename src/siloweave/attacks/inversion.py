@@ -199,7 +199,13 @@ def invert(
         parts.append(_vectors(synthetic[0], aligned.num_rows["synthetic"], "synthetic latents"))
         source.append(("synthetic", np.arange(len(parts[-1]))))
     seen, hidden = _standardised(parts, vectors[rest])
-    _check_pairs(len(seen), len(rest))
+    if len(seen) < _LEAST:
+        raise InputError(
+            f"{len(seen)} pairs are known; at least {_LEAST} are needed to learn an inverse. Let "
+            "more rows leak, or give synthetic pairs"
+        )
+    if not len(rest):
+        raise InputError("every row is known, so none is left to be judged; let fewer leak")
     pairs = _Pairs(seen, source), _Pairs(hidden, [("rows", rest)])
     task = _Task(*pairs, tuple(methods), tolerance, confidence, key)
     return _inverted(aligned, task, len(leaked))
@@ -331,8 +337,7 @@ def _fitted(numeric: bool, method: Inverter, seed: int, near: int = 1) -> Guess:
         if len(np.unique(values)) < 2:
             return np.full(len(asked), values[0])
         model = _model(numeric, method, seed, min(near, len(values)))
-        model.fit(latents, values)
-        return np.asarray(model.predict(asked))
+        return np.asarray(model.fit(latents, values).predict(asked))
 
     return guess
 
@@ -343,12 +348,11 @@ def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     if method == "ridge":
-        alphas = (1e-4, 1e-2, 1.0, 100.0)
-        return RidgeCV(alphas=alphas) if numeric else RidgeClassifierCV(alphas=alphas)
+        return (RidgeCV if numeric else RidgeClassifierCV)(alphas=(1e-4, 1e-2, 1.0, 100.0))
     if method == "neighbours":
-        return KNeighborsRegressor(near) if numeric else KNeighborsClassifier(near)
-    trees = partial(
-        HistGradientBoostingRegressor if numeric else HistGradientBoostingClassifier,
+        return (KNeighborsRegressor if numeric else KNeighborsClassifier)(near)
+    trees = partial(HistGradientBoostingRegressor, loss="absolute_error")
+    return (trees if numeric else HistGradientBoostingClassifier)(
         max_iter=60,
         learning_rate=0.15,
         max_leaf_nodes=15,
@@ -356,7 +360,6 @@ def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
         early_stopping=False,
         random_state=seed,
     )
-    return trees(loss="absolute_error") if numeric else trees()
 
 
 def _picked(
@@ -434,13 +437,3 @@ def _check(methods: Sequence[Inverter], tolerance: float) -> None:
         raise InputError(f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}")
     if not 0 <= tolerance < 1:
         raise InputError(f"tolerance={tolerance} must lie in [0, 1)")
-
-
-def _check_pairs(known: int, rest: int) -> None:
-    if known < _LEAST:
-        raise InputError(
-            f"{known} pairs are known; at least {_LEAST} are needed to learn an inverse. Let more "
-            "rows leak, or give synthetic pairs"
-        )
-    if not rest:
-        raise InputError("every row is known, so none is left to be judged; let fewer leak")
