@@ -12,8 +12,8 @@ from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.errors import InputError, WireError
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
 from siloweave.statistics.marginals import marginal
+from siloweave.tables.bins import cuts_of
 from siloweave.tables.codes import Domain
-from siloweave.tables.columns import cuts_of
 
 
 @pytest.fixture(autouse=True)

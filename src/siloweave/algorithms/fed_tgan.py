@@ -47,14 +47,14 @@ from siloweave.privacy.events import NonPrivate
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 from siloweave.tables.one_way import OneWay
-from siloweave.tables.pooled import (
+from siloweave.tables.schema import Schema
+from siloweave.tables.summaries import (
     ColumnSummary,
     agreed_features,
     agreed_shares,
     distances,
     summarise,
 )
-from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
     from siloweave.models.layout import Layout

@@ -130,7 +130,7 @@ class Generated(Outcome):
         num_rows, seed = rows_asked(num_rows), key_for(seed)
         if given is None and balanced is False:
             return self._free(self.num_rows if num_rows is None else num_rows, seed, raked)
-        features, known = self.features, [plan.column for plan in self.features.plans]
+        features, known = self.features, [one.column for one in self.features.encodings]
         count, cells = conditions(features.schema, known, given, num_rows, self.num_rows)
         asked = [AskedCells.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
         if balanced is not False:

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.mrf import MRF
-from siloweave.tables.bins import BINNED, as_moments, numbers_of
-from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.columns import blank, codes_of, labels_of, typed, values_of
+from siloweave.tables.bins import BINNED, as_datetimes, numbers_of
+from siloweave.tables.codes import Codes, Encoder, codes_of, labels_of
+from siloweave.tables.encodings import encoding_of_bounds
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
@@ -104,7 +104,7 @@ class GivenCells:
             made: Any = np.where(self.free, drawn, self.whole)
             gone = np.where(self.free, absent, np.isnan(self.values))
             if column.kind == "datetime":
-                made = as_moments(column, made, like)
+                made = as_datetimes(column, made, like)
             return made, gone if column.missing else None
         return self.written(np.where(self.free, values_in(self.column, table), self.values), like)
 
@@ -112,8 +112,8 @@ class GivenCells:
         """Values as the schema writes them, and which are missing."""
         if self.column.kind not in BINNED:
             return labels_of(self.column, values.astype(np.int64))
-        gone, plan = np.isnan(values), blank(self.column)
-        made = typed(self.column, plan, np.where(gone, plan.low, values), like)
+        gone, bounds = np.isnan(values), encoding_of_bounds(self.column)
+        made = bounds.typed(self.column, np.where(gone, bounds.low, values), like)
         return made, gone if self.column.missing else None
 
 
@@ -125,7 +125,7 @@ def values_in(column: Column, table: Table) -> _Floats:
     """
     if column.kind not in BINNED:
         return codes_of(msgspec.structs.replace(column, other=None), table).astype(np.float64)
-    values, gone = values_of(column, blank(column), table)
+    values, gone = encoding_of_bounds(column).values_of(column, table)
     return np.where(gone, np.nan, values)
 
 

@@ -144,7 +144,7 @@ def inverted(
     made = _made(fitted, pairs, fold_in(key, "pairs")) if fitted.shared and pairs else {}
     found = []
     for name, Z in heard.items():
-        own = [plan.column for plan in fitted.model.homes[name].features.plans]
+        own = [one.column for one in fitted.model.homes[name].features.encodings]
         rows, schema = tables[name].select(own), fitted.features.schema.select(own)
         told = {"key": fold_in(key, name), "schema": schema, "most": most, **named}
         enough = len(Z) > 2 * known

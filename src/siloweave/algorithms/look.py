@@ -1,10 +1,11 @@
 """One look at single columns, before anything is learned of several: all of them in one masked sum.
 
 Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy of differentially private histograms
-through consistency", have counts at several grains (tables/grains.py says what is ours); sums that
-nobody sees in the clear are Bonawitz et al.'s (2017), with noise in shares (Kairouz, Liu & Steinke
-2021). Private networks take their encoders from it (private_rounds.py). What measures tables of
-several columns, AIM, FLAIM and TwoRound, cuts columns into bins by it (tables/cuts.py).
+through consistency", have counts at several resolution levels (tables/levels.py says what is
+ours); sums that nobody sees in the clear are Bonawitz et al.'s (2017), with noise in shares
+(Kairouz, Liu & Steinke 2021). Private networks take their encoders from it (private_rounds.py).
+What measures tables of several columns, AIM, FLAIM and TwoRound, cuts columns into bins by it
+(tables/bins.py).
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees what follows from the
@@ -40,10 +41,9 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.events import SharedGaussian
-from siloweave.tables.bins import Cuts
+from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.columns import cuts_of
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.read import Table, digest_of
 
 __all__ = [
@@ -99,11 +99,11 @@ class Part:
 
 def count_columns(request: CountColumns, site: Site[Part]) -> Counts:
     """A row is in one cell of every table, and in the cell of all rows."""
-    codes, grains = site.rows.codes, Grains(site.rows.encoder)
+    codes, levels = site.rows.codes, ResolutionLevels(site.rows.encoder)
     rows = np.array([site.rows.table.num_rows], dtype=np.int64)
-    what = f"counts of {len(codes.columns)} columns in {grains.number} tables, and of rows"
-    tables = [grains.count(codes), rows]
-    moved = grains.number + (relation_of(site) is Relation.ADD_REMOVE)
+    what = f"counts of {len(codes.columns)} columns in {levels.number} tables, and of rows"
+    tables = [levels.count(codes), rows]
+    moved = levels.number + (relation_of(site) is Relation.ADD_REMOVE)
     return masked_reply(request, site, tables, what, contributes=moved)
 
 
@@ -133,10 +133,10 @@ def look_event(
         parties: How many take part.
         tolerated: Of them, how many may pool what they know with the coordinator.
     """
-    grains = Grains(encoder)
-    moved = grains.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
+    levels = ResolutionLevels(encoder)
+    moved = levels.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
     unit = sqrt(moved) * marginal_sensitivity(relation, norm="l2")
-    cells = grains.cells + 1
+    cells = levels.cells + 1
     share, missed = SumNoise(unit / sqrt(2 * rho), tolerated).share(parties, cells)
     return SharedGaussian(share, parties, missed, unit, cells)
 

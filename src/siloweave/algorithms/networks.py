@@ -59,7 +59,7 @@ def single_choices(blocks: Iterable[Block]) -> dict[str, Block]:
     seen: dict[str, list[Block]] = {}
     for block in blocks:
         seen.setdefault(block.column, []).append(block)
-    return {n: b[0] for n, b in seen.items() if len(b) == 1 and b[0].kind == "choice"}
+    return {n: b[0] for n, b in seen.items() if len(b) == 1 and b[0].kind == "categorical"}
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,9 +23,8 @@ from siloweave.algorithms.running import Job
 from siloweave.algorithms.synthesizer import Synthesizer
 from siloweave.errors import InputError, RosterError
 from siloweave.federation.site import FolderStore
-from siloweave.tables.columns import check_learnable
 from siloweave.tables.features import Features
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, check_learnable
 
 __all__ = ["OneOwner", "owner_of"]
 
@@ -77,7 +76,7 @@ class OneOwner(Synthesizer[Fit]):
                 f"{', '.join(schema.names)}"
             )
         blocks = Features.declared(schema.select([self.target])).blocks
-        if [block.kind for block in blocks] != ["choice"]:
+        if [block.kind for block in blocks] != ["categorical"]:
             raise InputError(
                 f"target={self.target!r} is no choice among few classes; give a column that is "
                 "boolean, or has at most 256 categories or 20 whole numbers"

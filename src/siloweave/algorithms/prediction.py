@@ -16,7 +16,7 @@ from siloweave.algorithms.workload import too_large
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Domain, Encoder
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.schema import Column, Schema
 
 __all__ = ["Prediction", "predict"]
@@ -97,7 +97,7 @@ def predict(
     shipped = 0.0 if looks else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
     shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * heard
     fine = columns_to_cut(encoder, queries) if synthesizer.counts_share else None
-    looked = 4 * Grains(fine).cells if fine else 0
+    looked = 4 * ResolutionLevels(fine).cells if fine else 0
     tree = min(limit * 1e6 / 8, domain.size(), (20 if looks else 1) * cells)
     return Prediction(
         rounds,

@@ -38,9 +38,8 @@ from siloweave.federation.session import Session
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Clique, Encoder
-from siloweave.tables.columns import check_columns
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, check_columns
 
 __all__ = ["columns_to_cut", "cut_bins", "learn_schema", "least", "seen_too"]
 

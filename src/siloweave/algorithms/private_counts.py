@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from siloweave.tables.bins import spike_bins
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.columns import landmarks
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table
 
@@ -37,7 +37,7 @@ class Look:
 
     Attributes:
         encoder: Its codes are the finest bins that were counted.
-        counts: Of the tables of `Grains`, one after the other.
+        counts: Of the tables of `ResolutionLevels`, one after the other.
         sigma: Standard deviation of their noise.
         rows: How many rows there are, noisy or public; 1 or more.
         seed: For what is drawn here; public.
@@ -52,7 +52,7 @@ class Look:
     @cached_property
     def columns(self) -> dict[str, Floats]:
         """Counts of each column's codes, none negative, that sum to the number of rows."""
-        return Grains(self.encoder).columns(self.counts, self.rows, self.sigma)
+        return ResolutionLevels(self.encoder).columns(self.counts, self.rows, self.sigma)
 
     def features(self, numeric: Any) -> Features:
         """Encoders of every column."""
@@ -61,7 +61,7 @@ class Look:
     def shares(self, features: Features) -> dict[int, list[float]]:
         """How frequent each option of each choice is, by where its block starts."""
         X = features.encode(self.product(), key=fold_in(self.seed, "shares"))
-        choices = [block for block in features.blocks if block.kind == "choice"]
+        choices = [block for block in features.blocks if block.kind == "categorical"]
         return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
 
     @cached_property
@@ -79,5 +79,5 @@ class Look:
             found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
         drawn = Codes(self.encoder.domain, tuple(found))
         schema = self.encoder.schema
-        marks = {name: landmarks(schema[name], seen) for name, seen in self.columns.items()}
-        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), marks=marks)
+        spikes = {name: spike_bins(schema[name], seen) for name, seen in self.columns.items()}
+        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), spikes=spikes)

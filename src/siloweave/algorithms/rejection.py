@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from siloweave.algorithms.given import GivenCells, values_in
 from siloweave.errors import InputError
-from siloweave.tables.columns import options_of
+from siloweave.tables.codes import options_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.schema import Column, Schema
@@ -60,8 +60,8 @@ class AskedCells:
             features: Of all columns.
             key: Which mode a number is said to come from.
         """
-        plans = tuple(plan for plan in features.plans if plan.column == cells.name)
-        alone = Features(Schema((cells.column,)), plans)
+        encodings = tuple(one for one in features.encodings if one.column == cells.name)
+        alone = Features(Schema((cells.column,)), encodings)
         start = next(block.start for block in features.blocks if block.column == cells.name)
         vectors = np.full((len(cells.places), alone.width), np.nan, dtype=np.float32)
         if cells.table.num_rows:

@@ -45,10 +45,9 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.tables.codes import Encoder
-from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema, outline
+from siloweave.tables.schema import Schema, check_columns, outline
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Learner

@@ -18,7 +18,7 @@ from siloweave.errors import WireError
 from siloweave.federation.expected import WHOLE, CheckedReply
 from siloweave.federation.messages import Array, Released
 from siloweave.tables.bins import BINNED
-from siloweave.tables.columns import options_of
+from siloweave.tables.codes import options_of
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.schema import Column, Schema
 

@@ -46,9 +46,8 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, marginal_sensitivity
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
-from siloweave.tables.columns import check_learnable
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, check_learnable
 
 __all__ = ["AIM", "FLAIM", "MarginalSynthesizer", "MarginalTask", "TwoRound"]
 

@@ -74,7 +74,7 @@ from siloweave.privacy.shared_steps import quantised
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 
 if TYPE_CHECKING:
     from siloweave.models.gan_networks import Heads
@@ -183,7 +183,7 @@ def _laid_out(site: Site[ColumnsPart], begin: BeginVertiGAN, kept: bytes) -> _De
     else:
         features = Features.fit(part.table, part.schema, numeric="modes", key=fold_in(own, "fit"))
         X = features.encode(part.table, key=fold_in(own, "encode"))
-        choices = [block for block in features.blocks if block.kind == "choice"]
+        choices = [block for block in features.blocks if block.kind == "categorical"]
         shares = {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
     heads = heads_of(features.blocks)
     first = own_start(settings, heads, shares, jax_key(fold_in(own, "weights")))
@@ -350,7 +350,7 @@ def _planned(
     """Divide the budget over all parties, count, and find the noise that fits."""
     share, bins = how
     coded = {n: Encoder(task.schema.select(task.columns[n]), bins) for n in parties.roster}
-    tables = [Grains(encoder).number for encoder in coded.values()]
+    tables = [ResolutionLevels(encoder).number for encoder in coded.values()]
     steps = len(parties.roster) * settings.steps
     plan = VertiGANPlan.of(task.budget, tables, share=share, steps=steps, batch=settings.batch)
     head, *others = parties.roster

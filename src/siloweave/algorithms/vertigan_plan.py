@@ -6,8 +6,8 @@ hold the same people, so what they release adds up, and the number of rows is co
 **Guarantee** (dp): of `counted`. Rows, add/remove or replace-one as the party's budget says,
 towards everyone. Paid before it is drawn: the number of rows where it is asked (discrete Gaussian;
 public under replace-one), and the counts of all the party's columns at once (discrete Gaussian; a
-row is in at most one cell of each table of `Grains`, so the joint L2 sensitivity is sqrt(tables),
-times sqrt(2) under replace-one). Assumed public: schema and bins.
+row is in at most one cell of each table of `ResolutionLevels`, so the joint L2 sensitivity is
+sqrt(tables), times sqrt(2) under replace-one). Assumed public: schema and bins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian, rho_once
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
 from siloweave.tables.codes import Encoder
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def rows_in(party: str, seen: Counted) -> int:
 
 def counts_in(party: str, seen: Counted, encoder: Encoder) -> npt.NDArray[np.int64]:
     """The noisy counts of a party's columns; raises WireError if they are none."""
-    cells = Grains(encoder).cells
+    cells = ResolutionLevels(encoder).cells
     return CheckedReply(party).array("counts", seen.counts.value, WHOLE, (cells,)).astype(np.int64)
 
 
@@ -237,7 +237,7 @@ def counted(request: CountOwnColumns, site: Site[ColumnsPart]) -> Counted:
     entropy, sigma, relation = site.entropy, request.rows_sigma, relation_of(site)
     _check(request, site)
     table, encoder = site.rows.table, Encoder(site.rows.schema, request.bins)
-    n, grains, codes = table.num_rows, Grains(encoder), encoder.encode(table)
+    n, levels, codes = table.num_rows, ResolutionLevels(encoder), encoder.encode(table)
 
     def number() -> int:
         assert sigma is not None
@@ -245,15 +245,15 @@ def counted(request: CountOwnColumns, site: Site[ColumnsPart]) -> Counted:
         return int(mechanisms.add_gaussian(exact, sigma, entropy=entropy)[0])
 
     def counts() -> Array:
-        exact = grains.count(codes)
+        exact = levels.count(codes)
         noisy = mechanisms.add_gaussian(exact, request.counts_sigma, entropy=entropy)
         return Array.of(noisy, "<i8")
 
     priced = [] if sigma is None else _rows_events(relation, sigma)
     paid = tuple(site.release(event, "number of rows", number) for event in priced)
     known = () if paid or sigma is None else (Public(n, "neighbours have the same number of rows"),)
-    event = _counts_event(relation, grains.number, request.counts_sigma)
-    what = f"counts of {len(codes.columns)} columns in {grains.number} tables"
+    event = _counts_event(relation, levels.number, request.counts_sigma)
+    what = f"counts of {len(codes.columns)} columns in {levels.number} tables"
     return Counted(paid, known, site.release(event, what, counts))
 
 
@@ -322,7 +322,9 @@ def own_plan(site: Site[ColumnsPart]) -> VertiGANPlan | None:
 
     settings = VertiGANSettings(**{f.name: facts[f.name] for f in fields(VertiGANSettings)})
     parts: Mapping[str, Schema] = facts["parts"]
-    tables = [Grains(Encoder(parts[name], facts["bins"])).number for name in site.terms.roster]
+    tables = [
+        ResolutionLevels(Encoder(parts[name], facts["bins"])).number for name in site.terms.roster
+    ]
     steps, share = len(tables) * settings.steps, facts["counts_share"]
     return VertiGANPlan.of(limit, tables, share=share, steps=steps, batch=settings.batch)
 

@@ -107,8 +107,8 @@ class Reader(Protocol):
 
 def joined_features(schema: Schema, parts: Sequence[Features]) -> Features:
     """The encoders of all parties as one, columns in the schema's order."""
-    plans = {plan.column: plan for part in parts for plan in part.plans}
-    return Features(schema, tuple(plans[n] for n in schema.names if n in plans))
+    encodings = {one.column: one for part in parts for one in part.encodings}
+    return Features(schema, tuple(encodings[n] for n in schema.names if n in encodings))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class WovenModel:
             own.setdefault(block.column, []).extend(range(block.start, block.stop))
         found, start = [], 0
         for name, home in self.homes.items():
-            places = [i for plan in home.features.plans for i in own[plan.column]]
+            places = [i for one in home.features.encodings for i in own[one.column]]
             found.append((name, home, slice(start, start + home.width), places))
             start += home.width
         return found

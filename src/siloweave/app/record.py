@@ -47,7 +47,7 @@ from siloweave.report.record import (
     Sight,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
-from siloweave.tables.bins import BINNED, above, as_moments
+from siloweave.tables.bins import BINNED, above, as_datetimes
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import fold_in
 from siloweave.tables.read import Table
@@ -173,8 +173,8 @@ def _span(column: Column, start: float, end: float) -> str:
         return f"{_number(start)} to {_number(end)}"
     first, last = int(start), int(end) - 1
     if column.kind == "datetime":
-        moments = as_moments(column, np.array([first, last]), None).tolist()
-        texts = [str(moment).removesuffix(" 00:00:00") for moment in moments]
+        datetimes = as_datetimes(column, np.array([first, last]), None).tolist()
+        texts = [str(when).removesuffix(" 00:00:00") for when in datetimes]
     else:
         texts = [str(first), str(last)]
     return texts[0] if first == last else " to ".join(texts)

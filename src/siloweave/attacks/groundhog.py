@@ -133,7 +133,7 @@ class SummaryLayout:
 
     def _numbers(self, place: _Place, table: Table) -> Floats:
         if place.datetimes:
-            steps, missing = table.moments(place.name, place.pattern)
+            steps, missing = table.datetimes(place.name, place.pattern)
             found = steps / _DAY
         else:
             found, missing = table.floats(place.name)
@@ -162,9 +162,9 @@ class SummaryLayout:
 def _numeric(column: AlignedColumn, schema: Schema) -> _Place:
     values, declared = column.values["auxiliary"], schema[column.name]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    if not column.moments and declared.low is not None and declared.high is not None:
+    if not column.datetimes and declared.low is not None and declared.high is not None:
         low, high = float(declared.low), float(declared.high)
-    return _Place(column.name, (), low, high, column.moments, declared.format)
+    return _Place(column.name, (), low, high, column.datetimes, declared.format)
 
 
 def _codes(place: _Place, table: Table) -> NDArray[np.int32]:

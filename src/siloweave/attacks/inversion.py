@@ -299,7 +299,7 @@ def _judge(column: AlignedColumn, values: NDArray[Any], tolerance: float) -> Jud
 
     def near(guess: NDArray[Any], truth: NDArray[Any]) -> Bools:
         rounded = np.round(guess) if column.whole else guess
-        allowed = tolerance * (width if column.moments else np.abs(truth))
+        allowed = tolerance * (width if column.datetimes else np.abs(truth))
         close: Bools = np.abs(rounded - truth) <= allowed
         return close
 

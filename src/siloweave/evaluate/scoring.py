@@ -42,7 +42,7 @@ from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.columns import LARGEST
+from siloweave.tables.encodings import LARGEST
 from siloweave.tables.keys import fold_in
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
@@ -103,7 +103,7 @@ def _look(column: AlignedColumn, real: str, synthetic: str) -> ColumnLook:
     return ColumnLook(
         column.name, column.kind, cells, tuple(edges.tolist()), ours, theirs,
         (missing[0], missing[1]), jensen_shannon(*column_shares(column, real, synthetic)),
-        column.moments,
+        column.datetimes,
     )  # fmt: skip
 
 
