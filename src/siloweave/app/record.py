@@ -44,7 +44,7 @@ from siloweave.report.record import (
     Record,
     SchemaFact,
     Setting,
-    Sight,
+    Visibility,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
 from siloweave.tables.bins import BINNED, above, as_datetimes
@@ -221,7 +221,9 @@ def record_of(
         epsilon_spent=fitted.epsilon,
         parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
         ledgers=tuple(r for n, es in fitted.ledgers.items() for r in _ledger_rows(fitted, n, es)),
-        visibility=tuple(Sight(who=v.who, sees=v.sees, protected_by=v.protected_by) for v in views),
+        visibility=tuple(
+            Visibility(who=v.who, sees=v.sees, protected_by=v.protected_by) for v in views
+        ),
         simulated=fitted.simulated,
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(c) for c in view.encoder.schema.columns),
