@@ -154,9 +154,7 @@ TAKE_NO_ROWS = {
     },
     "attacks": {
         *("ATTACKS", "AboveAll", "ClosestRecords", "Copies", "Histogram", "Membership"),
-        *("Operating", "Part", "Rate", "Risk", "Risks", "Roc", "ThresholdRisk", "WorstRecord"),
-        *("above_all", "best_threshold", "clopper_pearson", "noise_attacker", "privacy_risk"),
-        *("roc", "threshold_risk", "wilson"),
+        *("Operating", "RiskPart", "Rate", "Risk", "Risks", "Roc", "ThresholdRisk", "WorstRecord"),
     },
     "tables": {
         *("Aligned", "AlignedColumn", "Category", "Clique", "Codes", "Domain", "Key", "Kind"),

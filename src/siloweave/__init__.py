@@ -13,10 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from siloweave.algorithms.insiders import attack_run
+    from siloweave.algorithms.latent_insiders import invert_run
+    from siloweave.algorithms.score_parties import score_parties
     from siloweave.app.pages import write_page
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
-    from siloweave.audit.transcripts import attack_run, invert_run
     from siloweave.core.fit import Fit
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.scoring import score
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from siloweave.privacy.budget import Budget, Relation
     from siloweave.privacy.calibrate import budget_of_separation
     from siloweave.protocols.alignment import AlignedRows, align_rows
-    from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema

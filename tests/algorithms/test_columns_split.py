@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 
-from siloweave.algorithms.outcome import Info
+from siloweave.core.method import Info
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.privacy import Budget

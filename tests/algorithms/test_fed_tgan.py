@@ -10,11 +10,11 @@ import pytest
 from tests.algorithms.kills import WHERE, KilledError, Tap
 
 import siloweave as sw
-from siloweave.algorithms import fed_tgan as rounds_file
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import RECEIPTS, read_receipts
+from siloweave.methods.fed_tgan.coordinator import fed_tgan as rounds_file
 from siloweave.methods.fed_tgan.coordinator import weights_of
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.privacy import Budget, Ledger, NonPrivate
@@ -402,7 +402,7 @@ def test_critics_change_places_and_a_killed_run_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_feedback_of_another_shape_is_refused(monkeypatch):
-    from siloweave.algorithms import md_tgan as file
+    from siloweave.methods.fed_tgan.coordinator import md_tgan as file
 
     of = file.Array.of
     monkeypatch.setattr(file.Array, "of", lambda x, kind: of(x[:3] if x.ndim == 2 else x, kind))

@@ -13,8 +13,8 @@ from siloweave.methods.aim.method import AIM
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.statistics.marginals import marginal
+from siloweave.tables.bins import cuts_of
 from siloweave.tables.codes import Domain
-from siloweave.tables.columns import cuts_of
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,11 @@ from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made, split
 
 import siloweave as sw
-from siloweave.algorithms import end_to_end, silofuse
-from siloweave.algorithms.running import plain
+from siloweave.core.run import plain
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Array, Envelope
-from siloweave.methods.silofuse.coordinator import one_hot
+from siloweave.methods.silofuse.coordinator import end_to_end, one_hot, silofuse
 from siloweave.methods.silofuse.messages import Activations, Backward, BeginJoint, Code, Forward
 from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy import Ledger

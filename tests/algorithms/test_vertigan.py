@@ -12,12 +12,12 @@ from tests.federation.rosters import roster_of
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.properties import BY_SCHEMA
 
-from siloweave.algorithms import vertigan
-from siloweave.algorithms.running import plain as plain_settings
 from siloweave.app.record import record_of
+from siloweave.core.run import plain as plain_settings
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, Session
 from siloweave.federation.messages import Array
+from siloweave.methods.vertigan.coordinator import vertigan
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.methods.vertigan.party import HANDLERS, own_plan, priced

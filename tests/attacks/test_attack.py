@@ -30,7 +30,7 @@ def fresh():
 
 
 def test_a_copy_is_at_risk_under_every_attack(copied):
-    """Wide densities apart: between records they tell common from rare, copied or not."""
+    """Wide densities apart: between records they separate common from rare, copied or not."""
     low = {(p.attack, p.variant) for p in copied.parts if p.risk < 0.9}
     assert low <= {("membership", "density"), ("membership", "density ratio"), LINKED}
     assert copied.part(*LINKED).low > 0.2
@@ -98,18 +98,18 @@ def test_results_can_be_looked_up_printed_and_stored(copied):
 
 
 def test_only_what_is_asked_for_is_measured():
-    told = []
+    calls = []
     found = run(
         FRESH,
         attacks=["inference"],
         secret=["city", "balance"],
         known=["age", "income", "city"],
-        progress=lambda text, done: told.append((text, done)),
+        progress=lambda text, done: calls.append((text, done)),
     )
     assert [p.variant for p in found.parts] == ["all secrets", "city", "balance"]
     assert found.worst is found.closest is None
     assert found.memberships == ()
-    assert told == [("inference", 0.0), ("done", 1.0)]
+    assert calls == [("inference", 0.0), ("done", 1.0)]
     linked = run(FRESH, attacks="linkability", known=(["age", "city"], ["income"]))
     assert [p.variant for p in linked.parts] == ["nearest 1", "all nearest"]
 

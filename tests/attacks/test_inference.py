@@ -50,7 +50,7 @@ def test_negative_guesses_are_right_only_near_the_truth():
     assert signed.tolist() == [True, True, True, True, True, True]
 
 
-def test_missing_values_moments_and_categories():
+def test_missing_values_datetimes_and_categories():
     day = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     later = [day + datetime.timedelta(days=d) for d in (0, 100, 200)]
     truth = pl.DataFrame({"x": [1.0, None, None], "when": later, "c": ["a", None, "b"]})
@@ -90,7 +90,7 @@ def test_guessing_at_random_is_exact():
         assert part.baseline.successes / part.baseline.trials == pytest.approx(np.mean(every))
 
 
-def test_a_copy_tells_secrets_and_a_fresh_sample_does_not():
+def test_a_copy_shows_secrets_and_a_fresh_sample_does_not():
     train, control = people(1, 1000), people(2, 1000)
     copied = attacked(tables(train, train, control), train.columns)
     assert [part.variant for part in copied] == ["all secrets", *train.columns]
@@ -113,7 +113,7 @@ def test_an_attack_no_better_than_guessing_says_so():
     assert "no better than guessing" in part.note
 
 
-def test_guesses_about_one_row_count_as_much_as_they_tell():
+def test_guesses_about_one_row_count_as_much_as_they_are_worth():
     rng = np.random.default_rng(0)
     once = rng.random(500) < 0.4
     apart = [rng.random(500) < 0.4 for _ in range(8)]

@@ -143,9 +143,9 @@ def test_a_constant_column_is_its_own_baseline():
     assert same.found.recovered.value == same.found.baseline.value == 1.0
 
 
-def test_negative_numbers_and_moments():
-    moments = np.datetime64("2020-01-01", "us") + (ROWS.values("size") * 86400e6).astype(int)
-    rows = Table.from_columns({"cold": (-ROWS.values("size"), None), "day": (moments, None)})
+def test_negative_numbers_and_datetimes():
+    days = np.datetime64("2020-01-01", "us") + (ROWS.values("size") * 86400e6).astype(int)
+    rows = Table.from_columns({"cold": (-ROWS.values("size"), None), "day": (days, None)})
     lossless = ROWS.values("size")[:, None].astype(float)
     found = invert(lossless, rows, 100, key=0, methods=QUICK)
     assert all(column.found.recovered.value > 0.95 for column in found.columns)
@@ -183,6 +183,6 @@ def test_a_real_table():
     ],
 )
 def test_bad_input(change, message):
-    given = {"latents": LOSSLESS, "rows": ROWS, "known": 50, "key": 0, "methods": QUICK}
+    settings = {"latents": LOSSLESS, "rows": ROWS, "known": 50, "key": 0, "methods": QUICK}
     with pytest.raises(InputError, match=message):
-        invert(**{**given, **change})
+        invert(**{**settings, **change})

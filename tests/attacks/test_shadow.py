@@ -104,7 +104,7 @@ def test_sets_that_cannot_be_halved_are_refused(name, count):
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_half_of_the_sets_hold_each_record_and_sizes_tell_nothing(replace):
+def test_half_of_the_sets_hold_each_record_and_sizes_show_nothing(replace):
     drawn = []
 
     def keep(table, key):
@@ -221,10 +221,10 @@ def test_a_failing_generator_names_its_set():
 
 
 def test_progress_reaches_the_end():
-    told = []
-    attacked(copies, train_sets=2, test_sets=2, progress=lambda *what: told.append(what))
-    assert told[-1] == ("test shadow set 2 of 2", 1.0)
-    assert len(told) == 4
+    calls = []
+    attacked(copies, train_sets=2, test_sets=2, progress=lambda *what: calls.append(what))
+    assert calls[-1] == ("test shadow set 2 of 2", 1.0)
+    assert len(calls) == 4
 
 
 @pytest.mark.parametrize(
@@ -332,10 +332,17 @@ def test_a_category_that_nobody_saw_is_read():
     assert layout.read(strange).codes[0, 0] == len(layout.categorical[0].labels) + 1
 
 
-@pytest.mark.parametrize("by", ["neighbour", "density"])
 @pytest.mark.parametrize("sample", [20, 5000])
-def test_the_most_exposed_record_is_the_outlier(by, sample):
-    assert exposed_records(PEOPLE, 3, key=0, by=by, sample=sample)[0] == LAST
+def test_the_most_exposed_record_is_the_outlier(sample):
+    assert exposed_records(PEOPLE, 3, key=0, sample=sample)[0] == LAST
+
+
+def test_a_number_of_targets_attacks_the_most_exposed_records():
+    options = {"train_sets": 6, "test_sets": 6, "attacks": ["NaiveGroundhog"]}
+    places = exposed_records(PEOPLE, 2, key=0)
+    assert attacked(bootstrap, 2, **options) == attacked(bootstrap, places, **options)
+    with pytest.raises(InputError, match="count=0"):
+        attacked(copies, 0)
 
 
 def test_the_loneliest_records_are_exact_whatever_the_sample():
@@ -356,8 +363,6 @@ def test_exposed_records_bad_input():
         exposed_records(PEOPLE, 300, key=0)
     with pytest.raises(InputError, match="sample=1 "):
         exposed_records(PEOPLE, 3, key=0, sample=1)
-    with pytest.raises(InputError, match="by='magic'"):
-        exposed_records(PEOPLE, 3, key=0, by="magic")
 
 
 def test_our_own_synthesizer_gives_the_same_whatever_the_workers():

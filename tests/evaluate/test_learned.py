@@ -15,19 +15,19 @@ BOTH = ("real", "synthetic")
 def test_fresh_rows_cannot_be_told_apart_and_shuffled_ones_can():
     real = people(0)
     fresh = discriminate(pair(real, people(1)), *BOTH, key=0)
-    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, key=0, telling=True)
+    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, key=0, rank_columns=True)
     assert abs(fresh.auc - 0.5) < 0.06
     assert mixed.auc > 0.7
     assert mixed.propensity < fresh.propensity
-    assert [name for name, _ in mixed.telling][-1] in ("age", "pay", "job", "rich")
+    assert [name for name, _ in mixed.distinguishing][-1] in ("age", "pay", "job", "rich")
 
 
-def test_the_telling_column_is_found():
+def test_the_column_that_distinguishes_rows_is_found():
     real = people(0)
     other = people(1).with_columns(age=pl.col("age") + 100)
-    found = discriminate(pair(real, other), *BOTH, key=0, telling=True)
-    assert found.telling[0][0] == "age"
-    assert found.telling[0][1] > 0.3
+    found = discriminate(pair(real, other), *BOTH, key=0, rank_columns=True)
+    assert found.distinguishing[0][0] == "age"
+    assert found.distinguishing[0][1] > 0.3
     assert (found.auc, found.propensity) == (1.0, pytest.approx(0.5, abs=0.01))
 
 
@@ -52,7 +52,7 @@ def test_copies_score_below_a_half():
     assert discriminate(pair(real, real), *BOTH, key=0).auc < 0.5
 
 
-def test_seeds_tell_the_fits():
+def test_seeds_change_the_fits():
     both = pair(people(0), people(1))
     first, again, other = (discriminate(both, *BOTH, key=k).auc for k in (1, 1, 2))
     assert first == again != other

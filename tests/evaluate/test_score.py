@@ -18,8 +18,14 @@ from siloweave.evaluate import (
     utility_ratio,
 )
 from siloweave.evaluate.predictive import Trees
-from siloweave.evaluate.scores import GROUPS, Sheet, jackknife, make_sides
-from siloweave.evaluate.scoring import column_looks
+from siloweave.evaluate.scoring import (
+    GROUPS,
+    Heading,
+    Sheet,
+    column_histograms,
+    jackknife,
+    make_sides,
+)
 from siloweave.models.mrf import MRF
 from siloweave.tables import Column, Encoder, Schema, align
 
@@ -197,22 +203,22 @@ def test_json_and_text(fresh):
 
 
 def test_what_plots_need(fresh, real):
-    looks = {look.name: look for look in fresh.columns}
-    assert list(looks) == ["age", "pay", "job", "rich"]
-    for look in looks.values():
-        assert len(look.real) == len(look.synthetic) <= 30
-        assert len(look.edges) == (len(look.real) + 1 if look.kind == "numeric" else 0)
-        assert sum(look.real) + look.missing[0] == pytest.approx(1)
-        assert sum(look.synthetic) + look.missing[1] == pytest.approx(1)
-        assert 0 <= look.distance < 0.2
+    drawn = {column.name: column for column in fresh.columns}
+    assert list(drawn) == ["age", "pay", "job", "rich"]
+    for column in drawn.values():
+        assert len(column.real) == len(column.synthetic) <= 30
+        assert len(column.edges) == (len(column.real) + 1 if column.kind == "numeric" else 0)
+        assert sum(column.real) + column.missing[0] == pytest.approx(1)
+        assert sum(column.synthetic) + column.missing[1] == pytest.approx(1)
+        assert 0 <= column.distance < 0.2
     shares = real["job"].value_counts(sort=True, normalize=True)
-    assert looks["job"].cells == tuple(shares["job"])
-    assert looks["job"].real == pytest.approx(shares["proportion"])
+    assert drawn["job"].cells == tuple(shares["job"])
+    assert drawn["job"].real == pytest.approx(shares["proportion"])
     matrix = np.array(fresh.associations.real)
     assert matrix.shape == (4, 4)
     expected = np.corrcoef(real["age"], real["pay"])[0, 1]
     assert matrix[0, 1] == pytest.approx(expected)
-    assert {name for name, _ in fresh.telling} == {"age", "pay", "job", "rich"}
+    assert {name for name, _ in fresh.distinguishing} == {"age", "pay", "job", "rich"}
 
 
 @pytest.mark.usefixtures("quick")
@@ -337,7 +343,7 @@ def test_likelihood_where_there_is_a_model():
     assert part.value == pytest.approx(np.log(8))
     assert part.floor == pytest.approx(np.log(4))
     assert part.ceiling is None
-    assert "learning by heart" in part.note
+    assert "memorised" in part.note
     with pytest.raises(InputError, match="40 of 40 rows have probability 0"):
         score(rows, rows, schema=schema, model=Coins(0.0), encoder=encoder)[part.name]
     unseen = rows.with_columns(c=pl.lit("z"))
@@ -365,17 +371,17 @@ def test_a_hundred_thousand_categories_take_little_memory():
     assert marginal_tvd(both, *names, 3, key=0) == pytest.approx(0)
     assert utility_ratio(both, *names, key=0, max_rows=60) > 0
     assert svm_misclassification(both, *names, key=0, max_rows=60) <= 1
-    assert len(column_looks(both, *names)[0].cells) == 30
+    assert len(column_histograms(both, *names)[0].cells) == 30
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 100e6  # one table of all pairs would take 80 GB
 
 
 def test_what_is_no_number_is_not_measured(real):
-    sides, sheet = make_sides(align({"real": real, "synthetic": real}), 0), Sheet([], [])
+    sheet = Sheet(make_sides(align({"real": real, "synthetic": real}), 0))
     odd = {"synthetic": float("nan"), "floor": 0.0, "other half": float("inf")}
-    assert not sheet.add("a", "f", sides, lambda a, b: odd[b], "higher", "u", "s")
+    assert not sheet.add(Heading("a", "f", "higher", "u", "s"), lambda a, b: odd[b])
     assert sheet.gaps[0].reason.startswith("it came out as nan")
     odd["synthetic"] = 1.0
-    assert sheet.add("b", "f", sides, lambda a, b: odd[b], "higher", "u", "s")
+    assert sheet.add(Heading("b", "f", "higher", "u", "s"), lambda a, b: odd[b])
     assert (sheet.parts[0].value, sheet.parts[0].ceiling, sheet.parts[0].floor) == (1.0, None, 0.0)

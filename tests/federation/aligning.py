@@ -3,7 +3,7 @@
 import numpy as np
 
 from siloweave.federation import InProcess, MemoryStore, Session, Site, wire
-from siloweave.federation.alignment import PARTY, AlignmentData, common_rows
+from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Ledger, mechanisms
 from siloweave.tables.read import Table

@@ -9,8 +9,8 @@ import pytest
 
 from siloweave.errors import BudgetError, DataError, RosterError
 from siloweave.federation import alignment_party
-from siloweave.federation.alignment import align, common_rows, foreseen
-from siloweave.federation.alignment_party import Blind, Piece
+from siloweave.federation.alignment import align, foreseen
+from siloweave.federation.alignment_party import Blind, Piece, common_rows
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
 from tests.federation.aligning import CHUNK, drawn, ids_found, run_of
@@ -85,7 +85,7 @@ def test_no_id_and_no_digest_of_one_crosses_the_wire():
     assert b"PATIENT" not in crossed
     assert b"00021" not in crossed
     for site in sites.values():
-        for digest in alignment_party.known(site).digests:
+        for digest in alignment_party.hashed_ids(site).values:
             assert digest[:8] not in crossed
 
 
@@ -104,7 +104,7 @@ def test_points_are_sent_in_an_order_that_says_nothing_of_rows(monkeypatch):
         raised.clear()
         parties, sites, _ = run_of([list(range(30)), list(range(50))])
         align(parties, ["id"], chunk=CHUNK)
-        rows = {d: i for i, d in enumerate(alignment_party.known(sites["p0"]).digests)}
+        rows = {d: i for i, d in enumerate(alignment_party.hashed_ids(sites["p0"]).values)}
         sent = b"".join(one for one in raised if len(one) < 50 * 64)
         orders.append(tuple(rows[sent[i : i + 64]] for i in range(0, len(sent), 64)))
     assert all(sorted(order) == list(range(30)) for order in orders)
@@ -124,7 +124,7 @@ def test_two_runs_have_nothing_in_common_on_the_wire():
     for run, on in (("r1", "id"), ("r2", "id"), ("r1", "row")):
         parties, sites, _ = run_of([[0, 1], [0, 1]], run=run)
         align(parties, [on])
-        known.append(set(alignment_party.known(sites["p0"]).digests))
+        known.append(set(alignment_party.hashed_ids(sites["p0"]).values))
     assert not known[0] & known[1]
     assert not known[0] & known[2]
 
@@ -150,9 +150,9 @@ def test_the_leader_cannot_tell_which_party_lacks_an_id(monkeypatch):
     kept, remember = {}, sites["p0"].remember
     sites["p0"].remember = lambda name, value: (kept.setdefault(name, value), remember(name, value))
     align(parties, ["id"])
-    ids, known = alignment_party.known(sites["p0"]), keys["p0"]
+    ids, known = alignment_party.hashed_ids(sites["p0"]), keys["p0"]
     order = np.frombuffer(kept["order"], dtype="<i8")
-    digests = [ids.digests[i] for i in order]
+    digests = [ids.values[i] for i in order]
     read, left = [], []
     for party in ("p1", "p2"):
         found = np.frombuffer(kept[f"share/{party}/0"], dtype="<u8").reshape(-1, 2)

@@ -5,18 +5,22 @@ import pytest
 
 from siloweave.errors import WireError
 from siloweave.federation import alignment_party, wire
-from siloweave.federation.alignment import PARTY, align, common_rows
+from siloweave.federation.alignment import align
 from siloweave.federation.alignment_party import (
+    PARTY,
     AlignmentPlan,
     Blind,
     Confirm,
     Greet,
     Hide,
     Match,
+    NameRows,
     Piece,
     Raise,
     Raised,
-    Tell,
+    StoreRows,
+    StoreTable,
+    common_rows,
 )
 from siloweave.federation.messages import Envelope
 from tests.federation.aligning import holding, run_of, site_of
@@ -37,7 +41,7 @@ def edited(kind, edit, to=None):
 def with_points(edit):
     def change(reply):
         points = replace_public(reply.points, edit(reply.points.value))
-        return type(reply)(reply.session, points)
+        return type(reply)(reply.plan, points)
 
     return change
 
@@ -45,7 +49,7 @@ def with_points(edit):
 def with_data(edit):
     def change(reply):
         sealed = type(reply.data)(edit(reply.data.value), reply.data.entry, reply.data.seal)
-        return type(reply)(reply.session, sealed)
+        return type(reply)(reply.plan, sealed)
 
     return change
 
@@ -95,11 +99,11 @@ def test_a_party_that_sends_what_another_sent_is_found_out():
         align(parties, ["id"])
 
 
-@pytest.mark.parametrize("kind", [Hide, Blind, Raise, Tell], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Hide, Blind, Raise, NameRows], ids=lambda kind: kind.__name__)
 def test_an_answer_of_another_session_names_the_party(kind):
     def stale(reply):
         rest = [getattr(reply, field) for field in reply.__struct_fields__[1:]]
-        return type(reply)(replace_public(reply.session, b"another"), *rest)
+        return type(reply)(replace_public(reply.plan, b"another"), *rest)
 
     parties, _, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(kind, stale))
     with pytest.raises(WireError, match=r"party 'p[01]' answered for another alignment"):
@@ -123,11 +127,11 @@ def test_a_leader_that_tells_parties_different_orders_is_found_out():
         return with_data(lambda _: data[:32] + data[48:64] + data[32:48])(reply)
 
     def change(name, request, answer):
-        other = isinstance(request, Tell) and request.party == "p2"
+        other = isinstance(request, NameRows) and request.party == "p2"
         return with_reply(answer, turned(reply_in(answer, Piece))) if other else answer
 
     parties, _, _ = run_of([[1, 2], [1, 2, 3], [1, 2, 4]], change=change)
-    with pytest.raises(WireError, match="party 'p2' was told of other common rows"):
+    with pytest.raises(WireError, match="party 'p2' was sent other common rows"):
         align(parties, ["id"])
 
 
@@ -135,7 +139,7 @@ def test_a_leader_that_names_rows_that_are_not_there_is_found_out():
     def invented(reply):
         return with_data(lambda data: data[:-16] + bytes(16))(reply)
 
-    parties, _, _ = run_of([[1, 2], [1, 2, 3]], change=edited(Tell, invented))
+    parties, _, _ = run_of([[1, 2], [1, 2, 3]], change=edited(NameRows, invented))
     with pytest.raises(WireError, match="are not 2 different rows of this party"):
         align(parties, ["id"])
 
@@ -147,7 +151,7 @@ def ask(site, request, step=0):
 
 
 def greeted(sizes=(3, 4), most=None):
-    """Two sites that were greeted, and the session that an honest coordinator would announce."""
+    """Two sites that were greeted, and the plan that an honest coordinator would announce."""
     sites = [
         site_of(f"p{i}", holding(list(range(size)), most=most)) for i, size in enumerate(sizes)
     ]
@@ -158,10 +162,8 @@ def greeted(sizes=(3, 4), most=None):
     return sites, AlignmentPlan(("p0", "p1"), sizes, tuple(keys), "p0", 2)
 
 
-def changed(session, **fields):
-    return AlignmentPlan(
-        **{name: getattr(session, name) for name in session.__struct_fields__} | fields
-    )
+def changed(plan, **fields):
+    return AlignmentPlan(**{name: getattr(plan, name) for name in plan.__struct_fields__} | fields)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +178,9 @@ def changed(session, **fields):
     ids=["leader has more", "size", "key", "leader", "name twice"],
 )
 def test_a_session_that_cannot_be_is_refused(fields, words):
-    (_, other), session = greeted()
+    (_, other), plan = greeted()
     with pytest.raises(WireError, match=words):
-        ask(other, Hide(changed(session, **fields), 0), 1)
+        ask(other, Hide(changed(plan, **fields), 0), 1)
     assert len(other.ledger.entries) == 1
 
 
@@ -190,60 +192,89 @@ def test_a_session_that_cannot_be_is_refused(fields, words):
         ({"chunk": 2**40}, "parts of 1099511627776 points"),
         ({"sizes": (3, 0)}, "1 or more each"),
         ({"sizes": (3, 4, 5)}, "of different number"),
+        ({"sizes": (3, 2**40)}, "at most 2,147,483,647 ids in 65,536 parts"),
+        ({"sizes": (3, 2**30)}, "at most 2,147,483,647 ids in 65,536 parts"),
     ],
     ids=str,
 )
 def test_a_session_that_makes_no_sense_is_refused_unread(fields, words):
-    (_, other), session = greeted()
-    plain = {name: getattr(session, name) for name in session.__struct_fields__} | fields
-    body = msgspec.msgpack.encode({"type": "alignment/hide", "session": plain, "part": 0})
+    (_, other), plan = greeted()
+    plain = {name: getattr(plan, name) for name in plan.__struct_fields__} | fields
+    body = msgspec.msgpack.encode({"type": "alignment/hide", "plan": plain, "part": 0})
     with pytest.raises(WireError, match=words):
         other.answer(wire.encode(Envelope("r1", 1, "c", "p1", body)), PARTY)
 
 
 def test_a_session_does_not_change():
-    (_, other), session = greeted()
-    ask(other, Hide(session, 0), 1)
+    (_, other), plan = greeted()
+    ask(other, Hide(plan, 0), 1)
     with pytest.raises(WireError, match="of another alignment came, or of an older one"):
-        ask(other, Raise(changed(session, chunk=3), 0, bytes(64)), 2)
+        ask(other, Raise(changed(plan, chunk=3), 0, bytes(64)), 2)
 
 
 def test_a_leader_gets_no_more_points_raised_than_it_announced():
-    (leader, other), session = greeted()
+    (leader, other), plan = greeted()
     points = [
-        reply_in(ask(leader, Blind(session, part), 1 + part), Piece).data.value for part in (0, 1)
+        reply_in(ask(leader, Blind(plan, part), 1 + part), Piece).data.value for part in (0, 1)
     ]
-    ask(other, Raise(session, 0, points[0]), 1)
+    ask(other, Raise(plan, 0, points[0]), 1)
     with pytest.raises(WireError, match="raised part 0 before, for other points"):
-        ask(other, Raise(session, 0, points[0][:32] + points[1]), 2)
+        ask(other, Raise(plan, 0, points[0][:32] + points[1]), 2)
     with pytest.raises(WireError, match="asked about part 2 of 2"):
-        ask(other, Raise(session, 2, points[0]), 3)
+        ask(other, Raise(plan, 2, points[0]), 3)
     with pytest.raises(WireError, match="sent 64 bytes where 1 points take 32"):
-        ask(other, Raise(session, 1, points[0]), 4)
+        ask(other, Raise(plan, 1, points[0]), 4)
 
 
 def test_a_party_that_is_not_the_leader_is_not_asked_to_lead():
-    (leader, other), session = greeted()
-    for request in (Blind(session, 0), Match(session)):
+    (leader, other), plan = greeted()
+    for request in (Blind(plan, 0), Match(plan)):
         with pytest.raises(WireError, match="mixes it up"):
             ask(other, request, 1)
     with pytest.raises(WireError, match="mixes it up"):
-        ask(leader, Hide(session, 0), 1)
+        ask(leader, Hide(plan, 0), 1)
 
 
 def test_nothing_is_matched_before_all_have_answered():
-    (leader, _), session = greeted()
-    with pytest.raises(WireError, match="was not told all that 'p1' answered"):
-        ask(leader, Match(session), 1)
+    (leader, _), plan = greeted()
+    with pytest.raises(WireError, match="was not sent all that 'p1' answered"):
+        ask(leader, Match(plan), 1)
     assert len(leader.ledger.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda plan: StoreRows(plan, 2**60, 0, b""), "1,152,921,504,606,846,976 common rows"),
+        (lambda plan: StoreRows(plan, -1, 0, b""), "-1 common rows were announced"),
+        (lambda plan: StoreRows(plan, 3, 2, bytes(16)), "asked about part 2 of 2"),
+        (lambda plan: StoreRows(plan, 3, 1, bytes(32)), "named rows of 32 bytes in part 2"),
+        (lambda plan: Confirm(plan, 2**60), "common rows were announced, and 'p0' has 3"),
+    ],
+    ids=["rows", "fewer than none", "a part that is not there", "too much of one", "confirmed"],
+)
+def test_more_than_there_can_be_is_neither_stored_nor_looked_for(make, words):
+    """A number of rows decided how many parts a party went through: one message filled a memory."""
+    (_, other), plan = greeted()
+    with pytest.raises(WireError, match=words):
+        ask(other, make(plan), 1)
+    assert other.recall("named/0", "r1") is other.recall("named/2", "r1") is None
+
+
+@pytest.mark.parametrize("part", [-1, 10**9])
+def test_a_part_of_a_table_that_is_not_there_is_not_stored(part):
+    (leader, _), plan = greeted()
+    with pytest.raises(WireError, match="'p0' was asked about part"):
+        ask(leader, StoreTable(plan, "p1", part, b""), 1)
+    assert leader.recall(f"table/p1/{part}", "r1") is None
 
 
 def test_a_finished_alignment_is_not_asked_again():
     parties, sites, line = run_of([[1, 2, 3], [2, 3, 4]])
     align(parties, ["id"])
-    session = next(r.session for _, r, _, _ in line.log if isinstance(r, Confirm))
+    plan = next(r.plan for _, r, _, _ in line.log if isinstance(r, Confirm))
     with pytest.raises(WireError, match="has finished this alignment; start a new run"):
-        ask(sites["p1"], Hide(session, 0), 99)
+        ask(sites["p1"], Hide(plan, 0), 99)
 
 
 def test_other_ids_are_not_asked_for_in_the_same_run():

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from siloweave.algorithms import aim as aim_file
 from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import Released, Site, masking, wire
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Envelope
+from siloweave.methods.aim.coordinator import aim as aim_file
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.method import AIMSettings
 from siloweave.privacy import Exponential, Relation, SeededEntropy, SharedGaussian, mechanisms

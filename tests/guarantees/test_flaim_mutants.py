@@ -7,11 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.algorithms import flaim as flaim_file
 from siloweave.algorithms import flaim_rounds
 from siloweave.errors import WireError
 from siloweave.federation import Public, Released, Site, masking
 from siloweave.federation import site as site_file
+from siloweave.methods.flaim.coordinator import flaim as flaim_file
 from siloweave.models.mrf import MRF
 from siloweave.privacy import (
     Exponential,

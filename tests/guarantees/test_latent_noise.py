@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms import latent_noise, silofuse
+from siloweave.algorithms import latent_noise
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation import InProcess, Session
+from siloweave.methods.silofuse.coordinator import silofuse
 from siloweave.methods.silofuse.messages import CodeNoised, LatentNoise
 from siloweave.methods.silofuse.party import bounded
 from siloweave.privacy import Budget, Gaussian, Relation

@@ -17,7 +17,7 @@ from siloweave.protocols.histograms import (
 )
 from siloweave.protocols.secure_sums import masked_reply
 from siloweave.tables import Column, Encoder, Schema, Table
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from tests.guarantees.replay import DivergenceError
 from tests.guarantees.whole import BUDGET, budget_of, paid_calls, run_of, twins
 
@@ -88,7 +88,7 @@ def test_a_row_moves_what_was_paid_for_and_nothing_else(relation, tolerated):
 def charged_as(contributes):
     def count(request, site):
         rows = np.array([site.rows.table.num_rows], dtype=np.int64)
-        counts = Grains(site.rows.encoder).count(site.rows.codes)
+        counts = ResolutionLevels(site.rows.encoder).count(site.rows.codes)
         return masked_reply(request, site, [counts, rows], "counts", contributes=contributes)
 
     return count
@@ -96,7 +96,7 @@ def charged_as(contributes):
 
 def exact_rows(request, site):
     """Leaves the number of rows out of the price."""
-    return charged_as(Grains(site.rows.encoder).number)(request, site)
+    return charged_as(ResolutionLevels(site.rows.encoder).number)(request, site)
 
 
 @pytest.mark.parametrize("mutant", [charged_as(1), exact_rows])

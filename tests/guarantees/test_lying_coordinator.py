@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms import flaim
 from siloweave.federation import masking
+from siloweave.methods.flaim.coordinator import flaim
 from siloweave.privacy import Budget, Relation
 from siloweave.privacy.events import rho_once
 from siloweave.privacy.identity import Identity

@@ -10,18 +10,19 @@ import pandas as pd
 import pytest
 
 import siloweave
-from siloweave.algorithms import private_rounds as file
-from siloweave.algorithms.private_rounds import BeginTraining, CountRows, Part
+from siloweave.algorithms.private_rounds import Part
 from siloweave.errors import WireError
 from siloweave.federation import Session
 from siloweave.methods.dp_sgd.coordinator import private_rounds
-from siloweave.methods.dp_sgd.messages import Step
+from siloweave.methods.dp_sgd.coordinator import private_rounds as file
+from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.models import diffusion
 from siloweave.models.rounds import packed
 from siloweave.privacy import Budget, Relation, SampledSharedGaussian, SharedGaussian, gradients
 from siloweave.privacy import accountants as ac
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
+from siloweave.protocols.histograms import CountRows
 from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder

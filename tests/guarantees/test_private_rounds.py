@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.algorithms import private_rounds as file
-from siloweave.algorithms.private_rounds import BeginTraining, CountColumns, Part
+from siloweave.algorithms.private_rounds import Part
 from siloweave.errors import WireError
 from siloweave.federation import Session
 from siloweave.federation.site import Site
 from siloweave.methods.dp_sgd.coordinator import private_rounds
-from siloweave.methods.dp_sgd.messages import Step
+from siloweave.methods.dp_sgd.coordinator import private_rounds as file
+from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.methods.dp_sgd.party import party
 from siloweave.models.nets import MLP, Dense
 from siloweave.privacy import (
@@ -27,6 +27,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
+from siloweave.protocols.histograms import CountColumns
 from siloweave.protocols.secure_sums import masked_reply
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder

@@ -20,12 +20,12 @@ from tests.guarantees.whole import run_of
 def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     """Whether its rows fit others, or how many do, would tell of them, and nobody pays."""
     own = Features.declared(ENCODER.schema)
-    plans = [
-        msgspec.structs.replace(plan, **{name: fact}) if hasattr(plan, name) else plan
-        for plan in own.plans
+    encodings = [
+        msgspec.structs.replace(encoding, **{name: fact}) if hasattr(encoding, name) else encoding
+        for encoding in own.encodings
     ]
-    assert plans != list(own.plans)
-    others = replace(own, plans=tuple(plans)).to_json()
+    assert encodings != list(own.encodings)
+    others = replace(own, encodings=tuple(encodings)).to_json()
     for told in (others, Features.declared(Schema(ENCODER.schema.columns[:1])).to_json()):
         refused(told)
 
@@ -64,22 +64,22 @@ def test_no_value_fails_to_become_a_number(words):
     """Else the rows say, unpaid, whether one of them has it."""
     field, value = UNSOUND[words]
     whole = msgspec.json.decode(Features.declared(ENCODER.schema).to_json())
-    whole["plans"][0][field] = value
+    whole["encodings"][0][field] = value
     refused(msgspec.json.encode(whole).decode())
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda plans: plans + plans,
-        lambda plans: plans[:1],
-        lambda plans: [plans[0], {**plans[1], "sizes": [3 * 10**6]}, plans[2]],
+        lambda encodings: encodings + encodings,
+        lambda encodings: encodings[:1],
+        lambda encodings: [encodings[0], {**encodings[1], "sizes": [3 * 10**6]}, encodings[2]],
     ],
 )
 def test_vectors_are_as_wide_as_the_schema_makes_them(change):
     """Else how many rows there are decides whether they fit into memory."""
     whole = msgspec.json.decode(Features.declared(ENCODER.schema).to_json())
-    whole["plans"] = change(whole["plans"])
+    whole["encodings"] = change(whole["encodings"])
     refused(msgspec.json.encode(whole).decode())
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from siloweave.algorithms import two_round
 from siloweave.federation import Session
+from siloweave.methods.two_round.coordinator import two_round
 from siloweave.methods.two_round.method import TwoRoundSettings
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.calibrate import rho_for

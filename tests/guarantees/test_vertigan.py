@@ -5,8 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from siloweave.algorithms import vertigan
 from siloweave.errors import WireError
+from siloweave.methods.vertigan.coordinator import vertigan
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models import vertigan as maths
 from siloweave.privacy import SampledSharedGaussian, gradients

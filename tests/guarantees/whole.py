@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from siloweave.algorithms import aim as aim_file
-from siloweave.algorithms import flaim as flaim_file
 from siloweave.federation import InProcess, MemoryStore, Session, Site, masking, wire
 from siloweave.federation.messages import Envelope, Masked, Public, Released, reply_type
 from siloweave.methods.aim.coordinator import aim
+from siloweave.methods.aim.coordinator import aim as aim_file
 from siloweave.methods.aim.method import AIMSettings
 from siloweave.methods.flaim.coordinator import flaim
+from siloweave.methods.flaim.coordinator import flaim as flaim_file
 from siloweave.methods.flaim.method import FLAIMSettings
 from siloweave.privacy import (
     Budget,

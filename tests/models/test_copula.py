@@ -24,7 +24,11 @@ LAWS = {
     "kde": stats.norm(-40.0, 0.1),
 }
 PAIR = (Block("x", 0, 1, "number"), Block("y", 1, 1, "number"))
-MIXED = (Block("x", 0, 1, "number"), Block("c", 1, 3, "choice"), Block("d", 4, 2, "choice"))
+MIXED = (
+    Block("x", 0, 1, "number"),
+    Block("c", 1, 3, "categorical"),
+    Block("d", 4, 2, "categorical"),
+)
 
 
 def drawn(law, n=4000, seed=3):
@@ -143,7 +147,7 @@ def test_a_known_correlation_and_known_marginals_are_reproduced(r, family):
 def test_equal_binary_columns_stay_equal_by_mean_scores_and_not_by_uniform_ones():
     codes = (generator(0).random(4000) < 0.5).astype(int)
     X = np.concatenate([one_hot(codes, 2), one_hot(codes, 2)], axis=1)
-    blocks = (Block("a", 0, 2, "choice"), Block("b", 2, 2, "choice"))
+    blocks = (Block("a", 0, 2, "categorical"), Block("b", 2, 2, "categorical"))
     same = {}
     for scores in ("mean", "uniform"):
         copula = Copula.fit(X, blocks, CopulaSettings(scores=scores), key=0)
@@ -153,7 +157,7 @@ def test_equal_binary_columns_stay_equal_by_mean_scores_and_not_by_uniform_ones(
     assert 0.65 < same["uniform"] < 0.75
 
 
-SPIKED = (Block("x", 0, 1, "number"), Block("x", 1, 2, "choice"), Block("y", 3, 1, "number"))
+SPIKED = (Block("x", 0, 1, "number"), Block("x", 1, 2, "categorical"), Block("y", 3, 1, "number"))
 
 
 def spiked_rows(n=10_000):
@@ -230,7 +234,11 @@ def test_what_no_real_row_had_cannot_be_asked_for():
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_few_rows_constant_columns_and_one_category_are_no_trouble(n):
     X = np.tile(np.array([[3.0, 1.0, 1.0, 0.0]], np.float32), (n, 1))
-    blocks = (Block("x", 0, 1, "number"), Block("c", 1, 1, "choice"), Block("d", 2, 2, "choice"))
+    blocks = (
+        Block("x", 0, 1, "number"),
+        Block("c", 1, 1, "categorical"),
+        Block("d", 2, 2, "categorical"),
+    )
     copula = Copula.fit(X, blocks, key=0)
     np.testing.assert_array_equal(copula.sample(7, key=1), np.tile(X[:1], (7, 1)))
     assert copula.sample(0, key=1).shape == (0, 4)

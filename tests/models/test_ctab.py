@@ -59,7 +59,7 @@ def test_a_row_that_is_too_wide_is_refused():
     assert [side_of(n) for n in (1, 257, 577, 1024)] == [4, 24, 32, 32]
     with pytest.raises(InputError, match="1,025"):
         side_of(1025)
-    columns = tuple(dict.fromkeys(b.column for b in BLOCKS if b.kind == "choice"))
+    columns = tuple(dict.fromkeys(b.column for b in BLOCKS if b.kind == "categorical"))
     heads = Heads(BLOCKS, columns)
     assert entries(BLOCKS) == heads.width + heads.condition_width
 

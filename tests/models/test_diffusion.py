@@ -227,7 +227,7 @@ def test_one_constant_number_alone_and_fewer_rows_than_a_batch():
 
 
 def test_one_choice_alone_is_diffused_even_as_label():
-    pair, only = np.eye(2, dtype=np.float32)[np.arange(30) % 2], (Block("y", 0, 2, "choice"),)
+    pair, only = np.eye(2, dtype=np.float32)[np.arange(30) % 2], (Block("y", 0, 2, "categorical"),)
     assert fits_and_samples(pair, only, labels="y").sum(1).tolist() == [1.0] * 10
 
 
@@ -235,8 +235,8 @@ def test_one_choice_alone_is_diffused_even_as_label():
 def test_300_binary_columns_and_a_choice_of_one():
     flags = np.random.default_rng(0).integers(2, size=(40, 300))
     X = np.concatenate([np.eye(2, dtype=np.float32)[flags].reshape(40, 600), np.ones((40, 1))], 1)
-    blocks = tuple(Block(f"b{i}", 2 * i, 2, "choice") for i in range(300))
-    drawn = fits_and_samples(X, (*blocks, Block("k", 600, 1, "choice")))
+    blocks = tuple(Block(f"b{i}", 2 * i, 2, "categorical") for i in range(300))
+    drawn = fits_and_samples(X, (*blocks, Block("k", 600, 1, "categorical")))
     assert drawn.sum() == 3010
 
 

@@ -31,10 +31,10 @@ from siloweave.tables.features import Block
 
 KEY = jax.random.key(3)
 BLOCKS = (
-    Block("a", 0, 3, "choice"),
+    Block("a", 0, 3, "categorical"),
     Block("b", 3, 1, "number"),
-    Block("c", 4, 2, "choice"),
-    Block("d", 6, 3, "choice"),
+    Block("c", 4, 2, "categorical"),
+    Block("d", 6, 3, "categorical"),
 )
 
 
@@ -333,7 +333,7 @@ def test_the_divergence_at_the_end_of_the_chain():
 
 def test_with_a_network_that_says_nothing_the_loss_is_known():
     """Zero weights predict noise 0 and uniform choices: of numbers 1, of choices by the chain."""
-    layout, T = Layout((Block("x", 0, 1, "number"), Block("c", 1, 4, "choice"))), 6
+    layout, T = Layout((Block("x", 0, 1, "number"), Block("c", 1, 4, "categorical"))), 6
     settings = DiffusionSettings(hidden=(8,), embed=8, timesteps=T)
     net = jax.tree.map(jnp.zeros_like, Denoiser(5, 5, 0, settings, key=KEY))
     n = 60_000

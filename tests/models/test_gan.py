@@ -17,11 +17,11 @@ SMALL = GANSettings(
 )
 BLOCKS = (
     Block("x", 0, 1, "number"),
-    Block("x", 1, 2, "choice"),
-    Block("class", 3, 4, "choice"),
-    Block("one", 7, 1, "choice"),
+    Block("x", 1, 2, "categorical"),
+    Block("class", 3, 4, "categorical"),
+    Block("one", 7, 1, "categorical"),
     Block("flat", 8, 1, "number"),
-    Block("flag", 9, 2, "choice"),
+    Block("flag", 9, 2, "categorical"),
 )
 CODES = {"class": slice(3, 7), "flag": slice(9, 11)}
 
@@ -51,7 +51,7 @@ def one_hot(X, blocks=BLOCKS):
         set(np.unique(X[:, b.start : b.start + b.size])) <= {0.0, 1.0}
         and (X[:, b.start : b.start + b.size].sum(1) == 1).all()
         for b in blocks
-        if b.kind == "choice"
+        if b.kind == "categorical"
     )
 
 

@@ -33,13 +33,13 @@ from siloweave.tables.keys import generator
 
 KEY = jax.random.key(7)
 BLOCKS = (
-    Block("big", 0, 5, "choice"),
+    Block("big", 0, 5, "categorical"),
     Block("x", 5, 1, "number"),
-    Block("x", 6, 3, "choice"),
-    Block("flag", 9, 2, "choice"),
+    Block("x", 6, 3, "categorical"),
+    Block("flag", 9, 2, "categorical"),
     Block("y", 11, 1, "number"),
-    Block("one", 12, 1, "choice"),
-    Block("other", 13, 2, "choice"),
+    Block("one", 12, 1, "categorical"),
+    Block("other", 13, 2, "categorical"),
 )
 HEADS = Heads(BLOCKS, ("big", "flag", "one", "other"))
 WIDTH = 15
@@ -300,7 +300,7 @@ def test_each_choice_is_the_softmax_of_noisy_logits(scale):
 
 def test_categories_are_drawn_by_their_shares():
     shares = np.array([0.5, 0.3, 0.2])
-    heads = Heads((Block("c", 0, 3, "choice"),), ("c",))
+    heads = Heads((Block("c", 0, 3, "categorical"),), ("c",))
     raw = jnp.tile(jnp.log(jnp.asarray(shares, jnp.float32)), (30_000, 1))
     u = jax.random.uniform(KEY, raw.shape, minval=1e-7, maxval=1 - 1e-7)
     codes = heads.codes(np.asarray(outputs(heads, raw, u)))[:, 0]

@@ -49,8 +49,8 @@ def test_points_lie_in_order_evenly_on_a_sphere(size):
 
 
 def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():
-    layout = Layout((Block("a", 0, 5, "choice"), Block("b", 5, 1, "number"),
-                     Block("c", 6, 40, "choice"), Block("d", 46, 1, "choice")))  # fmt: skip
+    parts = [("a", 0, 5, "categorical"), ("b", 5, 1, "number"), ("c", 6, 40, "categorical")]
+    layout = Layout(tuple(Block(*part) for part in [*parts, ("d", 46, 1, "categorical")]))
     draw = np.random.default_rng(0)
     codes = [draw.integers(b.size, size=300) for b in layout.blocks]
     X = np.zeros((300, 47), np.float32)
@@ -64,7 +64,7 @@ def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():
     assert np.array_equal(coder.decode(Z, key=KEY), X)
     choices = [i for i in range(47) if i != 5]
     assert np.array_equal(coder.decode(moved, key=KEY)[:, choices], X[:, choices])
-    kept = [b for b in layout.blocks if b.kind == "choice"]
+    kept = [b for b in layout.blocks if b.kind == "categorical"]
     of = dict(zip([b.column for b in layout.blocks], codes, strict=True))
     for b, spot in zip(kept, coder.spots, strict=True):  # what a denoiser is told is what is sent
         told = curve(spot.options, spot.dimensions)[of[b.column]]

@@ -11,13 +11,13 @@ from siloweave.models.copula import ScoreModes
 from siloweave.tables.features import Block
 
 BLOCKS = (
-    Block("kind", 0, 3, "choice"),
+    Block("kind", 0, 3, "categorical"),
     Block("pay", 3, 1, "number"),
-    Block("pay", 4, 3, "choice"),  # a number, a spike, missing
+    Block("pay", 4, 3, "categorical"),  # a number, a spike, missing
     Block("age", 7, 1, "number"),
     Block("flat", 8, 1, "number"),
-    Block("wide", 9, 2, "choice"),
-    Block("wide", 11, 2, "choice"),
+    Block("wide", 9, 2, "categorical"),
+    Block("wide", 11, 2, "categorical"),
 )
 
 
@@ -56,7 +56,7 @@ def test_vectors_come_back(scores):
 
 
 def test_a_column_that_its_law_fits_badly_gets_modes(scores):
-    sizes = {b.column: b.size for b in scores.inner if b.kind == "choice"}
+    sizes = {b.column: b.size for b in scores.inner if b.kind == "categorical"}
     assert sizes["age"] >= 2  # two heaps are no gamma law
     assert "flat" not in sizes
     assert sizes["kind"] == 3

@@ -27,7 +27,7 @@ SMALL = VertiGANSettings(
     noise=3, trunk=(4, 4), head=(4,), critic=(4,), batch=8, made=6, rounds=2, critic_steps=2,
     average=0.0,
 )  # fmt: skip
-HEADS = heads_of([Block("age", 0, 1, "number"), Block("town", 1, 3, "choice")])
+HEADS = heads_of([Block("age", 0, 1, "number"), Block("town", 1, 3, "categorical")])
 LAW = [0.7, 0.25, 0.05]
 KEY = jax.random.key(0)
 

@@ -4,7 +4,11 @@ import numpy as np
 
 from siloweave.tables.features import Block
 
-BLOCKS = (Block("x", 0, 1, "number"), Block("c", 1, 3, "choice"), Block("y", 4, 2, "choice"))
+BLOCKS = (
+    Block("x", 0, 1, "number"),
+    Block("c", 1, 3, "categorical"),
+    Block("y", 4, 2, "categorical"),
+)
 JOINT = np.array([[0.35, 0.05], [0.05, 0.25], [0.1, 0.2]])  # of c and y
 
 

@@ -19,7 +19,7 @@ from siloweave.report import (
     PublicView,
     Record,
     SchemaFact,
-    Sight,
+    Visibility,
 )
 
 CATEGORIES = {
@@ -72,22 +72,22 @@ SETTINGS = {
     "stop": None,
 }
 VISIBILITY = (
-    Sight(
+    Visibility(
         who="Each party",
         sees="its own rows; the model after each round",
         protected_by="noise of all parties",
     ),
-    Sight(
+    Visibility(
         who="Coordinator",
         sees="sums of counts over all parties",
         protected_by="masks, and discrete Gaussian noise inside the sum",
     ),
-    Sight(
+    Visibility(
         who="Coordinator",
         sees="which marginal each party chose",
         protected_by="exponential mechanism",
     ),
-    Sight(
+    Visibility(
         who="Reader of the table",
         sees="synthetic rows, this page",
         protected_by="computed from noisy sums only",

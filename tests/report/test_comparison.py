@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.report.comparison import distances, receiver_curves, render_comparison, strip
+from siloweave.report.page import render_comparison
+from siloweave.report.plots import distances, receiver_curves, strip
 from siloweave.tables import Table
 from tests.report.outline import Outline
 
@@ -82,9 +83,9 @@ def test_what_is_drawn_is_where_it_belongs():
     middle = strip(5.0, 0.0, 10.0, (4.0, 6.0), name="x", ends=("a", "b"))
     assert 'cx="110"' in middle
     outside = [strip(v, 0.0, 10.0, None, name="x", ends=("a", "b")) for v in (-99.0, 99.0)]
-    spots = [float(re.search(r'cx="([\d.]+)"', one)[1]) for one in outside]
-    assert 4.5 < spots[0] < 18
-    assert 202 < spots[1] < 215.5
+    places = [float(re.search(r'cx="([\d.]+)"', one)[1]) for one in outside]
+    assert 4.5 < places[0] < 18
+    assert 202 < places[1] < 215.5
     curves = receiver_curves({"one": ([0.0, 0.005, 1.0], [0.0, 0.5, 1.0])})
     assert curves.count("<polyline") == 2 + 2
     assert "5 to training, 7 to control" in distances([0.0, 1.0, 2.0], [5, 1], [7, 2])

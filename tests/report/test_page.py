@@ -12,7 +12,7 @@ from tests.report.outline import Outline
 
 SECTIONS = [
     "verdict",
-    "sight",
+    "visibility",
     "ledger",
     "columns",
     "pairs",

@@ -123,7 +123,7 @@ def test_any_column_can_be_drawn(ordered, count, missing):
     for real in (None, marginal):
         svg = plots.distribution(marginal, real)
         assert "nan" not in svg
-        assert ordered or svg.count("<rect") <= 2 * (plots.SHOWN + 1)
+        assert ordered or svg.count("<rect") <= 2 * (plots.CATEGORIES + 1)
 
 
 def test_rare_categories_are_one_bar():

@@ -39,7 +39,7 @@ def test_numbers_that_are_all_missing_are_not_taken_for_whole_ones():
     ))  # fmt: skip
     rows = {"x": (np.zeros(60), np.ones(60, dtype=bool)), "y": (np.arange(60) % 10, None)}
     features = Features.fit(sw.Table.from_columns(rows), schema, key=0)
-    assert (features.plans[0].column, features.plans[0].grain) == ("x", 0.0)
+    assert (features.encodings[0].column, features.encodings[0].resolution) == ("x", 0.0)
 
 
 CSV = sw.Schema((
@@ -77,5 +77,9 @@ def test_no_row_of_a_csv_decides_the_types_of_what_is_drawn(method, tmp_path):
 def test_an_outline_keeps_what_a_frame_declares():
     frame = pd.DataFrame({"who": [1, 2], "day": pd.to_datetime(["2020-01-01", None])})
     empty = outline(sw.read(frame))
-    assert (empty.num_rows, empty.kind("who"), empty.kind("day")) == (0, "whole numbers", "moments")
+    assert (empty.num_rows, empty.kind("who"), empty.kind("day")) == (
+        0,
+        "whole numbers",
+        "datetimes",
+    )
     assert empty.to_native().dtypes.equals(frame.dtypes)

@@ -139,7 +139,7 @@ def test_numbers_that_choosing_leaves_far_off_are_moved(monkeypatch):
 
 def test_more_rows_are_drawn_where_a_model_makes_some_values_too_rarely():
     fitted, asked = fitted_once("gaussian_copula"), []
-    block = next(b for b in fitted.features.blocks if b.kind == "choice")
+    block = next(b for b in fitted.features.blocks if b.kind == "categorical")
 
     class Lopsided:
         """One category comes half as often as it should."""

@@ -323,7 +323,7 @@ def _wider_pool(message):
 
 @pytest.mark.parametrize("wrong", [_no_weights, _not_finite, _smaller_pool, _wider_pool])
 def test_requests_that_no_training_makes_are_refused(monkeypatch, wrong):
-    from siloweave.algorithms import private_rounds as file
+    from siloweave.methods.dp_sgd.coordinator import private_rounds as file
 
     def asking(parties, plan, training, keys, asked, unit):
         message = training.message(training.start(keys.born), keys.steps)
@@ -350,7 +350,7 @@ def test_a_step_before_the_beginning_is_refused(monkeypatch):
 
 
 def test_more_steps_than_were_planned_meet_the_ledger(monkeypatch):
-    from siloweave.algorithms import private_rounds as file
+    from siloweave.methods.dp_sgd.coordinator import private_rounds as file
 
     honest = file._steps
 

@@ -43,7 +43,7 @@ def test_pandas_and_polars_go_together():
 def test_moments_are_days_and_text_dates_are_moments():
     days = frame(d=["1970-01-01", "1970-01-02", "1970-01-02"])
     column = align({"real": days, "synthetic": days}).columns[0]
-    assert column.moments
+    assert column.datetimes
     assert column.values["real"].tolist() == [0.0, 1.0, 1.0]
 
 

@@ -215,7 +215,7 @@ def test_datetimes_written_as_text_come_back_as_text():
     again = own.decode(own.encode(table), key=0, like=table)
     assert again.values("d").tolist() == ["05.01.90", "31.01.90"]
     moments = read(pd.DataFrame({"d": pd.to_datetime(["1990-01-05"])}))
-    assert own.decode(own.encode(moments), key=0, like=moments).kind("d") == "moments"
+    assert own.decode(own.encode(moments), key=0, like=moments).kind("d") == "datetimes"
     assert own.decode(own.encode(moments), key=0).values("d").tolist() == ["05.01.90"]
 
 

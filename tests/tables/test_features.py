@@ -43,10 +43,10 @@ def check_blocks(features, vectors):
     """Blocks tile the vector, choices are one-hot, numbers are moderate."""
     stop = 0
     for block in features.blocks:
-        assert (block.start, block.kind == "choice" or block.size == 1) == (stop, True)
+        assert (block.start, block.kind == "categorical" or block.size == 1) == (stop, True)
         stop = block.stop
         part = vectors[:, block.start : block.stop]
-        if block.kind == "choice":
+        if block.kind == "categorical":
             assert ((part == 0) | (part == 1)).all()
             assert (part.sum(axis=1) == 1).all()
     assert stop == features.width
@@ -59,7 +59,7 @@ def test_adult_comes_back(numeric):
     for name in table.names:
         assert values_of(back, name) == values_of(table, name), name
     gain = [block for block in features.blocks if block.column == "capital-gain"]
-    assert [block.kind for block in gain] == ["number", "choice"]
+    assert [block.kind for block in gain] == ["number", "categorical"]
     # The spike at 0 has an option of its own, and no number.
     zero = vectors[table.values("capital-gain") == 0]
     choice = zero[:, gain[1].start : gain[1].stop]
@@ -266,7 +266,7 @@ def test_a_hundred_thousand_categories_are_small():
     codes = np.minimum(np.random.default_rng(0).geometric(1e-4, rows), count - 1)
     table = frame(s=[None if code % 97 == 0 else names[code] for code in codes])
     features, vectors, back = there_and_back(table, schema)
-    assert [block.kind for block in features.blocks] == ["choice"] * 3
+    assert [block.kind for block in features.blocks] == ["categorical"] * 3
     assert features.width == 140
     assert vectors.nbytes < 12_000_000
     assert len(features.to_json()) < 3_000_000

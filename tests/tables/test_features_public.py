@@ -102,7 +102,7 @@ def test_features_of_counts_bring_rows_back(numeric, noise):
     assert Features.from_json(features.to_json()) == features
     same(table, features.decode(features.encode(table, key=0), key=0))
     # One bin is one value of k, so its spike is seen.
-    assert [p.spikes for p in features.plans if p.column == "k"] == [(3.0,)]
+    assert [p.spikes for p in features.encodings if p.column == "k"] == [(3.0,)]
 
 
 def test_counts_of_all_rows_are_the_sum_of_the_parties():
@@ -140,8 +140,8 @@ def test_wide_columns_are_ordered_by_the_counts():
     schema = Schema((Column("s", "categorical", names),))
     counts = np.arange(400.0)
     features = Features.from_counts(Encoder(schema), {"s": counts})
-    assert features.plans[0].order == tuple(range(399, -1, -1))
-    assert Features.declared(schema).plans[0].order == ()
+    assert features.encodings[0].order == tuple(range(399, -1, -1))
+    assert Features.declared(schema).encodings[0].order == ()
 
 
 def test_empty_and_missing_counts_are_declared_or_flat():
@@ -166,7 +166,7 @@ def test_bad_counts_and_declarations_are_refused():
         ({"c": [1]}, "spikes names c"),
         ({"x": [9.0]}, "from -5.0 to 5.0"),
         ({"k": [0.5]}, "from 0 to 40"),
-        ({"d": [1]}, "moments have none"),
+        ({"d": [1]}, "datetimes have none"),
     ):
         with pytest.raises(DataError, match=match):
             Features.declared(SCHEMA, spikes=spikes)

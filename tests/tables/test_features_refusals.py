@@ -23,7 +23,7 @@ def test_bad_rows_are_refused():
         (frame(x=[0.5, float("inf")], c=["a", "a"]), "'x': 1 rows hold infinite"),
         (frame(x=[0.5, float("nan")], c=["a", "a"]), "'x': 1 rows have no value"),
         (frame(x=[0.5, 1.5], c=["a", "a"]), "'x': 1 rows are outside its bounds 0.0 to 1.0"),
-        (frame(x=[0.5], c=["b"]), "'c': 1 rows hold a value that is none of its 1 categories"),
+        (frame(x=[0.5], c=["b"]), "'c': 1 rows hold none of its 1 categories"),
         (frame(x=[0.5]), "lacks columns of the schema: c"),
         (frame(x=[0.5], c=["a"], y=[1]), "schema lacks columns of the table: y"),
     ):
@@ -54,8 +54,8 @@ def test_bad_vectors_are_refused():
     assert features.decode(good[:0], key=0).num_rows == 0
     assert features.decode(np.full((1, 3), 3e38, dtype=np.float32), key=0).num_rows == 1
     for place, match in (
-        ((2, 0), "1 rows .* the number of column 'x'"),
-        ((0, 2), "choice of column 'b'"),
+        ((2, 0), "1 rows .* the number part of column 'x'"),
+        ((0, 2), "categorical part of column 'b'"),
     ):
         for wild in (np.nan, np.inf, -np.inf):
             bad = good.copy()
@@ -81,7 +81,7 @@ def test_too_large_is_refused_before_memory_is_taken(monkeypatch):
     monkeypatch.setattr("siloweave.tables.features._MOST_BYTES", 1000)
     schema = Schema((Column("b", "boolean"),))
     features = Features.declared(schema)
-    assert features.blocks == (Block("b", 0, 2, "choice"),)
+    assert features.blocks == (Block("b", 0, 2, "categorical"),)
     features.encode(frame(b=[True] * 125), key=0)
     with pytest.raises(CapacityError, match="126 rows of 2 numbers"):
         features.encode(frame(b=[True] * 126), key=0)

@@ -247,9 +247,9 @@ def test_numbers_of_another_type_are_refused():
     with pytest.raises(SchemaError, match="'half': 1 rows hold no whole number"):
         table.integers("half")
     with pytest.raises(SchemaError, match="'n' holds whole numbers"):
-        table.moments("n")
+        table.datetimes("n")
     with pytest.raises(SchemaError, match="'text': 2 rows do not follow"):
-        table.moments("text", "%Y-%m-%d")
+        table.datetimes("text", "%Y-%m-%d")
 
 
 def test_numbers_from_streamed_text(tmp_path):
@@ -266,7 +266,7 @@ def test_numbers_from_streamed_text(tmp_path):
 
 def test_iso_text_is_read_in_its_usual_forms():
     texts = ["2020-01-02", "2020-01-02T03:04:05", "2020-01-02 03:04:05.5", "2020-01-02T03:04", None]
-    values, missing = read(pl.DataFrame({"t": texts})).moments("t")
+    values, missing = read(pl.DataFrame({"t": texts})).datetimes("t")
     moments = values.astype("datetime64[us]").astype(str).tolist()
     assert moments[:4] == [
         "2020-01-02T00:00:00.000000",

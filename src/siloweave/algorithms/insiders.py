@@ -18,10 +18,10 @@ import numpy as np
 
 from siloweave.algorithms.fitted import Fitted
 from siloweave.algorithms.overheard import Overheard, overheard
-from siloweave.algorithms.registry import load
-from siloweave.algorithms.running import TRANSCRIPT, named_parties
 from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
+from siloweave.core.run import TRANSCRIPT, named_parties
 from siloweave.errors import InputError, RosterError
+from siloweave.methods.registry import load
 from siloweave.models.estimate import Measurement
 from siloweave.privacy.ledger import Ledger
 from siloweave.statistics.marginals import marginal

@@ -21,12 +21,12 @@ import msgspec
 import numpy as np
 
 from siloweave.algorithms.generated import Matrix
-from siloweave.algorithms.registry import load
-from siloweave.algorithms.running import TRANSCRIPT, named_parties
 from siloweave.attacks.inversion import InversionRisk, Inverter, invert
+from siloweave.core.run import TRANSCRIPT, named_parties
 from siloweave.errors import InputError, RosterError
 from siloweave.federation import wire
 from siloweave.federation.records import TranscriptRecord, read_transcript
+from siloweave.methods.registry import load
 from siloweave.methods.silofuse.messages import Coded, CodeNoised, Noised
 from siloweave.protocols.columns import Woven
 from siloweave.tables.keys import Key, fold_in
@@ -143,7 +143,7 @@ def inverted(
     made = _made(fitted, pairs, fold_in(key, "pairs")) if fitted.shared and pairs else {}
     found = []
     for name, Z in heard.items():
-        own = [plan.column for plan in fitted.model.homes[name].features.plans]
+        own = [one.column for one in fitted.model.homes[name].features.encodings]
         rows, schema = tables[name].select(own), fitted.features.schema.select(own)
         told = {"key": fold_in(key, name), "schema": schema, "most": most, **named}
         enough = len(Z) > 2 * known

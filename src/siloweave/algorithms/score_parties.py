@@ -16,23 +16,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from siloweave.algorithms.outcome import Outcome
-from siloweave.algorithms.running import (
-    Job,
-    PartyStores,
-    Progress,
-    coded_rows,
-    in_process,
-    named_parties,
-    silent,
-)
+from siloweave.algorithms.running import Progress
 from siloweave.algorithms.score import PARTY, ScoredRows, check_price, price_for, priced
 from siloweave.algorithms.scored import FederatedScore, PartyScore, ask_scores, summed_up
+from siloweave.core.run import Job, PartyStores, coded_rows, in_process, named_parties
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party
 from siloweave.evaluate.workload import require_rows
 from siloweave.federation.site import MemoryStore, Site
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Entry, Ledger
+from siloweave.progress import silent
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.read import Frame, Table, read
 from siloweave.tables.schema import Schema

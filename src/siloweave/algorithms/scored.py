@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from siloweave.algorithms.running import Progress, silent
+from siloweave.algorithms.running import Progress
 from siloweave.algorithms.score import GRID, Judgement, ScoreTable, priced
 from siloweave.errors import InputError, SchemaError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
@@ -24,6 +24,7 @@ from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
+from siloweave.progress import silent
 from siloweave.protocols.secure_sums import (
     Count,
     KeyRequest,

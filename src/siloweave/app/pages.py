@@ -71,7 +71,7 @@ def write_page(
     check_page(path)
     if scores is None and risks is None:
         raise InputError("there is nothing to show: give scores=, risks= or both")
-    from siloweave.report.comparison import render_comparison
+    from siloweave.report.page import render_comparison
 
     page = render_comparison(
         scores.to_dict() if scores is not None else None,

@@ -43,10 +43,10 @@ from siloweave.report.record import (
     Record,
     SchemaFact,
     Setting,
-    Sight,
+    Visibility,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
-from siloweave.tables.bins import BINNED, above, as_moments
+from siloweave.tables.bins import BINNED, above, as_datetimes
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import fold_in
 from siloweave.tables.read import Table
@@ -176,8 +176,8 @@ def _span(column: Column, start: float, end: float) -> str:
         return f"{_number(start)} to {_number(end)}"
     first, last = int(start), int(end) - 1
     if column.kind == "datetime":
-        moments = as_moments(column, np.array([first, last]), None).tolist()
-        texts = [str(moment).removesuffix(" 00:00:00") for moment in moments]
+        datetimes = as_datetimes(column, np.array([first, last]), None).tolist()
+        texts = [str(when).removesuffix(" 00:00:00") for when in datetimes]
     else:
         texts = [str(first), str(last)]
     return texts[0] if first == last else " to ".join(texts)
@@ -224,7 +224,9 @@ def record_of(
         epsilon_spent=fitted.epsilon,
         parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
         ledgers=tuple(r for n, es in fitted.ledgers.items() for r in _ledger_rows(fitted, n, es)),
-        visibility=tuple(Sight(who=v.who, sees=v.sees, protected_by=v.protected_by) for v in views),
+        visibility=tuple(
+            Visibility(who=v.who, sees=v.sees, protected_by=v.protected_by) for v in views
+        ),
         simulated=fitted.simulated,
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(c) for c in view.encoder.schema.columns),

@@ -5,22 +5,7 @@ to publish.
 """
 
 from siloweave.attacks.attack import ATTACKS, attack
-from siloweave.attacks.rates import (
-    AboveAll,
-    Operating,
-    Rate,
-    Risk,
-    Roc,
-    ThresholdRisk,
-    above_all,
-    best_threshold,
-    clopper_pearson,
-    noise_attacker,
-    privacy_risk,
-    roc,
-    threshold_risk,
-    wilson,
-)
+from siloweave.attacks.rates import AboveAll, Operating, Rate, Risk, Roc, ThresholdRisk
 from siloweave.attacks.results import (
     ClosestRecords,
     Copies,
@@ -46,13 +31,5 @@ __all__ = [
     "Roc",
     "ThresholdRisk",
     "WorstRecord",
-    "above_all",
     "attack",
-    "best_threshold",
-    "clopper_pearson",
-    "noise_attacker",
-    "privacy_risk",
-    "roc",
-    "threshold_risk",
-    "wilson",
 ]

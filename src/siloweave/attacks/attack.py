@@ -19,16 +19,6 @@ from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.schema import Schema
 
-ATTACKS = (
-    "singling_out",
-    "linkability",
-    "inference",
-    "membership",
-    "worst_record",
-    "closest_records",
-)
-"""What `attack` can measure."""
-
 FEWEST = 10
 """Rows that each table must have."""
 
@@ -134,7 +124,11 @@ def attack(
     wanted = _wanted(attacks)
     _check_numbers(targets, confidence)
     tables = align({"train": train, "synthetic": synthetic, "control": control}, schema)
-    _check_rows(tables)
+    for table, rows in tables.num_rows.items():
+        if rows < FEWEST:
+            raise DataError(
+                f"{table} has {rows} rows; attacks need {FEWEST} or more to say anything"
+            )
     sides, secrets = _sides(tables, known), _secrets(tables, secret)
     job = _Job(tables, ordinals(tables), targets, sides, secrets, seed, confidence)
     notes = (*_notes(tables, targets), *_overlap(job.values, allow_overlap))
@@ -221,6 +215,8 @@ _RUN: dict[str, Callable[[_Job, _Found], None]] = {
     "worst_record": _worst_record,
     "closest_records": _closest_records,
 }
+ATTACKS = tuple(_RUN)
+"""What `attack` can measure."""
 
 
 def _wanted(attacks: Sequence[str] | None) -> list[str]:
@@ -237,14 +233,6 @@ def _check_numbers(targets: int, confidence: float) -> None:
         raise InputError(f"targets={targets!r} must be a whole number, {FEWEST} or more")
     if not 0 < confidence < 1:
         raise InputError(f"confidence={confidence!r} must be between 0 and 1, such as 0.95")
-
-
-def _check_rows(tables: Aligned) -> None:
-    for table, rows in tables.num_rows.items():
-        if rows < FEWEST:
-            raise DataError(
-                f"{table} has {rows} rows; attacks need {FEWEST} or more to say anything"
-            )
 
 
 def _notes(tables: Aligned, targets: int) -> list[str]:

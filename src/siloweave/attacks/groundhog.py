@@ -1,18 +1,17 @@
-"""What a synthetic table tells a membership attack: summaries, and how near it comes to a record.
+"""What shadow attacks look at: summaries of a table, how near it comes to a record, odd records.
 
 Houssiau, Jordon, Cohen, Daniel, Elliott, Geddes, Mole, Rangel-Smith and Szpruch, *TAPAS: a toolbox
 for adversarial privacy auditing of synthetic data*, 2022 (the five attacks); Stadler, Oprisanu and
 Troncoso, *Synthetic data: anonymisation groundhog day*, USENIX Security 2022 (naive and histogram
-summaries).
-
-Which records are most exposed: those that stand alone among the others.
+summaries); Meeus, Guepin, Cretu and de Montjoye, *Achilles' heels: vulnerable record identification
+in synthetic data publishing*, ESORICS 2023 (the records that are most exposed).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,11 @@ from siloweave.tables.schema import Schema
 
 Floats = NDArray[np.float64]
 WIDEST = 256
-"""Categories of a column that a summary tells apart; rarer ones are taken together."""
+"""Categories of a column that a summary counts one by one; rarer ones are taken together."""
 _BINS = 10
 _TREES = 100
 _DAY = 86_400_000_000.0  # microseconds
+_BLOCK = 1 << 18  # distances held at a time, so that they stay near the processor
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class _Place:
     labels: tuple[Any, ...] = ()
     low: float = 0.0
     high: float = 1.0
-    moments: bool = False
+    datetimes: bool = False
     pattern: str | None = None
 
 
@@ -85,33 +85,24 @@ class SummaryLayout:
     Args:
         numeric: Numeric columns and their bounds.
         categorical: Categorical columns and their labels.
-        scaled: Whether distances and moments are taken of numbers scaled to 0 to 1. TAPAS takes
-            raw numbers, so the column of the widest range decides alone.
-
-    Example:
-        >>> columns = {"x": (np.array([0, 8, 4]), None), "c": (np.array(["a", "b", "a"]), None)}
-        >>> table = Table.from_columns(columns)
-        >>> rows = Layout.of(table).read(table)
-        >>> rows.numbers.ravel().tolist(), rows.codes.ravel().tolist()
-        ([0.0, 1.0, 0.5], [0, 1, 0])
+        scaled: Whether numbers are scaled to 0 to 1 before distances and moments are taken. TAPAS
+            takes raw numbers, so the column of the widest range decides alone.
     """
 
     numeric: tuple[_Place, ...]
     categorical: tuple[_Place, ...]
     scaled: bool = True
-    _levels: tuple[int, ...] = field(init=False, default=())
-
-    def __post_init__(self) -> None:
-        levels = tuple(len(place.labels) + 2 for place in self.categorical)
-        object.__setattr__(self, "_levels", levels)
 
     @staticmethod
     def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> SummaryLayout:
         """Take columns, kinds and bounds from the adversary's rows, and the schema if there is one.
 
-        Raises:
-            DataError: There are no rows, or a column has no value.
-            SchemaError: A column is not in the schema.
+        Example:
+            >>> columns = {"x": (np.array([0, 8, 4]), None), "c": (np.array(list("aba")), None)}
+            >>> table = Table.from_columns(columns)
+            >>> rows = SummaryLayout.of(table).read(table)
+            >>> rows.numbers.ravel().tolist(), rows.codes.ravel().tolist()
+            ([0.0, 1.0, 0.5], [0, 1, 0])
         """
         facts = Schema.detect(table) if schema is None else schema
         aligned = align({"auxiliary": table}, facts)
@@ -122,17 +113,17 @@ class SummaryLayout:
         )
 
     @property
+    def levels(self) -> tuple[int, ...]:
+        """Codes of each categorical column, a missing and an unseen value included."""
+        return tuple(len(place.labels) + 2 for place in self.categorical)
+
+    @property
     def dimensions(self) -> int:
         """Length of a row with one-hot categories, missing ones included."""
-        return len(self.numeric) + sum(self._levels)
+        return len(self.numeric) + sum(self.levels)
 
     def read(self, table: Table) -> CodedTable:
-        """Read a table's rows.
-
-        Raises:
-            DataError: A column is not there.
-            SchemaError: A column holds another type.
-        """
+        """Read a table's rows."""
         numbers = [self._numbers(place, table) for place in self.numeric]
         codes = [_codes(place, table) for place in self.categorical]
         return CodedTable(
@@ -141,8 +132,8 @@ class SummaryLayout:
         )
 
     def _numbers(self, place: _Place, table: Table) -> Floats:
-        if place.moments:
-            steps, missing = table.moments(place.name, place.pattern)
+        if place.datetimes:
+            steps, missing = table.datetimes(place.name, place.pattern)
             found = steps / _DAY
         else:
             found, missing = table.floats(place.name)
@@ -154,15 +145,14 @@ class SummaryLayout:
         """Numbers scaled to 0 to 1 over the bounds, whether or not the layout scales."""
         if self.scaled or not self.numeric:
             return rows.numbers
-        low = np.array([place.low for place in self.numeric])
-        width = np.array([(place.high - place.low) or 1.0 for place in self.numeric])
-        scaled: Floats = (rows.numbers - low) / width
+        low, high = np.array([(place.low, place.high) for place in self.numeric]).T
+        scaled: Floats = (rows.numbers - low) / np.where(high == low, 1.0, high - low)
         return scaled
 
     def frequencies(self, rows: CodedTable) -> list[Floats]:
         """Share of rows in each category, per column; beyond the 256 most frequent together."""
         found = []
-        for column, levels in zip(rows.codes.T, self._levels, strict=True):
+        for column, levels in zip(rows.codes.T, self.levels, strict=True):
             shown = min(levels, WIDEST + 2)
             counts = np.bincount(np.minimum(column, shown - 1), minlength=shown)
             found.append(counts / max(1, rows.num_rows))
@@ -172,31 +162,25 @@ class SummaryLayout:
 def _numeric(column: AlignedColumn, schema: Schema) -> _Place:
     values, declared = column.values["auxiliary"], schema[column.name]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    if not column.moments and declared.low is not None and declared.high is not None:
+    if not column.datetimes and declared.low is not None and declared.high is not None:
         low, high = float(declared.low), float(declared.high)
-    return _Place(column.name, (), low, high, column.moments, declared.format)
+    return _Place(column.name, (), low, high, column.datetimes, declared.format)
 
 
 def _codes(place: _Place, table: Table) -> NDArray[np.int32]:
+    """Places in the labels; -1 (missing) and -2 (unseen) become the two codes after them."""
     found = table.lookup(place.name, place.labels)
-    count = len(place.labels)
-    codes: NDArray[np.int32] = np.where(
-        found == -1, count, np.where(found == -2, count + 1, found)
-    ).astype(np.int32)
+    codes: NDArray[np.int32] = np.where(found < 0, len(place.labels) - 1 - found, found).astype(
+        np.int32
+    )
     return codes
 
 
 def naive_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
     """NaiveGroundhog: mean, median and variance of every numeric and every one-hot column.
 
-    Missing numbers are left out of the three; their share is a fourth summary.
-
-    Args:
-        rows: A synthetic table's rows, at least one.
-        layout: How they were read.
-
-    Returns:
-        One vector, always of the same length for one layout.
+    Missing numbers are left out of the three; their share is a fourth summary. The vector has the
+    same length for all tables of one layout.
     """
     parts = [_moments(column) for column in rows.numbers.T]
     for share in layout.frequencies(rows):
@@ -217,13 +201,7 @@ def histogram_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
     """HistGroundhog: category frequencies, and ten bins between a numeric column's bounds.
 
     Numbers beyond the bounds fall into the outermost bins; missing ones have a bin of their own.
-
-    Args:
-        rows: A synthetic table's rows, at least one.
-        layout: How they were read.
-
-    Returns:
-        One vector, always of the same length for one layout.
+    The vector has the same length for all tables of one layout.
     """
     parts = []
     for column in layout.unit(rows).T:
@@ -236,25 +214,13 @@ def histogram_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
 
 
 def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Floats:
-    """How near a table comes to one record, in three measures; greater is nearer.
-
-    Args:
-        rows: A synthetic table's rows, at least one.
-        record: One row.
-        layout: How both were read.
+    """How near a table of at least one row comes to one record; greater is nearer.
 
     Returns:
         Minus the least share of columns that differ (Hamming); minus the least Euclidean distance
         of numbers and one-hot categories (L2); the log-density at the record under a Gaussian
         kernel of bandwidth 1 on the same vectors. A number that is missing on one side only is
         one range away.
-
-    Example:
-        >>> table = Table.from_columns({"x": (np.array([0.0, 1.0]), None)})
-        >>> layout = Layout.of(table)
-        >>> rows = layout.read(table)
-        >>> nearness(rows, layout.read(table.take([0])), layout)[:2].tolist() == [0.0, 0.0]
-        True
     """
     if not rows.num_rows:
         raise InputError("the synthetic table has no rows; there is nothing to attack")
@@ -276,17 +242,12 @@ def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Flo
 def forest_scores(
     train: Floats, members: NDArray[np.bool_], test: Floats, *, key: Key
 ) -> tuple[Floats, float]:
-    """Tell tables fitted with a record from tables fitted without it: a forest of 100 trees.
-
-    Args:
-        train: (sets, summaries) of the shadow sets to learn from.
-        members: Which of them held the record.
-        test: (sets, summaries) of those to judge.
-        key: Of the forest.
+    """Learn from summaries (sets, length) which tables were fitted with a record.
 
     Returns:
-        The forest's probability that each test set held the record, and the threshold above
-        which it says so: just above one half, as half the trees do not make a majority.
+        The probability that each test set held the record, by a forest of 100 trees, and the
+        threshold above which it says so: just above one half, as half the trees do not make a
+        majority.
     """
     from sklearn.ensemble import RandomForestClassifier
 
@@ -297,41 +258,27 @@ def forest_scores(
     return scores, float(np.nextafter(0.5, 1.0))
 
 
-_BLOCK = 1 << 18  # distances held at a time, so that they stay near the processor
-
-
 def exposed_records(
-    table: Any,
-    count: int,
-    *,
-    key: Key,
-    by: Literal["neighbour", "density"] = "neighbour",
-    schema: Schema | None = None,
-    sample: int = 5000,
+    table: Any, count: int, *, key: Key, schema: Schema | None = None, sample: int = 5000
 ) -> NDArray[np.int64]:
-    """Find the rows that a membership attack is most likely to tell: the outliers.
+    """Find the rows that a membership attack is most likely to recognise: the outliers.
 
-    Meeus, Guepin, Cretu and de Montjoye, *Achilles' heels: vulnerable record identification in
-    synthetic data publishing*, ESORICS 2023, choose by mean distance to the nearest neighbours.
+    These are the rows whose nearest other row is farthest, by Euclidean distance of scaled numbers
+    and one-hot categories. The result is exact, though few rows are compared with all: the nearest
+    row of a sample is at least as far as the nearest of all, so rows are compared with all in that
+    order until no other can be farther.
 
     Args:
         table: A `Table`, frame or path with at least two rows.
         count: How many rows.
         key: Which rows stand for all where there are more than `sample`.
-        by: "neighbour" takes rows whose nearest other row is farthest (Euclidean distance of
-            scaled numbers and one-hot categories; exact); "density" those of the lowest density
-            (Gaussian kernel of bandwidth 1 over the sample).
         schema: Kinds and bounds of the columns; detected if None.
         sample: Rows that every row is compared with at first.
 
     Returns:
         Places in the table, most exposed first.
 
-    Raises:
-        InputError: `count` or `sample` is out of range.
-
     Example:
-        >>> from siloweave.tables.read import Table
         >>> rows = Table.from_columns({"x": (np.array([0, 1, 2, 3, 90]), None)})
         >>> exposed_records(rows, 1, key=0).tolist()
         [4]
@@ -343,26 +290,11 @@ def exposed_records(
         )
     if sample < 2:
         raise InputError(f"sample={sample} must be at least 2 rows")
-    if by not in ("neighbour", "density"):
-        raise InputError(f'by={by!r} must be "neighbour" or "density"')
-    seen = SummaryLayout.of(rows, schema).read(rows)
-    some = np.arange(rows.num_rows)
+    seen, everyone = SummaryLayout.of(rows, schema).read(rows), np.arange(rows.num_rows)
+    some = everyone
     if sample < rows.num_rows:
         some = np.sort(generator(key).choice(rows.num_rows, size=sample, replace=False))
-    if by == "density":
-        mass = _over(seen, np.arange(rows.num_rows), some, _mass)
-        return np.argsort(mass, kind="stable")[:count].astype(np.int64)
-    return _loneliest(seen, some, count)
-
-
-def _loneliest(seen: CodedTable, some: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """The rows with the farthest nearest neighbour: exact, though few are compared with all.
-
-    The nearest row of a sample is at least as far as the nearest of all, so rows are compared
-    with all in that order until no other can be farther.
-    """
-    everyone = np.arange(seen.num_rows)
-    most = _over(seen, everyone, some, _least)
+    most = _to_nearest(seen, everyone, some)
     order = np.argsort(-most, kind="stable")
     found: dict[int, float] = {}
     for start in range(0, len(order), 4 * count):
@@ -370,54 +302,32 @@ def _loneliest(seen: CodedTable, some: NDArray[np.int64], count: int) -> NDArray
         if len(kept) == count and most[order[start]] <= kept[-1]:
             break
         batch = order[start : start + 4 * count]
-        found.update(zip(batch.tolist(), _over(seen, batch, everyone, _least), strict=True))
+        found.update(zip(batch.tolist(), _to_nearest(seen, batch, everyone), strict=True))
     ranked = sorted(found, key=lambda place: (-found[place], place))
     return np.array(ranked[:count], dtype=np.int64)
 
 
-def _over(
-    seen: CodedTable, ours: NDArray[np.int64], theirs: NDArray[np.int64], take: Any
-) -> Floats:
-    """One number per row of ours, from its squared distances to theirs, a block at a time."""
+def _to_nearest(seen: CodedTable, ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> Floats:
+    """Squared distance from each row of ours to the nearest other one of theirs, in blocks."""
     size = max(1, _BLOCK // len(theirs))
-    others = _prepared(seen.take(theirs))
+    others = seen.take(theirs)
     parts = []
     for start in range(0, len(ours), size):
         block = ours[start : start + size]
-        squares = _squares(_prepared(seen.take(block)), others)
+        squares = _squares(seen.take(block), others)
         squares[block[:, None] == theirs[None, :]] = np.inf
-        parts.append(take(squares))
+        parts.append(squares.min(axis=1))
     return np.concatenate(parts)
 
 
-def _least(squares: Floats) -> Floats:
-    least: Floats = squares.min(axis=1)
-    return least
-
-
-def _mass(squares: Floats) -> Floats:
-    mass: Floats = np.exp(-squares / 2).mean(axis=1)
-    return mass
-
-
-def _prepared(rows: CodedTable) -> tuple[list[NDArray[Any]], Floats]:
-    """Codes column by column, in the smallest type, and numbers."""
-    widest = int(rows.codes.max(initial=0))
-    kind = np.uint8 if widest < 256 else np.uint16 if widest < 65536 else np.uint32
-    return [np.ascontiguousarray(c) for c in rows.codes.astype(kind).T], rows.numbers
-
-
-def _squares(
-    ours: tuple[list[NDArray[Any]], Floats], theirs: tuple[list[NDArray[Any]], Floats]
-) -> Floats:
+def _squares(ours: CodedTable, theirs: CodedTable) -> Floats:
     """Squared distances between scaled numbers and one-hot categories, (ours, theirs)."""
-    (codes, numbers), (other_codes, other_numbers) = ours, theirs
-    different = np.zeros((len(numbers), len(other_numbers)), dtype=np.uint16)
-    for mine, other in zip(codes, other_codes, strict=True):
+    different = np.zeros((ours.num_rows, theirs.num_rows), dtype=np.uint16)
+    for mine, other in zip(ours.codes.T, theirs.codes.T, strict=True):
         different += mine[:, None] != other[None, :]
     squares = different.astype(np.float64)
     squares *= 2
-    for mine, other in zip(numbers.T, other_numbers.T, strict=True):
+    for mine, other in zip(ours.numbers.T, theirs.numbers.T, strict=True):
         apart = mine[:, None] - other[None, :]
         apart *= apart
         if np.isnan(mine).any() or np.isnan(other).any():

@@ -203,7 +203,7 @@ def guessed(column: AlignedColumn, source: str, guesses: Ints, table: str, place
 def _slack(column: AlignedColumn, truth: NDArray[np.float64]) -> NDArray[np.float64]:
     """How far off a right guess of each number may be."""
     start = 0.0
-    if column.moments:
+    if column.datetimes:
         start = min(float(np.nanmin(values)) for values in column.values.values())
     slack: NDArray[np.float64] = TOLERANCE * np.abs(truth - start)
     return slack

@@ -10,13 +10,14 @@ al., *A unified framework for quantifying privacy risk in synthetic data*, PoPET
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from siloweave.attacks.rates import Rate, Risk, privacy_risk, wilson
 from siloweave.errors import InputError
@@ -24,9 +25,10 @@ from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.schema import Schema
 
-__all__ = ["ColumnInversion", "InversionRisk", "Inverted", "Inverter", "invert"]
-
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Guess = Callable[[Floats, NDArray[Any], Floats], NDArray[Any]]
+Judge = Callable[[NDArray[Any], NDArray[Any]], Bools]
 Inverter = Literal["ridge", "neighbours", "boosting"]
 """A way to regress a column on latents."""
 _INVERTERS: tuple[Inverter, ...] = ("ridge", "neighbours", "boosting")
@@ -117,8 +119,17 @@ class _Pairs:
     def values(self, column: AlignedColumn) -> NDArray[Any]:
         return np.concatenate([column.values[name][rows] for name, rows in self.source])
 
-    def missing(self, column: AlignedColumn) -> NDArray[np.bool_]:
+    def missing(self, column: AlignedColumn) -> Bools:
         return np.concatenate([column.missing(name)[rows] for name, rows in self.source])
+
+
+@dataclass(frozen=True, eq=False)
+class _Marks:
+    """Which hidden cells of a column came back, which the constant got right, and which count."""
+
+    right: Bools
+    plain: Bools
+    counted: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +158,8 @@ def invert(
     """Recover rows from latents, with an inverse learned from known pairs.
 
     For each column the method is picked by three-fold cross-validation on the known pairs only;
-    rows that are judged are never looked at before.
+    rows that are judged are never read before. The cells that came back stand beside those that
+    the best constant guess gets right.
 
     Args:
         latents: (rows, dimensions): one vector per row, finite.
@@ -159,12 +171,9 @@ def invert(
         schema: Kinds of the columns; detected if None.
         methods: Which methods to try; a constant guess always competes.
         most: How many of the other rows are judged at most, drawn by `key`; None for all.
-        tolerance: How far off a number may be, relative to its size; for moments relative to the
-            width of the known ones, as their zero means nothing.
+        tolerance: How far off a number may be, relative to its size; for datetimes relative to
+            the range of the known ones, as their zero means nothing.
         confidence: Of every interval.
-
-    Returns:
-        Shares of cells that came back, beside the baseline of the best constant guess.
 
     Raises:
         InputError: Latents do not fit the rows, or too few pairs are known.
@@ -189,49 +198,47 @@ def invert(
     if synthetic is not None:
         parts.append(_vectors(synthetic[0], aligned.num_rows["synthetic"], "synthetic latents"))
         source.append(("synthetic", np.arange(len(parts[-1]))))
-    pairs = _standardised(parts, vectors[rest])
-    task = _Task(
-        _Pairs(pairs[0], source),
-        _Pairs(pairs[1], [("rows", rest)]),
-        tuple(methods),
-        tolerance,
-        confidence,
-        key,
-    )
-    _check_pairs(len(pairs[0]), len(rest))
+    seen, hidden = _standardised(parts, vectors[rest])
+    if len(seen) < _LEAST:
+        raise InputError(
+            f"{len(seen)} pairs are known; at least {_LEAST} are needed to learn an inverse. Let "
+            "more rows leak, or give synthetic pairs"
+        )
+    if not len(rest):
+        raise InputError("every row is known, so none is left to be judged; let fewer leak")
+    pairs = _Pairs(seen, source), _Pairs(hidden, [("rows", rest)])
+    task = _Task(*pairs, tuple(methods), tolerance, confidence, key)
     return _inverted(aligned, task, len(leaked))
 
 
 def _inverted(aligned: Aligned, task: _Task, leaked: int) -> InversionRisk:
     columns: list[ColumnInversion] = []
     skipped: dict[str, str] = {}
-    marks: dict[str, tuple[NDArray[np.bool_], ...]] = {}
+    marks: dict[str, list[_Marks]] = {"categorical": [], "numeric": []}
     for column in aligned.columns:
         reason = _unmeasurable(column, task)
         if reason:
             skipped[column.name] = reason
             continue
-        method, marks[column.name] = _column(column, task)
-        right, plain, there = marks[column.name]
-        columns.append(
-            ColumnInversion(
-                column.name,
-                column.kind,
-                method,
-                _share(right[there].sum(), plain[there].sum(), there.sum(), task.confidence),
-                int((~there).sum()),
-            )
+        method, found = _column(column, task)
+        marks[column.kind].append(found)
+        there = found.counted
+        share = _share(
+            found.right[there].sum(), found.plain[there].sum(), there.sum(), task.confidence
         )
+        missing = int((~there).sum())
+        columns.append(ColumnInversion(column.name, column.kind, method, share, missing))
     if not columns:
         raise InputError(f"no column can be judged: {'; '.join(skipped.values())}")
-    kinds = {column.name: column.kind for column in columns}
-    right, plain = (np.all([m[i] | ~m[2] for m in marks.values()], axis=0) for i in (0, 1))
+    every = [*marks["categorical"], *marks["numeric"]]
+    right = np.all([m.right | ~m.counted for m in every], axis=0).sum()
+    plain = np.all([m.plain | ~m.counted for m in every], axis=0).sum()
     judged, known = len(task.hidden.latents), len(task.known.latents)
     return InversionRisk(
         tuple(columns),
-        _pooled([m for n, m in marks.items() if kinds[n] == "categorical"], task.confidence),
-        _pooled([m for n, m in marks.items() if kinds[n] == "numeric"], task.confidence),
-        _share(right.sum(), plain.sum(), judged, task.confidence),
+        _pooled(marks["categorical"], task.confidence),
+        _pooled(marks["numeric"], task.confidence),
+        _share(right, plain, judged, task.confidence),
         skipped,
         known=leaked,
         synthetic=known - leaked,
@@ -245,53 +252,44 @@ def _share(
     right: float, plain: float, trials: float, confidence: float, cells: int = 0
 ) -> Inverted:
     hit, missed = (float(right), float(trials)), (float(plain), float(trials))
-    return Inverted(
-        msgspec.structs.replace(wilson(*hit, confidence), value=hit[0] / hit[1]),
-        msgspec.structs.replace(wilson(*missed, confidence), value=missed[0] / missed[1]),
-        privacy_risk(hit, missed, confidence),
-        cells or int(trials),
+    recovered, baseline = (
+        msgspec.structs.replace(wilson(*counts, confidence), value=counts[0] / counts[1])
+        for counts in (hit, missed)
     )
+    risk = privacy_risk(hit, missed, confidence)
+    return Inverted(recovered, baseline, risk, cells or int(trials))
 
 
-def _pooled(marks: Sequence[tuple[NDArray[np.bool_], ...]], confidence: float) -> Inverted | None:
+def _pooled(marks: Sequence[_Marks], confidence: float) -> Inverted | None:
     """All cells of some columns, counted as if each row were one cell."""
     if not marks:
         return None
-    right, plain, there = (np.stack([m[i] for m in marks]) for i in range(3))
+    there = np.stack([m.counted for m in marks])
     cells, rows = int(there.sum()), int(there.any(axis=0).sum())
+    right = sum(int((m.right & m.counted).sum()) for m in marks)
+    plain = sum(int((m.plain & m.counted).sum()) for m in marks)
     per_cell = rows / cells
-    counts = (right & there).sum() * per_cell, (plain & there).sum() * per_cell
-    return _share(*counts, rows, confidence, cells)
+    return _share(right * per_cell, plain * per_cell, rows, confidence, cells)
 
 
-def _column(
-    column: AlignedColumn, task: _Task
-) -> tuple[str, tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Pick a method on the known pairs, and guess the hidden cells.
-
-    Returns:
-        The method; which hidden cells it got right, which the constant got right, which count.
-    """
-    truth, there = task.hidden.values(column), _judgeable(column, task.hidden)
+def _column(column: AlignedColumn, task: _Task) -> tuple[str, _Marks]:
+    """Pick a method on the known pairs, and guess the hidden cells."""
+    truth, counted = task.hidden.values(column), _judgeable(column, task.hidden)
     usable = _judgeable(column, task.known)
     latents, values = task.known.latents[usable], task.known.values(column)[usable]
     right = _judge(column, values, task.tolerance)
     methods = _methods(column, values, task, right)
     method = _picked(methods, latents, values, right, fold_in(task.key, "folds", column.name))
-    with _one_thread():
+    with threadpool_limits(limits=1):
         guesses = methods[method](latents, values, task.hidden.latents)
     plain = methods["constant"](latents, values, task.hidden.latents)
-    return method.partition(" ")[0], (right(guesses, truth), right(plain, truth), there)
+    return method.partition(" ")[0], _Marks(right(guesses, truth), right(plain, truth), counted)
 
 
-def _judgeable(column: AlignedColumn, pairs: _Pairs) -> NDArray[np.bool_]:
+def _judgeable(column: AlignedColumn, pairs: _Pairs) -> Bools:
     """Which cells count: all categories, a missing one included, and numbers that are there."""
     missing = pairs.missing(column)
     return ~missing if column.numeric else np.ones(len(missing), dtype=bool)
-
-
-Guess = Callable[[Floats, NDArray[Any], Floats], NDArray[Any]]
-Judge = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]]
 
 
 def _judge(column: AlignedColumn, values: NDArray[Any], tolerance: float) -> Judge:
@@ -299,10 +297,10 @@ def _judge(column: AlignedColumn, values: NDArray[Any], tolerance: float) -> Jud
         return lambda guess, truth: guess == truth
     width = float(np.ptp(values)) if len(values) else 0.0
 
-    def near(guess: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.bool_]:
+    def near(guess: NDArray[Any], truth: NDArray[Any]) -> Bools:
         rounded = np.round(guess) if column.whole else guess
-        allowed = tolerance * (width if column.moments else np.abs(truth))
-        close: NDArray[np.bool_] = np.abs(rounded - truth) <= allowed
+        allowed = tolerance * (width if column.datetimes else np.abs(truth))
+        close: Bools = np.abs(rounded - truth) <= allowed
         return close
 
     return near
@@ -339,8 +337,7 @@ def _fitted(numeric: bool, method: Inverter, seed: int, near: int = 1) -> Guess:
         if len(np.unique(values)) < 2:
             return np.full(len(asked), values[0])
         model = _model(numeric, method, seed, min(near, len(values)))
-        model.fit(latents, values)
-        return np.asarray(model.predict(asked))
+        return np.asarray(model.fit(latents, values).predict(asked))
 
     return guess
 
@@ -351,20 +348,18 @@ def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     if method == "ridge":
-        alphas = (1e-4, 1e-2, 1.0, 100.0)
-        return RidgeCV(alphas=alphas) if numeric else RidgeClassifierCV(alphas=alphas)
+        return (RidgeCV if numeric else RidgeClassifierCV)(alphas=(1e-4, 1e-2, 1.0, 100.0))
     if method == "neighbours":
-        return KNeighborsRegressor(near) if numeric else KNeighborsClassifier(near)
-    shared: dict[str, Any] = {
-        "max_iter": 60,
-        "learning_rate": 0.15,
-        "max_leaf_nodes": 15,
-        "min_samples_leaf": 5,
-        "early_stopping": False,
-    }
-    if numeric:
-        return HistGradientBoostingRegressor(loss="absolute_error", random_state=seed, **shared)
-    return HistGradientBoostingClassifier(random_state=seed, **shared)
+        return (KNeighborsRegressor if numeric else KNeighborsClassifier)(near)
+    trees = partial(HistGradientBoostingRegressor, loss="absolute_error")
+    return (trees if numeric else HistGradientBoostingClassifier)(
+        max_iter=60,
+        learning_rate=0.15,
+        max_leaf_nodes=15,
+        min_samples_leaf=5,
+        early_stopping=False,
+        random_state=seed,
+    )
 
 
 def _picked(
@@ -378,7 +373,7 @@ def _picked(
         return "constant"
     order = generator(key).permutation(len(values))
     hits = {name: np.zeros(len(values), dtype=bool) for name in methods}
-    with _one_thread():
+    with threadpool_limits(limits=1):
         for fold in np.array_split(order, _FOLDS):
             rest = np.setdiff1d(order, fold)
             for name, guess in methods.items():
@@ -442,20 +437,3 @@ def _check(methods: Sequence[Inverter], tolerance: float) -> None:
         raise InputError(f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}")
     if not 0 <= tolerance < 1:
         raise InputError(f"tolerance={tolerance} must lie in [0, 1)")
-
-
-def _check_pairs(known: int, rest: int) -> None:
-    if known < _LEAST:
-        raise InputError(
-            f"{known} pairs are known; at least {_LEAST} are needed to learn an inverse. Let more "
-            "rows leak, or give synthetic pairs"
-        )
-    if not rest:
-        raise InputError("every row is known, so none is left to be judged; let fewer leak")
-
-
-def _one_thread() -> AbstractContextManager[Any]:
-    from threadpoolctl import threadpool_limits
-
-    limited: AbstractContextManager[Any] = threadpool_limits(limits=1)
-    return limited

@@ -257,7 +257,11 @@ def _judged(
     curve = roc(inside, outside, confidence)
     tpr = clopper_pearson(int((inside >= threshold).sum()), len(inside), confidence)
     fpr = clopper_pearson(int((outside >= threshold).sum()), len(outside), confidence)
-    raw, (down, up) = tpr.value - fpr.value, _error(tpr, fpr)
+    raw = tpr.value - fpr.value
+    # Newcombe (1998), "Interval estimation for the difference between independent proportions",
+    # Statistics in Medicine 17(8), method 10, from the rates' own intervals.
+    down = float(np.hypot(tpr.value - tpr.low, fpr.high - fpr.value))
+    up = float(np.hypot(tpr.high - tpr.value, fpr.value - fpr.low))
     mu_low = _mu_low(tpr, fpr) if repeated else None
     return NoisyCountsRisk(
         risk=max(0.0, raw),
@@ -277,17 +281,6 @@ def _judged(
         exceeded=None if mu_low is None else mu_low > mu,
         confidence=confidence,
     )
-
-
-def _error(tpr: Rate, fpr: Rate) -> tuple[float, float]:
-    """How far the difference of two rates reaches down and up.
-
-    Newcombe (1998), "Interval estimation for the difference between independent proportions",
-    Statistics in Medicine 17(8), method 10, from the rates' own intervals.
-    """
-    down = np.hypot(tpr.value - tpr.low, fpr.high - fpr.value)
-    up = np.hypot(tpr.high - tpr.value, fpr.value - fpr.low)
-    return float(down), float(up)
 
 
 def _mu_low(tpr: Rate, fpr: Rate) -> float:

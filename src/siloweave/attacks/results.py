@@ -226,8 +226,7 @@ class Risks(msgspec.Struct, frozen=True):
 
         A notebook shows the picture, and its `save` stores it as SVG.
         """
-        from siloweave.report.comparison import receiver_curves
-        from siloweave.report.plots import Picture
+        from siloweave.report.plots import Picture, receiver_curves
 
         if not self.memberships:
             raise InputError("no membership attack was made; add 'membership' to attacks=")

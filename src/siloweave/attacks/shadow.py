@@ -1,13 +1,9 @@
-"""Many independent jobs side by side, with the same results however many workers there are.
-
-From shadow sets to risks: thresholds and forests from one half, accuracy on the other.
-
-Membership attacks with shadow models: was this record among the rows that were fitted?
+"""Membership attacks with shadow models: was this record among the rows that were fitted?
 
 The adversary holds auxiliary rows of the same population and may run the generator on rows of its
-own choice. It fits it many times with and many times without the record, learns to tell the two
-apart from the synthetic tables alone, and is then judged on further tables. Houssiau et al.,
-*TAPAS*, 2022; Stadler, Oprisanu and Troncoso, *Groundhog Day*, USENIX Security 2022.
+own choice. It fits it many times with and many times without the record, learns from one half of
+the synthetic tables alone to separate the two cases, and is then judged on the other half. Houssiau
+et al., *TAPAS*, 2022; Stadler, Oprisanu and Troncoso, *Groundhog Day*, USENIX Security 2022.
 
 Where this departs from TAPAS, and why:
 
@@ -18,6 +14,8 @@ Where this departs from TAPAS, and why:
 * Rows equal to a record are left out of the rows that sets are drawn from; otherwise a set that
   counts as without it may hold its twin.
 * Numbers are scaled to 0 to 1 by default (`scaled`); TAPAS leaves that to the user.
+
+Fits are made side by side in processes; results do not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -39,9 +37,11 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from siloweave.attacks.groundhog import (
     SummaryLayout,
+    exposed_records,
     forest_scores,
     histogram_summary,
     naive_summary,
@@ -58,7 +58,7 @@ from siloweave.attacks.rates import (
     roc,
 )
 from siloweave.errors import InputError, SchemaError
-from siloweave.progress import shows_progress
+from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.display import html_table
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Frame, Table, frame_of, read
@@ -67,8 +67,22 @@ from siloweave.tables.schema import Schema
 S = TypeVar("S")
 J = TypeVar("J")
 R = TypeVar("R")
-Progress = Callable[[str, float], None]
-"""Called with a text and the share that is done."""
+Floats = NDArray[np.float64]
+
+# Every attack by its name in TAPAS: two of summaries, three of nearness.
+SHADOW_ATTACKS = (
+    *("NaiveGroundhog", "HistGroundhog"),
+    *("ClosestDistance-Hamming", "ClosestDistance-L2", "KernelEstimator"),
+)
+
+FitAndSample = Callable[[Table, np.random.SeedSequence], Any]
+"""Fits a generator to a `Table` and samples it: a `Table`, a frame or a path.
+
+The key is a `numpy.random.SeedSequence`; a tool that wants a number takes
+``int(generator(key).integers(2**31))``. Call ``table.to_native()`` for a frame.
+"""
+
+_held: list[Any] = []  # what a worker process was started with: its function and what all share
 
 
 @dataclass(frozen=True)
@@ -78,9 +92,6 @@ class _Failed:
     words: str
 
 
-_held: list[Any] = []  # what a worker process was started with: its function and what all share
-
-
 def side_by_side(
     work: Callable[[S, J], R],
     shared: S,
@@ -88,7 +99,7 @@ def side_by_side(
     *,
     workers: int,
     name: Callable[[J], str] = str,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
 ) -> list[R]:
     """Do every job, each in one BLAS thread, several at a time in processes of their own.
 
@@ -100,18 +111,9 @@ def side_by_side(
         shared: What every job needs; sent to a worker once.
         jobs: What to do.
         workers: How many at a time; 1 runs them here, one after the other.
-        name: What a job is called in messages.
+        name: What a job is called in messages. A job that fails is named, and no further one
+            starts.
         progress: Called after each job, in this process.
-
-    Returns:
-        One result per job, in their order.
-
-    Raises:
-        InputError: `workers` is below 1, or a job failed; names the job. No further job starts.
-
-    Example:
-        >>> side_by_side(lambda shared, job: shared + job, 10, [1, 2], workers=1)
-        [11, 12]
     """
     if workers < 1:
         raise InputError(f"workers={workers} must be at least 1: how many run side by side")
@@ -123,12 +125,13 @@ def side_by_side(
         return found
 
     if workers == 1 or len(jobs) < 2:
-        with _one_thread():
+        with threadpool_limits(limits=1):
             return [take(job, partial(work, shared, job)) for job in jobs]
     reason = _stays_here(work, shared)
     most = min(workers, len(jobs))
     call: Callable[[J], R | _Failed] = partial(work, shared) if reason else _one
-    with _one_thread() if reason else nullcontext(), _pool(reason, most, work, shared) as pool:
+    limits = threadpool_limits(limits=1) if reason else nullcontext()
+    with limits, _pool(reason, most, work, shared) as pool:
         futures = {pool.submit(call, job): place for place, job in enumerate(jobs)}
         try:
             taken = {futures[f]: take(jobs[futures[f]], f.result) for f in as_completed(futures)}
@@ -185,8 +188,6 @@ def _stays_here(work: object, shared: object) -> str:
 def _start(work: object, shared: object) -> None:
     """Begin a worker process. Ctrl-C ends it at once and silently: the first process reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from threadpoolctl import threadpool_limits
-
     _held[:] = [work, shared, threadpool_limits(limits=1)]
 
 
@@ -198,25 +199,19 @@ def _one(job: Any) -> Any:
         return _Failed(f"{type(error).__name__}: {error}")
 
 
-def _one_thread() -> Any:
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(limits=1)
-
-
 @dataclass(frozen=True, eq=False)
-class Split:
-    """What the shadow sets of one half told.
+class _Half:
+    """What was seen of one half of the shadow sets.
 
     Attributes:
         members: (sets, records): which set held which record.
-        summaries: Per attack (sets, summaries).
+        summaries: Per attack (sets, length).
         near: Per attack (records, sets): scores, greater for nearer.
     """
 
     members: NDArray[np.bool_]
-    summaries: Mapping[str, NDArray[np.float64]]
-    near: Mapping[str, NDArray[np.float64]]
+    summaries: Mapping[str, Floats]
+    near: Mapping[str, Floats]
 
 
 class ShadowRisk(msgspec.Struct, frozen=True):
@@ -229,7 +224,7 @@ class ShadowRisk(msgspec.Struct, frozen=True):
         low: Lower end of the interval of `raw`.
         high: Upper end.
         raw: The same as `risk`, negative values kept.
-        accuracy: Share of test sets told right, with its exact interval.
+        accuracy: Share of test sets that are judged right, with its exact interval.
         threshold: From which score on a set is said to hold the record; chosen on training sets.
         curve: Receiver curve over the test sets, with AUC and its interval.
         at: Share of the sets with the record that are found at FPR 0.1% and 1%.
@@ -295,16 +290,13 @@ class ShadowRisks(msgspec.Struct, frozen=True):
             kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
                 None.
         """
-        names = ("attack", "record", "risk", "low", "high", "raw", "threshold")
         rows = [
-            {
-                **msgspec.structs.asdict(one),
-                "accuracy": one.accuracy.value,
-                "auc": one.curve.auc.value,
-            }
+            msgspec.structs.asdict(one)
+            | {"accuracy": one.accuracy.value, "auc": one.curve.auc.value}
             for one in self.risks
         ]
-        return frame_of(rows, (*names, "accuracy", "auc"), kind)
+        names = ("attack", "record", "risk", "low", "high", "raw", "threshold", "accuracy", "auc")
+        return frame_of(rows, names, kind)
 
     def __repr__(self) -> str:
         worst = f"worst {self.worst.risk:.3f}"
@@ -348,22 +340,10 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         return float(np.mean(best))
 
 
-def judged(
-    train: Split, test: Split, attacks: Sequence[str], *, confidence: float, twins: int, key: Key
+def _judged(
+    train: _Half, test: _Half, attacks: Sequence[str], *, confidence: float, twins: int, key: Key
 ) -> ShadowRisks:
-    """Learn on one half of the shadow sets, judge on the other.
-
-    Args:
-        train: To learn from.
-        test: To judge on.
-        attacks: Which attacks.
-        confidence: Of every interval.
-        twins: Rows left out, for the record.
-        key: Of the forests.
-
-    Returns:
-        One risk per attack and record, and what guessing would show.
-    """
+    """Learn thresholds and forests on one half of the shadow sets, judge on the other."""
     records = train.members.shape[1]
     risks = tuple(
         _one_risk(attack, record, train, test, confidence, fold_in(key, attack, record))
@@ -389,7 +369,7 @@ def judged(
 
 
 def _one_risk(
-    attack: str, record: int, train: Split, test: Split, confidence: float, key: Key
+    attack: str, record: int, train: _Half, test: _Half, confidence: float, key: Key
 ) -> ShadowRisk:
     held, holds = train.members[:, record], test.members[:, record]
     if attack in train.summaries:
@@ -415,20 +395,6 @@ def _one_risk(
         curve,
         tuple(curve.tpr_at(fpr) for fpr in FALSE_POSITIVES),
     )
-
-
-# Every attack by its name in TAPAS: two of summaries, three of nearness.
-SHADOW_ATTACKS = (
-    *("NaiveGroundhog", "HistGroundhog"),
-    *("ClosestDistance-Hamming", "ClosestDistance-L2", "KernelEstimator"),
-)
-
-FitAndSample = Callable[[Table, np.random.SeedSequence], Any]
-"""Fits a generator to a `Table` and samples it: a `Table`, a frame or a path.
-
-The key is a `numpy.random.SeedSequence`; a tool that wants a number takes
-``int(generator(key).integers(2**31))``. Call ``table.to_native()`` for a frame.
-"""
 
 
 class _Synthesizer(Protocol):
@@ -502,13 +468,7 @@ class _Set:
         return f"{self.split} shadow set {self.number + 1} of {self.of}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """What one synthetic table told: two summaries, and per record three measures of nearness."""
-
-    naive: NDArray[np.float64]
-    histogram: NDArray[np.float64]
-    near: NDArray[np.float64]
+_Seen = tuple[Floats, Floats, Floats]  # naive summary, histogram summary, (measures, records)
 
 
 @shows_progress
@@ -535,7 +495,8 @@ def shadow_attack(
     Args:
         fit_and_sample: The generator: called with a table and a key, returns synthetic rows.
         auxiliary: The adversary's rows: a `Table`, frame or path.
-        targets: The records: places in `auxiliary`, or a table of the same columns.
+        targets: The records: places in `auxiliary`, a table of the same columns, or how many: the
+            rows of `auxiliary` that stand out most (see `exposed_records`).
         key: Which rows each set draws, the generator's keys and the forests.
         attacks: Which of `SHADOW_ATTACKS`.
         training_size: Rows that the generator is fitted to.
@@ -543,7 +504,7 @@ def shadow_attack(
         train_sets: Fits to learn from, an even number.
         test_sets: Fits to be judged on, an even number.
         replace_target: A set that holds a record has it in place of another row, so that its size
-            tells nothing; else it has a row more.
+            shows nothing; else it has a row more.
         schema: Kinds and bounds of the columns; detected from `auxiliary` if None.
         scaled: Whether numbers are scaled to their bounds before distances are taken.
         confidence: Of every interval.
@@ -568,7 +529,10 @@ def shadow_attack(
         1.0
     """
     _check_attacks(attacks)
-    rows, places = _records(read(auxiliary), targets)
+    rows = read(auxiliary)
+    if isinstance(targets, int) and not isinstance(targets, bool):
+        targets = exposed_records(rows, targets, key=fold_in(key, "targets"), schema=schema)
+    rows, places = _records(rows, targets)
     layout = SummaryLayout.of(rows, schema, scaled=scaled)
     pool = _pool_of(layout, rows, places)
     _check_sizes(len(pool), len(places), training_size, synthetic_size)
@@ -577,30 +541,29 @@ def shadow_attack(
         *(fit_and_sample, rows, pool, places, layout),
         *(training_size, synthetic_size, replace_target, fold_in(key, "sets")),
     )
-    seen = side_by_side(_see, shared, _jobs(splits), workers=workers, progress=progress)
-    train = _split(splits["training"], seen[:train_sets])
-    test = _split(splits["test"], seen[train_sets:])
-    left_out = rows.num_rows - len(pool) - len(places)
-    return judged(
-        train, test, attacks, confidence=confidence, twins=left_out, key=fold_in(key, "forest")
+    jobs = [
+        _Set(split, i, len(members), tuple(held.tolist()))
+        for split, members in splits.items()
+        for i, held in enumerate(members)
+    ]
+    seen = side_by_side(_see, shared, jobs, workers=workers, progress=progress)
+    return _judged(
+        _half(splits["training"], seen[:train_sets]),
+        _half(splits["test"], seen[train_sets:]),
+        attacks,
+        confidence=confidence,
+        twins=rows.num_rows - len(pool) - len(places),
+        key=fold_in(key, "forest"),
     )
 
 
-def _jobs(splits: Mapping[str, NDArray[np.bool_]]) -> list[_Set]:
-    return [
-        _Set(split, i, len(held), tuple(bool(m) for m in held[i]))
-        for split, held in splits.items()
-        for i in range(len(held))
-    ]
-
-
-def _split(members: NDArray[np.bool_], seen: Sequence[_Seen]) -> Split:
-    summaries = [[s.naive for s in seen], [s.histogram for s in seen]]
-    near = np.stack([s.near for s in seen], axis=-1)
-    return Split(
+def _half(members: NDArray[np.bool_], seen: Sequence[_Seen]) -> _Half:
+    naive, histogram, near = zip(*seen, strict=True)
+    summaries = (np.stack(naive), np.stack(histogram))
+    return _Half(
         members,
-        {name: np.stack(some) for name, some in zip(SHADOW_ATTACKS[:2], summaries, strict=True)},
-        dict(zip(SHADOW_ATTACKS[2:], near, strict=True)),
+        dict(zip(SHADOW_ATTACKS[:2], summaries, strict=True)),
+        dict(zip(SHADOW_ATTACKS[2:], np.stack(near, axis=-1), strict=True)),
     )
 
 
@@ -624,9 +587,8 @@ def _see(shared: _Shadow, job: _Set) -> _Seen:
     layout = shared.layout
     synthetic, records = layout.read(made), layout.read(shared.rows.take(shared.targets))
     near = [nearness(synthetic, records.take([i]), layout) for i in range(records.num_rows)]
-    return _Seen(
-        naive_summary(synthetic, layout), histogram_summary(synthetic, layout), np.array(near).T
-    )
+    summaries = (naive_summary(synthetic, layout), histogram_summary(synthetic, layout))
+    return *summaries, np.array(near).T
 
 
 def _records(auxiliary: Table, targets: Any) -> tuple[Table, NDArray[np.int64]]:
@@ -637,8 +599,8 @@ def _records(auxiliary: Table, targets: Any) -> tuple[Table, NDArray[np.int64]]:
         places = np.asarray(targets)
         if places.dtype.kind not in "iu" or places.ndim != 1 or not len(places):
             raise InputError(
-                "targets must be places of rows in auxiliary (whole numbers, at least one) or a "
-                "table of records"
+                "targets must be places of rows in auxiliary (whole numbers, at least one), a "
+                "table of records, or how many records"
             )
         if places.min() < 0 or places.max() >= auxiliary.num_rows:
             raise InputError(

@@ -28,6 +28,7 @@ _PAIRS = 1 << 20  # of predicates and rows that are tried at a time
 _FEW = 200_000  # predicates of which all are made, in random order
 
 Ints = NDArray[np.int64]
+Row = list[int]  # one number for each condition of a predicate
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +50,14 @@ class Predicates:
     def __len__(self) -> int:
         return len(self.columns)
 
+    @property
+    def fields(self) -> tuple[NDArray[Any], ...]:
+        """The four arrays."""
+        return self.columns, self.low, self.high, self.negated
+
     def take(self, places: Any) -> "Predicates":
         """Some of the predicates."""
-        return Predicates(
-            self.columns[places], self.low[places], self.high[places], self.negated[places]
-        )
+        return Predicates(*(field[places] for field in self.fields))
 
 
 def singling_out(
@@ -86,11 +90,10 @@ def singling_out(
     rng = generator(fold_in(key, "singling_out", variant))
     tables = {table: _Index(codes) for table, codes in _distinct(values).items()}
     synthetic = tables["synthetic"]
+    width = 1 if variant == "univariate" else min(columns, len(values.names))
     if variant == "univariate":
         found = _univariate(values, synthetic, attacks, rng)
-        width = 1
     else:
-        width = min(columns, len(values.names))
         found = _multivariate(values, synthetic, attacks, width, rng)
     if len(found) < FEWEST:
         raise InputError(
@@ -138,19 +141,11 @@ class _Index:
         if predicates.columns.shape[1] == 1:
             return sizes[:, 0]
         starts = np.where(predicates.negated, self.rows + 1, sizes).argmin(axis=1)
-        parts = (predicates.columns, predicates.low, predicates.high, predicates.negated)
-        rows = zip(*(a.tolist() for a in (*parts, first, last, starts)), strict=True)
+        rows = zip(*(a.tolist() for a in (*predicates.fields, first, last, starts)), strict=True)
         return np.array([self._count(*row) for row in rows], np.int64)
 
     def _count(
-        self,
-        columns: list[int],
-        low: list[int],
-        high: list[int],
-        negated: list[bool],
-        first: list[int],
-        last: list[int],
-        start: int,
+        self, columns: Row, low: Row, high: Row, negated: Row, first: Row, last: Row, start: int
     ) -> int:
         """Rows that fit one predicate; `start` is its narrowest condition."""
         fits = self._order[columns[start], first[start] : last[start]]
@@ -240,11 +235,8 @@ def _multivariate(
         kept.append(drawn.take(_fresh(drawn, seen)))
         if sum(map(len, kept)) >= wanted:
             break
-    found = [
-        np.concatenate(parts)[:wanted]
-        for parts in zip(*((p.columns, p.low, p.high, p.negated) for p in kept), strict=True)
-    ]
-    return Predicates(*found)
+    fields = zip(*(some.fields for some in kept), strict=True)
+    return Predicates(*(np.concatenate(parts)[:wanted] for parts in fields))
 
 
 def _drawn(

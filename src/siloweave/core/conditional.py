@@ -29,9 +29,9 @@ import numpy.typing as npt
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.mrf import MRF
-from siloweave.tables.bins import BINNED, as_moments, numbers_of
-from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.columns import blank, codes_of, labels_of, options_of, typed, values_of
+from siloweave.tables.bins import BINNED, as_datetimes, numbers_of
+from siloweave.tables.codes import Codes, Encoder, codes_of, labels_of, options_of
+from siloweave.tables.encodings import encoding_of_bounds
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
@@ -108,7 +108,7 @@ class GivenCells:
             made: Any = np.where(self.free, drawn, self.whole)
             gone = np.where(self.free, absent, np.isnan(self.values))
             if column.kind == "datetime":
-                made = as_moments(column, made, like)
+                made = as_datetimes(column, made, like)
             return made, gone if column.missing else None
         return self.written(np.where(self.free, values_in(self.column, table), self.values), like)
 
@@ -116,8 +116,8 @@ class GivenCells:
         """Values as the schema writes them, and which are missing."""
         if self.column.kind not in BINNED:
             return labels_of(self.column, values.astype(np.int64))
-        gone, plan = np.isnan(values), blank(self.column)
-        made = typed(self.column, plan, np.where(gone, plan.low, values), like)
+        gone, bounds = np.isnan(values), encoding_of_bounds(self.column)
+        made = bounds.typed(self.column, np.where(gone, bounds.low, values), like)
         return made, gone if self.column.missing else None
 
 
@@ -129,7 +129,7 @@ def values_in(column: Column, table: Table) -> _Floats:
     """
     if column.kind not in BINNED:
         return codes_of(msgspec.structs.replace(column, other=None), table).astype(np.float64)
-    values, gone = values_of(column, blank(column), table)
+    values, gone = encoding_of_bounds(column).values_of(column, table)
     return np.where(gone, np.nan, values)
 
 
@@ -332,8 +332,8 @@ class AskedCells:
             features: Of all columns.
             key: Which mode a number is said to come from.
         """
-        plans = tuple(plan for plan in features.plans if plan.column == cells.name)
-        alone = Features(Schema((cells.column,)), plans)
+        encodings = tuple(one for one in features.encodings if one.column == cells.name)
+        alone = Features(Schema((cells.column,)), encodings)
         start = next(block.start for block in features.blocks if block.column == cells.name)
         vectors = np.full((len(cells.places), alone.width), np.nan, dtype=np.float32)
         if cells.table.num_rows:

@@ -219,7 +219,7 @@ class FeatureModel:
         otherwise = 1 if num_rows is None else num_rows
         if wanted.free:
             return self._free(otherwise if asked_rows is None else asked_rows, wanted, like)
-        known = [plan.column for plan in features.plans]
+        known = [plan.column for plan in features.encodings]
         count, cells = conditions(self.schema, known, wanted.given, asked_rows, otherwise)
         asked = [AskedCells.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
         if wanted.balanced is not False:

@@ -5,24 +5,25 @@ to publish.
 """
 
 from siloweave.evaluate.discriminator import Discriminator, discriminate
-from siloweave.evaluate.distances import (
-    average_jsd,
-    average_wasserstein,
-    marginal_error,
-    marginal_tvd,
+from siloweave.evaluate.predictive import (
+    svm_misclassification,
+    train_on_synthetic,
+    utility_ratio,
 )
-from siloweave.evaluate.learned import svm_misclassification
-from siloweave.evaluate.predictive import train_on_synthetic, utility_ratio
 from siloweave.evaluate.scores import NotMeasured, Score, Scores
 from siloweave.evaluate.scoring import score
 from siloweave.evaluate.similarity import (
     associations,
+    average_jsd,
+    average_wasserstein,
     column_pair_trends,
     column_shapes,
     column_similarity,
     correlation_similarity,
     jensen_shannon_similarity,
     kolmogorov_smirnov_similarity,
+    marginal_error,
+    marginal_tvd,
     statistical_similarity,
 )
 from siloweave.evaluate.workload import (

@@ -1,4 +1,6 @@
-"""Can a classifier tell synthetic rows from real ones, and by which columns?"""
+"""Can a classifier distinguish synthetic rows from real ones, and by which columns?"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +11,10 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.predictive import (
+    FOLDS,
     LONG,
-    classifier,
-    each,
+    all_but,
+    boosted,
     features,
     folds_of,
     one_thread,
@@ -21,9 +24,6 @@ from siloweave.evaluate.shares import require_tables
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["Discriminator", "discriminate"]
-
-FOLDS = 3
 INDICATORS = 100
 """Of one categorical column, at most."""
 Floats = NDArray[np.float64]
@@ -31,52 +31,51 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Discriminator:
-    """How well synthetic rows were told from real ones.
+    """How well synthetic rows were distinguished from real ones.
 
     Attributes:
         truth: Per row used, 1 where it is synthetic; int64, half of them.
         probability: Per row, the probability of being synthetic that a classifier gave which had
             not seen the row; float64.
         fold: Per row, the fold in which it was scored; int64.
-        telling: Per column, how much area under the curve is lost when its values are shuffled
-            among the rows of one fold; the most telling first. Empty unless asked for.
+        distinguishing: Per column, how much area under the curve is lost when its values are
+            shuffled among the rows of one fold; the largest loss first. Empty unless asked for.
     """
 
     truth: NDArray[np.int64]
     probability: Floats
     fold: NDArray[np.int64]
-    telling: tuple[tuple[str, float], ...] = ()
+    distinguishing: tuple[tuple[str, float], ...] = ()
 
     @property
     def propensity(self) -> float:
-        """One minus the mean distance of the probabilities from 1/2: 0.5 (told apart) to 1."""
+        """One minus the mean distance of the probabilities from 1/2: 0.5 (always sure) to 1."""
         return 1.0 - float(np.abs(self.probability - 0.5).mean())
 
     @property
     def auc(self) -> float:
-        """Area under the ROC curve: 1/2 where rows cannot be told apart, 1 where all can.
+        """Area under the ROC curve: 1/2 where rows cannot be distinguished, 1 where all can.
 
         Below 1/2 rows stand in both tables: the classifier has seen the twin with the other label.
         """
-        return area(self.truth, self.probability)
+        return _area(self.truth, self.probability)
 
     @property
     def detection(self) -> float:
-        """How far from being told apart: 1 where the AUC is 1/2 or less, 0 where it is 1.
+        """How hard rows are to distinguish: 1 where the AUC is 1/2 or less, 0 where it is 1.
 
         One minus the mean over folds of 2 max(AUC, 1/2) - 1, as SDMetrics' detection scores.
         """
         return 1.0 - float(np.mean([2.0 * max(fold.auc, 0.5) - 1.0 for fold in self.per_fold]))
 
     @property
-    def per_fold(self) -> tuple["Discriminator", ...]:
+    def per_fold(self) -> tuple[Discriminator, ...]:
         """The same for the rows of each fold alone."""
-        kept = [self.fold == fold for fold in np.unique(self.fold)]
-        return tuple(Discriminator(self.truth[k], self.probability[k], self.fold[k]) for k in kept)
+        masks = [self.fold == fold for fold in np.unique(self.fold)]
+        return tuple(Discriminator(self.truth[m], self.probability[m], self.fold[m]) for m in masks)
 
 
-def area(truth: NDArray[np.int64], score: Floats) -> float:
-    """Area under the ROC curve."""
+def _area(truth: NDArray[np.int64], score: Floats) -> float:
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(truth, score))
@@ -89,10 +88,10 @@ def discriminate(
     *,
     key: Key,
     max_rows: int = 6_000,
-    telling: bool = False,
+    rank_columns: bool = False,
     linear: bool = False,
 ) -> Discriminator:
-    """Fit classifiers to tell both tables' rows apart, in three folds.
+    """Fit classifiers to distinguish both tables' rows, in three folds.
 
     As many rows of either table, each scored by the classifier that did not see it: boosted trees,
     or a logistic regression, which sees single columns and their shares but no relation.
@@ -103,7 +102,7 @@ def discriminate(
         synthetic: The synthetic table's name.
         key: Which rows, which folds and the trees.
         max_rows: Rows of either table, at most.
-        telling: Whether to find the most telling columns.
+        rank_columns: Whether to find the columns that distinguish synthetic rows best.
         linear: Whether the judge is a logistic regression on standardised numbers and indicators
             of the categories and of missing values; boosted trees otherwise.
 
@@ -117,8 +116,8 @@ def discriminate(
     Source:
         Zhu et al., *DP-TLDM*, 2024, evaluation (discriminability), and SiloFuse, ICDE 2024,
         evaluation (propensity); trees of scikit-learn instead of XGBoost's, and rows scored out of
-        fold, so that learning rows by heart does not count as telling them apart. Linear: the
-        logistic detection of SDMetrics.
+        fold, so that a classifier that memorised rows does not count as one that distinguishes
+        them. Linear: the logistic detection of SDMetrics.
 
     Example:
         >>> from siloweave.tables import Table, align
@@ -137,29 +136,29 @@ def discriminate(
         for i, table in enumerate((real, synthetic))
     ]
     X, y = np.concatenate(parts), np.repeat([0, 1], count)
-    halves = [folds_of(count, FOLDS, fold_in(key, "folds", i)) for i in range(2)]
+    halves = [folds_of(count, fold_in(key, "folds", i)) for i in range(2)]
     folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
     kinds = [column.numeric for column in tables.columns] if linear else None
     probability, place = np.zeros(2 * count), np.zeros(2 * count, dtype=np.int64)
     found: tuple[tuple[str, float], ...] = ()
     with one_thread():
         for i, fold in enumerate(folds):
-            seen, place[fold] = each(folds, i), i
+            seen, place[fold] = all_but(folds, i), i
             model = _judge(X[seen], y[seen], fold_in(key, "fit", i), kinds)
             probability[fold] = model.predict_proba(X[fold])[:, 1]
-            if telling and i == 0:
+            if rank_columns and i == 0:
                 lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
                 found = tuple(sorted(zip(tables.names, lost, strict=True), key=lambda c: -c[1]))
     return Discriminator(y, probability, place, found)
 
 
 def _judge(X: Floats, y: NDArray[np.int64], key: Key, numeric: Sequence[bool] | None) -> Any:
-    """Trees, or, where it is told which columns are numbers, a logistic regression.
+    """Trees, or, where `numeric` says which columns are numbers, a logistic regression.
 
     Of a column with more than 100 categories the rarest share one indicator.
     """
     if numeric is None:
-        return classifier(X, y, key, LONG)
+        return boosted(X, y, key, LONG)
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
@@ -178,11 +177,11 @@ def _judge(X: Floats, y: NDArray[np.int64], key: Key, numeric: Sequence[bool] | 
     return make_pipeline(made, model).fit(X, y)
 
 
-def _lost_area(model: object, X: Floats, y: NDArray[np.int64], key: Key) -> list[float]:
+def _lost_area(model: Any, X: Floats, y: NDArray[np.int64], key: Key) -> list[float]:
     """Area lost when one column at a time is shuffled among the rows."""
 
     def area_of(rows: Floats) -> float:
-        return area(y, model.predict_proba(rows)[:, 1])  # type: ignore[attr-defined]
+        return _area(y, model.predict_proba(rows)[:, 1])
 
     whole, lost = area_of(X), []
     for j in range(X.shape[1]):

@@ -1,11 +1,9 @@
-"""Gradient boosting over aligned tables, small and seeded, to be run inside `one_thread`.
+"""What models that learnt from synthetic rows are worth on real ones.
 
-Features are numbers as they are and categories as codes; a missing value is missing, which the
-trees split on. Histogram boosting of scikit-learn without early stopping.
-
-How much models trained on synthetic rows are worth on real ones, with every column as target.
-
-How well a classifier does on real rows when it has only seen synthetic ones.
+Features of boosted trees are numbers as they are and categories as codes; a missing value is
+missing, which the trees split on. The trees are scikit-learn's histogram boosting without early
+stopping, small, seeded, and run inside `one_thread`. A categorical target has ten classes at most:
+its nine most frequent real values, and the rest as one.
 """
 
 from __future__ import annotations
@@ -28,6 +26,13 @@ from siloweave.tables.keys import Key, fold_in, generator
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
+Folds = tuple[float, ...]
+"""One score per fold."""
+FOLDS = 3
+CLASSES = 10
+"""Classes of a categorical target: the most frequent real ones, and one for all others."""
+LABELS = 20
+"""Values of a categorical feature that a support vector machine sees: the most frequent ones."""
 
 
 @dataclass(frozen=True)
@@ -81,49 +86,64 @@ def pick(count: int, most: int, key: Key) -> Rows:
     return np.sort(generator(key).choice(count, most, replace=False))
 
 
-def folds_of(count: int, folds: int, key: Key) -> list[Rows]:
-    """Split places into folds of nearly equal size, at random."""
-    return [np.sort(part) for part in np.array_split(generator(key).permutation(count), folds)]
+def folds_of(count: int, key: Key) -> list[Rows]:
+    """Split places into three folds of nearly equal size, at random."""
+    return [np.sort(part) for part in np.array_split(generator(key).permutation(count), FOLDS)]
 
 
-def classifier(X: Floats, y: NDArray[Any], key: Key, trees: Trees) -> Any:
-    """Fit a classifier; `y` holds two classes or more."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
+def all_but(folds: Sequence[Rows], left_out: int) -> Rows:
+    """All places but one fold's."""
+    return np.concatenate([part for i, part in enumerate(folds) if i != left_out])
 
-    seed = int(generator(fold_in(key, "trees")).integers(2**31))
-    model = HistGradientBoostingClassifier(random_state=seed, **_settings(len(X), trees))
+
+def boosted(X: Floats, y: NDArray[Any], key: Key, trees: Trees, *, numeric: bool = False) -> Any:
+    """Fit a classifier to two classes or more, or a regressor.
+
+    The regressor minimises the squared error, as XGBoost by default (decision 0017).
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind = HistGradientBoostingRegressor if numeric else HistGradientBoostingClassifier
+    model = kind(
+        max_iter=trees.count,
+        max_leaf_nodes=trees.leaves,
+        learning_rate=trees.rate,
+        l2_regularization=trees.shrink,
+        min_samples_leaf=max(1, min(20, len(X) // 20)),
+        early_stopping=False,
+        random_state=int(generator(fold_in(key, "trees")).integers(2**31)),
+    )
     return model.fit(X, y)
 
 
-def regressor(X: Floats, y: Floats, key: Key, trees: Trees) -> Any:
-    """Fit a regressor of the squared error, as XGBoost by default (decision 0017)."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
+class Constant:
+    """A model that always answers the same: all that rows of one value teach."""
 
-    seed = int(generator(fold_in(key, "trees")).integers(2**31))
-    model = HistGradientBoostingRegressor(random_state=seed, **_settings(len(X), trees))
-    return model.fit(X, y)
+    def __init__(self, value: float) -> None:
+        self.value = value
 
-
-def _settings(rows: int, trees: Trees) -> dict[str, Any]:
-    return {
-        "max_iter": trees.count,
-        "max_leaf_nodes": trees.leaves,
-        "learning_rate": trees.rate,
-        "l2_regularization": trees.shrink,
-        "min_samples_leaf": max(1, min(20, rows // 20)),
-        "early_stopping": False,
-    }
+    def predict(self, X: Floats) -> Floats:
+        """Answer once per row."""
+        return np.full(len(X), self.value)
 
 
-def each(groups: Sequence[Rows], left_out: int) -> Rows:
-    """All places but one group's."""
-    return np.concatenate([part for i, part in enumerate(groups) if i != left_out])
+def main_classes(values: NDArray[Any], most: int) -> Rows:
+    """The most frequent codes, one fewer than `most` where there are more than that."""
+    counts = np.bincount(values)
+    seen = np.flatnonzero(counts)
+    order = seen[np.argsort(-counts[seen], kind="stable")]
+    return order if len(order) <= most else order[: most - 1]
 
 
-FOLDS = 3
-CLASSES = 10
-"""Classes of a categorical target: the most frequent real ones, and one for all others."""
-Folds = tuple[float, ...]
+def as_classes(values: NDArray[Any], classes: Rows) -> Rows:
+    """Codes as places in `classes`; all others have the place after the last."""
+    order = np.argsort(classes)
+    at = np.minimum(np.searchsorted(classes, values, sorter=order), len(classes) - 1)
+    found: Rows = np.where(classes[order][at] == values, order[at], len(classes))
+    return found
+
+
+# Utility: every column predicted by boosted trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +181,9 @@ class Utilities:
         if not names:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
             raise InputError(f"there is no target to predict ({reasons})")
-        ours, theirs = (np.array([side[n] for n in names])
-                        for side in (self.real, self.trained_on[table]))  # fmt: skip
+        ours, theirs = (
+            np.array([side[name] for name in names]) for side in (self.real, self.trained_on[table])
+        )
         best = float(np.quantile(ours.mean(axis=1), 0.9))
         if best <= 0:
             raise InputError("real rows predict none of the targets; there is no utility to keep")
@@ -186,10 +207,9 @@ def utility_ratio(
     """Utility of synthetic rows as a share of the real rows' own, in percent.
 
     Every column is the target once; boosted trees learn it from all others, in 3 folds of the real
-    rows. Categorical: macro-F1, the nine most frequent real values as they are and the rest as
-    one. Numeric: D2 of the absolute error, clipped to [0, 1], of trees that minimise squared
-    errors. Then the ratio of the 90th percentiles over columns, so it tells about the columns that
-    can be predicted well.
+    rows. Categorical: macro-F1. Numeric: D2 of the absolute error, clipped to [0, 1], of trees that
+    minimise squared errors. Then the ratio of the 90th percentiles over columns, so only columns
+    that can be predicted well count.
 
     Args:
         tables: Both tables, aligned.
@@ -218,12 +238,8 @@ def utility_ratio(
         >>> utility_ratio(both, "real", "synthetic", key=0) > 95
         True
     """
-    if target is not None:
-        tables.column(target)
-    found = utilities(
-        tables, real, (synthetic,), key=key, max_rows=max_rows,
-        targets=None if target is None else (target,),
-    )  # fmt: skip
+    targets = None if target is None else (tables.column(target).name,)
+    found = utilities(tables, real, (synthetic,), key=key, max_rows=max_rows, targets=targets)
     return found.ratio(synthetic)[0]
 
 
@@ -236,20 +252,11 @@ def utilities(
     targets: Sequence[str] | None = None,
     max_rows: int = 6_000,
 ) -> Utilities:
-    """Predict real rows from several tables; the real rows' own models are fitted once.
+    """Predict columns of real rows by models that learnt from several tables.
 
-    A table's model is fitted once on its own rows and tested on each fold of the real rows.
-
-    Args:
-        tables: All tables, aligned.
-        real: The real table's name.
-        sources: Names of the tables to learn from.
-        key: Which rows, which folds and the trees.
-        targets: Columns to predict; all by default.
-        max_rows: Real rows used, at most; every model learns from two thirds as many.
-
-    Returns:
-        All scores.
+    The real rows' own models are fitted once per fold. A table's model is fitted once on its own
+    rows and tested on each fold of the real rows. `max_rows` limits the real rows used; every model
+    learns from two thirds as many.
 
     Raises:
         InputError: There is no such table, fewer real rows than folds, or one column only.
@@ -258,9 +265,8 @@ def utilities(
     rows = pick(tables.num_rows[real], max_rows, fold_in(key, "real"))
     if len(rows) < FOLDS:
         raise InputError(f"{len(rows)} real rows are fewer than {FOLDS} folds; give more rows")
-    if len(tables.columns) < 2:
-        raise InputError("one column has no other to be predicted from")
-    folds = folds_of(len(rows), FOLDS, fold_in(key, "folds"))
+    _require_features(tables)
+    folds = folds_of(len(rows), fold_in(key, "folds"))
     most = len(rows) - min(map(len, folds))
     picked = {
         name: pick(tables.num_rows[name], most, fold_in(key, "rows", name)) for name in sources
@@ -276,7 +282,7 @@ def utilities(
         seed = fold_in(key, "fit", column.name)
         with one_thread():
             ours[column.name] = tuple(
-                task.score(task.fit(real, rows[each(folds, i)], fold_in(seed, i)), fold)
+                task.score(task.fit(real, rows[all_but(folds, i)], fold_in(seed, i)), fold)
                 for i, fold in enumerate(folds)
             )
             for name in sources:
@@ -285,15 +291,9 @@ def utilities(
     return Utilities(ours, theirs, left_out)
 
 
-class Constant:
-    """A model that always answers the same: all that rows of one value teach."""
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    def predict(self, X: Floats) -> Floats:
-        """Answer once per row."""
-        return np.full(len(X), self.value)
+def _require_features(tables: Aligned) -> None:
+    if len(tables.columns) < 2:
+        raise InputError("one column has no other to be predicted from")
 
 
 class _Task:
@@ -303,14 +303,16 @@ class _Task:
         self.tables, self.column = tables, column
         values = column.values[real][rows]
         if not column.numeric:
-            self.kept = main_classes(values, CLASSES)
+            self.classes = main_classes(values, CLASSES)
         self.truth = self._coded(values)
         self.X = features(tables, real, rows, without=column.name)
         self.known = ~np.isnan(self.truth)
         self.possible = len(np.unique(self.truth[self.known])) > 1
 
     def _coded(self, values: NDArray[Any]) -> Floats:
-        return values if self.column.numeric else as_classes(values, self.kept).astype(np.float64)
+        if self.column.numeric:
+            return values
+        return as_classes(values, self.classes).astype(np.float64)
 
     def fit(self, table: str, rows: Rows, key: Key) -> Any:
         """Learn the target from a table's rows; rows without a number teach nothing."""
@@ -320,8 +322,7 @@ class _Task:
         if len(values) < 2:
             return Constant(float(values[0]) if len(values) else 0.0)
         X = features(self.tables, table, rows[known], without=self.column.name)
-        learn = regressor if self.column.numeric else classifier
-        return learn(X, y[known], key, SHORT)
+        return boosted(X, y[known], key, SHORT, numeric=self.column.numeric)
 
     def score(self, model: Any, places: Rows) -> float:
         """Score a model on some of the real rows."""
@@ -331,27 +332,126 @@ class _Task:
         truth = self.truth[places]
         if len(truth) < 2:
             return 0.0
-        said = model.predict(self.X[places])
+        predicted = model.predict(self.X[places])
         if self.column.numeric:
-            return float(np.clip(d2_absolute_error_score(truth, said), 0.0, 1.0))
+            return float(np.clip(d2_absolute_error_score(truth, predicted), 0.0, 1.0))
         labels = np.unique(truth)
-        return float(f1_score(truth, said, labels=labels, average="macro", zero_division=0))
+        return float(f1_score(truth, predicted, labels=labels, average="macro", zero_division=0))
 
 
-def main_classes(values: NDArray[Any], most: int) -> NDArray[np.int64]:
-    """The most frequent codes, one fewer than `most` where there are more than that."""
-    counts = np.bincount(values)
-    seen = np.flatnonzero(counts)
-    order = seen[np.argsort(-counts[seen], kind="stable")]
-    return order if len(order) <= most else order[: most - 1]
+# Misclassification by support vector machines
 
 
-def as_classes(values: NDArray[Any], kept: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes as places in `kept`; all others have the place after the last."""
-    order = np.argsort(kept)
-    at = np.minimum(np.searchsorted(kept, values, sorter=order), len(kept) - 1)
-    found: NDArray[np.int64] = np.where(kept[order][at] == values, order[at], len(kept))
-    return found
+def svm_misclassification(
+    tables: Aligned,
+    real: str,
+    synthetic: str,
+    *,
+    key: Key,
+    targets: Sequence[str] | None = None,
+    max_rows: int = 1_000,
+) -> float:
+    """Share of real rows that a support vector machine trained on synthetic rows gets wrong.
+
+    Numbers and indicators of the 20 most frequent values of each category, standardised by the
+    training rows; RBF kernel with gamma 1/features, C = 1. A missing number is the training
+    median.
+
+    Args:
+        tables: Both tables, aligned.
+        real: The table to test on.
+        synthetic: The table to train on.
+        key: Which rows.
+        targets: Categorical columns to predict, one at a time; by default all with two values.
+        max_rows: Rows to train on and rows to test on, at most.
+
+    Returns:
+        The mean over targets, 0 to 1.
+
+    Raises:
+        InputError: There is no such table or column, a target is numeric or has one real value, or
+            there is nothing to learn from.
+
+    Source:
+        VertiMRF, 2024, experiments (standardised, RBF SVC, gamma "auto").
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> x = np.linspace(0.1, 1, 60)
+        >>> side = np.array(["low", "high"], dtype=object)[(x > 0.5).astype(int)]
+        >>> one = Table.from_columns({"x": (x, None), "side": (side, None)})
+        >>> svm_misclassification(align({"a": one, "b": one}), "a", "b", key=0) < 0.1
+        True
+    """
+    require_tables(tables, real, synthetic)
+    _require_features(tables)
+    test = pick(tables.num_rows[real], max_rows, fold_in(key, "test"))
+    train = pick(tables.num_rows[synthetic], max_rows, fold_in(key, "train"))
+    columns = _svm_targets(tables, real, test, targets)
+    with one_thread():
+        wrong = [_wrong(tables, column, (real, test), (synthetic, train)) for column in columns]
+    return float(np.mean(wrong))
+
+
+def _svm_targets(
+    tables: Aligned, real: str, rows: Rows, names: Sequence[str] | None
+) -> list[AlignedColumn]:
+    def varies(column: AlignedColumn) -> bool:
+        return len(np.unique(column.values[real][rows])) > 1
+
+    if names is None:
+        columns = [column for column in tables.categorical if varies(column)]
+        if not columns:
+            raise InputError("the real rows have no categorical column with two values to predict")
+        return columns
+    columns = [tables.column(name) for name in names]
+    for column in columns:
+        if column.numeric:
+            raise InputError(f"target {column.name!r} is numeric; a classifier needs categories")
+        if not varies(column):
+            raise InputError(f"target {column.name!r} has one value in the real rows used")
+    return columns
+
+
+def _wrong(
+    tables: Aligned, column: AlignedColumn, test: tuple[str, Rows], train: tuple[str, Rows]
+) -> float:
+    from sklearn.svm import SVC
+
+    truth = column.values[test[0]][test[1]]
+    classes = main_classes(truth, CLASSES)
+    y = as_classes(column.values[train[0]][train[1]], classes)
+    X, Z = _standardised(tables, column.name, train, test)
+    alone = len(np.unique(y)) < 2
+    model = Constant(float(y[0])) if alone else SVC(kernel="rbf", gamma="auto").fit(X, y)
+    return float((model.predict(Z) != as_classes(truth, classes)).mean())
+
+
+def _standardised(
+    tables: Aligned, without: str, train: tuple[str, Rows], test: tuple[str, Rows]
+) -> tuple[Floats, Floats]:
+    """Features of both, scaled by the training rows."""
+    ours: list[Floats] = []
+    theirs: list[Floats] = []
+    for column in tables.columns:
+        if column.name == without:
+            continue
+        x, z = (column.values[table][rows] for table, rows in (train, test))
+        if column.numeric:
+            middle = np.nanmedian(x) if not np.isnan(x).all() else 0.0
+            ours.append(np.nan_to_num(x, nan=middle)[:, None])
+            theirs.append(np.nan_to_num(z, nan=middle)[:, None])
+        else:
+            frequent = main_classes(x, LABELS)
+            ours.append((x[:, None] == frequent).astype(np.float64))
+            theirs.append((z[:, None] == frequent).astype(np.float64))
+    X, Z = np.hstack(ours), np.hstack(theirs)
+    mean, spread = X.mean(axis=0), X.std(axis=0)
+    spread[spread == 0] = 1.0
+    return (X - mean) / spread, (Z - mean) / spread
+
+
+# FLAIM's experiment
 
 
 Boosting = Literal["histogram", "exact"]
@@ -417,30 +517,27 @@ def train_on_synthetic(
         )
         return float("nan")
     model = _classifier(boosting, key)
+    X, Z = (
+        np.column_stack([rows.column(n).astype(np.float32) for n in known if n != target])
+        for rows in (synthetic, real_test)
+    )
     with one_thread():
-        model.fit(_features(synthetic, target), synthetic.column(target))
-        probability = model.predict_proba(_features(real_test, target))
+        probability = model.fit(X, synthetic.column(target)).predict_proba(Z)
     return _macro_auc(truth, probability, seen)
-
-
-def _features(codes: Codes, target: str) -> NDArray[np.float32]:
-    """Codes of every other attribute, one column each."""
-    others = [name for name in codes.domain.names if name != target]
-    return np.column_stack([codes.column(name).astype(np.float32) for name in others])
 
 
 def _classifier(boosting: Boosting, key: Key) -> Any:
     from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 
-    seed = int(generator(key).integers(2**31))
+    settings = {
+        "max_depth": 4,
+        "learning_rate": 0.1,
+        "random_state": int(generator(key).integers(2**31)),
+    }
     if boosting == "histogram":
-        return HistGradientBoostingClassifier(
-            max_iter=100, max_depth=4, learning_rate=0.1, early_stopping=False, random_state=seed
-        )
+        return HistGradientBoostingClassifier(max_iter=100, early_stopping=False, **settings)
     if boosting == "exact":
-        return GradientBoostingClassifier(
-            n_estimators=100, max_depth=4, learning_rate=0.1, random_state=seed
-        )
+        return GradientBoostingClassifier(n_estimators=100, **settings)
     raise InputError(f'boosting={boosting!r} must be "histogram" or "exact"')
 
 
@@ -449,11 +546,10 @@ def _macro_auc(truth: NDArray[Any], probability: NDArray[np.float64], seen: NDAr
     from sklearn.metrics import roc_auc_score
 
     place = {int(label): i for i, label in enumerate(seen)}
-    areas = []
-    for label in np.unique(truth):
-        column = place.get(int(label))
-        if column is None:
-            areas.append(0.5)
-        else:
-            areas.append(float(roc_auc_score(truth == label, probability[:, column])))
+    areas = [
+        float(roc_auc_score(truth == label, probability[:, place[label]]))
+        if label in place
+        else 0.5
+        for label in np.unique(truth).tolist()
+    ]
     return float(np.mean(areas))

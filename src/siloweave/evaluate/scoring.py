@@ -1,224 +1,100 @@
-"""What plots of a synthetic table need: small, and the same cells for both tables.
+"""One call for every measure of quality, each beside its ceiling and its floor.
 
-The likelihood of held-out rows, where there is a model behind the synthetic table.
+Everything here is computed from real rows and nobody pays for it: only the owner may see it.
 
-One call for every measure of quality, each beside its ceiling and its floor.
-
-Everything here is computed from real rows and nobody pays for it: it is the owner's to see, not to
-publish.
+Each measure compares two tables of one source three times: real and synthetic rows (the value),
+real rows and real rows that the synthesizer did not see (the ceiling), and the real rows with
+themselves after each column was shuffled on its own (the floor). Intervals come from a jackknife
+over ten groups of rows (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 11)
+where a measure is quick, and from three folds where models are fitted.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, SiloweaveError
-from siloweave.evaluate.learned import (
-    Judges,
-    add_discriminability,
-    add_misclassification,
-    add_utility,
+from siloweave.evaluate import similarity
+from siloweave.evaluate.discriminator import Discriminator, discriminate
+from siloweave.evaluate.predictive import (
+    CLASSES,
+    FOLDS,
+    LONG,
+    SHORT,
+    Utilities,
+    svm_misclassification,
+    utilities,
 )
-from siloweave.evaluate.resemblance import add_measures
 from siloweave.evaluate.scores import (
     Associations,
-    ColumnLook,
+    Better,
+    ColumnHistogram,
     NotMeasured,
     Score,
     Scores,
     ScoreSettings,
-    Sheet,
-    Sides,
-    make_sides,
 )
-from siloweave.evaluate.shares import column_shares, numbers, require_tables
-from siloweave.evaluate.similarity import associations, jensen_shannon
+from siloweave.evaluate.shares import BINS, LEVELS, column_shares, numbers, require_tables
 from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.columns import LARGEST
-from siloweave.tables.keys import fold_in
+from siloweave.tables.encodings import LARGEST
+from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
-CELLS = 30
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Pair = tuple[str, str]
+Compute = Callable[[str, str], float]
+"""A measure, from the names of the real table and of the other one."""
+Band = tuple[float, float] | None
+"""An interval; None where nothing estimates one."""
+Interval = Callable[[float], Band]
+Judge = Callable[[str, str], Discriminator]
 
+SILOFUSE = "SiloFuse, ICDE 2024"
+DP_TLDM = "DP-TLDM, 2024"
+FED_TGAN = "Fed-TGAN, 2021"
+VERTIMRF = "VertiMRF, 2024"
+FLAIM = "FLAIM, KDD 2024"
+SDMETRICS = "SDMetrics 0.32, 2026"
 
-def column_looks(tables: Aligned, real: str, synthetic: str) -> tuple[ColumnLook, ...]:
-    """Each column's spread over at most 30 cells in both tables.
-
-    Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
-    real 0.5% and 99.5% quantiles; what lies outside is in the outer cells. Categories: the most
-    frequent real ones; the last cell holds all others.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-
-    Returns:
-        One look per column.
-
-    Raises:
-        InputError: There is no such table.
-
-    Example:
-        >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1, 2, 2]), None)})
-        >>> column_looks(align({"a": one, "b": one}), "a", "b")[0].edges
-        (0.5, 1.5, 2.5)
-    """
-    require_tables(tables, real, synthetic)
-    return tuple(_look(column, real, synthetic) for column in tables.columns)
-
-
-def association_look(tables: Aligned, real: str, synthetic: str) -> Associations:
-    """Both tables' association matrices, as plain numbers."""
-    ours, theirs = (
-        tuple(map(tuple, associations(tables, table).tolist())) for table in (real, synthetic)
-    )
-    return Associations(tables.names, ours, theirs)
-
-
-def _look(column: AlignedColumn, real: str, synthetic: str) -> ColumnLook:
-    missing = [float(column.missing(table).mean()) for table in (real, synthetic)]
-    if column.numeric:
-        edges = _edges(column, real)
-        cells: tuple[str, ...] = ()
-        counts = [_histogram(numbers(column, t), edges) for t in (real, synthetic)]
-    else:
-        edges = np.empty(0)
-        cells, counts = _frequencies(column, real, synthetic)
-    ours, theirs = (
-        tuple((found / len(column.values[table])).tolist())
-        for found, table in zip(counts, (real, synthetic), strict=True)
-    )
-    return ColumnLook(
-        column.name, column.kind, cells, tuple(edges.tolist()), ours, theirs,
-        (missing[0], missing[1]), jensen_shannon(*column_shares(column, real, synthetic)),
-        column.moments,
-    )  # fmt: skip
-
-
-def _edges(column: AlignedColumn, real: str) -> Floats:
-    values = numbers(column, real)
-    low, high = float(values.min()), float(values.max())
-    if column.whole and high - low < CELLS:
-        return np.arange(low - 0.5, high + 1.0)
-    inner = np.quantile(values, (0.005, 0.995))
-    if inner[0] < inner[1]:
-        low, high = float(inner[0]), float(inner[1])
-    edges: Floats = np.histogram_bin_edges(np.array([low, high]), bins=CELLS)
-    return edges
-
-
-def _histogram(values: Floats, edges: Floats) -> NDArray[np.int64]:
-    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    return np.bincount(places, minlength=len(edges) - 1)
-
-
-def _frequencies(
-    column: AlignedColumn, real: str, synthetic: str
-) -> tuple[tuple[str, ...], list[NDArray[np.int64]]]:
-    counts = [
-        np.bincount(column.values[t], minlength=column.levels)[:-1] for t in (real, synthetic)
-    ]
-    order = np.argsort(-counts[0], kind="stable")
-    if len(order) <= CELLS:
-        return tuple(str(column.labels[i]) for i in order), [c[order] for c in counts]
-    shown, rest = order[: CELLS - 1], order[CELLS - 1 :]
-    names = tuple(str(column.labels[i]) for i in shown)
-    return (*names, f"{len(rest)} others"), [np.append(c[shown], c[rest].sum()) for c in counts]
-
-
-NAME = "negative log-likelihood"
-
-
-def add_likelihood(
-    sheet: Sheet, real: Any, holdout: Any, model: DensitySource | None, encoder: Encoder | None
-) -> None:
-    """Add the mean negative log-likelihood of the holdout, or why it is not there."""
-    if model is None or encoder is None:
-        reason = "it takes the model behind the synthetic rows; give model= and encoder="
-        sheet.gaps.append(NotMeasured(NAME, reason))
-        return
-    try:
-        seen = encoder.encode(read(real))
-        rows = seen if holdout is None else encoder.encode(read(holdout))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            value = negative_log_likelihood(model, rows)
-    except SiloweaveError as error:
-        sheet.gaps.append(NotMeasured(NAME, str(error)))
-        return
-    if not np.isfinite(value):
-        sheet.gaps.append(NotMeasured(NAME, "; ".join(str(w.message) for w in caught)))
-        return
-    note = "of the holdout rows"
-    if holdout is None:
-        note = "of the rows the model learnt from, as there is no holdout: learning by heart pays"
-    sheet.parts.append(
-        Score(
-            NAME,
-            "likelihood",
-            value,
-            None,
-            independent_likelihood(seen, rows),
-            "lower",
-            "nats per row",
-            "FLAIM, KDD 2024",
-            f"{note}; no ceiling, as nobody knows the true law; floor: independent columns",
-        )
-    )
-
-
-def independent_likelihood(seen: Codes, rows: Codes) -> float:
-    """Mean negative log-likelihood under independent columns, in nats per row.
-
-    Args:
-        seen: Rows whose shares are the model, half a row added to every code.
-        rows: Rows to score, in the same domain.
-
-    Returns:
-        Nats per row.
-
-    Example:
-        >>> from siloweave.tables import Domain
-        >>> coin = Codes(Domain(("side",), (2,)), (np.array([0, 1]),))
-        >>> round(independent_likelihood(coin, coin), 4)
-        0.6931
-    """
-    total = 0.0
-    for size, ours, theirs in zip(seen.domain.sizes, seen.columns, rows.columns, strict=True):
-        shares = (np.bincount(ours, minlength=size) + 0.5) / (len(ours) + 0.5 * size)
-        total -= float(np.log(shares[theirs]).mean())
-    return total
-
-
-Progress = Callable[[str, float], None]
 FAMILIES = (
     *("resemblance", "discriminability", "utility", "distances", "marginals"),
     *("quoted percentages", "likelihood"),
 )
+OF_100 = "of 100"
+MOST = {OF_100: 100.0, "%": 100.0, "0 to 1": 1.0, "0 to 2": 2.0}
+"""The largest possible value by unit; of other units, values have no upper end."""
 LEAST_ROWS = 30
+CELLS = 30
+"""Cells of a column's histogram, at most."""
+GROUPS = 10
+T_9, T_2 = 2.262157, 4.302653
+"""The 97.5% points of Student's t with one degree less than there are groups, or folds."""
+JACKKNIFE = f"jackknife over {GROUPS} groups of rows"
+OVER_FOLDS = f"t interval over {FOLDS} folds"
+RANGE = f"range over {FOLDS} folds"
 CAPS = {
-    "bins": 20,
-    "levels of a category in a marginal": 1_000,
+    "bins": BINS,
+    "levels of a category in a marginal": LEVELS,
     "marginals of one size": 300,
     "workload queries": 64,
-    "classes of a target": 10,
-    "trees per class to predict a column": 30,
-    "trees to tell rows apart": 100,
-    "folds": 3,
+    "classes of a target": CLASSES,
+    "trees per class to predict a column": SHORT.count,
+    "trees to tell rows apart": LONG.count,
+    "folds": FOLDS,
     "rows of a support vector machine": 1_000,
-    "jackknife groups": 10,
+    "jackknife groups": GROUPS,
 }
 
 
@@ -281,46 +157,50 @@ def score(
         100.0
     """
     _check(max_rows, model, encoder)
-    given = {"real": real, "synthetic": synthetic}
+    tables = {"real": real, "synthetic": synthetic}
     if holdout is not None:
-        given["holdout"] = holdout
+        tables["holdout"] = holdout
     progress("reading", 0.0)
-    tables = align(given, schema)
-    _check_sizes(tables)
-    if target is not None:
-        _check_target(tables, target)
+    aligned = align(tables, schema)
+    _check_sizes(aligned)
+    _check_target(aligned, target)
     key = fold_in(seed, "score")
-    sides = make_sides(tables, fold_in(key, "sides"))
-    sheet = Sheet([], [])
+    sides = make_sides(aligned, fold_in(key, "sides"))
+    sheet = Sheet(sides)
     progress("telling rows apart", 0.05)
-    judges = add_discriminability(sheet, sides, fold_in(key, "discriminator"), max_rows)
+    distinguishing = _add_discriminability(sheet, fold_in(key, "discriminator"), max_rows)
     progress("comparing columns", 0.2)
-    add_measures(sheet, sides, key)
+    _add_measures(sheet, key)
     progress("predicting columns", 0.4)
-    add_utility(sheet, sides, target, fold_in(key, "utility"), max_rows)
+    _add_utility(sheet, target, fold_in(key, "utility"), max_rows)
     progress("support vector machines", 0.9)
-    add_misclassification(sheet, sides, target, fold_in(key, "svm"))
+    _add_misclassification(sheet, target, fold_in(key, "svm"))
     progress("likelihood", 0.97)
-    add_likelihood(sheet, real, holdout, model, encoder)
-    rows = {name: tables.num_rows[name] for name in given}
-    found = _scores(sheet, sides, judges, _settings(sides, rows, seed, max_rows, target))
-    progress("done", 1.0)
-    return found
-
-
-def _settings(
-    sides: Sides, rows: dict[str, int], seed: int, max_rows: int, target: str | None
-) -> ScoreSettings:
-    return ScoreSettings(
-        rows=rows,
+    _add_likelihood(sheet, real, holdout, model, encoder)
+    settings = ScoreSettings(
+        rows={name: aligned.num_rows[name] for name in tables},
         seed=seed,
         max_rows=max_rows,
         ceiling=sides.ceiling_text,
         floor=sides.floor_text,
         target=target,
-        left_out=sides.tables.left_out,
+        left_out=aligned.left_out,
         caps=CAPS,
     )
+    ours, theirs = (
+        tuple(map(tuple, similarity.associations(sides.tables, table).tolist()))
+        for table in sides.value
+    )
+    found = Scores(
+        parts=tuple(sorted(sheet.parts, key=lambda part: FAMILIES.index(part.family))),
+        not_measured=tuple(sheet.gaps),
+        settings=settings,
+        columns=column_histograms(sides.tables, *sides.value),
+        associations=Associations(sides.tables.names, ours, theirs),
+        distinguishing=distinguishing,
+    )
+    progress("done", 1.0)
+    return found
 
 
 def _check(max_rows: int, model: DensitySource | None, encoder: Encoder | None) -> None:
@@ -345,23 +225,647 @@ def _check_sizes(tables: Aligned) -> None:
                 )
 
 
-def _check_target(tables: Aligned, target: str) -> None:
+def _check_target(tables: Aligned, target: str | None) -> None:
     if target in tables.left_out:
         raise InputError(
             f"target={target!r} holds ids, which nothing predicts; choose from "
             f"{', '.join(tables.names)}, or declare its kind in a schema"
         )
-    if target not in tables.names:
+    if target is not None and target not in tables.names:
         raise InputError(f"target={target!r} is no column; choose from {', '.join(tables.names)}")
 
 
-def _scores(sheet: Sheet, sides: Sides, judges: Judges, settings: ScoreSettings) -> Scores:
-    judge = judges.by_pair[sides.value]
-    return Scores(
-        tuple(sorted(sheet.parts, key=lambda part: FAMILIES.index(part.family))),
-        tuple(sheet.gaps),
-        settings,
-        column_looks(sides.tables, *sides.value),
-        association_look(sides.tables, *sides.value),
-        () if isinstance(judge, InputError) else judge.telling,
+# The three comparisons behind each score
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """All tables, and which two stand for the value, the ceiling and the floor.
+
+    Attributes:
+        tables: The tables given, and those made of them.
+        value: Names of the real and the synthetic table.
+        ceiling: Names of two real tables; None where the rows do not suffice.
+        floor: Names of the real table and of the one with shuffled columns.
+        ceiling_text: What the ceiling compares.
+        floor_text: What the floor compares.
+    """
+
+    tables: Aligned
+    value: Pair
+    ceiling: Pair | None
+    floor: Pair
+    ceiling_text: str
+    floor_text: str = (
+        "the real rows against themselves with every column shuffled on its own; measures of "
+        "single columns see nothing wrong with it"
     )
+
+    @property
+    def base(self) -> str:
+        """The real rows that models are tested on, which no ceiling model has seen."""
+        return self.ceiling[0] if self.ceiling else self.value[0]
+
+    def compare(self, compute: Compute) -> tuple[float, float | None, float | None, str]:
+        """Value, ceiling and floor, and why a ceiling or floor has no number.
+
+        Raises:
+            InputError: The value cannot be measured.
+        """
+        value = compute(*self.value)
+        others: list[float | None] = []
+        notes = []
+        for name, pair in (("ceiling", self.ceiling), ("floor", self.floor)):
+            found = None
+            try:
+                found = None if pair is None else compute(*pair)
+            except InputError as error:
+                notes.append(f"no {name}: {error}")
+            others.append(found if found is None or np.isfinite(found) else None)
+        return value, others[0], others[1], "; ".join(notes)
+
+
+def make_sides(tables: Aligned, key: Key) -> Sides:
+    """Make the tables that ceilings and floors need.
+
+    Args:
+        tables: ``real``, ``synthetic`` and, where there is one, ``holdout``; without a holdout the
+            ceiling compares one half of the real rows to the other.
+        key: How real rows are halved and columns shuffled.
+    """
+    count = tables.num_rows["real"]
+    sides = Sides(
+        tables=_shuffled(tables, "real", "floor", fold_in(key, "floor")),
+        value=("real", "synthetic"),
+        ceiling=None,
+        floor=("real", "floor"),
+        ceiling_text="none: one real row has no other half",
+    )
+    if "holdout" in tables.num_rows:
+        text = f"the {tables.num_rows['holdout']} holdout rows against the real ones"
+        return replace(sides, ceiling=("real", "holdout"), ceiling_text=text)
+    if count < 2:
+        return sides
+    order = generator(fold_in(key, "halves")).permutation(count)
+    pair = ("half", "other half")
+    halves = order[: (count + 1) // 2], order[(count + 1) // 2 :]
+    for name, rows in zip(pair, halves, strict=True):
+        sides = replace(sides, tables=sides.tables.with_rows(name, "real", np.sort(rows)))
+    if any(column.missing(half).all() for column in sides.tables.columns for half in pair):
+        text = "none: a column has no value in one half of the real rows; give a holdout"
+        return replace(sides, ceiling_text=text)
+    text = (
+        f"one random half of the real rows against the other ({len(halves[1])} rows); "
+        "no holdout was given, and with so few rows it is noisier than the value"
+    )
+    return replace(sides, ceiling=pair, ceiling_text=text)
+
+
+def _shuffled(tables: Aligned, like: str, name: str, key: Key) -> Aligned:
+    """Add a table whose columns are those of another, each shuffled on its own."""
+    columns = []
+    for column in tables.columns:
+        mixed = generator(fold_in(key, column.name)).permutation(column.values[like])
+        columns.append(replace(column, values={**column.values, name: mixed}))
+    counts = {**tables.num_rows, name: tables.num_rows[like]}
+    return Aligned(tuple(columns), counts, tables.left_out)
+
+
+def _without_tenths(sides: Sides, key: Key) -> list[Aligned]:
+    """The real and the synthetic table ten times, each time without another tenth of the rows.
+
+    Empty where a table has fewer than twenty rows, or a column lost its last value.
+    """
+    tables = sides.tables
+    if min(tables.num_rows[name] for name in sides.value) < 2 * GROUPS:
+        return []
+    groups = {
+        name: generator(fold_in(key, name)).permutation(tables.num_rows[name]) % GROUPS
+        for name in sides.value
+    }
+    found = []
+    for g in range(GROUPS):
+        less = tables
+        for name in sides.value:
+            less = less.with_rows(name, name, np.flatnonzero(groups[name] != g))
+        if any(c.missing(name).all() for c in less.columns for name in sides.value):
+            return []
+        found.append(less)
+    return found
+
+
+def jackknife(value: float, without: Sequence[float], most: float) -> Band:
+    """95% interval from the values without each of ten groups of rows; None without ten values.
+
+    Args:
+        value: With all rows.
+        without: Without each group.
+        most: The largest possible value; the smallest is 0.
+
+    Example:
+        >>> low, high = jackknife(0.5, [0.49, 0.51] * 5, 1.0)
+        >>> round(low, 4), round(high, 4)
+        (0.4321, 0.5679)
+    """
+    if len(without) != GROUPS:
+        return None
+    return _within(value, T_9 * float(np.sqrt((GROUPS - 1) * np.var(without))), most)
+
+
+def over_folds(value: float, folds: Sequence[float], most: float) -> Band:
+    """95% interval from the values of three folds, each with a model of its own.
+
+    Example:
+        >>> low, high = over_folds(0.5, (0.49, 0.5, 0.51), 1.0)
+        >>> round(low, 4), round(high, 4)
+        (0.4752, 0.5248)
+    """
+    return _within(value, T_2 * float(np.std(folds, ddof=1)) / float(np.sqrt(len(folds))), most)
+
+
+def _within(value: float, half: float, most: float) -> tuple[float, float]:
+    """An interval of half a width either side, cut to what is possible."""
+    return max(0.0, value - half), min(most, value + half)
+
+
+class Heading(NamedTuple):
+    """What a score is called, which way is good, what its numbers count and who defined it."""
+
+    name: str
+    family: str
+    better: Better
+    unit: str
+    source: str
+
+    @property
+    def most(self) -> float:
+        """The largest possible value; the smallest is 0."""
+        return MOST.get(self.unit, float("inf"))
+
+
+@dataclass
+class Sheet:
+    """Scores, and what could not be measured, in the order in which they come."""
+
+    sides: Sides
+    parts: list[Score] = field(default_factory=list)
+    gaps: list[NotMeasured] = field(default_factory=list)
+
+    def add(
+        self,
+        heading: Heading,
+        compute: Compute,
+        *,
+        note: str | Callable[[], str] = "",
+        interval: Interval = lambda value: None,
+        interval_by: str = JACKKNIFE,
+    ) -> bool:
+        """Compute and append one measure, or the reason why it does not apply; say which.
+
+        A note or interval that takes computing is computed where there is a value.
+        """
+        try:
+            value, ceiling, floor, gaps = self.sides.compare(compute)
+        except InputError as error:
+            self.gaps.append(NotMeasured(heading.name, str(error)))
+            return False
+        if not np.isfinite(value):
+            reason = f"it came out as {value}; are there numbers near the largest that float64 has?"
+            self.gaps.append(NotMeasured(heading.name, reason))
+            return False
+        band = interval(value)
+        remarks = (note if isinstance(note, str) else note(), gaps)
+        text = "; ".join(remark for remark in remarks if remark)
+        self.append(heading, (value, ceiling, floor), text, band, interval_by)
+        return True
+
+    def append(
+        self,
+        heading: Heading,
+        numbers: tuple[float, float | None, float | None],
+        note: str,
+        band: Band = None,
+        interval_by: str = JACKKNIFE,
+    ) -> None:
+        """Append a score of a value, a ceiling and a floor."""
+        name, family, better, unit, source = heading
+        by = interval_by if band else ""
+        self.parts.append(Score(name, family, *numbers, better, unit, source, note, band, by))
+
+
+# Measures that fit no model, and the two papers' means over some of them
+
+
+OfTables = Callable[[Aligned, str, str], float]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure of two aligned tables.
+
+    Attributes:
+        heading: What it is called and how it is read.
+        compute: From the tables and the names of the real and the synthetic one.
+        note: From the same, where there is something to say.
+        quick: Whether it can be computed again without each tenth of the rows.
+    """
+
+    heading: Heading
+    compute: OfTables
+    note: Callable[[Aligned, str, str], str] = lambda tables, real, synthetic: ""
+    quick: bool = True
+
+
+def _measures(key: Key) -> list[Measure]:
+    """All of them, in the order in which they are shown; the key draws marginals."""
+    found = [
+        _resemblance("column similarity", similarity.column_similarity),
+        _resemblance("correlation similarity", similarity.correlation_similarity),
+        _resemblance("statistical similarity", similarity.statistical_similarity, DP_TLDM),
+        _resemblance("Jensen-Shannon similarity", similarity.jensen_shannon_similarity),
+        replace(
+            _resemblance("Kolmogorov-Smirnov similarity", similarity.kolmogorov_smirnov_similarity),
+            note=_without_categories,
+        ),
+        Measure(
+            Heading("average JSD", "distances", "lower", "0 to 1", FED_TGAN),
+            similarity.average_jsd,
+            lambda t, a, b: "over categorical columns",
+        ),
+        Measure(
+            Heading("average Wasserstein distance", "distances", "lower", "real range", FED_TGAN),
+            lambda t, a, b: similarity.average_wasserstein(t, a, b).mean,
+            _unscaled,
+        ),
+    ]
+    for ways in (3, 4, 5):
+        heading = Heading(f"{ways}-way TVD", "marginals", "lower", "0 to 1", VERTIMRF)
+        compute = partial(similarity.marginal_tvd, ways=ways, key=key)
+        found.append(Measure(heading, compute, quick=False))
+    for reading in ("closure", "queries"):
+        heading = Heading(f"workload error ({reading})", "marginals", "lower", "0 to 2", FLAIM)
+        found.append(Measure(heading, partial(_workload, reading, key), quick=False))
+    heading = Heading("column shapes", "quoted percentages", "higher", "%", SDMETRICS)
+    found.append(Measure(heading, similarity.column_shapes))
+    strong = " that go together strongly in the real table"
+    found.append(_trends("column pair trends", True, strong))
+    found.append(_trends("column pair trends (all pairs)", False, ""))
+    return found
+
+
+def _resemblance(name: str, compute: OfTables, source: str = f"{SILOFUSE}; {DP_TLDM}") -> Measure:
+    heading = Heading(name, "resemblance", "higher", OF_100, source)
+    return Measure(heading, lambda t, a, b: 100 * compute(t, a, b))
+
+
+def _workload(reading: str, key: Key, tables: Aligned, real: str, synthetic: str) -> float:
+    found = similarity.marginal_error(tables, real, synthetic, key=key)
+    return found.closure if reading == "closure" else found.queries
+
+
+def _trends(name: str, strong: bool, which: str) -> Measure:
+    trends = partial(similarity.column_pair_trends, strong=strong)
+    return Measure(
+        Heading(name, "quoted percentages", "higher", "%", SDMETRICS),
+        lambda t, a, b: trends(t, a, b).percent,
+        lambda t, a, b: f"over {trends(t, a, b).pairs} pairs of columns{which}",
+    )
+
+
+def _unscaled(tables: Aligned, real: str, synthetic: str) -> str:
+    left_out = similarity.average_wasserstein(tables, real, synthetic).left_out
+    return f"without columns of one real value: {', '.join(left_out)}" if left_out else ""
+
+
+def _without_categories(tables: Aligned, real: str, synthetic: str) -> str:
+    return "over numeric columns only; categories have no order" if tables.categorical else ""
+
+
+SHARED = (
+    *("column similarity", "correlation similarity", "Jensen-Shannon similarity"),
+    "Kolmogorov-Smirnov similarity",
+)
+MEANS = {
+    "resemblance (SiloFuse)": (SILOFUSE, (*SHARED, "propensity")),
+    "resemblance (DP-TLDM)": (DP_TLDM, (*SHARED, "statistical similarity")),
+}
+
+
+def _add_measures(sheet: Sheet, key: Key) -> None:
+    """Add every measure that fits no model, then the means; propensity must be there before."""
+    tenths = _without_tenths(sheet.sides, fold_in(key, "jackknife"))
+    replicates: dict[str, list[float]] = {}
+    for measure in _measures(fold_in(key, "marginals")):
+        found = _replicates(measure, sheet.sides, tenths)
+        if _add_measure(sheet, measure, found):
+            replicates[measure.heading.name] = found
+    for name, (source, parts) in MEANS.items():
+        heading = Heading(name, "resemblance", "higher", OF_100, source)
+        _add_mean(sheet, heading, parts, replicates)
+
+
+def _add_measure(sheet: Sheet, measure: Measure, replicates: list[float]) -> bool:
+    sides, heading = sheet.sides, measure.heading
+    return sheet.add(
+        heading,
+        partial(measure.compute, sides.tables),
+        note=lambda: measure.note(sides.tables, *sides.value),
+        interval=lambda value: jackknife(value, replicates, heading.most),
+    )
+
+
+def _replicates(measure: Measure, sides: Sides, tenths: list[Aligned]) -> list[float]:
+    """The value without each tenth of the rows; empty where that is slow or not defined."""
+    if not measure.quick:
+        return []
+    try:
+        return [measure.compute(less, *sides.value) for less in tenths]
+    except InputError:
+        return []
+
+
+def _add_mean(
+    sheet: Sheet, heading: Heading, names: Sequence[str], replicates: dict[str, list[float]]
+) -> None:
+    """Add a mean of parts; one that lacks a part says so."""
+    known = {part.name: part for part in sheet.parts}
+    parts = [known[name] for name in names if name in known]
+    lacking = [name for name in names if name not in known]
+    note = f"the mean of {', '.join(part.name for part in parts)}"
+    if lacking:
+        note += f"; NOT the whole: {', '.join(lacking)} could not be measured"
+    value = float(np.mean([part.value for part in parts]))
+    ceiling, floor = _mean_of(p.ceiling for p in parts), _mean_of(p.floor for p in parts)
+    band = _mean_band(value, parts, replicates)
+    sheet.append(heading, (value, ceiling, floor), note, band)
+
+
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    """None where a value is missing."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return float(np.mean(known)) if len(known) == len(found) else None
+
+
+def _mean_band(value: float, parts: list[Score], replicates: dict[str, list[float]]) -> Band:
+    """Interval of a mean: the quick parts together, and propensity, whose rows are others."""
+    quick = [replicates[part.name] for part in parts if part.name in replicates]
+    rest = [part for part in parts if part.name not in replicates]
+    if not quick or not all(quick) or any(part.interval is None for part in rest):
+        return None
+    joint = jackknife(50.0, np.mean(quick, axis=0).tolist(), 100.0)
+    halves = [0.0 if joint is None else (joint[1] - joint[0]) / 2 * len(quick)]
+    halves += [max(abs(end - part.value) for end in part.interval or ()) for part in rest]
+    return _within(value, float(np.hypot.reduce(halves)) / len(parts), 100.0)
+
+
+# Scores of fitted models: discriminability, utility, misclassification, likelihood
+
+
+def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[str, float], ...]:
+    """Add propensity, the discriminator's area under the curve, and logistic detection.
+
+    Returns:
+        The columns by which the trees distinguish synthetic rows.
+    """
+    sides, family = sheet.sides, "discriminability"
+
+    def judge_by(linear: bool) -> Judge:
+        @cache
+        def judge(real: str, other: str) -> Discriminator:
+            rank = not linear and (real, other) == sides.value
+            return discriminate(
+                sides.tables,
+                real,
+                other,
+                key=key,
+                max_rows=max_rows,
+                linear=linear,
+                rank_columns=rank,
+            )
+
+        return judge
+
+    trees, logistic = judge_by(linear=False), judge_by(linear=True)
+
+    def folds(judge: Judge, of: Callable[[Discriminator], float], most: float) -> Interval:
+        return lambda value: over_folds(value, [of(f) for f in judge(*sides.value).per_fold], most)
+
+    added = sheet.add(
+        Heading("propensity", family, "higher", OF_100, f"{SILOFUSE}; {DP_TLDM}"),
+        lambda a, b: 100.0 * trees(a, b).propensity,
+        note="50 where the trees are always sure, 100 where they never lean either way",
+        interval=folds(trees, lambda fold: 100.0 * fold.propensity, 100.0),
+        interval_by=OVER_FOLDS,
+    )
+    sheet.add(
+        Heading("discriminator AUC", family, "lower", "0 to 1", "Lopez-Paz and Oquab, ICLR 2017"),
+        lambda a, b: trees(a, b).auc,
+        note="0.5 where rows cannot be told apart; below 0.5 rows stand in both tables",
+        interval=folds(trees, lambda fold: fold.auc, 1.0),
+        interval_by=OVER_FOLDS,
+    )
+    sheet.add(
+        Heading("logistic detection", family, "higher", OF_100, "SDMetrics"),
+        lambda a, b: 100.0 * logistic(a, b).detection,
+        note="100 where a logistic regression cannot tell rows apart; it sees no relation "
+        "between columns",
+        # Not cut at 100: a fold with an area below 1/2 is chance too.
+        interval=folds(logistic, lambda fold: 200.0 * (1.0 - fold.auc), 100.0),
+        interval_by=OVER_FOLDS,
+    )
+    return trees(*sides.value).distinguishing if added else ()
+
+
+def _add_utility(sheet: Sheet, target: str | None, key: Key, max_rows: int) -> None:
+    """Add the utility over all columns, and over the target alone."""
+    sides = sheet.sides
+    names = ["utility", "utility (mean over columns)"]
+    if target is not None:
+        names += [f"utility of {target!r}", f"prediction of {target!r}"]
+    others = [pair[1] for pair in (sides.value, sides.ceiling, sides.floor) if pair]
+    try:
+        found = utilities(sides.tables, sides.base, others, key=key, max_rows=max_rows)
+    except InputError as error:
+        sheet.gaps += [NotMeasured(name, str(error)) for name in names]
+        return
+    left_out = ", ".join(found.left_out)
+    note = f"without columns of one real value: {left_out}" if left_out else ""
+    _add_ratio(sheet, names[0], found, None, note)
+    ours = found.trained_on[sides.value[1]]
+    sheet.add(
+        Heading(names[1], "utility", "higher", OF_100, "ours"),
+        lambda a, b: 100.0 * _mean_utility(found, b),
+        note=lambda: (
+            "mean of macro-F1 and D2; trained on real rows it is "
+            f"{100 * float(np.mean(list(found.real.values()))):.1f}"
+        ),
+        interval=lambda value: _range(value, 100.0 * np.mean(list(ours.values()), axis=0)),
+        interval_by=RANGE,
+    )
+    if target is None:
+        return
+    if target in found.left_out:
+        reason = f"target {target!r}: {found.left_out[target]} in the rows used"
+        sheet.gaps += [NotMeasured(name, reason) for name in names[2:]]
+        return
+    _add_ratio(sheet, names[2], found, (target,), "")
+    unit = "D2" if sides.tables.column(target).numeric else "macro-F1"
+    sheet.add(
+        Heading(names[3], "utility", "higher", unit, DP_TLDM),
+        lambda a, b: float(np.mean(found.trained_on[b][target])),
+        note=f"trained on real rows it is {float(np.mean(found.real[target])):.4f}",
+        interval=lambda value: _range(value, ours[target]),
+        interval_by=RANGE,
+    )
+
+
+def _add_ratio(
+    sheet: Sheet, name: str, found: Utilities, targets: tuple[str, ...] | None, note: str
+) -> None:
+    sheet.add(
+        Heading(name, "utility", "higher", "% of real", f"{DP_TLDM}; {SILOFUSE}"),
+        lambda a, b: found.ratio(b, targets)[0],
+        note=note,
+        interval=lambda value: _range(value, found.ratio(sheet.sides.value[1], targets)[1]),
+        interval_by=RANGE,
+    )
+
+
+def _mean_utility(found: Utilities, table: str) -> float:
+    if not found.real:
+        raise InputError("every column has one real value; there is no target to predict")
+    return float(np.mean(list(found.trained_on[table].values())))
+
+
+def _range(value: float, folds: Sequence[float] | Floats) -> Band:
+    ends = [value, *map(float, folds)]
+    return min(ends), max(ends)
+
+
+def _add_misclassification(sheet: Sheet, target: str | None, key: Key) -> None:
+    """Add the error rate of support vector machines, of the target or over all categories."""
+    sides, which, targets = sheet.sides, "mean over categorical columns", None
+    if target is not None and not sides.tables.column(target).numeric:
+        which, targets = f"of {target!r}", (target,)
+    sheet.add(
+        Heading("SVM misclassification", "utility", "lower", "0 to 1", VERTIMRF),
+        lambda a, b: svm_misclassification(sides.tables, sides.base, b, key=key, targets=targets),
+        note=f"{which}; at most 1,000 rows to train on and to test on",
+    )
+
+
+def _add_likelihood(
+    sheet: Sheet, real: Any, holdout: Any, model: DensitySource | None, encoder: Encoder | None
+) -> None:
+    """Add the mean negative log-likelihood of the holdout, or why it is not there."""
+    heading = Heading("negative log-likelihood", "likelihood", "lower", "nats per row", FLAIM)
+    if model is None or encoder is None:
+        reason = "it takes the model behind the synthetic rows; give model= and encoder="
+        sheet.gaps.append(NotMeasured(heading.name, reason))
+        return
+    try:
+        seen = encoder.encode(read(real))
+        rows = seen if holdout is None else encoder.encode(read(holdout))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            value = negative_log_likelihood(model, rows)
+    except SiloweaveError as error:
+        sheet.gaps.append(NotMeasured(heading.name, str(error)))
+        return
+    if not np.isfinite(value):
+        reason = "; ".join(str(warning.message) for warning in caught)
+        sheet.gaps.append(NotMeasured(heading.name, reason))
+        return
+    note = "of the holdout rows"
+    if holdout is None:
+        note = (
+            "of the rows the model learnt from, as there is no holdout: memorised rows score well"
+        )
+    note += "; no ceiling, as nobody knows the true distribution; floor: independent columns"
+    sheet.append(heading, (value, None, _independent_likelihood(seen, rows)), note)
+
+
+def _independent_likelihood(seen: Codes, rows: Codes) -> float:
+    """Mean negative log-likelihood under independent columns, in nats per row.
+
+    The shares of the rows seen are the model, with half a row added to every code.
+    """
+    total = 0.0
+    for size, ours, theirs in zip(seen.domain.sizes, seen.columns, rows.columns, strict=True):
+        shares = (np.bincount(ours, minlength=size) + 0.5) / (len(ours) + 0.5 * size)
+        total -= float(np.log(shares[theirs]).mean())
+    return total
+
+
+# What plots need: small, and the same cells for both tables
+
+
+def column_histograms(tables: Aligned, real: str, synthetic: str) -> tuple[ColumnHistogram, ...]:
+    """Each column's spread over at most 30 cells in both tables.
+
+    Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
+    real 0.5% and 99.5% quantiles; what lies outside is in the outer cells. Categories: the most
+    frequent real ones; the last cell holds all others.
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> one = Table.from_columns({"x": (np.array([1, 2, 2]), None)})
+        >>> column_histograms(align({"a": one, "b": one}), "a", "b")[0].edges
+        (0.5, 1.5, 2.5)
+    """
+    require_tables(tables, real, synthetic)
+    return tuple(_column_histogram(column, (real, synthetic)) for column in tables.columns)
+
+
+def _column_histogram(column: AlignedColumn, names: Pair) -> ColumnHistogram:
+    missing = [float(column.missing(table).mean()) for table in names]
+    edges, cells = np.empty(0), tuple[str, ...]()
+    if column.numeric:
+        edges = _edges(column, names[0])
+        counts = [_counts(numbers(column, table), edges) for table in names]
+    else:
+        cells, counts = _frequencies(column, names)
+    ours, theirs = (
+        tuple((found / len(column.values[table])).tolist())
+        for found, table in zip(counts, names, strict=True)
+    )
+    return ColumnHistogram(
+        name=column.name,
+        kind=column.kind,
+        cells=cells,
+        edges=tuple(edges.tolist()),
+        real=ours,
+        synthetic=theirs,
+        missing=(missing[0], missing[1]),
+        distance=similarity.jensen_shannon(*column_shares(column, *names)),
+        datetimes=column.datetimes,
+    )
+
+
+def _edges(column: AlignedColumn, real: str) -> Floats:
+    values = numbers(column, real)
+    low, high = float(values.min()), float(values.max())
+    if column.whole and high - low < CELLS:
+        return np.arange(low - 0.5, high + 1.0)
+    inner = np.quantile(values, (0.005, 0.995))
+    if inner[0] < inner[1]:
+        low, high = float(inner[0]), float(inner[1])
+    edges: Floats = np.histogram_bin_edges(np.array([low, high]), bins=CELLS)
+    return edges
+
+
+def _counts(values: Floats, edges: Floats) -> Counts:
+    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+    return np.bincount(places, minlength=len(edges) - 1)
+
+
+def _frequencies(column: AlignedColumn, names: Pair) -> tuple[tuple[str, ...], list[Counts]]:
+    counts = [np.bincount(column.values[t], minlength=column.levels)[:-1] for t in names]
+    order = np.argsort(-counts[0], kind="stable")
+    few = len(order) <= CELLS
+    alone, rest = (order, order[:0]) if few else (order[: CELLS - 1], order[CELLS - 1 :])
+    cells = tuple(str(column.labels[i]) for i in alone)
+    if few:
+        return cells, [c[order] for c in counts]
+    return (*cells, f"{len(rest)} others"), [np.append(c[alone], c[rest].sum()) for c in counts]

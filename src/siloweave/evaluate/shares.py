@@ -4,16 +4,12 @@ Cells of a numeric column are cut at quantiles of the real table, so that a colu
 is still seen where its rows are; what lies outside the real range falls into the outer cells.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.codes import Codes, Domain
-
-__all__ = ["BINS", "coded", "column_shares", "numbers", "require_tables"]
 
 BINS = 20
 """Cells of a numeric column, at most."""
@@ -48,7 +44,7 @@ def numbers(column: AlignedColumn, table: str) -> Floats:
 def column_shares(
     column: AlignedColumn, real: str, synthetic: str, *, bins: int = BINS
 ) -> tuple[Floats, Floats]:
-    """How the rows of both tables spread over a column's cells.
+    """How the rows of both tables spread over a column's cells; a missing value has the last.
 
     Args:
         column: The column of both tables.
@@ -57,7 +53,7 @@ def column_shares(
         bins: Cells of a numeric column, at most.
 
     Returns:
-        Two float64 arrays of one length that sum to 1; a missing value has the last cell.
+        Two float64 arrays of one length that sum to 1.
 
     Example:
         >>> values = {"real": np.array([0, 0, 1]), "synthetic": np.array([0, 1, 1])}
@@ -66,10 +62,8 @@ def column_shares(
         [[0.67, 0.33], [0.33, 0.67]]
     """
     ours, theirs, size = _cells(column, real, synthetic, bins)
-    return (
-        np.bincount(ours, minlength=size) / len(ours),
-        np.bincount(theirs, minlength=size) / len(theirs),
-    )
+    first, second = (np.bincount(x, minlength=size) / len(x) for x in (ours, theirs))
+    return first, second
 
 
 def coded(
@@ -85,9 +79,6 @@ def coded(
         levels: Codes of a categorical column, at most: the most frequent values have one each,
             all others share one, and a missing value has the last.
 
-    Returns:
-        The codes of both.
-
     Example:
         >>> from siloweave.tables import Table, align
         >>> one = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
@@ -102,7 +93,10 @@ def coded(
     for column in tables.columns:
         first, second, size = _cells(column, real, synthetic, bins)
         if not column.numeric and size > levels:
-            first, second = (_pooled(codes, size, levels) for codes in (first, second))
+            first, second = (  # all rare codes as one, but for the last: a missing value's
+                np.where(codes == size - 1, levels - 1, np.minimum(codes, levels - 2))
+                for codes in (first, second)
+            )
             size = levels
         ours.append(first.astype(np.uint32))
         theirs.append(second.astype(np.uint32))
@@ -111,44 +105,33 @@ def coded(
     return Codes(domain, tuple(ours)), Codes(domain, tuple(theirs))
 
 
-def _pooled(codes: NDArray[np.int64], size: int, levels: int) -> NDArray[np.int64]:
-    """Keep the first codes and the last one, which is a missing value's."""
-    return np.where(codes == size - 1, levels - 1, np.minimum(codes, levels - 2))
-
-
 def quantiles(ordered: Floats, levels: Floats) -> Floats:
     """Quantiles of sorted values: the smallest that at least such a share of them does not exceed.
 
     As ``np.quantile`` by ``inverted_cdf``, whose partition takes 80 ms where many values are equal.
-
-    Example:
-        >>> quantiles(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.25, 0.5, 0.9])).tolist()
-        [1.0, 2.0, 4.0]
     """
     places = np.ceil(levels * len(ordered)).astype(np.int64) - 1
     found: Floats = ordered[np.clip(places, 0, len(ordered) - 1)]
     return found
 
 
-def cuts_of(values: Floats, bins: int) -> Floats:
-    """Inner edges at quantiles; cell i holds what is above edge i-1 and at most edge i."""
-    return np.unique(quantiles(np.sort(values), np.arange(1, bins) / bins))
-
-
 def _cells(
     column: AlignedColumn, real: str, synthetic: str, bins: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Each row's cell in both tables, and how many cells there are."""
+    """Each row's cell in both tables, and how many cells there are.
+
+    Cell i of a numeric column holds what is above cut i-1 and at most cut i.
+    """
     if not column.numeric:
         ours, theirs = (column.values[table].astype(np.int64) for table in (real, synthetic))
         return ours, theirs, column.levels
-    cuts = cuts_of(numbers(column, real), bins)
-    ours, theirs = (in_cells(column.values[table], cuts) for table in (real, synthetic))
+    cuts = np.unique(quantiles(np.sort(numbers(column, real)), np.arange(1, bins) / bins))
+    ours, theirs = (_in_cells(column.values[table], cuts) for table in (real, synthetic))
     return ours, theirs, len(cuts) + 2
 
 
-def in_cells(values: Floats, cuts: Sequence[float] | Floats) -> NDArray[np.int64]:
+def _in_cells(values: Floats, cuts: Floats) -> NDArray[np.int64]:
     """Each value's cell; a missing one has the last."""
-    cells = np.searchsorted(np.asarray(cuts), values, side="left").astype(np.int64)
+    cells = np.searchsorted(cuts, values, side="left").astype(np.int64)
     cells[np.isnan(values)] = len(cuts) + 1
     return cells

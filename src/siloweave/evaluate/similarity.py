@@ -1,25 +1,21 @@
-"""How strongly columns go together, of any two kinds, in one matrix.
+"""How alike two tables are, measured without a model: similarities, distances, percentages.
 
-Two numeric columns: Pearson's correlation, from -1 to 1. Two categorical columns: Theil's U, the
-share of the row's uncertainty that the column takes away, from 0 to 1 and not symmetric. One of
-each: the correlation ratio, from 0 to 1. Rows with a missing number are left out pair by pair; a
-missing category is a category of its own.
-
-Resemblance column by column, and of the associations between columns; all from 0 to 1.
+Each measure takes tables that `siloweave.tables.align` put side by side and the names of the real
+and the synthetic table among them. It raises `InputError` where there is no such table, and where
+the tables have no column that it applies to. Similarities are from 0 to 1 (a copy), the two quoted
+percentages from 0 to 100; of distances, less is better.
 
 The rows of a real and a synthetic table are not paired, so "the correlation of a real column with
 the synthetic one" means nothing before a rule pairs their values: shuffle either table's rows and
 the number changes while neither table does. `column_similarity` states its rule.
 
-The two percentages that people quote: column shapes and column pair trends.
-
-The definitions are those of the quality report of SDMetrics 0.32 (2026), thresholds and bins
-included. Independent columns score high on both, so quote them with their floor.
+The two percentages that people quote, column shapes and column pair trends, are those of the
+quality report of SDMetrics 0.32 (2026), thresholds and bins included. Independent columns score
+high on both, so quote them with their floor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import combinations
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -28,24 +24,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.evaluate.shares import BINS, column_shares, numbers, quantiles, require_tables
+from siloweave.evaluate.shares import (
+    BINS,
+    coded,
+    column_shares,
+    numbers,
+    quantiles,
+    require_tables,
+)
+from siloweave.evaluate.workload import WorkloadError, tvd, workload_errors
+from siloweave.statistics.marginals import random_workload
 from siloweave.tables.aligned import Aligned, AlignedColumn
+from siloweave.tables.keys import Key
 
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
 DENSE_TO = 1 << 18
 """Pairs with more cells than this are counted over the cells that have rows."""
+TREND_BINS = 10
+"""Cells of a numeric column in column pair trends."""
+CORRELATED, ASSOCIATED = 0.5, 0.3
+"""A pair counts as strong above these: absolute Pearson correlation, Cramer's V."""
+
+
+# How strongly columns of one table go together
 
 
 def associations(tables: Aligned, table: str) -> Floats:
     """Association of every ordered pair of a table's columns.
+
+    Two numeric columns: Pearson's correlation, from -1 to 1. Two categorical columns: Theil's U,
+    the share of the row's uncertainty that the column takes away, from 0 to 1 and not symmetric.
+    One of each: the correlation ratio, from 0 to 1. Rows with a missing number are left out pair
+    by pair; a missing category is a category of its own.
 
     Args:
         tables: Where the table is.
         table: Its name.
 
     Returns:
-        float64 matrix in the order of the columns; the entry (i, j) says how much column j tells
-        about column i. The diagonal is 1. A pair with a column of one value has 0.
+        float64 matrix in the order of the columns; the entry (i, j) says how much of column i
+        column j explains. The diagonal is 1. A pair with a column of one value has 0.
 
     Raises:
         InputError: There is no such table.
@@ -63,50 +82,38 @@ def associations(tables: Aligned, table: str) -> Floats:
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     require_tables(tables, table)
-    width = len(tables.columns)
-    matrix = np.eye(width)
-    own = [_entropy_of(column, table) for column in tables.columns]
-    for i in range(width):
-        for j in range(i + 1, width):
-            first, second = tables.columns[i], tables.columns[j]
-            if first.numeric and second.numeric:
-                found = pearson(first.values[table], second.values[table]) or 0.0
-                matrix[i, j] = matrix[j, i] = found
-            elif first.numeric or second.numeric:
-                groups, values = (second, first) if first.numeric else (first, second)
-                found = _correlation_ratio(groups, values.values[table], table)
-                matrix[i, j] = matrix[j, i] = found
-            else:
-                joint = entropy(pair_counts(first, second, table))
-                shared = max(0.0, own[i] + own[j] - joint)
-                matrix[i, j] = min(1.0, shared / own[i]) if own[i] > 0 else 0.0
-                matrix[j, i] = min(1.0, shared / own[j]) if own[j] > 0 else 0.0
+    matrix = np.eye(len(tables.columns))
+    own = [0.0 if c.numeric else entropy(np.bincount(c.values[table])) for c in tables.columns]
+    for (i, first), (j, second) in combinations(enumerate(tables.columns), 2):
+        if first.numeric and second.numeric:
+            found = pearson(first.values[table], second.values[table]) or 0.0
+            matrix[i, j] = matrix[j, i] = found
+        elif first.numeric or second.numeric:
+            groups, values = (second, first) if first.numeric else (first, second)
+            found = _correlation_ratio(groups.values[table], values.values[table])
+            matrix[i, j] = matrix[j, i] = found
+        else:
+            joint = entropy(_pair_counts(first, second, table))
+            shared = max(0.0, own[i] + own[j] - joint)
+            for place, whole in (((i, j), own[i]), ((j, i), own[j])):
+                matrix[place] = min(1.0, shared / whole) if whole > 0 else 0.0
     return matrix
 
 
-def entropy(counts: NDArray[np.int64] | Floats) -> float:
-    """Entropy in nats of counts or weights that need not sum to 1; empty cells add nothing.
-
-    Example:
-        >>> round(entropy(np.array([5, 5, 0])), 4)
-        0.6931
-    """
+def entropy(counts: Codes | Floats) -> float:
+    """Entropy in nats of counts or weights that need not sum to 1; empty cells add nothing."""
     from scipy.special import entr
 
     return abs(float(entr(counts / counts.sum()).sum()))
 
 
-def pair_counts(first: AlignedColumn, second: AlignedColumn, table: str) -> NDArray[np.int64]:
+def _pair_counts(first: AlignedColumn, second: AlignedColumn, table: str) -> Codes:
     """Rows in each occupied cell of two categorical columns, in no stated order."""
     cells = first.values[table].astype(np.int64) * second.levels + second.values[table]
     if first.levels * second.levels <= DENSE_TO:
         return np.bincount(cells)
-    counts: NDArray[np.int64] = np.unique(cells, return_counts=True)[1]
+    counts: Codes = np.unique(cells, return_counts=True)[1]
     return counts
-
-
-def _entropy_of(column: AlignedColumn, table: str) -> float:
-    return 0.0 if column.numeric else entropy(np.bincount(column.values[table]))
 
 
 def pearson(x: Floats, y: Floats) -> float | None:
@@ -128,10 +135,10 @@ def _standard(x: Floats) -> Floats:
     return out
 
 
-def _correlation_ratio(groups: AlignedColumn, values: Floats, table: str) -> float:
+def _correlation_ratio(labels: NDArray[np.integer], values: Floats) -> float:
     """Root of the share of the numbers' variance that lies between the groups."""
     known = ~np.isnan(values)
-    values, labels = values[known], groups.values[table][known]
+    values, labels = values[known], labels[known]
     if len(values) < 2 or np.ptp(values) == 0:
         return 0.0
     values = _standard(values)
@@ -140,6 +147,9 @@ def _correlation_ratio(groups: AlignedColumn, values: Floats, table: str) -> flo
     seen = counts > 0
     between = float((sums[seen] ** 2 / counts[seen]).sum()) / len(values)
     return float(np.sqrt(np.clip(between, 0.0, 1.0)))
+
+
+# Similarities of two tables, from 0 to 1
 
 
 def column_similarity(tables: Aligned, real: str, synthetic: str) -> float:
@@ -152,17 +162,6 @@ def column_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     categories. A missing number is left out, a missing category is a category. A column of one
     value is 1 where the other table holds only that value too, and else the share of equal rows
     (categorical) or 0 (numeric).
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-
-    Returns:
-        The mean, 0 to 1; 1 for a copy.
-
-    Raises:
-        InputError: There is no such table.
 
     Source:
         Shankar et al., *SiloFuse*, ICDE 2024, evaluation: Pearson for numeric columns and Theil's U
@@ -177,13 +176,13 @@ def column_similarity(tables: Aligned, real: str, synthetic: str) -> float:
         1.0
     """
     require_tables(tables, real, synthetic)
-    return float(np.mean([_column(c, real, synthetic) for c in tables.columns]))
-
-
-def _column(column: AlignedColumn, real: str, synthetic: str) -> float:
-    if column.numeric:
-        return _quantile_correlation(numbers(column, real), numbers(column, synthetic))
-    return _coupled_theils_u(*column_shares(column, real, synthetic))
+    found = [
+        _quantile_correlation(numbers(column, real), numbers(column, synthetic))
+        if column.numeric
+        else _coupled_theils_u(*column_shares(column, real, synthetic))
+        for column in tables.columns
+    ]
+    return float(np.mean(found))
 
 
 def _quantile_correlation(x: Floats, y: Floats) -> float:
@@ -213,18 +212,9 @@ def _coupled_theils_u(p: Floats, q: Floats) -> float:
 
 
 def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
-    """Correlation of the two tables' association coefficients over all pairs of columns.
+    """Pearson's correlation of the two tables' `associations` over all pairs of columns.
 
-    Coefficients as `associations`: Pearson, Theil's U in both directions, correlation ratio.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-
-    Returns:
-        Pearson's correlation of the coefficients, with negative numbers as 0; 0 too where no
-        synthetic coefficient differs from another.
+    Negative numbers count as 0; 0 too where no synthetic coefficient differs from another.
 
     Raises:
         InputError: There is no such table, there are fewer than three columns, or all coefficients
@@ -242,12 +232,7 @@ def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
         >>> round(correlation_similarity(both, "real", "synthetic"), 6)
         1.0
     """
-    require_tables(tables, real, synthetic)
-    return similarity_of(associations(tables, real), associations(tables, synthetic))
-
-
-def similarity_of(ours: Floats, theirs: Floats) -> float:
-    """Correlate two association matrices; the part of `correlation_similarity` after them."""
+    ours, theirs = associations(tables, real), associations(tables, synthetic)
     if len(ours) < 3:
         raise InputError(
             f"{len(ours)} columns have too few pairs to correlate their associations; it takes 3"
@@ -267,19 +252,7 @@ def jensen_shannon_similarity(
     """One minus the Jensen-Shannon distance, averaged over all columns.
 
     The distance is the square root of the divergence to base 2. Numeric columns are cut at real
-    quantiles; a missing value is a cell of its own.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-        bins: Cells of a numeric column, at most.
-
-    Returns:
-        The mean, 0 (no cell shared) to 1.
-
-    Raises:
-        InputError: There is no such table.
+    quantiles into at most `bins` cells; a missing value is a cell of its own. 0: no cell is shared.
 
     Source:
         SiloFuse, ICDE 2024, evaluation; Lin, *Divergence measures based on the Shannon entropy*,
@@ -308,18 +281,8 @@ def jensen_shannon(p: Floats, q: Floats) -> float:
 def kolmogorov_smirnov_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     """One minus the two-sample Kolmogorov-Smirnov statistic, averaged over numeric columns.
 
-    Categories have no order, so categorical columns have no such statistic.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-
-    Returns:
-        The mean, 0 to 1. Missing values are left out.
-
-    Raises:
-        InputError: There is no such table, or no numeric column.
+    Categories have no order, so categorical columns have no such statistic. Missing values are
+    left out.
 
     Source:
         SiloFuse, ICDE 2024, evaluation.
@@ -331,11 +294,11 @@ def kolmogorov_smirnov_similarity(tables: Aligned, real: str, synthetic: str) ->
         1.0
     """
     require_tables(tables, real, synthetic)
-    require_numeric(tables)
-    return float(np.mean([1.0 - kolmogorov_smirnov(c, real, synthetic) for c in tables.numeric]))
+    _require(tables, "numeric")
+    return float(np.mean([1.0 - _kolmogorov_smirnov(c, real, synthetic) for c in tables.numeric]))
 
 
-def kolmogorov_smirnov(column: AlignedColumn, real: str, synthetic: str) -> float:
+def _kolmogorov_smirnov(column: AlignedColumn, real: str, synthetic: str) -> float:
     """Largest gap between the two distribution functions of a numeric column, 0 to 1."""
     from scipy.stats import ks_2samp
 
@@ -344,31 +307,17 @@ def kolmogorov_smirnov(column: AlignedColumn, real: str, synthetic: str) -> floa
     return float(found.statistic)
 
 
-def require_numeric(tables: Aligned) -> None:
-    """Refuse tables without a numeric column."""
-    if not tables.numeric:
-        raise InputError("the tables have no numeric column")
-
-
-def require_categorical(tables: Aligned) -> None:
-    """Refuse tables without a categorical column."""
-    if not tables.categorical:
-        raise InputError("the tables have no categorical column")
+def _require(tables: Aligned, kind: Literal["numeric", "categorical"]) -> None:
+    if not any(column.kind == kind for column in tables.columns):
+        raise InputError(f"the tables have no {kind} column")
 
 
 def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     """Spearman's rank correlation of the numeric columns' summary statistics.
 
     Minimum, maximum, median, mean and standard deviation of every numeric column, ranked together:
-    it tells columns of different scale apart and little else, so read it beside its floor.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-
-    Returns:
-        The correlation, with negative numbers as 0; 0 where the synthetic statistics are all equal.
+    it sees whether columns of different scale were mixed up and little else, so read it beside its
+    floor. Negative numbers count as 0; 0 too where the synthetic statistics are all equal.
 
     Raises:
         InputError: There is no such table, no numeric column, or all real statistics are equal.
@@ -385,9 +334,12 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     from scipy.stats import spearmanr
 
     require_tables(tables, real, synthetic)
-    require_numeric(tables)
-    x, y = (np.concatenate([_summary(numbers(c, t)) for c in tables.numeric])
-            for t in (real, synthetic))  # fmt: skip
+    _require(tables, "numeric")
+    summaries = (np.min, np.max, np.median, np.mean, np.std)
+    x, y = (
+        np.array([float(of(numbers(c, table))) for c in tables.numeric for of in summaries])
+        for table in (real, synthetic)
+    )
     if np.ptp(x) == 0:
         raise InputError("all summary statistics of the real table are equal; nothing to rank")
     if np.ptp(y) == 0:
@@ -395,22 +347,164 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     return float(np.clip(spearmanr(x, y).statistic, 0.0, 1.0))
 
 
-def _summary(values: Floats) -> list[float]:
-    measures = (np.min, np.max, np.median, np.mean, np.std)
-    return [float(measure(values)) for measure in measures]
+# Distances of two tables; lower is better
 
 
-BINS = 10
-CORRELATED, ASSOCIATED = 0.5, 0.3
-"""A pair counts as strong above these: absolute Pearson correlation, Cramer's V."""
-Codes = NDArray[np.int64]
-Cells = Callable[[AlignedColumn, str], Codes]
-Pair = tuple[float, float, float]
-_KNOWN: WeakKeyDictionary[Aligned, dict[tuple[str, str, str], list[Pair]]] = WeakKeyDictionary()
+class Wasserstein(NamedTuple):
+    """Mean Wasserstein distance.
+
+    Args:
+        mean: Over the columns that could be scaled, in shares of the real column's range.
+        left_out: Numeric columns of one real value, which have no range to scale by.
+    """
+
+    mean: float
+    left_out: tuple[str, ...]
+
+
+def average_jsd(tables: Aligned, real: str, synthetic: str) -> float:
+    """Mean Jensen-Shannon distance of the categorical columns, 0 to 1.
+
+    The square root of the divergence to base 2. A missing value is a category.
+
+    Source:
+        Zhao et al., *Fed-TGAN*, 2021, evaluation (Avg-JSD).
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> one = Table.from_columns({"c": (np.array([True, False]), None)})
+        >>> average_jsd(align({"real": one, "synthetic": one}), "real", "synthetic")
+        0.0
+    """
+    require_tables(tables, real, synthetic)
+    _require(tables, "categorical")
+    found = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.categorical]
+    return float(np.mean(found))
+
+
+def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserstein:
+    """Mean Wasserstein distance of the numeric columns, scaled to the real columns' ranges.
+
+    The smallest and largest real value of a column become 0 and 1. Missing values are left out.
+
+    Returns:
+        The mean, 0 or more, and the columns that have no real range.
+
+    Raises:
+        InputError: There is no such table, no numeric column, or none with two real values.
+
+    Source:
+        Zhao et al., *Fed-TGAN*, 2021, evaluation (Avg-WD).
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> one = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
+        >>> two = Table.from_columns({"x": (np.array([1.5, 3.5]), None)})
+        >>> average_wasserstein(align({"real": one, "synthetic": two}), "real", "synthetic").mean
+        0.5
+    """
+    from scipy.stats import wasserstein_distance
+
+    require_tables(tables, real, synthetic)
+    _require(tables, "numeric")
+    found, left_out = [], []
+    for column in tables.numeric:
+        ours, theirs = numbers(column, real), numbers(column, synthetic)
+        low, span = ours.min(), np.ptp(ours)
+        if span == 0:
+            left_out.append(column.name)
+        else:
+            found.append(wasserstein_distance((ours - low) / span, (theirs - low) / span))
+    if not found:
+        raise InputError("every numeric column holds one real value; there is no range to scale by")
+    return Wasserstein(float(np.mean(found)), tuple(left_out))
+
+
+def marginal_tvd(
+    tables: Aligned,
+    real: str,
+    synthetic: str,
+    ways: int,
+    *,
+    key: Key,
+    bins: int = BINS,
+    max_cliques: int = 300,
+) -> float:
+    """Mean total variation distance, 0 to 1, over random marginals of some columns at a time.
+
+    Numeric columns are cut at quantiles of the real table into at most `bins` cells; the rarest
+    values of a categorical column beyond 1,000 share one. With few rows for so many cells, even
+    two real samples are far apart: compare with the ceiling, not with 0.
+
+    Args:
+        tables: Both tables, aligned.
+        real: The real table's name.
+        synthetic: The synthetic table's name.
+        ways: Columns per marginal.
+        key: Which marginals.
+        bins: Cells of a numeric column, at most.
+        max_cliques: How many marginals; all when there are no more.
+
+    Raises:
+        InputError: There is no such table, or fewer than `ways` columns.
+
+    Source:
+        VertiMRF, 2024, experiments (300 random 3- and 4-way marginals).
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> one = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
+        >>> marginal_tvd(align({"real": one, "synthetic": one}), "real", "synthetic", 1, key=0)
+        0.0
+    """
+    if len(tables.columns) < ways:
+        raise InputError(
+            f"{ways}-way marginals take {ways} columns; the tables have {len(tables.columns)}"
+        )
+    ours, theirs = coded(tables, real, synthetic, bins=bins)
+    return tvd(ours, theirs, ways, max_cliques=max_cliques, key=key)
+
+
+def marginal_error(
+    tables: Aligned,
+    real: str,
+    synthetic: str,
+    *,
+    key: Key,
+    ways: int = 3,
+    queries: int = 64,
+    bins: int = BINS,
+) -> WorkloadError:
+    """Mean L1 distance over a random workload of marginals, under both readings, each 0 to 2.
+
+    Args:
+        tables: Both tables, aligned.
+        real: The real table's name.
+        synthetic: The synthetic table's name.
+        key: Which marginals.
+        ways: Columns per query; fewer where the tables have fewer.
+        queries: How many queries, at most.
+        bins: Cells of a numeric column, at most.
+
+    Source:
+        Maddock, Cormode and Maple, *FLAIM*, KDD 2024 (64 random 3-way queries).
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> one = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
+        >>> marginal_error(align({"a": one, "b": one}), "a", "b", key=0)
+        WorkloadError(closure=0.0, queries=0.0)
+    """
+    ours, theirs = coded(tables, real, synthetic, bins=bins)
+    degree = min(ways, len(tables.columns))
+    return workload_errors(ours, theirs, random_workload(ours.domain, degree, queries, seed=key))
+
+
+# The two percentages that people quote
 
 
 class PairTrends(NamedTuple):
-    """Mean similarity of the trends of pairs of columns, in percent.
+    """Mean similarity of the trends of pairs of columns.
 
     Args:
         percent: 0 to 100.
@@ -426,17 +520,6 @@ def column_shapes(tables: Aligned, real: str, synthetic: str) -> float:
 
     Numeric: 1 - Kolmogorov-Smirnov statistic. Categorical: 1 - total variation distance. Missing
     values are left out.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-
-    Returns:
-        0 to 100.
-
-    Raises:
-        InputError: There is no such table.
 
     Source:
         SDMetrics 0.32 (2026), quality report: KSComplement and TVComplement.
@@ -454,18 +537,23 @@ def column_shapes(tables: Aligned, real: str, synthetic: str) -> float:
 
 def _shape(column: AlignedColumn, real: str, synthetic: str) -> float:
     if column.numeric:
-        return 1.0 - kolmogorov_smirnov(column, real, synthetic)
+        return 1.0 - _kolmogorov_smirnov(column, real, synthetic)
     p, q = (np.bincount(column.values[t], minlength=column.levels)[:-1] for t in (real, synthetic))
     return 1.0 - float(np.abs(p / p.sum() - q / q.sum()).sum()) / 2
 
 
+Edges = Literal["own", "real"]
+# Per pair of columns: similarity of the trends, the real table's strength, and the strength
+# above which a pair counts as strong.
+_Trend = tuple[float, float, float]
+# Occupied pairs of codes, as two arrays, and their counts.
+_Joint = tuple[Codes, Codes, Codes]
+# All readings and their notes ask for the same pairs, so these are stored as long as the tables.
+_KNOWN: WeakKeyDictionary[Aligned, dict[tuple[str, str, Edges], list[_Trend]]] = WeakKeyDictionary()
+
+
 def column_pair_trends(
-    tables: Aligned,
-    real: str,
-    synthetic: str,
-    *,
-    strong: bool = True,
-    edges: Literal["own", "real"] = "own",
+    tables: Aligned, real: str, synthetic: str, *, strong: bool = True, edges: Edges = "own"
 ) -> PairTrends:
     """Mean similarity of the trends of all pairs of columns, in percent.
 
@@ -502,8 +590,10 @@ def column_pair_trends(
         PairTrends(percent=0.0, pairs=1)
     """
     require_tables(tables, real, synthetic)
-    pairs = _pairs(tables, real, synthetic, edges)
-    found = [value for value, strength, least in pairs if not strong or strength > least]
+    known, place = _KNOWN.setdefault(tables, {}), (real, synthetic, edges)
+    if place not in known:
+        known[place] = _trends(tables, real, synthetic, real if edges == "real" else None)
+    found = [value for value, strength, least in known[place] if not strong or strength > least]
     if not found:
         raise InputError(
             f"none of the {len(tables.columns) * (len(tables.columns) - 1) // 2} pairs of columns "
@@ -512,68 +602,47 @@ def column_pair_trends(
     return PairTrends(100.0 * float(np.mean(found)), len(found))
 
 
-def _pairs(tables: Aligned, real: str, synthetic: str, edges: Literal["own", "real"]) -> list[Pair]:
-    """Similarity of each pair's trend, how strong it is and from where on it counts as strong.
-
-    Kept as long as the tables are, because both readings and their notes ask for it.
-    """
-    known, place = _KNOWN.setdefault(tables, {}), (real, synthetic, edges)
-    if place not in known:
-        cells = _cells(real if edges == "real" else None)
-        pairs = [
-            _pair(cells, first, second, real, synthetic)
-            for first, second in combinations(tables.columns, 2)
-        ]
-        known[place] = [pair for pair in pairs if pair is not None]
-    return known[place]
-
-
-def _pair(
-    cells: Cells, first: AlignedColumn, second: AlignedColumn, real: str, synthetic: str
-) -> Pair | None:
-    """One pair, or None where a correlation is not defined."""
-    if first.numeric and second.numeric:
-        x, y = (pearson(first.values[t], second.values[t]) for t in (real, synthetic))
-        return None if x is None or y is None else (1.0 - abs(x - y) / 2, abs(x), CORRELATED)
-    ours, theirs = (_joint(cells, first, second, table) for table in (real, synthetic))
-    return _overlap(ours, theirs), cramers_v(ours), ASSOCIATED
-
-
-def _cells(edges_from: str | None) -> Cells:
-    """How to code a column's rows; each column of each table is coded once."""
-    known: dict[tuple[str, str], Codes] = {}
-
-    def cells(column: AlignedColumn, table: str) -> Codes:
-        place = (column.name, table)
-        if place not in known:
-            known[place] = _bin(column, table, edges_from)
-        return known[place]
-
-    return cells
+def _trends(tables: Aligned, real: str, synthetic: str, edges_from: str | None) -> list[_Trend]:
+    """The trend of every pair of columns, but for pairs whose correlation is not defined."""
+    cells = {
+        (column.name, table): _bin(column, table, edges_from)
+        for column in tables.columns
+        for table in (real, synthetic)
+        if tables.categorical
+    }
+    found = []
+    for first, second in combinations(tables.columns, 2):
+        if first.numeric and second.numeric:
+            x, y = (pearson(first.values[t], second.values[t]) for t in (real, synthetic))
+            if x is not None and y is not None:
+                found.append((1.0 - abs(x - y) / 2, abs(x), CORRELATED))
+            continue
+        width = TREND_BINS + 2 if second.numeric else second.levels
+        ours, theirs = (
+            _joint(cells[first.name, table], cells[second.name, table], width)
+            for table in (real, synthetic)
+        )
+        found.append((_overlap(ours, theirs), cramers_v(ours), ASSOCIATED))
+    return found
 
 
 def _bin(column: AlignedColumn, table: str, edges_from: str | None) -> Codes:
     values = column.values[table]
     if not column.numeric:
         return values.astype(np.int64)
-    edges = np.histogram_bin_edges(numbers(column, edges_from or table), bins=BINS)
+    edges = np.histogram_bin_edges(numbers(column, edges_from or table), bins=TREND_BINS)
     if edges_from:  # what lies outside belongs to the outer bins
         edges[0], edges[-1] = -np.inf, np.inf
     found: Codes = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
     return found
 
 
-def _joint(
-    cells: Cells, first: AlignedColumn, second: AlignedColumn, table: str
-) -> tuple[Codes, Codes, Codes]:
-    """Occupied pairs of codes, as two arrays, and their counts."""
-    x, y = cells(first, table), cells(second, table)
-    width = (BINS + 2) if second.numeric else second.levels
+def _joint(x: Codes, y: Codes, width: int) -> _Joint:
     places, counts = np.unique(x * width + y, return_counts=True)
     return places // width, places % width, counts
 
 
-def _overlap(ours: tuple[Codes, Codes, Codes], theirs: tuple[Codes, Codes, Codes]) -> float:
+def _overlap(ours: _Joint, theirs: _Joint) -> float:
     width = int(max(ours[1].max(), theirs[1].max())) + 1
     ids, others = (side[0] * width + side[1] for side in (ours, theirs))
     _, i, j = np.intersect1d(ids, others, assume_unique=True, return_indices=True)
@@ -581,7 +650,7 @@ def _overlap(ours: tuple[Codes, Codes, Codes], theirs: tuple[Codes, Codes, Codes
     return float(np.minimum(p[i], q[j]).sum())
 
 
-def cramers_v(joint: tuple[Codes, Codes, Codes]) -> float:
+def cramers_v(joint: _Joint) -> float:
     """Cramer's V, not corrected for bias, from occupied cells only; 0 with a column of one value.
 
     chi2/n = sum over cells of count^2 / (row total * column total) - 1, so that empty cells, of

@@ -1,6 +1,6 @@
-"""How far the marginals of a synthetic table, or of a model, are from the real ones.
+"""How far marginals of a synthetic table, or of a model, are from the real ones; likelihoods.
 
-How probable held-out rows are under a fitted model.
+Rows are `Codes`, or a `Table`, frame or path that an encoder turns into codes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
+from siloweave.evaluate.shares import coded
 from siloweave.statistics.marginals import closure, marginal, random_workload, sparse_marginal
 from siloweave.tables.aligned import align
 from siloweave.tables.codes import Clique, Codes, Encoder
@@ -53,7 +54,7 @@ def workload_error(
         real: Real rows, at least one: a `Table`, frame or path, or `Codes`.
         synthetic: Synthetic rows of the same kind, or a model.
         cliques: The marginals to compare, at least one; attributes in any order.
-        encoder: How rows become codes; where there is none, numbers are cut at 20 real quantiles,
+        encoder: How rows become codes; without it, numbers are cut at 20 real quantiles,
             as `score` does. A model needs the one that it was fitted with.
 
     Returns:
@@ -81,17 +82,8 @@ def workload_errors(
 ) -> WorkloadError:
     """Workload error over the downward closure and over the queries, counting each marginal once.
 
-    Args:
-        real: Real rows, at least one: a `Table`, frame or path, or `Codes`.
-        synthetic: Synthetic rows of the same kind, or a model.
-        workload: The queries, at least one.
-        encoder: As `workload_error` takes it.
-
-    Returns:
-        Both means.
-
-    Raises:
-        InputError: As `workload_error`.
+    Takes tables, models and encoders, and raises errors, as `workload_error`; `workload` lists the
+    queries, at least one.
 
     Example:
         >>> from siloweave.tables import Codes, Domain
@@ -120,7 +112,7 @@ def tvd(
     key: Key,
     encoder: Encoder | None = None,
 ) -> float:
-    """Mean total variation distance over random marginals of one size.
+    """Mean total variation distance over random marginals of one size, in [0, 1].
 
     As VertiMRF's experiments: 300 random 3- or 4-way marginals, half their L1 distance.
 
@@ -131,9 +123,6 @@ def tvd(
         max_cliques: How many marginals to draw; all when there are no more.
         key: Which ones.
         encoder: As `workload_error` takes it.
-
-    Returns:
-        The mean, in [0, 1].
 
     Raises:
         InputError: As `workload_error`, or when `ways` or `max_cliques` is out of range.
@@ -163,8 +152,6 @@ def _as_codes(
         raise InputError(
             "codes or a model are compared with rows; give encoder=, which made those codes"
         )
-    from siloweave.evaluate.shares import coded
-
     return coded(align({"real": real, "synthetic": synthetic}), "real", "synthetic")
 
 
@@ -245,7 +232,7 @@ def _mean(values: Sequence[float], name: str) -> float:
 
 
 class DensitySource(Protocol):
-    """Anything that tells the probability of a row: a fitted model."""
+    """Anything that has a probability for each row: a fitted model."""
 
     def log_density(self, codes: Codes, /) -> NDArray[np.float64]:
         """Natural log of the model's probability of each row; −inf for an impossible row."""

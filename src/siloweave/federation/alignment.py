@@ -16,9 +16,9 @@ over in tables that do not show their keys (curve.py).
 3. L sends H(x)^r of its ids, in a random order; party i returns (H(x)^r)^k_i. L undoes r, so it
    knows F_i(x) of its own ids and nothing else of k_i, and looks every x up in every table.
    Exactly where all of them hold x the shares add up to 0.
-4. L puts the common ids in a random order and tells each party so under keys of each pair. Parties
-   confirm the order by a digest that only they can compute, and forget their secrets. Where nothing
-   is common, they tell what their ids look like, and forget them too.
+4. L puts the common ids in a random order and sends it to each party under the key of the pair.
+   Parties confirm the order by a digest that only they can compute, and forget their secrets. Where
+   nothing is common, they describe what their ids look like, and forget them too.
 
 **Guarantee** (none towards parties, by design: the result is released exactly). Among semi-honest
 parties and a semi-honest coordinator, in the random oracle model and under one-more
@@ -27,7 +27,7 @@ which relays everything, learns how many ids each party brings, how many of its 
 repeated one, and how many are common. A party learns how many ids the others bring and how many are
 common, and which of its rows are common to *all*. Nobody learns which ids, or how many, are common
 to some of the parties only, or where in a table a row stands. What ids look like (shortest and
-longest, and kinds of characters, of each id column; no id) a party tells the coordinator on
+longest, and kinds of characters, of each id column; no id) a party sends to the coordinator on
 `DescribeIds`: `align` asks when no id is common, and its error shows what each party answered. A
 party answers whenever it is asked, once it has been greeted, also before anything was
 compared and where ids are common: it does not check, and its ledger counts each answer. A leader
@@ -47,41 +47,27 @@ from siloweave.errors import DataError, RosterError, WireError
 from siloweave.federation import curve
 from siloweave.federation.alignment_party import (
     CHUNK,
-    PARTY,
     TAG,
-    AlignmentData,
     AlignmentPlan,
     Blind,
     Confirm,
     DescribeIds,
     Greet,
     Hide,
-    Keep,
     Match,
-    Place,
+    NameRows,
     Raise,
     Rules,
-    Tell,
-    Weigh,
+    StoreRows,
+    StoreTable,
+    Unblind,
     check_points,
-    common_rows,
 )
 from siloweave.federation.curve import POINT
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Public
 from siloweave.federation.session import Session
 from siloweave.tables.ids import check_rules
-
-__all__ = [
-    "CHUNK",
-    "PARTY",
-    "Alignment",
-    "AlignmentData",
-    "Rules",
-    "align",
-    "common_rows",
-    "foreseen",
-]
 
 Progress = Callable[[str, float], None]
 _COUNTED = ("ids", "rows without id", "rows with a shared id")
@@ -129,7 +115,7 @@ class Alignment:
 
 
 def align(
-    parties: Session,
+    session: Session,
     on: Sequence[str],
     *,
     rules: Rules | None = None,
@@ -139,7 +125,7 @@ def align(
     """Find the rows that all parties have; each keeps them, in one order, at its site.
 
     Args:
-        parties: Two or more; each site's rows are a `AlignmentData`.
+        session: Two parties or more; each site's rows are a `AlignmentData`.
         on: Id columns.
         rules: How ids are normalised, per column.
         chunk: Points in one message, of 32 bytes each.
@@ -152,33 +138,31 @@ def align(
         RosterError: Fewer than two parties, or one has no ids.
         DataError: A party has missing or repeated ids that its policy refuses, or no id is common
             to all; the message says what ids look like at each party.
-        WireError: A party answered with too few or wrong points, or for another session.
+        WireError: A party answered with too few or wrong points, or for another alignment.
     """
     check_rules(on, rules or {})
-    if len(parties.roster) < 2:
+    if len(session.roster) < 2:
         raise RosterError("an alignment needs two parties or more; one has nothing to align with")
     progress("asking for ids", 0.0)
     counts, keys = {}, []
-    for name, reply in zip(parties.roster, parties.ask(Greet(tuple(on), rules or {})), strict=True):
-        said, counts[name] = CheckedReply(name), reply.counts.value
+    greeted = session.ask(Greet(tuple(on), rules or {}))
+    for name, reply in zip(session.roster, greeted, strict=True):
+        sent, counts[name] = CheckedReply(name), reply.counts.value
         for what, least, count in zip(_COUNTED, (1, 0, 0), counts[name], strict=True):
-            said.number(what, count, least=least, most=MOST_ROWS)
-        keys.append(said.key("key", reply.key.value))
+            sent.number(what, count, least=least, most=MOST_ROWS)
+        keys.append(sent.key("key", reply.key.value))
     sizes = tuple(count[0] for count in counts.values())
-    leader = parties.roster[sizes.index(min(sizes))]
-    run = _Run(parties, AlignmentPlan(parties.roster, sizes, tuple(keys), leader, chunk), progress)
+    leader = session.roster[sizes.index(min(sizes))]
+    plan = AlignmentPlan(session.roster, sizes, tuple(keys), leader, chunk)
+    run = _Run(session, plan, progress)
     run.compare()
     common = run.settle()
     if not common:
-        raise _nothing(parties, on)
-    return Alignment(
-        tuple(on),
-        common,
-        {name: count[0] for name, count in counts.items()},
-        {name: count[1] for name, count in counts.items()},
-        {name: count[2] for name, count in counts.items()},
-        leader,
+        raise _nothing_common(session, on)
+    ids, missing, duplicated = (
+        {name: count[i] for name, count in counts.items()} for i in range(len(_COUNTED))
     )
+    return Alignment(tuple(on), common, ids, missing, duplicated, leader)
 
 
 def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
@@ -209,77 +193,77 @@ def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Run:
-    parties: Session
-    session: AlignmentPlan
+    session: Session
+    plan: AlignmentPlan
     progress: Progress
 
     def compare(self) -> None:
         """Bring every party's table to the leader, and its ids to every party and back."""
-        session, leader = self.session, [self.session.leader]
-        for done, party in enumerate(session.others):
-            self.progress(f"table of {party}", 0.1 + 0.4 * done / len(session.others))
-            cells = curve.cells(session.size(party))
-            for part in range(len(session.parts(cells))):
-                data = self._piece(Hide(session, part), party)
-                self.parties.ask(Keep(session, party, part, data), leader)
-        parts = session.parts(session.size(session.leader))
-        for part, (start, stop) in enumerate(parts):
-            self.progress("comparing", 0.5 + 0.4 * part / len(parts))
-            points = self._piece(Blind(session, part), session.leader)
-            check_points(points, stop - start, session.leader)
-            raised = self.parties.ask(Raise(session, part, points), session.others)
-            for party, reply in zip(session.others, raised, strict=True):
-                self._check(reply.session, party)
+        plan, ask = self.plan, self.session.ask
+        leader, most = [plan.leader], plan.size(plan.leader)
+        for done, party in enumerate(plan.others):
+            self.progress(f"table of {party}", 0.1 + 0.4 * done / len(plan.others))
+            for part in range(plan.parts(curve.cells(plan.size(party)))):
+                data = self._piece(Hide(plan, part), party)
+                ask(StoreTable(plan, party, part, data), leader)
+        parts = plan.parts(most)
+        for part in range(parts):
+            self.progress("comparing", 0.5 + 0.4 * part / parts)
+            points = self._piece(Blind(plan, part), plan.leader)
+            start, stop = plan.part(most, part, plan.leader)
+            check_points(points, stop - start, plan.leader)
+            raised = ask(Raise(plan, part, points), plan.others)
+            for party, reply in zip(plan.others, raised, strict=True):
+                self._check(reply.plan, party)
                 check_points(reply.points.value, stop - start, party)
-                self.parties.ask(Weigh(session, party, part, reply.points.value), leader)
+                ask(Unblind(plan, party, part, reply.points.value), leader)
 
     def settle(self) -> int:
-        """Let everyone know its common rows; returns how many there are."""
-        session = self.session
-        (matched,) = self.parties.ask(Match(session), [session.leader])
-        self._check(matched.session, session.leader)
-        most = session.size(session.leader)
-        common = CheckedReply(session.leader).number(
+        """Let every party know its common rows; returns how many there are."""
+        plan, ask = self.plan, self.session.ask
+        (matched,) = ask(Match(plan), [plan.leader])
+        self._check(matched.plan, plan.leader)
+        most = plan.size(plan.leader)
+        common = CheckedReply(plan.leader).number(
             "common", matched.common.value, least=0, most=most
         )
         if not common:
             return 0
         self.progress("putting rows in order", 0.9)
-        for party in session.others:
-            for part in range(len(session.parts(common))):
-                data = self._piece(Tell(session, party, part), session.leader)
-                self.parties.ask(Place(session, common, part, data), [party])
-        confirmed = self.parties.ask(Confirm(session, common))
-        digests = {n: c.digest.value for n, c in zip(self.parties.roster, confirmed, strict=True)}
-        odd = [name for name, digest in digests.items() if digest != digests[session.leader]]
+        for party in plan.others:
+            for part in range(plan.parts(common)):
+                data = self._piece(NameRows(plan, party, part), plan.leader)
+                ask(StoreRows(plan, common, part, data), [party])
+        confirmed = ask(Confirm(plan, common))
+        digests = {n: c.digest.value for n, c in zip(plan.names, confirmed, strict=True)}
+        odd = [name for name, digest in digests.items() if digest != digests[plan.leader]]
         if odd:
             raise WireError(
-                f"party {odd[0]!r} was told of other common rows, or of another order, than "
-                f"{session.leader!r} keeps; nothing was aligned. Start anew."
+                f"party {odd[0]!r} was sent other common rows, or another order, than "
+                f"{plan.leader!r} keeps; nothing was aligned. Start anew."
             )
         return common
 
-    def _piece(self, request: Hide | Blind | Tell, party: str) -> bytes:
-        (reply,) = self.parties.ask(request, [party])
-        self._check(reply.session, party)
+    def _piece(self, request: Hide | Blind | NameRows, party: str) -> bytes:
+        (reply,) = self.session.ask(request, [party])
+        self._check(reply.plan, party)
         return reply.data.value
 
-    def _check(self, session: Public[bytes], party: str) -> None:
-        if session.value != self.session.digest:
+    def _check(self, plan: Public[bytes], party: str) -> None:
+        if plan.value != self.plan.digest:
             raise WireError(
                 f"party {party!r} answered for another alignment, or for an older one; start anew"
             )
 
 
-def _nothing(parties: Session, on: Sequence[str]) -> DataError:
+def _nothing_common(session: Session, on: Sequence[str]) -> DataError:
     """What to check when no id is common to all."""
-    described = parties.ask(DescribeIds())
-    shapes = {n: d.shape.value for n, d in zip(parties.roster, described, strict=True)}
+    described = session.ask(DescribeIds())
+    shapes = {n: d.shape.value for n, d in zip(session.roster, described, strict=True)}
     for name, shape in shapes.items():
         if len(shape) > _LONGEST or not shape.isprintable():
-            raise CheckedReply(name).wrong(
-                "a description of its ids", f"{_LONGEST} characters of text"
-            )
+            wanted = f"{_LONGEST} characters of text"
+            raise CheckedReply(name).wrong("a description of its ids", wanted)
     seen = "; ".join(f"{name!r} has {shape}" for name, shape in shapes.items())
     hint = (
         "They are not written alike: give rules, such as strip, casefold, digits, "

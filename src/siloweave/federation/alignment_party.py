@@ -1,15 +1,10 @@
-"""What is said in an alignment; alignment.py says why, and what it protects.
-
-What a party brings to an alignment, and what it keeps of it.
-
-A party's side of an alignment; alignment.py says why, and what it protects.
-"""
+"""What parties send in an alignment, and a party's side of it; alignment.py has the protocol."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
 
 import msgspec
@@ -18,7 +13,8 @@ import numpy.typing as npt
 
 from siloweave.errors import RosterError, WireError, naming_party
 from siloweave.federation import curve, masking
-from siloweave.federation.curve import POINT
+from siloweave.federation.curve import POINT, SEED, VALUE, Words
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import NonPrivate
@@ -31,12 +27,23 @@ MOST_POINTS = 2**22
 CHUNK = 2**16
 """Points in one message: 2 MiB."""
 
+TAG = 16
+"""Bytes by which a party recognises a row of its own."""
+
+GONE = b"forgotten"
+"""What replaces a secret that was used."""
+
 Rules = dict[str, tuple[str, ...]]
 """Per id column the rules that normalise it; see `siloweave.tables.ids`."""
 
+_MOST_PARTS = 2**16  # messages that one list takes
+_SEAL = 32  # bytes of the sealed key before the rows that a leader names
+_SECRETS = ("pair", "power", "blinds", "group", "common", "table")
+_WHY = NonPrivate("which rows all parties have in common is released without noise")
+
 
 class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is fixed once everyone has said who it is; every message repeats it."""
+    """What is fixed once every party has sent its key and its number of ids; messages repeat it."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -51,15 +58,21 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise WireError(
                 f"an alignment announces a leader {self.leader!r} who is no party of it"
             )
-        if not 1 <= self.chunk <= MOST_POINTS or min(self.sizes, default=0) < 1:
+        if not (1 <= self.chunk <= MOST_POINTS and 1 <= min(self.sizes) <= max(self.sizes)):
             raise WireError(
                 f"an alignment announces parts of {self.chunk} points (1 to {MOST_POINTS:,}) and "
                 f"{self.sizes} ids (1 or more each)"
             )
+        most = max(self.sizes)
+        if most > MOST_ROWS or self.parts(curve.cells(most)) > _MOST_PARTS:
+            raise WireError(
+                f"an alignment announces {most:,} ids in parts of {self.chunk:,} points; at most "
+                f"{MOST_ROWS:,} ids in {_MOST_PARTS:,} parts are accepted. Send larger parts"
+            )
 
     @property
     def digest(self) -> bytes:
-        """By which an answer that belongs to another session is known."""
+        """By which an answer that belongs to another alignment is recognised."""
         return blake2b(msgspec.msgpack.encode(self), digest_size=16).digest()
 
     @property
@@ -71,10 +84,19 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How many ids a party brings."""
         return self.sizes[self.names.index(name)]
 
-    def parts(self, number: int) -> list[tuple[int, int]]:
-        """Start and end of every part of a list sent in pieces; an empty one is one part."""
-        starts = range(0, max(1, number), self.chunk)
-        return [(start, min(number, start + self.chunk)) for start in starts]
+    def parts(self, number: int) -> int:
+        """In how many parts a list is sent; an empty one is one part."""
+        return max(1, -(-number // self.chunk))
+
+    def part(self, number: int, part: int, party: str) -> tuple[int, int]:
+        """Start and end of a part of a list; `party` was asked about it.
+
+        Raises:
+            WireError: There is no such part.
+        """
+        if not 0 <= part < self.parts(number):
+            raise WireError(f"party {party!r} was asked about part {part} of {self.parts(number)}")
+        return part * self.chunk, min(number, (part + 1) * self.chunk)
 
 
 class Present(Reply, frozen=True):
@@ -102,29 +124,29 @@ class DescribeIds(Request[IdsDescribed], frozen=True, tag="alignment/describe"):
 
 
 class Done(Reply, frozen=True):
-    """Kept."""
+    """Stored."""
 
-    session: Public[bytes]
+    plan: Public[bytes]
 
 
 class Piece(Reply, frozen=True):
     """Part of something that depends on rows."""
 
-    session: Public[bytes]
+    plan: Public[bytes]
     data: Released[bytes]
 
 
 class Hide(Request[Piece], frozen=True, tag="alignment/hide"):
     """Part of the table of your shares; the first part starts with its seed."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     part: int
 
 
-class Keep(Request[Done], frozen=True, tag="alignment/keep"):
+class StoreTable(Request[Done], frozen=True, tag="alignment/store-table"):
     """To the leader: part of a party's table."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     party: str
     part: int
     data: bytes
@@ -133,29 +155,29 @@ class Keep(Request[Done], frozen=True, tag="alignment/keep"):
 class Blind(Request[Piece], frozen=True, tag="alignment/blind"):
     """To the leader: part of your ids, blinded."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     part: int
 
 
 class Raised(Reply, frozen=True):
     """What was sent, to the party's secret power."""
 
-    session: Public[bytes]
+    plan: Public[bytes]
     points: Public[bytes]
 
 
 class Raise(Request[Raised], frozen=True, tag="alignment/raise"):
     """Raise the leader's points."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     part: int
     points: bytes
 
 
-class Weigh(Request[Done], frozen=True, tag="alignment/weigh"):
-    """To the leader: what a party made of your points."""
+class Unblind(Request[Done], frozen=True, tag="alignment/unblind"):
+    """To the leader: your points, to a party's power."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     party: str
     part: int
     points: bytes
@@ -164,28 +186,28 @@ class Weigh(Request[Done], frozen=True, tag="alignment/weigh"):
 class Matched(Reply, frozen=True):
     """How many ids are common to all."""
 
-    session: Public[bytes]
+    plan: Public[bytes]
     common: Released[int]
 
 
 class Match(Request[Matched], frozen=True, tag="alignment/match"):
     """To the leader: compare."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
 
 
-class Tell(Request[Piece], frozen=True, tag="alignment/tell"):
+class NameRows(Request[Piece], frozen=True, tag="alignment/name-rows"):
     """To the leader: part of the common rows, in words that only `party` understands."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     party: str
     part: int
 
 
-class Place(Request[Done], frozen=True, tag="alignment/place"):
+class StoreRows(Request[Done], frozen=True, tag="alignment/store-rows"):
     """Part of the common rows, from the leader."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     common: int
     part: int
     data: bytes
@@ -194,19 +216,15 @@ class Place(Request[Done], frozen=True, tag="alignment/place"):
 class Confirmed(Reply, frozen=True):
     """A digest of the common ids in their order, under a key that only parties have."""
 
-    session: Public[bytes]
+    plan: Public[bytes]
     digest: Released[bytes]
 
 
 class Confirm(Request[Confirmed], frozen=True, tag="alignment/confirm"):
     """Find your common rows, and forget your secrets."""
 
-    session: AlignmentPlan
+    plan: AlignmentPlan
     common: int
-
-
-GONE = b"forgotten"
-"""What is kept in the place of a secret that was used."""
 
 
 @dataclass(frozen=True)
@@ -228,79 +246,14 @@ class AlignmentData:
     most: int | None = None
 
     def digest(self) -> bytes:
-        """By which the party knows again what it brought; see `Site`."""
+        """By which the party recognises what it brought; see `Site`."""
         return digest_of(self.table, self.columns, astuple(self.policy))
 
 
-@dataclass(frozen=True)
-class HashedIds:
-    """A party's ids, hashed with the run's name and the id columns: 64 bytes each."""
-
-    digests: tuple[bytes, ...]
-    rows: npt.NDArray[np.int64]
-    missing: int
-    duplicated: int
+Party = Site[AlignmentData]
 
 
-def _asked(site: Site[AlignmentData]) -> Greet:
-    """What this run's ids are made of."""
-    asked = site.recall("asked")
-    if asked is None:
-        raise WireError(f"party {site.name!r} was not asked for its ids yet in this run")
-    return msgspec.msgpack.decode(asked, type=Greet)
-
-
-def own_ids(site: Site[AlignmentData]) -> Ids:
-    """The party's ids, normalised.
-
-    Raises:
-        InputError: as `normal_ids`, naming the party.
-    """
-    asked, held = _asked(site), site.rows
-    columns = held.columns or asked.on
-    with naming_party(site.name):
-        return normal_ids(
-            held.table, asked.on, rules=asked.rules, policy=held.policy, columns=columns
-        )
-
-
-def known(site: Site[AlignmentData]) -> HashedIds:
-    """The party's ids, hashed; computed once while the process lives."""
-    run, asked = site.context.rpartition("/")[0], _asked(site)
-    place = ("alignment", run, msgspec.msgpack.encode(asked))
-    if place not in site.memo:
-        found = own_ids(site)
-        head = blake2b(digest_size=64, person=b"siloweave point")
-        head.update(msgspec.msgpack.encode((run, asked.on)))
-        digests = tuple(continued(head, value) for value in found.values)
-        site.memo[place] = HashedIds(digests, found.rows, found.missing, found.duplicated)
-    found_before: HashedIds = site.memo[place]
-    return found_before
-
-
-def continued(head: blake2b, value: bytes) -> bytes:
-    """The digest of what `head` has seen and of `value` after it."""
-    one = head.copy()
-    one.update(value)
-    return one.digest()
-
-
-def once(site: Site[AlignmentData], name: str, draw: Callable[[], bytes]) -> bytes:
-    """Something that is drawn once a run.
-
-    Raises:
-        WireError: It was used, and is forgotten.
-    """
-    kept = site.recall(name)
-    if kept is None:
-        kept = draw()
-        site.remember(name, kept)
-    if kept == GONE:
-        raise WireError(f"party {site.name!r} has finished this alignment; start a new run")
-    return kept
-
-
-def common_rows(site: Site[AlignmentData], run: str) -> Table:
+def common_rows(site: Party, run: str) -> Table:
     """A party's rows that all parties have, in the order that all parties keep.
 
     Args:
@@ -335,25 +288,237 @@ def check_points(points: bytes, number: int, sender: str) -> None:
         raise WireError(f"party {sender!r} sent a point twice")
 
 
-TAG = 16  # bytes by which a party knows a row of its own again
-_Words = npt.NDArray[np.uint64]
-_WHY = NonPrivate("which rows all parties have in common is released without noise")
-_SECRETS = ("pair", "power", "blinds", "group", "common", "table")
+# What a party keeps during a run: its ids, and what it draws once
 
 
-def greet(request: Greet, site: Site[AlignmentData]) -> Present:
-    """Normalise the ids, and say how many there are."""
+def _asked(site: Party) -> Greet:
+    asked = site.recall("asked")
+    if asked is None:
+        raise WireError(f"party {site.name!r} was not asked for its ids yet in this run")
+    return msgspec.msgpack.decode(asked, type=Greet)
+
+
+def _own_ids(site: Party) -> Ids:
+    asked, held = _asked(site), site.rows
+    columns = held.columns or asked.on
+    with naming_party(site.name):
+        return normal_ids(
+            held.table, asked.on, rules=asked.rules, policy=held.policy, columns=columns
+        )
+
+
+def hashed_ids(site: Party) -> Ids:
+    """The ids, hashed to 64 bytes with the run's name and the id columns; computed once."""
+    run, asked = site.context.rpartition("/")[0], _asked(site)
+    place = ("alignment", run, msgspec.msgpack.encode(asked))
+    if place not in site.memo:
+        found = _own_ids(site)
+        head = blake2b(digest_size=64, person=b"siloweave point")
+        head.update(msgspec.msgpack.encode((run, asked.on)))
+        values = tuple(_continued(head, value) for value in found.values)
+        site.memo[place] = replace(found, values=values)
+    kept: Ids = site.memo[place]
+    return kept
+
+
+def _continued(head: blake2b, value: bytes) -> bytes:
+    """The digest of what `head` has seen and of `value` after it."""
+    one = head.copy()
+    one.update(value)
+    return one.digest()
+
+
+def _once(site: Party, name: str, draw: Callable[[], bytes]) -> bytes:
+    """What is drawn once a run; refused where it was used and forgotten."""
+    kept = site.recall(name)
+    if kept is None:
+        kept = draw()
+        site.remember(name, kept)
+    if kept == GONE:
+        raise WireError(f"party {site.name!r} has finished this alignment; start a new run")
+    return kept
+
+
+def _pair_secret(site: Party) -> bytes:
+    return _once(site, "pair", masking.new_secret)
+
+
+def _power(site: Party) -> bytes:
+    return _once(site, "power", masking.new_secret)
+
+
+def _blinds(site: Party) -> bytes:
+    """A scalar and its inverse."""
+
+    def draw() -> bytes:
+        while (pair := curve.invertible(os.urandom(POINT))) is None:
+            pass
+        return pair[0] + pair[1]
+
+    return _once(site, "blinds", draw)
+
+
+def _group_key(site: Party) -> bytes:
+    return _once(site, "group", lambda: os.urandom(_SEAL))
+
+
+def _order(site: Party, name: str, number: int) -> npt.NDArray[np.int64]:
+    """A random order, from the operating system's entropy."""
+
+    def draw() -> bytes:
+        drawn = np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
+        return np.argsort(drawn, kind="stable").astype("<i8").tobytes()
+
+    return np.frombuffer(_once(site, name, draw), dtype="<i8")
+
+
+def _shuffled(site: Party) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+    """The leader's ids in the order in which they are sent, and the rows that they belong to."""
+    mine = hashed_ids(site)
+    order = _order(site, "order", len(mine.values))
+    return [mine.values[i] for i in order.tolist()], mine.rows[order]
+
+
+def _forget(site: Party) -> None:
+    """Leave nothing by which what a coordinator stored becomes readable."""
+    for secret in _SECRETS:
+        if site.recall(secret) is not None:
+            site.remember(secret, GONE)
+
+
+# What every message is checked for
+
+
+def _same(plan: AlignmentPlan, site: Party) -> Public[bytes]:
+    if _once(site, "plan", lambda: plan.digest) != plan.digest:
+        raise WireError(
+            f"party {site.name!r}: a message of another alignment came, or of an older one; start "
+            "a new run"
+        )
+    return Public(plan.digest, "names, keys and announced sizes")
+
+
+def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
+    """Refuse a plan that changed, that is not about this party, or that asks for too many ids."""
+    note = _same(plan, site)
+    mine = masking.public_key(_pair_secret(site))
+    number = len(hashed_ids(site).values)
+    facts = dict(zip(plan.names, zip(plan.sizes, plan.keys, strict=True), strict=True))
+    if facts.get(site.name) != (number, mine) or len(facts) < len(plan.names):
+        raise WireError(f"party {site.name!r}: the coordinator announced it with other facts")
+    if leads != (plan.leader == site.name):
+        raise WireError(f"party {site.name!r}: {plan.leader!r} leads, and a message mixes it up")
+    if plan.size(plan.leader) > min(plan.sizes):
+        raise WireError(
+            f"party {site.name!r}: {plan.leader!r} leads with {plan.size(plan.leader):,} "
+            "ids, more than another party has; the one with the fewest leads"
+        )
+    most = site.rows.most
+    if most is not None and max(plan.sizes) > most:
+        raise RosterError(
+            f"party {site.name!r} lets nobody bring more than most = {most:,} ids, and one "
+            f"announced {max(plan.sizes):,}; raise the limit if that is right"
+        )
+    return note
+
+
+def _check_other(plan: AlignmentPlan, party: str, site: Party) -> None:
+    if party not in plan.others:
+        raise WireError(f"party {site.name!r}: {party!r} is no other party of this alignment")
+
+
+def _check_common(plan: AlignmentPlan, common: int, site: Party) -> None:
+    if not 0 <= common <= plan.size(plan.leader):
+        raise WireError(
+            f"party {site.name!r}: {common:,} common rows were announced, and {plan.leader!r} has "
+            f"{plan.size(plan.leader):,}"
+        )
+
+
+# Shares of zero, and F of an id
+
+
+def _pair_keys(plan: AlignmentPlan, site: Party) -> dict[str, bytes]:
+    """The key shared with every other party, of this plan only."""
+    keys = {n: key for n, key in zip(plan.names, plan.keys, strict=True) if n != site.name}
+    return {
+        name: blake2b(plan.digest, digest_size=32, key=one, person=b"siloweave pair").digest()
+        for name, one in masking.agree_with(_pair_secret(site), keys).items()
+    }
+
+
+def _hashes(digests: Sequence[bytes], key: bytes, person: bytes) -> Words:
+    """16 pseudo-random bytes for each id."""
+    head = blake2b(digest_size=TAG, key=key, person=person)
+    return _words(b"".join(_continued(head, digest) for digest in digests))
+
+
+def _words(data: bytes) -> Words:
+    return np.frombuffer(data, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def _bytes(words: npt.NDArray[np.generic]) -> bytes:
+    return words.astype(words.dtype.newbyteorder("<")).tobytes()
+
+
+def _shares(digests: Sequence[bytes], keys: Mapping[str, bytes]) -> Words:
+    """This party's share of zero for each id."""
+    total: Words = np.zeros((len(digests), 2), dtype=np.uint64)
+    for key in keys.values():
+        total ^= _hashes(digests, key, b"siloweave zero")
+    return total
+
+
+def _outputs(digests: Sequence[bytes], points: bytes) -> Words:
+    """F of each id, from its point under the party's power."""
+    pairs = [digest + points[i * POINT : (i + 1) * POINT] for i, digest in enumerate(digests)]
+    return _hashes(pairs, b"", b"siloweave oprf")
+
+
+def _to_power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
+    try:
+        return curve.powers(points, power, workers)
+    except ValueError as error:
+        raise WireError(f"party {sender!r} sent a point of small order; start anew") from error
+
+
+def _piece(
+    whole: bytes, plan: AlignmentPlan, part: int, size: int, head: int, site: Party
+) -> bytes:
+    """One part of a list of items of `size` bytes; `head` bytes before it go with the first."""
+    start, stop = plan.part((len(whole) - head) // size, part, site.name)
+    return whole[head + start * size if part else 0 : head + stop * size]
+
+
+def _check_piece(
+    data: bytes, plan: AlignmentPlan, part: int, shape: tuple[int, int, int], site: Party, what: str
+) -> None:
+    """Refuse a part of a list of (number, size, head), see `_piece`, that has another length."""
+    number, size, head = shape
+    start, stop = plan.part(number, part, site.name)
+    wanted = (stop - start) * size + (0 if part else head)
+    if len(data) != wanted:
+        raise WireError(
+            f"{what} of {len(data):,} bytes in part {part + 1}, which takes {wanted:,}; start anew"
+        )
+
+
+# The handlers, in the order of the protocol
+
+
+def greet(request: Greet, site: Party) -> Present:
+    """Normalise the ids, and send their number."""
     asked = msgspec.msgpack.encode(request)
-    if once(site, "asked", lambda: asked) != asked:
+    if _once(site, "asked", lambda: asked) != asked:
         raise WireError(f"party {site.name!r} was asked for other ids before; start a new run")
-    mine = known(site)
-    counts = (len(mine.digests), mine.missing, mine.duplicated)
-    if not mine.digests:
+    mine = hashed_ids(site)
+    counts = (len(mine.values), mine.missing, mine.duplicated)
+    if not mine.values:
         raise RosterError(
             f"party {site.name!r} has no row with an id of its own; leave it out of the roster, or "
             "correct the rules"
         )
-    key = masking.public_key(once(site, "pair", masking.new_secret))
+    key = masking.public_key(_pair_secret(site))
     event = NonPrivate("how many ids a party brings to an alignment is released exactly")
     return Present(
         Public(key, "a key, drawn without looking at rows"),
@@ -361,296 +526,164 @@ def greet(request: Greet, site: Site[AlignmentData]) -> Present:
     )
 
 
-def describe(request: DescribeIds, site: Site[AlignmentData]) -> IdsDescribed:
+def describe(request: DescribeIds, site: Party) -> IdsDescribed:
     """Lengths and kinds of characters of the ids; it is over, so forget the secrets."""
     _forget(site)
     event = NonPrivate("what ids look like is released, to find out why none is common")
     what = "lengths of ids and the kinds of characters in them"
-    return IdsDescribed(site.release(event, what, lambda: shape_of(own_ids(site).values)))
+    return IdsDescribed(site.release(event, what, lambda: shape_of(_own_ids(site).values)))
 
 
-def _same(site: Site[AlignmentData], session: AlignmentPlan) -> Public[bytes]:
-    """Refuse a session that changed.
-
-    Raises:
-        WireError: It did.
-    """
-    if once(site, "session", lambda: session.digest) != session.digest:
-        raise WireError(
-            f"party {site.name!r}: a message of another alignment came, or of an older one; start "
-            "a new run"
-        )
-    return Public(session.digest, "names, keys and announced sizes")
-
-
-def _order(number: int) -> bytes:
-    """A random order, from the operating system's entropy."""
-    drawn = np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
-    return np.argsort(drawn, kind="stable").astype("<i8").tobytes()
-
-
-def _check_session(
-    session: AlignmentPlan, site: Site[AlignmentData], *, leads: bool
-) -> Public[bytes]:
-    """Refuse a session that changed, that is not about this party, or in which too many are asked.
-
-    Raises:
-        WireError: It is one of these.
-    """
-    note = _same(site, session)
-    mine = masking.public_key(once(site, "pair", masking.new_secret))
-    number = len(known(site).digests)
-    facts = dict(zip(session.names, zip(session.sizes, session.keys, strict=True), strict=True))
-    if facts.get(site.name) != (number, mine) or len(facts) < len(session.names):
-        raise WireError(f"party {site.name!r}: the coordinator announced it with other facts")
-    if leads != (session.leader == site.name):
-        raise WireError(f"party {site.name!r}: {session.leader!r} leads, and a message mixes it up")
-    if session.size(session.leader) > min(session.sizes):
-        raise WireError(
-            f"party {site.name!r}: {session.leader!r} leads with {session.size(session.leader):,} "
-            "ids, more than another party has; the one with the fewest leads"
-        )
-    most = site.rows.most
-    if most is not None and max(session.sizes) > most:
-        raise RosterError(
-            f"party {site.name!r} lets nobody bring more than most = {most:,} ids, and one "
-            f"announced {max(session.sizes):,}; raise the limit if that is right"
-        )
-    return note
-
-
-def _pair_keys(session: AlignmentPlan, site: Site[AlignmentData]) -> dict[str, bytes]:
-    """The key shared with every other party, of this session only."""
-    keys = zip(session.names, session.keys, strict=True)
-    secret = once(site, "pair", masking.new_secret)
-    shared = masking.agree_with(secret, {name: key for name, key in keys if name != site.name})
-    return {
-        name: blake2b(session.digest, digest_size=32, key=one, person=b"siloweave pair").digest()
-        for name, one in shared.items()
-    }
-
-
-def _hashes(digests: Sequence[bytes], key: bytes, person: bytes) -> _Words:
-    """16 pseudo-random bytes for each id."""
-    head = blake2b(digest_size=TAG, key=key, person=person)
-    return _words(b"".join(continued(head, digest) for digest in digests))
-
-
-def _words(data: bytes) -> _Words:
-    return np.frombuffer(data, dtype="<u8").reshape(-1, 2).astype(np.uint64)
-
-
-def _shares(digests: Sequence[bytes], keys: Mapping[str, bytes]) -> _Words:
-    """This party's share of zero for each id."""
-    total: _Words = np.zeros((len(digests), 2), dtype=np.uint64)
-    for key in keys.values():
-        total ^= _hashes(digests, key, b"siloweave zero")
-    return total
-
-
-def _outputs(digests: Sequence[bytes], points: bytes) -> _Words:
-    """F of each id, from its point under the party's power."""
-    pairs = [digest + points[i * POINT : (i + 1) * POINT] for i, digest in enumerate(digests)]
-    return _hashes(pairs, b"", b"siloweave oprf")
-
-
-def hide(request: Hide, site: Site[AlignmentData]) -> Piece:
+def hide(request: Hide, site: Party) -> Piece:
     """Send the table of shares, for whoever learns F of an id that is in it."""
-    session = request.session
-    note = _check_session(session, site, leads=False)
-    table = once(site, "table", lambda: _table(session, site))
-    data = _piece(table, session, request.part, curve.VALUE, curve.SEED, site.name)
+    plan = request.plan
+    note = _checked(plan, site, leads=False)
+
+    def table() -> bytes:
+        digests = hashed_ids(site).values
+        points = curve.hashed_powers(b"".join(digests), _power(site), site.rows.workers)
+        values = _shares(digests, _pair_keys(plan, site)) ^ _outputs(digests, points)
+        seed, cells = curve.hide(digests, values)
+        return seed + _bytes(cells)
+
+    data = _piece(_once(site, "table", table), plan, request.part, VALUE, SEED, site)
     what = f"ids as a hidden table, part {request.part + 1}: readable where the leader has the id"
     return Piece(note, site.release(_WHY, what, lambda: data))
 
 
-def _table(session: AlignmentPlan, site: Site[AlignmentData]) -> bytes:
-    digests = known(site).digests
-    power = once(site, "power", masking.new_secret)
-    points = curve.hashed_powers(b"".join(digests), power, site.rows.workers)
-    values = _shares(digests, _pair_keys(session, site)) ^ _outputs(digests, points)
-    seed, table = curve.hide(digests, values)
-    return seed + table.astype("<u8").tobytes()
-
-
-def _piece(
-    whole: bytes, session: AlignmentPlan, part: int, size: int, head: int, name: str
-) -> bytes:
-    """One part of a list of items of `size` bytes; `head` bytes before it go with the first."""
-    parts = session.parts((len(whole) - head) // size)
-    if not 0 <= part < len(parts):
-        raise WireError(f"party {name!r} was asked for part {part} of {len(parts)}")
-    start, stop = parts[part]
-    return whole[head + start * size if part else 0 : head + stop * size]
-
-
-def keep(request: Keep, site: Site[AlignmentData]) -> Done:
+def store_table(request: StoreTable, site: Party) -> Done:
     """Put part of a party's table away."""
-    note = _check_session(request.session, site, leads=True)
-    _peer(request.session, request.party, site)
-    site.remember(f"table/{request.party}/{request.part}", request.data)
+    plan, party = request.plan, request.party
+    note = _checked(plan, site, leads=True)
+    _check_other(plan, party, site)
+    shape = (curve.cells(plan.size(party)), VALUE, SEED)
+    what = f"party {party!r} sent a table of {plan.size(party):,} ids"
+    _check_piece(request.data, plan, request.part, shape, site, what)
+    site.remember(f"table/{party}/{request.part}", request.data)
     return Done(note)
 
 
-def _peer(session: AlignmentPlan, party: str, site: Site[AlignmentData]) -> None:
-    if party not in session.others:
-        raise WireError(f"party {site.name!r}: {party!r} is no other party of this alignment")
-
-
-def _blinds() -> bytes:
-    """A scalar and its inverse."""
-    while (pair := curve.invertible(os.urandom(POINT))) is None:
-        pass
-    return pair[0] + pair[1]
-
-
-def _shuffled(site: Site[AlignmentData]) -> tuple[list[bytes], npt.NDArray[np.int64]]:
-    """The leader's ids in the order in which they are sent, and the rows that they belong to."""
-    mine = known(site)
-    order = np.frombuffer(once(site, "order", lambda: _order(len(mine.digests))), dtype="<i8")
-    return [mine.digests[i] for i in order.tolist()], mine.rows[order]
-
-
-def blind(request: Blind, site: Site[AlignmentData]) -> Piece:
+def blind(request: Blind, site: Party) -> Piece:
     """Send ids to a secret power, in a random order."""
-    note = _check_session(request.session, site, leads=True)
-    start, stop = _range(request.session, request.part, site)
+    plan = request.plan
+    note = _checked(plan, site, leads=True)
+    start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     chosen = b"".join(_shuffled(site)[0][start:stop])
-    power = once(site, "blinds", _blinds)[:POINT]
     what = f"ids as blinded points in random order, part {request.part + 1}"
-    points = curve.hashed_powers(chosen, power, site.rows.workers)
+    points = curve.hashed_powers(chosen, _blinds(site)[:POINT], site.rows.workers)
     return Piece(note, site.release(_WHY, what, lambda: points))
 
 
-def _range(session: AlignmentPlan, part: int, site: Site[AlignmentData]) -> tuple[int, int]:
-    parts = session.parts(session.size(session.leader))
-    if not 0 <= part < len(parts):
-        raise WireError(f"party {site.name!r} was asked about part {part} of {len(parts)}")
-    return parts[part]
-
-
-def raise_points(request: Raise, site: Site[AlignmentData]) -> Raised:
+def raise_points(request: Raise, site: Party) -> Raised:
     """Raise the leader's points, as many as it announced and each part once."""
-    session = request.session
-    note = _check_session(session, site, leads=False)
-    start, stop = _range(session, request.part, site)
-    check_points(request.points, stop - start, session.leader)
+    plan = request.plan
+    note = _checked(plan, site, leads=False)
+    start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
+    check_points(request.points, stop - start, plan.leader)
     digest = blake2b(request.points, digest_size=32).digest()
-    if once(site, f"asked/{request.part}", lambda: digest) != digest:
+    if _once(site, f"asked/{request.part}", lambda: digest) != digest:
         raise WireError(
             f"party {site.name!r} raised part {request.part} before, for other points of "
-            f"{session.leader!r}; a leader may not ask for more ids than it announced"
+            f"{plan.leader!r}; a leader may not ask for more ids than it announced"
         )
-    power = once(site, "power", masking.new_secret)
-    points = _power(request.points, power, site.rows.workers, session.leader)
+    points = _to_power(request.points, _power(site), site.rows.workers, plan.leader)
     return Raised(note, Public(points, "the leader's points; no row of this party enters"))
 
 
-def _power(points: bytes, power: bytes, workers: int, sender: str) -> bytes:
-    try:
-        return curve.powers(points, power, workers)
-    except ValueError as error:
-        raise WireError(f"party {sender!r} sent a point of small order; start anew") from error
-
-
-def weigh(request: Weigh, site: Site[AlignmentData]) -> Done:
+def unblind(request: Unblind, site: Party) -> Done:
     """Undo the blinding, and look part of the ids up in a party's table."""
-    session, party = request.session, request.party
-    note = _check_session(session, site, leads=True)
-    _peer(session, party, site)
-    start, stop = _range(session, request.part, site)
+    plan, party = request.plan, request.party
+    note = _checked(plan, site, leads=True)
+    _check_other(plan, party, site)
+    start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     check_points(request.points, stop - start, party)
-    _no_echo(request, site)
-    undo = once(site, "blinds", _blinds)[POINT:]
-    points = _power(request.points, undo, site.rows.workers, party)
+    _refuse_echo(request, site)
+    points = _to_power(request.points, _blinds(site)[POINT:], site.rows.workers, party)
     digests = _shuffled(site)[0][start:stop]
-    seed, table = _table_of(session, party, site)
+    seed, table = _table_of(plan, party, site)
     found = curve.look_up(digests, seed, table) ^ _outputs(digests, points)
-    site.remember(f"share/{party}/{request.part}", found.astype("<u8").tobytes())
+    site.remember(f"share/{party}/{request.part}", _bytes(found))
     return Done(note)
 
 
-def _no_echo(request: Weigh, site: Site[AlignmentData]) -> None:
+def _refuse_echo(request: Unblind, site: Party) -> None:
     """Refuse points that another party sent: two secret powers never agree."""
     site.remember(f"raised/{request.party}/{request.part}", request.points)
-    for other in request.session.others:
-        heard = site.recall(f"raised/{other}/{request.part}") or b""
-        if other != request.party and heard:
-            both = [np.frombuffer(one, dtype=f"V{POINT}") for one in (heard, request.points)]
+    for other in request.plan.others:
+        sent = site.recall(f"raised/{other}/{request.part}") or b""
+        if other != request.party and sent:
+            both = [np.frombuffer(one, dtype=f"V{POINT}") for one in (sent, request.points)]
             if len(np.unique(np.concatenate(both))) < len(both[0]) + len(both[1]):
                 raise WireError(f"party {request.party!r} sent points that came from {other!r}")
 
 
-def _table_of(
-    session: AlignmentPlan, party: str, site: Site[AlignmentData]
-) -> tuple[bytes, _Words]:
-    """A party's table, put together; checked against the number of ids that it announced."""
-    number = curve.cells(session.size(party))
-    pieces = [site.recall(f"table/{party}/{i}") for i in range(len(session.parts(number)))]
+def _table_of(plan: AlignmentPlan, party: str, site: Party) -> tuple[bytes, Words]:
+    """Seed and cells of a party's table."""
+    parts = range(plan.parts(curve.cells(plan.size(party))))
+    pieces = [site.recall(f"table/{party}/{part}") for part in parts]
+    if None in pieces:
+        raise WireError(f"party {site.name!r} was not sent the whole table of {party!r}")
     whole = b"".join(piece or b"" for piece in pieces)
-    seed, data = whole[: curve.SEED], whole[curve.SEED :]
-    if len(data) != number * curve.VALUE:
-        raise WireError(
-            f"party {party!r} sent a table of {len(data):,} bytes where "
-            f"{session.size(party):,} ids take {number * curve.VALUE:,}"
-        )
-    return seed, _words(data)
+    return whole[:SEED], _words(whole[SEED:])
 
 
-def match(request: Match, site: Site[AlignmentData]) -> Matched:
+def match(request: Match, site: Party) -> Matched:
     """Find the ids whose shares add up to zero, and put them in a random order."""
-    session = request.session
-    note = _check_session(session, site, leads=True)
+    plan = request.plan
+    note = _checked(plan, site, leads=True)
     digests, rows = _shuffled(site)
-    total = _shares(digests, _pair_keys(session, site))
-    for party in session.others:
-        parts = range(len(session.parts(len(digests))))
+    total = _shares(digests, _pair_keys(plan, site))
+    for party in plan.others:
+        parts = range(plan.parts(len(digests)))
         shares = b"".join(site.recall(f"share/{party}/{i}") or b"" for i in parts)
         if len(shares) != total.nbytes:
-            raise WireError(f"party {site.name!r} was not told all that {party!r} answered")
+            raise WireError(f"party {site.name!r} was not sent all that {party!r} answered")
         total ^= _words(shares)
     common = np.flatnonzero(~total.any(axis=1))
-    order = np.frombuffer(once(site, "final", lambda: _order(len(common))), dtype="<i8")
-    chosen = common[order]
+    chosen = common[_order(site, "final", len(common))]
     site.remember("common", b"".join(digests[i] for i in chosen.tolist()))
-    site.remember("common rows", rows[chosen].astype("<i8").tobytes())
+    site.remember("common rows", _bytes(rows[chosen]))
     what = "how many ids are common to all parties, and which to each of them"
     return Matched(note, site.release(_WHY, what, lambda: len(common)))
 
 
-def _common(site: Site[AlignmentData]) -> list[bytes]:
+def _common(site: Party) -> list[bytes]:
     whole = site.recall("common") or b""
     return [whole[i : i + 64] for i in range(0, len(whole), 64)]
 
 
-def tell(request: Tell, site: Site[AlignmentData]) -> Piece:
-    """Tell a party part of the common rows; the first part starts with a key for all parties."""
-    session = request.session
-    note = _check_session(session, site, leads=True)
-    _peer(session, request.party, site)
-    key = _pair_keys(session, site)[request.party]
-    group = once(site, "group", lambda: os.urandom(32))
-    tags = _hashes(_common(site), key, b"siloweave row").astype("<u8").tobytes()
-    sealed = bytes(a ^ b for a, b in zip(group, _pad(key), strict=True))
-    data = _piece(sealed + tags, session, request.part, TAG, len(sealed), site.name)
+def name_rows(request: NameRows, site: Party) -> Piece:
+    """Send a party part of the common rows; the first part starts with a key for all parties."""
+    plan = request.plan
+    note = _checked(plan, site, leads=True)
+    _check_other(plan, request.party, site)
+    key = _pair_keys(plan, site)[request.party]
+    tags = _bytes(_hashes(_common(site), key, b"siloweave row"))
+    data = _piece(_sealed(_group_key(site), key) + tags, plan, request.part, TAG, _SEAL, site)
     what = f"common rows as words that only {request.party} can read, part {request.part + 1}"
     return Piece(note, site.release(_WHY, what, lambda: data))
 
 
-def _pad(key: bytes) -> bytes:
-    return blake2b(b"", digest_size=32, key=key, person=b"siloweave seal").digest()
+def _sealed(group: bytes, key: bytes) -> bytes:
+    """The parties' key under a pair's; the same again opens it."""
+    pad = blake2b(b"", digest_size=_SEAL, key=key, person=b"siloweave seal").digest()
+    return bytes(a ^ b for a, b in zip(group, pad, strict=True))
 
 
-def place(request: Place, site: Site[AlignmentData]) -> Done:
+def store_rows(request: StoreRows, site: Party) -> Done:
     """Put part of the common rows away."""
-    note = _check_session(request.session, site, leads=False)
-    site.remember(f"told/{request.part}", request.data)
+    plan = request.plan
+    note = _checked(plan, site, leads=False)
+    _check_common(plan, request.common, site)
+    shape, what = (request.common, TAG, _SEAL), f"party {plan.leader!r} named rows"
+    _check_piece(request.data, plan, request.part, shape, site, what)
+    site.remember(f"named/{request.part}", request.data)
     return Done(note)
 
 
-def confirm(request: Confirm, site: Site[AlignmentData]) -> Confirmed:
+def confirm(request: Confirm, site: Party) -> Confirmed:
     """Find the common rows, keep them in the agreed order, and forget the secrets."""
-    note, digest = _same(site, request.session), site.recall("digest")
+    note, digest = _same(request.plan, site), site.recall("digest")
     if digest is None:
         rows, digest = _settled(request, site)
         site.remember("rows", rows)
@@ -660,44 +693,36 @@ def confirm(request: Confirm, site: Site[AlignmentData]) -> Confirmed:
     return Confirmed(note, site.release(_WHY, what, lambda: digest))
 
 
-def _forget(site: Site[AlignmentData]) -> None:
-    """Leave nothing by which what a coordinator stored becomes readable."""
-    for secret in _SECRETS:
-        if site.recall(secret) is not None:
-            site.remember(secret, GONE)
-
-
-def _settled(request: Confirm, site: Site[AlignmentData]) -> tuple[bytes, bytes]:
+def _settled(request: Confirm, site: Party) -> tuple[bytes, bytes]:
     """Common rows in the agreed order, and the digest of their ids."""
-    leads = request.session.leader == site.name
-    _check_session(request.session, site, leads=leads)
+    leads = request.plan.leader == site.name
+    _checked(request.plan, site, leads=leads)
+    _check_common(request.plan, request.common, site)
     if leads:
-        rows, ids = site.recall("common rows") or b"", _common(site)
-        group = once(site, "group", lambda: os.urandom(32))
+        rows, ids, group = site.recall("common rows") or b"", _common(site), _group_key(site)
     else:
         rows, ids, group = _found(request, site)
     order = blake2b(b"".join(ids), digest_size=32, key=group, person=b"siloweave order")
     return rows, order.digest()
 
 
-def _found(request: Confirm, site: Site[AlignmentData]) -> tuple[bytes, list[bytes], bytes]:
+def _found(request: Confirm, site: Party) -> tuple[bytes, list[bytes], bytes]:
     """The rows that the leader named, their ids, and the parties' key."""
-    session, mine = request.session, known(site)
-    parts = range(len(session.parts(request.common)))
-    whole = b"".join(site.recall(f"told/{part}") or b"" for part in parts)
-    sealed, tags = whole[:32], whole[32:]
-    key = _pair_keys(session, site)[session.leader]
-    words = _hashes(mine.digests, key, b"siloweave row").astype("<u8").tobytes()
-    where = {words[i * TAG : (i + 1) * TAG]: i for i in range(len(mine.digests))}
+    plan, mine = request.plan, hashed_ids(site)
+    parts = range(plan.parts(request.common))
+    whole = b"".join(site.recall(f"named/{part}") or b"" for part in parts)
+    sealed, tags = whole[:_SEAL], whole[_SEAL:]
+    key = _pair_keys(plan, site)[plan.leader]
+    words = _bytes(_hashes(mine.values, key, b"siloweave row"))
+    where = {words[i * TAG : (i + 1) * TAG]: i for i in range(len(mine.values))}
     chosen = [where.get(tags[i : i + TAG], -1) for i in range(0, len(tags), TAG)]
     if len(chosen) != request.common or len(set(chosen) - {-1}) != len(chosen):
         raise WireError(
-            f"party {site.name!r}: what {session.leader!r} named are not {request.common:,} "
+            f"party {site.name!r}: what {plan.leader!r} named are not {request.common:,} "
             "different rows of this party; start anew"
         )
-    group = bytes(a ^ b for a, b in zip(sealed, _pad(key), strict=True))
-    rows = mine.rows[chosen].astype("<i8").tobytes()
-    return rows, [mine.digests[i] for i in chosen], group
+    ids = [mine.values[i] for i in chosen]
+    return _bytes(mine.rows[chosen]), ids, _sealed(sealed, key)
 
 
 # A party's side: which function answers which request.
@@ -705,12 +730,12 @@ PARTY: Handlers = {
     Greet: greet,
     DescribeIds: describe,
     Hide: hide,
-    Keep: keep,
+    StoreTable: store_table,
     Blind: blind,
     Raise: raise_points,
-    Weigh: weigh,
+    Unblind: unblind,
     Match: match,
-    Tell: tell,
-    Place: place,
+    NameRows: name_rows,
+    StoreRows: store_rows,
     Confirm: confirm,
 }

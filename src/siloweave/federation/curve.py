@@ -1,4 +1,4 @@
-"""Points of Curve25519 made from ids and raised to secret powers, many at once.
+"""Points of Curve25519 made from ids, their secret powers, and tables that do not show their keys.
 
 A digest becomes a point by Elligator 2 (Bernstein, Hamburg, Krasnova and Lange 2013, section 5;
 RFC 9380, section 6.7.1), so every point lies on the curve and none on its twist, and nobody knows
@@ -6,20 +6,18 @@ its logarithm. Powers are X25519 (RFC 7748) by the package ``cryptography``, who
 multiples of 8, which clears the cofactor. ``cryptography`` keeps the interpreter's lock while it
 computes (measured: two threads take as long as one), so work is shared among *processes*: this
 file is run again as a program that reads from its standard input. It therefore imports nothing of
-ours.
+ours while it is loaded.
 
-A map from keys to random-looking values that does not show its keys.
+A table (`hide`, `look_up`) is an oblivious key-value store (Garimella, Pinkas, Rosulek, Trieu and
+Yanai 2021, "Oblivious key-value stores and amplification for private set intersection", section 4)
+in its plainest form: three cells per key, in three equal parts of the table, whose exclusive or is
+the value; cells are found by peeling (Botelho, Pagh and Ziviani 2007). Looking up a key that is not
+there gives a value like any other.
 
-An oblivious key-value store (Garimella, Pinkas, Rosulek, Trieu and Yanai 2021, "Oblivious
-key-value stores and amplification for private set intersection", section 4) in its plainest form:
-three cells per key, in three equal parts of the table, whose exclusive or is the value; cells are
-found by peeling (Botelho, Pagh and Ziviani 2007). Looking up a key that is not there gives a value
-like any other.
-
-**Guarantee**: if the values are indistinguishable from random, so is the whole table, whatever the
-keys (the cells that no key needs are filled at random). A seed under which peeling fails is drawn
-again, which says of the keys only that they do not collide under the one that was taken; with the
-sizes below that happens less than once in a hundred tables.
+**Guarantee** (of a table): if the values are indistinguishable from random, so is the whole table,
+whatever the keys (the cells that no key needs are filled at random). A seed under which peeling
+fails is drawn again, which shows of the keys only that they do not collide under the one that was
+taken; with the sizes below that happens less than once in a hundred tables.
 """
 
 from __future__ import annotations
@@ -36,17 +34,23 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from siloweave.errors import WireError
-
-# Bytes of a point, a digest and a scalar.
 POINT = 32
+"""Bytes of a point and of a scalar; a digest has twice as many."""
 
-# Order of the group of points that X25519 computes in.
 ORDER = 2**252 + 27742317777372353535851937790883648493
+"""Order of the group of points that X25519 computes in."""
 
+VALUE = SEED = 16
+"""Bytes of a value in a table, and of a table's seed."""
+
+Words = npt.NDArray[np.uint64]
+"""Values of 16 bytes, (number, 2)."""
+
+_Places = npt.NDArray[np.int64]
 _P = 2**255 - 19
 _A = 486662
 _LEAST = 4096  # points that are worth a process of their own
+_TRIES = 64
 
 
 def invertible(draw: bytes) -> tuple[bytes, bytes] | None:
@@ -185,22 +189,6 @@ def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
     return done.stdout
 
 
-if __name__ == "__main__":
-    given = sys.stdin.buffer.read()
-    sys.stdout.buffer.write(_compute(given[:1], given[1 + POINT :], given[1 : 1 + POINT]))
-
-
-# Bytes of a value.
-VALUE = 16
-
-# Bytes of a table's seed.
-SEED = 16
-
-Words = npt.NDArray[np.uint64]  # (number, 2): values of 16 bytes
-_Places = npt.NDArray[np.int64]
-_TRIES = 64
-
-
 def cells(keys: int) -> int:
     """How many cells a table for so many keys has.
 
@@ -229,6 +217,8 @@ def hide(keys: Sequence[bytes], values: Words) -> tuple[bytes, Words]:
         if rounds is not None:
             table: Words = np.frombuffer(os.urandom(number * VALUE), dtype=np.uint64).copy()
             return seed, _filled(table.reshape(number, 2), places, values, rounds)
+    from siloweave.errors import WireError
+
     raise WireError("ids could not be hidden in a table; are they all different?")
 
 
@@ -279,3 +269,8 @@ def _filled(
         first, second, third = places[keys].T
         table[own] = values[keys] ^ table[first] ^ table[second] ^ table[third]
     return table
+
+
+if __name__ == "__main__":
+    task = sys.stdin.buffer.read()
+    sys.stdout.buffer.write(_compute(task[:1], task[1 + POINT :], task[1 : 1 + POINT]))

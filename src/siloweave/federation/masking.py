@@ -27,21 +27,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from siloweave.errors import WireError
 from siloweave.privacy.mechanisms import Entropy, OSEntropy
 
-__all__ = [
-    "KEY",
-    "PURPOSE",
-    "SIGNED",
-    "agree",
-    "agree_with",
-    "cut",
-    "mask",
-    "masked",
-    "new_secret",
-    "public_key",
-    "room",
-    "unmask_sum",
-]
-
 _log = logging.getLogger("siloweave")
 
 KEY = 32

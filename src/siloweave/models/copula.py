@@ -56,7 +56,7 @@ from siloweave.models.layout import Layout, Matrix
 from siloweave.models.settings import FAMILIES, CopulaSettings, Family
 from siloweave.tables.features import Block
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.plans import Mixture, fit_mixture
+from siloweave.tables.scales import Mixture, fit_mixture
 
 Floats = NDArray[np.float64]
 _EDGE = float(np.finfo(np.float32).eps)  # probabilities stay this far from 0 and 1
@@ -607,7 +607,7 @@ def _in_use(X: Matrix, block: Block, blocks: Sequence[Block]) -> NDArray[np.bool
     """
     found = np.ones(len(X), dtype=np.bool_)
     for other in blocks:
-        if other.kind == "choice" and other.column == block.column:
+        if other.kind == "categorical" and other.column == block.column:
             codes = X[:, other.start : other.start + other.size].argmax(axis=1)
             found &= (codes == 0) | (X[:, block.start] != 0.0)
     return found
@@ -668,7 +668,7 @@ class ScoreModes:
         mixtures: Of each number's scores.
 
     Example:
-        >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 2, "choice"))
+        >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 2, "categorical"))
         >>> X = np.stack([np.linspace(2, 3, 50), np.ones(50), np.zeros(50)], 1).astype(np.float32)
         >>> scores = ScoreModes.fit(X, blocks, "uniform")
         >>> bool(np.allclose(scores.decode(scores.encode(X, key=0)), X, atol=1e-3))
@@ -723,12 +723,12 @@ class ScoreModes:
                 continue
             moved = replace(block, start=start)
             start = moved.stop
-            if block.kind == "choice":
+            if block.kind == "categorical":
                 kept.append((block, moved))
                 continue
             i = len(parts)
             size = self.mixtures[i].modes + (choice.size - 1 if choice else 0)
-            options = Block(block.column, start, size, "choice") if size > 1 else None
+            options = Block(block.column, start, size, "categorical") if size > 1 else None
             start = options.stop if options else start
             parts.append(_Part(block, choice, moved, options, self.laws[i], self.mixtures[i]))
         return parts, kept
@@ -797,7 +797,7 @@ class ScoreModes:
 def _choices(blocks: Sequence[Block]) -> dict[str, Block]:
     """The choice beside each number, by column."""
     numbers = {b.column for b in blocks if b.kind == "number"}
-    return {b.column: b for b in blocks if b.kind == "choice" and b.column in numbers}
+    return {b.column: b for b in blocks if b.kind == "categorical" and b.column in numbers}
 
 
 def _codes(X: NDArray[np.floating], choice: Block | None) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ class Heads:
         columns: Columns whose choice is a condition.
 
     Example:
-        >>> blocks = (Block("sex", 0, 2, "choice"), Block("age", 2, 1, "number"))
+        >>> blocks = (Block("sex", 0, 2, "categorical"), Block("age", 2, 1, "number"))
         >>> heads = Heads(blocks, ("sex",))
         >>> heads.order.tolist(), heads.width, heads.condition_width
         ([2, 0, 1], 3, 2)
@@ -67,7 +67,7 @@ class Heads:
         return Layout(tuple(b for b in self.blocks if self._is_condition(b)))
 
     def _is_condition(self, block: Block) -> bool:
-        return block.kind == "choice" and block.column in self.columns
+        return block.kind == "categorical" and block.column in self.columns
 
     @cached_property
     def parts(self) -> tuple[Block, ...]:

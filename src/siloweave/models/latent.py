@@ -67,7 +67,7 @@ LABEL = "label"
 def latent_blocks(latent: int, options: int) -> tuple[Block, ...]:
     """Blocks of a latent row with a label of so many options behind it; none if 0."""
     numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
-    return (*numbers, *([Block(LABEL, latent, options, "choice")] if options else []))
+    return (*numbers, *([Block(LABEL, latent, options, "categorical")] if options else []))
 
 
 def told_block(latents: Layout, options: int) -> Block | None:

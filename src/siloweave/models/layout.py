@@ -66,7 +66,9 @@ class Layout:
     @cached_property
     def choices(self) -> tuple[Block, ...]:
         """Blocks that are choices, smallest first."""
-        return tuple(sorted((b for b in self.blocks if b.kind == "choice"), key=lambda b: b.size))
+        return tuple(
+            sorted((b for b in self.blocks if b.kind == "categorical"), key=lambda b: b.size)
+        )
 
     @cached_property
     def groups(self) -> tuple[tuple[int, int], ...]:
@@ -102,7 +104,7 @@ class Layout:
                     f"{what} is not finite in column {b.column!r}, row {row}: fill or encode "
                     "missing values before fitting"
                 )
-            if b.kind == "choice" and not _one_hot(part):
+            if b.kind == "categorical" and not _one_hot(part):
                 raise InputError(
                     f"{what} is not one-hot in column {b.column!r}: each row needs one 1 and "
                     f"{b.size - 1} times 0"
@@ -152,7 +154,7 @@ class Layout:
             InputError: When the column is unknown, numeric, or made of several blocks.
         """
         found: Sequence[Block] = [b for b in self.blocks if b.column == column]
-        if len(found) == 1 and found[0].kind == "choice":
+        if len(found) == 1 and found[0].kind == "categorical":
             return found[0]
         names = sorted({b.column for b in self.choices})
         raise InputError(

@@ -91,7 +91,7 @@ def spots_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes:
     found, start = [], 0
     for b in layout.blocks:
         size = 1 if b.kind == "number" else settings.dimensions(b.size)
-        if b.kind == "choice":
+        if b.kind == "categorical":
             found.append(SphereCode(start, size, b.size))
         start += size
     return tuple(found)
@@ -123,12 +123,12 @@ class SphereCodeCoder:
         """The coder of these blocks.
 
         Example:
-            >>> layout = Layout((Block("age", 0, 1, "number"), Block("sex", 1, 2, "choice")))
+            >>> layout = Layout((Block("age", 0, 1, "number"), Block("sex", 1, 2, "categorical")))
             >>> coder = SphereCodeCoder.of(layout, SphereCodeSettings())
             >>> coder.encode(np.array([[0.5, 0, 1]], np.float32)).tolist()
             [[0.5, 1.0]]
         """
-        choices = [b for b in layout.blocks if b.kind == "choice"]
+        choices = [b for b in layout.blocks if b.kind == "categorical"]
         tables = [curve(b.size, settings.dimensions(b.size)) for b in choices]
         latent = sum(t.shape[1] for t in tables) + len(layout.numbers)
         return cls(

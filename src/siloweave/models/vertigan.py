@@ -154,7 +154,8 @@ def heads_of(blocks: Sequence[Block]) -> Heads:
     """What a party's columns are, without their names: equal shapes share compiled programs.
 
     Example:
-        >>> heads_of([Block("sex", 0, 2, "choice")]) == heads_of([Block("ill", 0, 2, "choice")])
+        >>> sex, ill = (Block(name, 0, 2, "categorical") for name in ("sex", "ill"))
+        >>> heads_of([sex]) == heads_of([ill])
         True
     """
     return Heads(tuple(replace(block, column="") for block in blocks), ())

@@ -25,15 +25,14 @@ from typing import Any, Literal
 from siloweave.core.fit import Cost, Ledgers
 from siloweave.core.run import Job, in_process, named_parties
 from siloweave.errors import InputError, RosterError, naming_party, whole
-from siloweave.federation.alignment import (
+from siloweave.federation.alignment import Alignment, align
+from siloweave.federation.alignment_party import (
     CHUNK,
+    MOST_POINTS,
     PARTY,
-    Alignment,
     AlignmentData,
-    align,
     common_rows,
 )
-from siloweave.federation.alignment_party import MOST_POINTS
 from siloweave.privacy.budget import Budget
 from siloweave.progress import shows_progress
 from siloweave.tables.ids import IdPolicy, check_rules

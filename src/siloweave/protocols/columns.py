@@ -33,22 +33,12 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.generated import Generated, Matrix, Model, read_generated
+from siloweave.algorithms.generated import Generated, Matrix, read_generated
 from siloweave.algorithms.one_owner import OneOwner
-from siloweave.algorithms.outcome import Cost
-from siloweave.algorithms.running import (
-    Job,
-    PartySide,
-    Progress,
-    Recall,
-    Recipe,
-    named_parties,
-    opened,
-    plain,
-    required_rows,
-    silent,
-)
-from siloweave.algorithms.visibility import READERS, View
+from siloweave.algorithms.running import PartySide, Progress, Recipe, opened
+from siloweave.core.fit import Cost, Model
+from siloweave.core.method import READERS, View
+from siloweave.core.run import Job, Recall, named_parties, plain, required_rows
 from siloweave.errors import (
     BudgetError,
     DataError,
@@ -62,6 +52,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
+from siloweave.progress import silent
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.ids import id_texts
@@ -502,7 +493,7 @@ class Reader(Protocol):
 
 def joined_features(schema: Schema, parts: Sequence[Features]) -> Features:
     """The encoders of all parties as one, columns in the schema's order."""
-    plans = {plan.column: plan for part in parts for plan in part.plans}
+    plans = {plan.column: plan for part in parts for plan in part.encodings}
     return Features(schema, tuple(plans[n] for n in schema.names if n in plans))
 
 
@@ -545,7 +536,7 @@ class WovenModel:
             own.setdefault(block.column, []).extend(range(block.start, block.stop))
         found, start = [], 0
         for name, home in self.homes.items():
-            places = [i for plan in home.features.plans for i in own[plan.column]]
+            places = [i for plan in home.features.encodings for i in own[plan.column]]
             found.append((name, home, slice(start, start + home.width), places))
             start += home.width
         return found

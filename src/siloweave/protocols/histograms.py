@@ -10,7 +10,7 @@ One noisy_histogram at single columns, before anything is learned of several: al
 masked sum.
 
 Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy of differentially private histograms
-through consistency", have counts at several grains (tables/grains.py says what is ours); sums that
+through consistency", have counts at several levels (tables/levels.py says what is ours); sums that
 nobody sees in the clear are Bonawitz et al.'s (2017), with noise in shares (Kairouz, Liu & Steinke
 2021). Private networks take their encoders from it (private_rounds.py). What measures tables of
 several columns, AIM, FLAIM and TwoRound, cuts columns into bins by it (tables/cuts.py).
@@ -56,15 +56,14 @@ from siloweave.protocols.secure_sums import (
     send_key,
 )
 from siloweave.protocols.workload import workload_for
-from siloweave.tables.bins import BINNED, Cuts
+from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
-from siloweave.tables.columns import check_learnable, cuts_of, landmarks
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, digest_of
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, check_learnable
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,7 +76,7 @@ class Histogram:
 
     Attributes:
         encoder: Its codes are the finest bins that were counted.
-        counts: Of the tables of `Grains`, one after the other.
+        counts: Of the tables of `ResolutionLevels`, one after the other.
         sigma: Standard deviation of their noise.
         rows: How many rows there are, noisy or public; 1 or more.
         seed: For what is drawn here; public.
@@ -92,7 +91,7 @@ class Histogram:
     @cached_property
     def columns(self) -> dict[str, Floats]:
         """Counts of each column's codes, none negative, that sum to the number of rows."""
-        return Grains(self.encoder).columns(self.counts, self.rows, self.sigma)
+        return ResolutionLevels(self.encoder).columns(self.counts, self.rows, self.sigma)
 
     def features(self, numeric: Any) -> Features:
         """Encoders of every column."""
@@ -101,7 +100,7 @@ class Histogram:
     def shares(self, features: Features) -> dict[int, list[float]]:
         """How frequent each option of each choice is, by where its block starts."""
         X = features.encode(self.product(), key=fold_in(self.seed, "shares"))
-        choices = [block for block in features.blocks if block.kind == "choice"]
+        choices = [block for block in features.blocks if block.kind == "categorical"]
         return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
 
     @cached_property
@@ -119,8 +118,8 @@ class Histogram:
             found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
         drawn = Codes(self.encoder.domain, tuple(found))
         schema = self.encoder.schema
-        marks = {name: landmarks(schema[name], seen) for name, seen in self.columns.items()}
-        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), marks=marks)
+        spikes = {name: spike_bins(schema[name], seen) for name, seen in self.columns.items()}
+        return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), spikes=spikes)
 
 
 # Messages
@@ -163,11 +162,11 @@ class HistogramData:
 
 def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
     """A row is in one cell of every table, and in the cell of all rows."""
-    codes, grains = site.rows.codes, Grains(site.rows.encoder)
+    codes, levels = site.rows.codes, ResolutionLevels(site.rows.encoder)
     rows = np.array([site.rows.table.num_rows], dtype=np.int64)
-    what = f"counts of {len(codes.columns)} columns in {grains.number} tables, and of rows"
-    tables = [grains.count(codes), rows]
-    moved = grains.number + (relation_of(site) is Relation.ADD_REMOVE)
+    what = f"counts of {len(codes.columns)} columns in {levels.number} tables, and of rows"
+    tables = [levels.count(codes), rows]
+    moved = levels.number + (relation_of(site) is Relation.ADD_REMOVE)
     return masked_reply(request, site, tables, what, contributes=moved)
 
 
@@ -197,10 +196,10 @@ def histogram_event(
         parties: How many take part.
         tolerated: Of them, how many may pool what they know with the coordinator.
     """
-    grains = Grains(encoder)
-    moved = grains.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
+    levels = ResolutionLevels(encoder)
+    moved = levels.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
     unit = sqrt(moved) * marginal_sensitivity(relation, norm="l2")
-    cells = grains.cells + 1
+    cells = levels.cells + 1
     share, missed = SumNoise(unit / sqrt(2 * rho), tolerated).share(parties, cells)
     return SharedGaussian(share, parties, missed, unit, cells)
 

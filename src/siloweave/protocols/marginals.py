@@ -25,10 +25,9 @@ from siloweave.protocols.schema import LEARNING, clipped, open_facts
 from siloweave.protocols.workload import too_large, workload_for
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
-from siloweave.tables.columns import check_learnable
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Column, Schema, check_learnable
 
 BEFORE = (LEARNING, BINS)
 """What is learned before a method of marginals: open facts of the schema, then bins."""
@@ -145,7 +144,7 @@ def marginal_forecast(
         shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
         shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
         fine = columns_to_cut(encoder, queries) if synth.counts_share else None
-        counted = 4 * Grains(fine).cells if fine else 0
+        counted = 4 * ResolutionLevels(fine).cells if fine else 0
         tree = min(limit * 1e6 / 8, domain.size(), (20 if all_pairs else 1) * cells)
         work = _work(all_pairs, rounds, joined * parties, len(below), cells, tree)
         return Forecast(

@@ -26,11 +26,10 @@ from siloweave.core.method import Case, Forecast, Place, Setup
 from siloweave.errors import InputError
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Encoder
-from siloweave.tables.columns import check_columns, check_learnable
 from siloweave.tables.features import Block, Features
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import Table, digest_of
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, check_columns, check_learnable
 
 _T = TypeVar("_T")
 _WALKS = 4
@@ -81,7 +80,7 @@ def check_trainable(synth: Any, schema: Schema) -> None:
             f"target={target!r} is no column of the schema; choose from {', '.join(schema.names)}"
         )
     blocks = Features.declared(schema.select([target])).blocks
-    if [block.kind for block in blocks] != ["choice"]:
+    if [block.kind for block in blocks] != ["categorical"]:
         raise InputError(
             f"target={target!r} is no choice among few classes; give a column that is boolean, or "
             "has at most 256 categories or 20 whole numbers"
@@ -126,7 +125,7 @@ def single_choices(blocks: Iterable[Block]) -> dict[str, Block]:
     seen: dict[str, list[Block]] = {}
     for block in blocks:
         seen.setdefault(block.column, []).append(block)
-    return {n: b[0] for n, b in seen.items() if len(b) == 1 and b[0].kind == "choice"}
+    return {n: b[0] for n, b in seen.items() if len(b) == 1 and b[0].kind == "categorical"}
 
 
 def way_of(kept: Matrix) -> dict[str, Any]:

@@ -57,9 +57,8 @@ from siloweave.privacy.events import ThresholdGaussian
 from siloweave.protocols.secure_sums import Cohort, Counts, masked_reply, noisy_sums, relation_of
 from siloweave.protocols.workload import workload_for
 from siloweave.tables.codes import Encoder
-from siloweave.tables.columns import check_columns, check_learnable
 from siloweave.tables.read import Table, digest_of
-from siloweave.tables.schema import Category, Column, Schema
+from siloweave.tables.schema import Category, Column, Schema, check_columns, check_learnable
 
 _LONGEST = 256  # characters of a value that may be named
 _LOWEST = -64  # continuous: below 2^-64 in size counts as 0

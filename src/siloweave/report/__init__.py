@@ -13,7 +13,7 @@ from siloweave.report.record import (
     PublicView,
     Record,
     SchemaFact,
-    Sight,
+    Visibility,
 )
 
 __all__ = [
@@ -28,6 +28,6 @@ __all__ = [
     "PublicView",
     "Record",
     "SchemaFact",
-    "Sight",
+    "Visibility",
     "render",
 ]

@@ -1,14 +1,31 @@
-"""One record in, one self-contained HTML page out."""
+"""Results in, one self-contained HTML page out: a run's report, or scores and attacks.
+
+A report's public copy shows what was paid for or comes from the synthetic table; its owner's copy
+adds statistics of real rows. The page of scores and attacks has only an owner's copy: all of its
+numbers come from real rows and nobody paid for them, down to where plots are cut into cells.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from importlib import resources
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, Literal
 
 from siloweave.errors import InputError
 from siloweave.report import plots, words
-from siloweave.report.record import LedgerRow, OwnerView, PartyCost, PublicView, Record
+from siloweave.report.record import (
+    Association,
+    LedgerRow,
+    Marginal,
+    OwnerView,
+    PartyCost,
+    PublicView,
+    Record,
+)
 
 Audience = Literal["public", "owner"]
 
@@ -18,6 +35,25 @@ LEDGER_ROWS = 1200
 """Ledger lines printed on one page, over all parties."""
 COLUMNS = 80
 """Columns drawn one by one."""
+NO_ROOM = 0.02
+"""A ceiling no further above its floor than this share of the larger leaves no room between."""
+
+
+def _page(name: str, **values: Any) -> str:
+    """Fill a template: escaping everything, refusing unknown names."""
+    import jinja2  # late: only a page needs it
+
+    folder = resources.files("siloweave.report")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    filters = ("epsilon", "relation", "small", "count", "size", "duration", "percent")
+    environment.filters.update({name: getattr(words, name) for name in filters})
+    template = environment.from_string(folder.joinpath(name).read_text("utf-8"))
+    return template.render(css=folder.joinpath("style.css").read_text("utf-8"), **values)
+
+
+# The report of a run
 
 
 def render(record: Record, *, audience: Audience = "public") -> str:
@@ -44,12 +80,11 @@ def render(record: Record, *, audience: Audience = "public") -> str:
         )
     if audience == "public":
         record = record.public()
-    folder, verdict = resources.files("siloweave.report"), _verdict(record)
-    template = template_of(folder.joinpath("template.html").read_text("utf-8"))
-    page: str = template.render(
+    verdict, owner = _verdict(record), record.owner
+    return _page(
+        "template.html",
         r=record,
-        owner=record.owner,
-        css=folder.joinpath("style.css").read_text("utf-8"),
+        owner=owner,
         digest=record.digest(),
         verdict=verdict,
         undeclared=_undeclared(record) if verdict is words.UNDECLARED else [],
@@ -58,49 +93,26 @@ def render(record: Record, *, audience: Audience = "public") -> str:
         facts=_facts(record),
         power=_power(record),
         ledger=_ledger(record),
-        table=_table(record.synthetic, record.owner),
-        pairs=_pairs(record.synthetic, record.owner),
-        errors=_errors(record.owner),
+        table=_table(record.synthetic, owner),
+        pairs=_pairs(record.synthetic, owner),
+        errors=_errors(owner) if owner else {"workload": "", "tvd": ""},
         costs=_costs(record.parties),
         phases=plots.phase_timeline(record.phases) if record.phases else "",
         how=words.HOW,
         trust=words.TRUST[record.method.trust],
     )
-    return page
-
-
-def template_of(source: str) -> Any:
-    """Compile the page's template: escaping everything, refusing unknown names."""
-    import jinja2  # late: only a report needs it
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    filters: dict[str, Callable[..., Any]] = {
-        "epsilon": words.epsilon,
-        "relation": words.relation,
-        "small": words.small,
-        "count": words.count,
-        "size": words.size,
-        "duration": words.duration,
-        "percent": words.percent,
-    }
-    environment.filters.update(filters)
-    return environment.from_string(source)
 
 
 def _verdict(record: Record) -> words.Verdict:
     """The headline: the method's label, unless this run undercuts it."""
+    claimed = record.method.guarantee
     if not record.private:
-        part = record.method.guarantee == "partial"
-        return words.PARTIAL_ONLY if part else words.NOT_PRIVATE
-    if record.method.guarantee == "dp" and _overspent(record):
-        return words.Verdict(
-            "bad", "Over budget", "A party's ledger costs more than this study allowed."
-        )
-    if record.method.guarantee == "dp" and _undeclared(record):
+        return words.PARTIAL_ONLY if claimed == "partial" else words.NOT_PRIVATE
+    if claimed == "dp" and _overspent(record):
+        return words.OVERSPENT
+    if claimed == "dp" and _undeclared(record):
         return words.UNDECLARED
-    return words.VERDICTS[record.method.guarantee]
+    return words.VERDICTS[claimed]
 
 
 def _undeclared(record: Record) -> list[str]:
@@ -156,24 +168,19 @@ def _facts(record: Record) -> list[tuple[str, str]]:
 
 
 def _power(record: Record) -> dict[str, Any]:
-    """The best attack that ε and δ leave open."""
+    """The best attack that ε and δ leave open, and the share of the allowed ε that is spent."""
+    spent, budget = record.epsilon_spent, record.budget
     claimed = record.method.guarantee == "dp"
-    sound = claimed and record.private and math.isfinite(record.epsilon_spent)
-    epsilon = record.epsilon_spent if sound else math.inf
-    delta = record.budget.delta
+    sound = claimed and record.private and math.isfinite(spent)
+    epsilon = spent if sound else math.inf
     return {
-        "svg": plots.power_curve(epsilon, delta),
+        "svg": plots.power_curve(epsilon, budget.delta),
         "sound": sound,
         "broken": claimed and not sound,
-        "best": words.percent(words.attacker_power(0.01, epsilon, delta)),
-        "unbounded": math.isinf(record.budget.epsilon),
-        "share": 1.0 if math.isinf(record.epsilon_spent) else min(1.0, _share(record)),
+        "best": words.percent(words.attacker_power(0.01, epsilon, budget.delta)),
+        "unbounded": math.isinf(budget.epsilon),
+        "share": 1.0 if math.isinf(spent) else min(1.0, spent / budget.epsilon),
     }
-
-
-def _share(record: Record) -> float:
-    """Share of the allowed ε that is spent; 0 where no bound was set."""
-    return record.epsilon_spent / record.budget.epsilon
 
 
 def _ledger(record: Record) -> dict[str, Any]:
@@ -184,6 +191,7 @@ def _ledger(record: Record) -> dict[str, Any]:
     chosen = list(parties) if len(parties) <= PARTIES else order[:PARTIES]
     drawn = any(math.isfinite(row.cumulative_epsilon) for row in record.ledgers)
     limit = max(LEDGER_ROWS // max(len(chosen), 1), 10)
+    curves = {tuple(row.cumulative_epsilon for row in rows) for rows in parties.values()}
     tables = [
         {
             "party": name,
@@ -200,16 +208,14 @@ def _ledger(record: Record) -> dict[str, Any]:
         "dearest": order[0] if order else "",
         "tables": tables,
         "parties": len(parties),
-        "dotted": len({tuple(r.cumulative_epsilon for r in p) for p in parties.values()})
-        <= plots.MANY,
+        "dotted": len(curves) <= plots.MANY,
     }
 
 
 def _mechanisms(ledgers: Sequence[LedgerRow], dearest: Sequence[LedgerRow]) -> list[dict[str, Any]]:
     """Releases per mechanism, and each one's share of the dearest party's ρ when all have one."""
     total = sum(row.rho or 0.0 for row in dearest)
-    whole = bool(dearest) and all(row.rho is not None for row in dearest)
-    shared = whole and 0 < total < math.inf
+    shared = all(row.rho is not None for row in dearest) and 0 < total < math.inf
     summary = []
     for number, name in enumerate(plots.mechanisms(ledgers)):
         spent = sum(row.rho or 0.0 for row in dearest if row.mechanism == name)
@@ -227,15 +233,13 @@ def _table(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any]:
         match = real.get(marginal.column)
         if match and match.labels != marginal.labels:
             match = None
-        away = plots.total_variation(marginal.proportions, match.proportions) if match else None
-        charts.append(
-            {
-                "column": marginal.column,
-                "kind": marginal.kind,
-                "svg": plots.distribution(marginal, match),
-                "tvd": away,
-            }
-        )
+        chart = {
+            "column": marginal.column,
+            "kind": marginal.kind,
+            "svg": plots.distribution(marginal, match),
+            "tvd": match and plots.total_variation(marginal.proportions, match.proportions),
+        }
+        charts.append(chart)
     return {"charts": charts, "left_out": max(len(synthetic.marginals) - COLUMNS, 0)}
 
 
@@ -247,51 +251,173 @@ def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | N
     theirs = owner.association if owner else None
     if theirs and theirs.names != ours.names:
         theirs = None
-    wide = len(ours.names) > plots.CELLS
     return {
         "svg": plots.heat_maps(ours, theirs, synthetic.cliques),
         "list": plots.strongest_pairs(ours, theirs),
         "measure": ours.measure,
         "compared": theirs is not None,
-        "dotted": bool(synthetic.cliques) and not wide,
+        "dotted": bool(synthetic.cliques) and len(ours.names) <= plots.CELLS,
         "left_out": max(len(ours.names) - plots.WIDEST, 0),
     }
 
 
-def _errors(owner: OwnerView | None) -> dict[str, str]:
-    """Bars of workload error and total variation distance, for the owner's copy."""
-    found = {"workload": "", "tvd": ""}
-    if owner is None:
-        return found
-    if owner.workload_errors:
-        found["workload"] = plots.error_bars(
-            owner.workload_errors, 2.0, title="Workload error, mean L1 distance of marginals"
-        )
-    if owner.tvd:
-        found["tvd"] = plots.error_bars(
-            owner.tvd, 1.0, title="Mean total variation distance of random marginals"
-        )
-    return found
+def _errors(owner: OwnerView) -> dict[str, str]:
+    """Bars of workload error and total variation distance."""
+    errors, tvd = owner.workload_errors, owner.tvd
+    title = "Workload error, mean L1 distance of marginals"
+    workload = plots.error_bars(errors, 2.0, title=title) if errors else ""
+    title = "Mean total variation distance of random marginals"
+    return {"workload": workload, "tvd": plots.error_bars(tvd, 1.0, title=title) if tvd else ""}
 
 
 def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
     """Bytes plot, the parties to list, and what all of them add up to."""
     folded = len(parties) > PARTIES
     dear = sorted(parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received))
-    amounts = ("epsilon", "bytes_sent", "bytes_received", "messages", "rounds")
     summary = {}
-    for name in amounts:
+    for name in ("epsilon", "bytes_sent", "bytes_received", "messages", "rounds"):
         values = [getattr(party, name) for party in parties] or [0]
-        summary[name] = {
-            "min": min(values),
-            "median": median(values),
-            "max": max(values),
-            "total": sum(values),
-        }
+        found = {"min": min(values), "median": median(values), "max": max(values)}
+        summary[name] = {**found, "total": sum(values)}
     return {
         "svg": plots.party_bytes(parties) if parties else "",
         "folded": folded,
         "listed": dear[:PARTIES] if folded else list(parties),
         "summary": summary,
         "heads": any(party.ledger_head for party in parties),
+    }
+
+
+# The page of scores and attacks
+
+
+def render_comparison(
+    scores: Mapping[str, Any] | None = None,
+    risks: Mapping[str, Any] | None = None,
+    *,
+    title: str,
+    version: str,
+    created: datetime | None = None,
+) -> str:
+    """Make the page of scores and attacks, for the owner.
+
+    Args:
+        scores: What `Scores.to_dict` gives, or None.
+        risks: What `Risks.to_dict` gives, or None.
+        title: The page's heading.
+        version: Of siloweave.
+        created: When; now if None.
+
+    Returns:
+        An HTML page that needs no network.
+
+    Raises:
+        InputError: There is nothing to show.
+    """
+    if scores is None and risks is None:
+        raise InputError("there are no scores and no risks to show; give at least one")
+    when = datetime.now(UTC) if created is None else created
+    return _page(
+        "comparison.html",
+        title=title,
+        version=version,
+        created=when.isoformat(timespec="seconds"),
+        scores=_scores(scores) if scores else None,
+        risks=_risks(risks) if risks else None,
+    )
+
+
+def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
+    clearest = [(name, value) for name, value in scores["distinguishing"][:12]]
+    title = "Columns that give synthetic rows away"
+    return {
+        "families": [
+            {"name": family, "parts": [_part(part) for part in parts]}
+            for family, parts in groupby(scores["parts"], key=lambda part: part["family"])
+        ],
+        "charts": [column_chart(column) for column in scores["columns"][:COLUMNS]],
+        "more_columns": max(len(scores["columns"]) - COLUMNS, 0),
+        "pairs": pairs_chart(scores["associations"]),
+        "settings": scores["settings"],
+        "not_measured": scores["not_measured"],
+        "distinguishing": plots.bars(clearest, title=title) if clearest else "",
+    }
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A score with its strip, where there is room between floor and ceiling."""
+    ceiling, floor, drawn = part["ceiling"], part["floor"], ""
+    if ceiling is not None and floor is not None:
+        room = (ceiling - floor) * (1 if part["better"] == "higher" else -1)
+        if room > NO_ROOM * max(abs(ceiling), abs(floor)):
+            value, interval, ends = part["value"], part["interval"], ("floor", "ceiling")
+            drawn = plots.strip(value, floor, ceiling, interval, name=part["name"], ends=ends)
+    return {**part, "strip": drawn}
+
+
+def column_chart(column: Mapping[str, Any]) -> dict[str, Any]:
+    """How one column of `Scores.columns`, as a dictionary, spreads in both tables, drawn."""
+    synthetic, real = (_marginal(column, side) for side in ("synthetic", "real"))
+    return {
+        "column": column["name"],
+        "kind": column["kind"],
+        "distance": column["distance"],
+        "svg": plots.distribution(synthetic, real),
+    }
+
+
+def _marginal(column: Mapping[str, Any], side: str) -> Marginal:
+    numeric, missing = column["kind"] == "numeric", any(share > 0 for share in column["missing"])
+    labels, shares = list(column["cells"]), list(column[side])
+    if numeric:
+        labels = [f"{_number(a)} to {_number(b)}" for a, b in pairwise(column["edges"])]
+    if missing:
+        labels.append("missing")
+        shares.append(column["missing"][side == "synthetic"])
+    return Marginal(
+        column=column["name"],
+        kind=column["kind"],
+        labels=tuple(labels),
+        proportions=tuple(shares),
+        ordered=numeric,
+        missing=missing,
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def pairs_chart(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How columns go together in both tables, drawn; None for a single column."""
+    if len(found["names"]) < 2:
+        return None
+    ours, theirs = (
+        Association(
+            names=tuple(found["names"]),
+            values=tuple(tuple(abs(v) for v in row) for row in found[side]),
+            measure="strength of association",
+        )
+        for side in ("synthetic", "real")
+    )
+    return {"svg": plots.heat_maps(ours, theirs), "list": plots.strongest_pairs(ours, theirs)}
+
+
+def _risks(risks: Mapping[str, Any]) -> dict[str, Any]:
+    curves = {m["attack"]: (m["roc"]["fpr"], m["roc"]["tpr"]) for m in risks["memberships"]}
+    closest, histogram = risks["closest"], ""
+    if closest:
+        train, control = closest["to_train"], closest["to_control"]
+        histogram = plots.distances(train["edges"], train["counts"], control["counts"])
+    parts = []
+    for part in risks["parts"]:
+        name, interval = f"{part['attack']} ({part['variant']})", (part["low"], part["high"])
+        drawn = plots.strip(part["risk"], 0.0, 1.0, interval, name=name, ends=("none", "all"))
+        parts.append({**part, "strip": drawn})
+    return {
+        **risks,
+        "parts": parts,
+        "highest": max(parts, key=lambda part: part["risk"]) if parts else None,
+        "curves": plots.receiver_curves(curves) if curves else "",
+        "distances": histogram,
     }

@@ -1,12 +1,8 @@
-"""Small pieces of inline SVG. Colours are CSS classes, so a page chooses light or dark.
+"""The pictures of both pages, as inline SVG.
 
-A picture of a report by itself: shown by a notebook, and stored as an SVG file.
-
-The report's pictures of cost: the ledger, bytes, time, and what ε means to an attacker.
-
-Each function takes plain records and gives one inline SVG with a title and a description.
-
-The report's pictures of the table itself: one chart per column, and association heat maps.
+Each function takes plain records or numbers and gives one ``<svg>`` with a title and a description,
+924 pixels wide where it says nothing else. Colours are CSS classes, so that a page chooses light or
+dark.
 """
 
 from __future__ import annotations
@@ -14,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from itertools import accumulate, combinations
@@ -23,6 +20,25 @@ from pathlib import Path
 from siloweave.errors import InputError
 from siloweave.report import words
 from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost, Phase
+
+Points = list[tuple[float, float]]
+Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+"""Name of an attack to false positive rates and true positive rates, both from 0 to 1."""
+WIDTH = 924.0
+MANY = 8
+"""More ledgers than this are drawn as an envelope."""
+BARS = 20
+"""More parties than this are drawn as a sorted profile."""
+CATEGORIES = 8
+"""Categories drawn one by one; the rest are one bar."""
+CELLS = 24
+"""Heat maps up to this many columns have a tooltip per cell."""
+LABELLED = 60
+"""Heat maps up to this many columns have names beside them."""
+WIDEST = 100
+"""Heat maps show the first columns up to this many."""
+STRIP = 220.0
+"""Width of the strip beside a number."""
 
 
 def figure(width: float, height: float, body: str, *, title: str, desc: str) -> str:
@@ -76,14 +92,15 @@ def line(x1: float, y1: float, x2: float, y2: float, cls: str) -> str:
     return f'<line x1="{num(x1)}" y1="{num(y1)}" x2="{num(x2)}" y2="{num(y2)}" class="{cls}"/>'
 
 
-def path(points: list[tuple[float, float]], cls: str, *, close: bool = False) -> str:
+def circle(x: float, y: float, radius: float, cls: str) -> str:
+    """A dot."""
+    return f'<circle cx="{num(x)}" cy="{num(y)}" r="{radius:g}" class="{cls}"/>'
+
+
+def path(points: Points, cls: str, *, close: bool = False) -> str:
     """A polyline through `points`, closed into an area if asked."""
     steps = " ".join(f"{num(x)},{num(y)}" for x, y in points)
-    return (
-        f'<polygon points="{steps}" class="{cls}"/>'
-        if close
-        else (f'<polyline points="{steps}" class="{cls}"/>')
-    )
+    return f'<{"polygon" if close else "polyline"} points="{steps}" class="{cls}"/>'
 
 
 def ticks(high: float, count: int = 4) -> list[float]:
@@ -101,14 +118,11 @@ def ticks(high: float, count: int = 4) -> list[float]:
     return [round(step * i, 12) for i in range(steps + 1)]
 
 
-_RULE = re.compile(r"([^{}@]+)\{([^{}]*)\}")
-
-
 class Picture:
-    """An SVG picture that needs nothing else; a notebook shows it.
+    """A picture of a page by itself: a notebook shows it, and it is stored as an SVG file.
 
     Args:
-        svg: An ``<svg>`` element as the reports have it.
+        svg: An ``<svg>`` element as the pages have it.
 
     Example:
         >>> picture = Picture('<svg viewBox="0 0 9 9"><rect class="syn"/></svg>')
@@ -153,36 +167,23 @@ def _style_of(svg: str) -> str:
     """The colours, and the rules for the classes that a picture uses; none for other elements."""
     css = resources.files("siloweave.report").joinpath("style.css").read_text("utf-8")
     used = {name for text in re.findall(r'class="([^"]*)"', svg) for name in text.split()}
-    light, kept = "", []
-    for selectors, body in _RULE.findall(css):
+    light, rules = "", []
+    for selectors, body in re.findall(r"([^{}@]+)\{([^{}]*)\}", css):
         if selectors.strip() == ":root":
             light = light or f"svg{{{body.strip()}}}"
         own = [s for s in selectors.split(",") if used & set(re.findall(r"\.([\w-]+)", s))]
-        kept += [f"svg {s.strip().removeprefix('svg ')}{{{body.strip()}}}" for s in own]
+        rules += [f"svg {s.strip().removeprefix('svg ')}{{{body.strip()}}}" for s in own]
     font = "svg text{font:12px system-ui,sans-serif;fill:var(--ink)}"
-    return "".join([light, font, *kept])
+    return "".join([light, font, *rules])
 
 
-WIDTH = 924.0
-MANY = 8
-"""More ledgers than this are drawn as an envelope."""
-BARS = 20
-"""More parties than this are drawn as a sorted profile."""
+# Cost: what epsilon means to an attacker, the ledger, bytes, time
 
 
 def power_curve(epsilon: float, delta: float) -> str:
-    """What ε and δ leave to the best attacker: true positives against false alarms.
-
-    Args:
-        epsilon: ε, may be infinite.
-        delta: δ.
-
-    Returns:
-        SVG, 240 by 226 pixels.
-    """
+    """What ε and δ leave to the best attacker: true positives against false alarms; 240 by 226."""
     side, left, top = 184.0, 34.0, 10.0
-    grid = [i / 200 for i in range(201)]
-    curve = [(a, words.attacker_power(a, epsilon, delta)) for a in grid]
+    curve = [(i / 200, words.attacker_power(i / 200, epsilon, delta)) for i in range(201)]
     points = [(left + side * a, top + side * (1 - power)) for a, power in curve]
     corner, origin = (left + side, top), (left, top + side)
     body = rect(left, top, side, side, "backdrop")
@@ -195,15 +196,10 @@ def power_curve(epsilon: float, delta: float) -> str:
     body += text(left + side / 2, top + side + 28, "false alarms", "ax", "middle")
     body += text(left + 8, top + 16, "found", "ax")
     body += text(left + side - 8, top + side - 10, "guessing", "ax", "end")
-    best = words.attacker_power(0.01, epsilon, delta)
-    return figure(
-        240,
-        226,
-        body,
-        title="Best possible attack",
-        desc=f"With ε = {words.epsilon(epsilon)}, a test that raises 1% false alarms finds at "
-        f"most {words.percent(best)} of the rows it looks for.",
-    )
+    best = words.percent(words.attacker_power(0.01, epsilon, delta))
+    desc = f"With ε = {words.epsilon(epsilon)}, a test that raises 1% false alarms finds at "
+    desc += f"most {best} of the rows it looks for."
+    return figure(240, 226, body, title="Best possible attack", desc=desc)
 
 
 def by_party(ledgers: Sequence[LedgerRow]) -> dict[str, list[LedgerRow]]:
@@ -214,18 +210,17 @@ def by_party(ledgers: Sequence[LedgerRow]) -> dict[str, list[LedgerRow]]:
     return {name: sorted(rows, key=lambda row: row.index) for name, rows in found.items()}
 
 
+def mechanisms(ledgers: Iterable[LedgerRow]) -> list[str]:
+    """Names of the mechanisms used, the most frequent first."""
+    seen = Counter(row.mechanism for row in ledgers)
+    return sorted(seen, key=lambda name: (-seen[name], name))
+
+
 def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
-    """Cumulative ε, release by release.
+    """Cumulative ε, release by release, below the ε that the budget allows.
 
     Up to eight different curves are drawn one by one (equal ones share a line); more become the
     highest curve over the band of the middle 80% of parties.
-
-    Args:
-        ledgers: All releases.
-        allowed: The budget's ε.
-
-    Returns:
-        SVG, 924 pixels wide.
     """
     parties = by_party(ledgers)
     curves: dict[tuple[float, ...], list[str]] = {}
@@ -245,14 +240,9 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
     else:
         body += _curves(curves, parties, axes)
     top = max((curve[-1] for curve in curves if curve), default=0.0)
-    return figure(
-        WIDTH,
-        270,
-        body,
-        title="Cumulative ε by release",
-        desc=f"{len(parties)} parties, up to {longest} releases each; the highest ends at "
-        f"ε = {words.epsilon(top)} of {words.epsilon(allowed)} allowed.",
-    )
+    desc = f"{len(parties)} parties, up to {longest} releases each; the highest ends at "
+    desc += f"ε = {words.epsilon(top)} of {words.epsilon(allowed)} allowed."
+    return figure(WIDTH, 270, body, title="Cumulative ε by release", desc=desc)
 
 
 class _Axes:
@@ -262,40 +252,47 @@ class _Axes:
 
     def __init__(self, longest: int, high: float) -> None:
         self.longest, self.high = longest, high
-        self.marks = [mark for mark in ticks(high, 5) if mark <= high]
 
     def x(self, position: float) -> float:
         return self.left + (self.right - self.left) * position / self.longest
 
     def y(self, value: float) -> float:
-        share = min(value / self.high, 1.0)
-        return self.bottom - (self.bottom - self.top) * share
+        return self.bottom - (self.bottom - self.top) * min(value / self.high, 1.0)
 
     def draw(self, label: str) -> str:
-        body = "".join(
-            line(self.left, self.y(mark), self.right, self.y(mark), "grid")
-            + text(self.left - 7, self.y(mark) + 4, f"{mark:g}", "ax", "end")
-            for mark in self.marks
-        )
+        body = ""
+        for mark in ticks(self.high, 5):
+            if mark <= self.high:
+                y = self.y(mark)
+                body += line(self.left, y, self.right, y, "grid")
+                body += text(self.left - 7, y + 4, f"{mark:g}", "ax", "end")
         for mark in ticks(self.longest, 6):
             if 0 < mark <= self.longest and mark == int(mark):
                 body += text(self.x(mark), self.bottom + 16, f"{mark:g}", "ax", "middle")
         middle = (self.left + self.right) / 2
         return body + text(middle, self.bottom + 34, label, "ax", "middle")
 
-    def steps(self, curve: Sequence[float]) -> list[tuple[float, float]]:
+    def steps(self, curve: Sequence[float]) -> Points:
         points, last = [(self.x(0), self.y(0))], 0.0
         for position, value in enumerate(curve):
             points += [(self.x(position), self.y(last)), (self.x(position), self.y(value))]
             last = value
         return [*points, (self.x(len(curve)), self.y(last))]
 
+    def labels(self, ends: list[tuple[float, str]]) -> tuple[str, float]:
+        """Texts beside the ends of curves, moved apart, and where the last one stands."""
+        body, floor = "", self.top - 4
+        for y, label in sorted(ends):
+            floor = max(y + 4, floor + 14)
+            body += text(self.right + 8, floor, label, "lab")
+        return body, floor
+
 
 def _curves(
     curves: dict[tuple[float, ...], list[str]], parties: dict[str, list[LedgerRow]], axes: _Axes
 ) -> str:
     """One staircase per distinct curve; the highest has a dot per release, by mechanism."""
-    kinds = mechanisms([row for rows in parties.values() for row in rows])
+    kinds = mechanisms(row for rows in parties.values() for row in rows)
     body, ends = "", []
     dearest = max(curves, key=lambda curve: curve[-1:])
     for curve, names in curves.items():
@@ -303,79 +300,51 @@ def _curves(
         together = ", ".join(names[:3])
         crowd = len(names) > 3 or (len(names) > 1 and len(together) > 18)
         who = f"{words.count(len(names))} parties" if crowd else together
-        ends.append((axes.y(curve[-1] if curve else 0.0), who, curve[-1] if curve else 0.0))
+        last = curve[-1] if curve else 0.0
+        ends.append((axes.y(last), who, last))
     for position, row in enumerate(parties[curves[dearest][0]][:400]):
-        x, y = axes.x(position + 0.5), axes.y(row.cumulative_epsilon)
         kind = min(kinds.index(row.mechanism), 5)
-        body += f'<circle cx="{num(x)}" cy="{num(y)}" r="3" class="m{kind}"/>'
-    ends.sort()
-    floor = axes.top - 4
-    for y, who, value in ends:
-        floor = max(y + 4, floor + 14)
-        label = f"ε = {words.epsilon(value)}: {words.shorten(who, 16)}"
-        body += text(axes.right + 8, floor, label, "lab")
-    return body
+        body += circle(axes.x(position + 0.5), axes.y(row.cumulative_epsilon), 3, f"m{kind}")
+    return (
+        body
+        + axes.labels(
+            [(y, f"ε = {words.epsilon(value)}: {words.shorten(who, 16)}") for y, who, value in ends]
+        )[0]
+    )
 
 
 def _envelope(curves: list[tuple[float, ...]], weights: list[int], axes: _Axes) -> str:
     """Highest curve over the band between the 10th and 90th percentile of parties."""
-    low: list[float] = []
-    middle: list[float] = []
-    high: list[float] = []
-    most: list[float] = []
+    found: dict[float, list[float]] = {0.1: [], 0.5: [], 0.9: [], 1.0: []}
     for position in range(axes.longest):
         held = [(curve[min(position, len(curve) - 1)] if curve else 0.0) for curve in curves]
         pairs = sorted(zip(held, weights, strict=True))
-        reach = list(accumulate(weight for _, weight in pairs))
-        for share, into in ((0.1, low), (0.5, middle), (0.9, high), (1.0, most)):
-            spot = next(i for i, mass in enumerate(reach) if mass >= share * reach[-1])
-            into.append(pairs[spot][0])
-    upper, lower = axes.steps(high), axes.steps(low)
-    body = path([*upper, *reversed(lower)], "band", close=True)
+        mass = list(accumulate(weight for _, weight in pairs))
+        for share, into in found.items():
+            place = next(i for i, so_far in enumerate(mass) if so_far >= share * mass[-1])
+            into.append(pairs[place][0])
+    low, middle, high, most = found.values()
+    body = path([*axes.steps(high), *reversed(axes.steps(low))], "band", close=True)
     body += path(axes.steps(middle), "curve faint") + path(axes.steps(most), "curve p0")
-    ends = sorted(
+    labels, floor = axes.labels(
         [
             (axes.y(most[-1]), f"{words.epsilon(most[-1])}  highest party"),
             (axes.y(middle[-1]), f"{words.epsilon(middle[-1])}  median party"),
         ]
     )
-    floor = axes.top - 4
-    for y, label in ends:
-        floor = max(y + 4, floor + 14)
-        body += text(axes.right + 8, floor, label, "lab")
-    return body + text(axes.right + 8, floor + 14, "band: middle 80%", "ax")
-
-
-def mechanisms(ledgers: Sequence[LedgerRow]) -> list[str]:
-    """Names of the mechanisms used, the most frequent first."""
-    seen: dict[str, int] = {}
-    for row in ledgers:
-        seen[row.mechanism] = seen.get(row.mechanism, 0) + 1
-    return sorted(seen, key=lambda name: (-seen[name], name))
+    return body + labels + text(axes.right + 8, floor + 14, "band: middle 80%", "ax")
 
 
 def party_bytes(parties: Sequence[PartyCost]) -> str:
-    """Bytes sent and received: a bar pair per party, or all parties sorted when there are many.
-
-    Args:
-        parties: Costs in roster order.
-
-    Returns:
-        SVG, 924 pixels wide.
-    """
+    """Bytes sent and received: a bar pair per party, or all parties sorted when there are many."""
     most = max([max(p.bytes_sent, p.bytes_received) for p in parties], default=0) or 1
     if len(parties) > BARS:
         body, height = _profile(parties, most), 210.0
     else:
         body, height = _byte_bars(parties, most), 28.0 * len(parties) + 4
-    total = sum(p.bytes_sent + p.bytes_received for p in parties)
-    return figure(
-        WIDTH,
-        height,
-        body,
-        title="Bytes on the wire by party",
-        desc=f"{len(parties)} parties, {words.size(total)} sent and received in total.",
-    )
+    total = words.size(sum(p.bytes_sent + p.bytes_received for p in parties))
+    desc = f"{len(parties)} parties, {total} sent and received in total."
+    return figure(WIDTH, height, body, title="Bytes on the wire by party", desc=desc)
 
 
 def _byte_bars(parties: Sequence[PartyCost], most: int) -> str:
@@ -383,10 +352,8 @@ def _byte_bars(parties: Sequence[PartyCost], most: int) -> str:
     for number, party in enumerate(parties):
         y = 28.0 * number + 2
         body += text(left - 10, y + 14, words.shorten(party.name, 20), "lab", "end")
-        for offset, amount, kind in (
-            (0.0, party.bytes_sent, "sent"),
-            (11.0, party.bytes_received, "received"),
-        ):
+        amounts = ((0.0, party.bytes_sent, "sent"), (11.0, party.bytes_received, "received"))
+        for offset, amount, kind in amounts:
             length = max(span * amount / most, 1.0)
             tip = f"{party.name} {kind} {words.size(amount)}"
             body += rect(left, y + offset, length, 9, kind, tip=tip, rx=2)
@@ -404,10 +371,9 @@ def _profile(parties: Sequence[PartyCost], most: int) -> str:
     for kind in ("received", "sent"):
         amounts = sorted((getattr(p, f"bytes_{kind}") for p in parties), reverse=True)
         last = len(amounts) - 1
-        picks = sorted({round(i * last / 200) for i in range(201)})
         points = [
             (left + (right - left) * i / last, bottom - (bottom - top) * amounts[i] / most)
-            for i in picks
+            for i in sorted({round(i * last / 200) for i in range(201)})
         ]
         body += path(points, f"curve line-{kind}")
     label = f"{words.count(len(parties))} parties, each line from most to least"
@@ -415,14 +381,7 @@ def _profile(parties: Sequence[PartyCost], most: int) -> str:
 
 
 def phase_timeline(phases: Sequence[Phase]) -> str:
-    """Phases one after the other, on one time axis.
-
-    Args:
-        phases: In the order they ran.
-
-    Returns:
-        SVG, 924 pixels wide.
-    """
+    """Phases one after the other, in the order they ran, on one time axis."""
     total = sum(phase.seconds for phase in phases) or 1.0
     left, span, body, start = 190.0, 600.0, "", 0.0
     for number, phase in enumerate(phases):
@@ -432,74 +391,179 @@ def phase_timeline(phases: Sequence[Phase]) -> str:
         body += line(left, y + 18.5, left + span, y + 18.5, "grid")
         body += text(left - 10, y + 12, words.shorten(phase.name, 28), "lab", "end")
         body += rect(x, y, width, 16, "time", tip=f"{phase.name}: {spent}", rx=3)
-        share = words.percent(phase.seconds / total)
         body += text(left + span + 12, y + 12, spent, "lab")
-        body += text(WIDTH, y + 12, share, "ax", "end")
+        body += text(WIDTH, y + 12, words.percent(phase.seconds / total), "ax", "end")
         start += phase.seconds
-    return figure(
-        WIDTH,
-        24.0 * len(phases) + 2,
-        body,
-        title="Seconds per phase",
-        desc=f"{len(phases)} phases, {words.duration(total)} in all.",
-    )
+    desc = f"{len(phases)} phases, {words.duration(total)} in all."
+    return figure(WIDTH, 24.0 * len(phases) + 2, body, title="Seconds per phase", desc=desc)
 
 
-def error_bars(errors: dict[str, float], high: float, *, title: str) -> str:
-    """Named errors on a scale from 0 to `high`.
+# Named numbers: errors, strips between floor and ceiling, bars
 
-    Args:
-        errors: Name to value.
-        high: Largest possible value.
-        title: Name of the picture.
 
-    Returns:
-        SVG, 924 pixels wide.
-    """
+def error_bars(errors: Mapping[str, float], high: float, *, title: str) -> str:
+    """Named errors on a scale from 0 to `high`, the largest possible value."""
     left, span, body = 190.0, 600.0, ""
     for number, (name, value) in enumerate(errors.items()):
         y = 26.0 * number + 2
         body += text(left - 10, y + 13, words.shorten(name, 28), "lab", "end")
         body += rect(left, y + 3, span, 12, "track", rx=3)
         if math.isfinite(value):
-            share = max(span * min(value / high, 1), 1.5)
-            body += rect(left, y + 3, share, 12, "error", tip=f"{name}: {value:.4f}", rx=3)
+            length = max(span * min(value / high, 1), 1.5)
+            body += rect(left, y + 3, length, 12, "error", tip=f"{name}: {value:.4f}", rx=3)
         body += text(left + span + 12, y + 13, f"{value:.4f}", "lab")
         body += text(WIDTH, y + 13, f"of {high:g}", "ax", "end")
     listed = ", ".join(f"{name} {value:.4f}" for name, value in errors.items())
     return figure(WIDTH, 26.0 * len(errors) + 2, body, title=title, desc=listed)
 
 
-SHOWN = 8
-"""Categories drawn one by one; the rest are one bar."""
-CELLS = 24
-"""Heat maps up to this many columns have a tooltip per cell."""
-WIDEST = 100
-"""Heat maps show the first columns up to this many."""
+def bars(values: Sequence[tuple[str, float]], *, title: str) -> str:
+    """Named values as bars from 0; what is below 0 is drawn as 0."""
+    left, span, body = 190.0, 600.0, ""
+    high = max([value for _, value in values] + [1e-9])
+    for number, (name, value) in enumerate(values):
+        y = 24.0 * number + 2
+        body += text(left - 10, y + 12, words.shorten(name, 28), "lab", "end")
+        length = max(span * max(value, 0.0) / high, 1.0)
+        body += rect(left, y + 3, length, 11, "error", tip=f"{name}: {value:.4f}", rx=3)
+        body += text(left + length + 8, y + 12, f"{value:.3f}", "ax")
+    listed = ", ".join(f"{name} {value:.3f}" for name, value in values)
+    return figure(WIDTH, 24.0 * len(values) + 4, body, title=title, desc=listed)
+
+
+def strip(
+    value: float,
+    low_end: float,
+    high_end: float,
+    interval: Sequence[float] | None,
+    *,
+    name: str,
+    ends: tuple[str, str],
+) -> str:
+    """One number between two others, with its interval; 220 by 22 pixels.
+
+    Args:
+        value: The number; outside both ends it is drawn in the margin.
+        low_end: What stands at the left end.
+        high_end: What stands at the right end; differs from `low_end`.
+        interval: Where the number may lie, or None.
+        name: What the number is.
+        ends: What the ends are called.
+    """
+    margin = 18.0
+    span = STRIP - 2 * margin
+
+    def x(number: float) -> float:
+        share = (number - low_end) / (high_end - low_end)
+        return margin + span * min(max(share, -0.07), 1.07)
+
+    body = rect(margin, 9, span, 4, "track", rx=2) + line(margin, 4, margin, 18, "end")
+    body += line(margin + span, 4, margin + span, 18, "end")
+    if interval is not None:
+        first, last = sorted(x(end) for end in interval)
+        body += rect(first, 8, max(last - first, 1.0), 6, "spread", rx=3)
+    body += circle(x(value), 11, 4.5, "at")
+    desc = f"{value:.4g}; {ends[0]} {low_end:.4g}, {ends[1]} {high_end:.4g}"
+    return figure(STRIP, 22, body, title=name, desc=desc)
+
+
+# Attacks
+
+
+def receiver_curves(curves: Curves) -> str:
+    """ROC curves of membership attacks, plain and with few false alarms spread out."""
+    side, top, left = 300.0, 26.0, 46.0
+    body = _roc_panel(curves, left, top, side, least=None)
+    body += _roc_panel(curves, left + side + 70, top, side, least=1e-3)
+    x = left + 2 * side + 92
+    for number, name in enumerate(curves):
+        y = top + 14 + 18 * number
+        body += line(x, y - 4, x + 16, y - 4, f"curve p{number % 8}")
+        body += text(x + 22, y, words.shorten(name, 24), "lab")
+    desc = f"True positives against false positives of {', '.join(curves)}; the dashed line is "
+    desc += "guessing."
+    return figure(WIDTH, top + side + 40, body, title="ROC of each membership attack", desc=desc)
+
+
+def _roc_panel(curves: Curves, left: float, top: float, side: float, least: float | None) -> str:
+    def place(rate: float) -> float:
+        if least is None:
+            return rate
+        return 1 - math.log10(max(rate, least)) / math.log10(least)
+
+    title = "all false alarms" if least is None else "few false alarms (logarithmic)"
+    body = text(left, top - 8, title, "lab strong")
+    body += rect(left, top, side, side, "backdrop")
+    for mark in (0.0, 0.25, 0.5, 0.75, 1.0) if least is None else (0.001, 0.01, 0.1, 1.0):
+        at, label = place(mark), f"{100 * mark:g}%"
+        body += line(left + side * at, top, left + side * at, top + side, "grid")
+        body += line(left, top + side * (1 - at), left + side, top + side * (1 - at), "grid")
+        body += text(left + side * at, top + side + 15, label, "ax", "middle")
+        body += text(left - 5, top + side * (1 - at) + 4, label, "ax", "end")
+    body += path([(left, top + side), (left + side, top)], "curve chance")
+    for number, (fpr, tpr) in enumerate(curves.values()):
+        points = [
+            (left + side * place(a), top + side * (1 - place(b)))
+            for a, b in _steps(fpr, tpr, least)
+        ]
+        body += path(points, f"curve p{number % 8}")
+    return body + text(left + side / 2, top + side + 32, "others called members", "ax", "middle")
+
+
+def _steps(fpr: Sequence[float], tpr: Sequence[float], least: float | None) -> Points:
+    points = list(zip(fpr, tpr, strict=True))
+    if least is None:
+        return points
+    start = max((b for a, b in points if a <= least), default=0.0)
+    found, last = [(least, start)], start
+    for a, b in points:
+        if a > least:
+            found += [(a, last), (a, b)]
+            last = b
+    return found
+
+
+def distances(edges: Sequence[float], to_train: Sequence[int], to_control: Sequence[int]) -> str:
+    """Distances of synthetic rows to the closest training row, and to the closest control row.
+
+    Args:
+        edges: One more than counts.
+        to_train: Synthetic rows per cell.
+        to_control: Synthetic rows per cell.
+    """
+    left, right, top, bottom = 46.0, 900.0, 12.0, 196.0
+    high = max([*to_train, *to_control, 1])
+    width = (right - left) / max(len(to_train), 1)
+    body = line(left, bottom, right, bottom, "base")
+    outline = [(left, bottom)]
+    for i, (ours, theirs) in enumerate(zip(to_train, to_control, strict=True)):
+        x, tall = left + width * i, (bottom - top) * ours / high
+        tip = f"{edges[i]:.3g} to {edges[i + 1]:.3g}: {ours} to training, {theirs} to control rows"
+        body += rect(x + 0.5, bottom - tall, max(width - 1, 0.6), tall, "syn", tip=tip)
+        y = bottom - (bottom - top) * theirs / high
+        outline += [(x, y), (x + width, y)]
+    body += path([*outline, (right, bottom)], "real-line")
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = edges[0] + (edges[-1] - edges[0]) * share
+        body += text(left + (right - left) * share, bottom + 16, f"{at:.3g}", "ax", "middle")
+    body += text((left + right) / 2, bottom + 34, "Gower distance", "ax", "middle")
+    desc = "How far synthetic rows are from the closest training row and control row."
+    title = "Distance to the closest record"
+    return figure(WIDTH, bottom + 42, body, title=title, desc=desc)
+
+
+# The table itself: one chart per column, and association heat maps
 
 
 def distribution(synthetic: Marginal, real: Marginal | None) -> str:
-    """One column, synthetic, with the real one behind it in an owner's copy.
-
-    Args:
-        synthetic: Marginal of the synthetic table.
-        real: Marginal of the real rows with the same labels, or None.
-
-    Returns:
-        SVG, 300 pixels wide.
-    """
+    """One column, 300 pixels wide, with the real one of the same labels behind it if given."""
     draw = _histogram if synthetic.ordered else _categories
-    compared = "synthetic against real" if real else "synthetic"
+    body, height = draw(synthetic, real)
     top = max(range(len(synthetic.labels)), key=synthetic.proportions.__getitem__, default=0)
     mode = synthetic.labels[top] if synthetic.labels else "none"
-    body, height = draw(synthetic, real)
-    return figure(
-        300,
-        height,
-        body,
-        title=f"{synthetic.column}, {compared}",
-        desc=f"{len(synthetic.labels)} values, the most frequent is {mode}.",
-    )
+    title = f"{synthetic.column}, {'synthetic against real' if real else 'synthetic'}"
+    desc = f"{len(synthetic.labels)} values, the most frequent is {mode}."
+    return figure(300, height, body, title=title, desc=desc)
 
 
 def total_variation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -517,7 +581,7 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
     width = (300.0 - gap) / max(bins, 1)
     high = max([*synthetic.proportions, *(real.proportions if real else ())], default=1) or 1
     body = line(0, bottom, 300, bottom, "base")
-    outline: list[tuple[float, float]] = [(0.0, bottom)]
+    outline: Points = [(0.0, bottom)]
     for number, label in enumerate(synthetic.labels):
         lone = bool(gap) and number == bins - 1
         x = width * number + (gap if lone else 0)
@@ -565,12 +629,12 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
 def _fold(synthetic: Marginal, real: Marginal | None) -> list[tuple[str, float, float | None]]:
     """Largest categories (by the synthetic table), then all others as one."""
     order = sorted(range(len(synthetic.labels)), key=lambda i: -synthetic.proportions[i])
-    keep = SHOWN + 1 if len(order) <= SHOWN + 1 else SHOWN
+    alone = CATEGORIES + 1 if len(order) <= CATEGORIES + 1 else CATEGORIES
     rows: list[tuple[str, float, float | None]] = [
         (synthetic.labels[i], synthetic.proportions[i], real.proportions[i] if real else None)
-        for i in order[:keep]
+        for i in order[:alone]
     ]
-    if rest := order[keep:]:
+    if rest := order[alone:]:
         share = sum(synthetic.proportions[i] for i in rest)
         other = sum(real.proportions[i] for i in rest) if real else None
         rows.append((f"{len(rest)} others", share, other))
@@ -588,12 +652,12 @@ def heat_maps(
         cliques: Cliques of the model; pairs inside one are dotted.
 
     Returns:
-        SVG.
+        SVG, as wide as it takes.
     """
     synthetic, real = _trim(synthetic), _trim(real) if real else None
-    width = len(synthetic.names)
+    names, width = synthetic.names, len(synthetic.names)
     side = max(min((250.0 if real else 430.0) / max(width, 1), 26.0), 3.0)
-    left = 104.0 if width <= 60 else 8.0
+    left = 104.0 if width <= LABELLED else 8.0
     panels = [("synthetic", synthetic.values, "heat")]
     if real:
         gaps = tuple(
@@ -601,24 +665,18 @@ def heat_maps(
             for ours, theirs in zip(synthetic.values, real.values, strict=True)
         )
         panels = [("real", real.values, "heat"), *panels, ("synthetic − real", gaps, "gap")]
-    joined = {frozenset(pair) for clique in cliques for pair in combinations(clique, 2)}
-    body, x = _side_labels(synthetic.names, left, side), left
+    body, x = _side_labels(names, left, side), left
     for title, values, kind in panels:
-        body += text(x, 14, title, "lab strong")
-        body += _cells(synthetic.names, values, kind, x, side)
-        if kind == "heat" and title == "synthetic":
-            body += _dots(synthetic.names, joined, x, side)
-        body += _foot_labels(synthetic.names, x, side)
+        body += text(x, 14, title, "lab strong") + _cells(names, values, kind, x, side)
+        if title == "synthetic":
+            body += _dots(names, cliques, x, side)
+        body += _foot_labels(names, x, side)
         x += side * width + 22
-    tall = 22 + side * width + (104 if width <= 60 else 8)
-    return figure(
-        max(x - 22, left + 120),
-        tall,
-        body,
-        title=f"{synthetic.measure} of every pair of columns",
-        desc=f"{width} columns; {', '.join(title for title, _, _ in panels)}. The strongest "
-        "pairs are listed in the table beside it.",
-    )
+    tall = 22 + side * width + (104 if width <= LABELLED else 8)
+    desc = f"{width} columns; {', '.join(title for title, _, _ in panels)}. The strongest "
+    desc += "pairs are listed in the table beside it."
+    title = f"{synthetic.measure} of every pair of columns"
+    return figure(max(x - 22, left + 120), tall, body, title=title, desc=desc)
 
 
 def _trim(whole: Association) -> Association:
@@ -628,7 +686,7 @@ def _trim(whole: Association) -> Association:
 
 
 def _side_labels(names: Sequence[str], left: float, side: float) -> str:
-    if len(names) > 60:
+    if len(names) > LABELLED:
         return ""
     small = "ax" if side >= 9 else "ax tiny"
     return "".join(
@@ -638,7 +696,7 @@ def _side_labels(names: Sequence[str], left: float, side: float) -> str:
 
 
 def _foot_labels(names: Sequence[str], x: float, side: float) -> str:
-    if len(names) > 60:
+    if len(names) > LABELLED:
         return ""
     small, y = ("ax" if side >= 9 else "ax tiny"), 22 + side * len(names) + 6
     return "".join(
@@ -648,58 +706,53 @@ def _foot_labels(names: Sequence[str], x: float, side: float) -> str:
     )
 
 
-def _level(value: float, kind: str) -> str:
-    """CSS class of a cell: h0..h10, or g0..g10 above and l0..l10 below zero."""
-    if kind == "heat":
-        return f"h{round(10 * min(max(value, 0.0), 1.0))}"
-    strength = round(10 * min(abs(value) / 0.5, 1.0))
-    return f"{'g' if value >= 0 else 'l'}{strength}"
-
-
 def _cells(
     names: Sequence[str], values: Sequence[Sequence[float]], kind: str, x: float, side: float
 ) -> str:
+    """Coloured cells: each with a tooltip, or, of a wide table, one shape per colour."""
     width = len(names)
     body = rect(x, 22, side * width, side * width, "backdrop")
-    if width <= CELLS:
-        for i, row in enumerate(values):
-            for j, value in enumerate(row):
-                tip = f"{names[i]} × {names[j]}: {value:.2f}"
-                cls = "self" if i == j else _level(value, kind)
-                spot = (x + side * j + 0.5, 22 + side * i + 0.5, side - 1, side - 1)
-                body += rect(*spot, cls, tip=tip)
-        return body
     levels: dict[str, list[str]] = {}
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             cls = "self" if i == j else _level(value, kind)
-            levels.setdefault(cls, []).append(f"M{j} {i}h1v1h-1z")
+            if width <= CELLS:
+                tip = f"{names[i]} × {names[j]}: {value:.2f}"
+                left, top = x + side * j + 0.5, 22 + side * i + 0.5
+                body += rect(left, top, side - 1, side - 1, cls, tip=tip)
+            else:
+                levels.setdefault(cls, []).append(f"M{j} {i}h1v1h-1z")
+    if width <= CELLS:
+        return body
     shapes = "".join(f'<path class="{cls}" d="{"".join(d)}"/>' for cls, d in levels.items())
     return body + f'<g transform="translate({num(x)},22) scale({side:.3f})">{shapes}</g>'
 
 
-def _dots(names: Sequence[str], joined: set[frozenset[str]], x: float, side: float) -> str:
+def _level(value: float, kind: str) -> str:
+    """CSS class of a cell: h0..h10, or g0..g10 above and l0..l10 below zero."""
+    if kind == "heat":
+        return f"h{round(10 * min(max(value, 0.0), 1.0))}"
+    return f"{'g' if value >= 0 else 'l'}{round(10 * min(abs(value) / 0.5, 1.0))}"
+
+
+def _dots(names: Sequence[str], cliques: Sequence[Sequence[str]], x: float, side: float) -> str:
+    """A dot on every pair inside a clique."""
     if len(names) > CELLS:
         return ""
     place = {name: i for i, name in enumerate(names)}
+    joined = {frozenset(pair) for clique in cliques for pair in combinations(clique, 2)}
     body = ""
     for pair in sorted(sorted(pair) for pair in joined):
         if all(name in place for name in pair):
             i, j = sorted(place[name] for name in pair)
-            cx, cy = x + side * (j + 0.5), 22 + side * (i + 0.5)
-            body += f'<circle cx="{num(cx)}" cy="{num(cy)}" r="2" class="dot"/>'
+            body += circle(x + side * (j + 0.5), 22 + side * (i + 0.5), 2, "dot")
     return body
 
 
 def strongest_pairs(
     synthetic: Association, real: Association | None, count: int = 10
 ) -> list[tuple[str, str, float, float | None]]:
-    """Pairs to list: strongest in the synthetic table, or furthest from the real one.
-
-    Args:
-        synthetic: Matrix of the synthetic table.
-        real: Matrix of the real rows, or None.
-        count: How many pairs.
+    """Pairs to list: strongest in the synthetic table, or furthest from the real one if given.
 
     Returns:
         (column, column, synthetic value, real value or None), the first ones matter most.

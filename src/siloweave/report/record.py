@@ -1,9 +1,11 @@
-"""What a run leaves for its report: plain data, JSON both ways, versioned.
+"""What a run stores for its report: plain data, JSON both ways, versioned.
 
 A `Record` holds results and ledgers, never rows and never a model. Everything that was computed
 from real rows without being paid for lives in one place, `Record.owner`; `Record.public()` drops
 it, and only a record without it is ever rendered for the public.
 """
+
+from __future__ import annotations
 
 import hashlib
 import math
@@ -32,8 +34,8 @@ class Method(_Plain, frozen=True, kw_only=True):
         name: For example ``"AugFLAIM (Private)"``.
         family: For example ``"graphical model"``.
         split: ``"rows"``, ``"columns"`` or ``"central"``.
-        trust: Who is trusted with what (``curator``, ``secure-sum``, ``mpc``, ``local``).
-        guarantee: ``dp``, ``partial``, ``refuted`` or ``none``.
+        trust: Who is trusted with what.
+        guarantee: What the method promises.
         paper: Full citation.
         statement: What is protected, from whom; one or two sentences.
     """
@@ -57,14 +59,14 @@ class BudgetTerms(_Plain, frozen=True, kw_only=True):
 
 
 class PartyCost(_Plain, frozen=True, kw_only=True):
-    """What one party spent and moved.
+    """What one party spent, and its traffic on the wire.
 
     Args:
         name: The party's name in the roster.
         rows_public: Its row count if that is public, else None.
         epsilon: ε spent by this party, recomputed from its ledger (may be infinite).
-        bytes_sent: Bytes on the wire from the party.
-        bytes_received: Bytes on the wire to the party.
+        bytes_sent: From the party.
+        bytes_received: To the party.
         messages: Replies it sent.
         rounds: Rounds it joined.
         ledger_head: Hex digest of its ledger's last line, to compare with the ledger itself.
@@ -83,13 +85,7 @@ class PartyCost(_Plain, frozen=True, kw_only=True):
 class AlignmentCost(_Plain, frozen=True, kw_only=True):
     """What it took one party to find the rows that all parties have; no ε covers it.
 
-    Args:
-        name: The party's name in the roster.
-        releases: Entries in its ledger of the alignment.
-        bytes_sent: Bytes on the wire from the party.
-        bytes_received: Bytes on the wire to the party.
-        messages: Replies it sent.
-        ledger_head: Hex digest of that ledger's last line.
+    As `PartyCost`; `releases` counts the entries in its ledger of the alignment.
     """
 
     name: str
@@ -101,7 +97,7 @@ class AlignmentCost(_Plain, frozen=True, kw_only=True):
 
 
 class LedgerRow(_Plain, frozen=True, kw_only=True):
-    """One release, as the party's ledger tells it.
+    """One release, as the party's ledger has it.
 
     Args:
         party: Who released.
@@ -128,7 +124,7 @@ class LedgerRow(_Plain, frozen=True, kw_only=True):
     epsilon: float | None = None
 
 
-class Sight(_Plain, frozen=True, kw_only=True):
+class Visibility(_Plain, frozen=True, kw_only=True):
     """One line of *who could see what*: the observer, what it sees, and what protects it."""
 
     who: str
@@ -170,6 +166,9 @@ class Marginal(_Plain, frozen=True, kw_only=True):
         proportions: One proportion per label, summing to 1.
         ordered: Whether the labels are bins in order (drawn as a histogram).
         missing: Whether the last label stands for missing values.
+
+    Raises:
+        InputError: There are more or fewer labels than proportions.
     """
 
     column: str
@@ -188,12 +187,10 @@ class Marginal(_Plain, frozen=True, kw_only=True):
 
 
 class Association(_Plain, frozen=True, kw_only=True):
-    """Pairwise association of columns.
+    """Association of every pair of columns: a square matrix in the order of `names`, in [0, 1].
 
-    Args:
-        names: Column names.
-        values: Square matrix in the order of `names`, entries in [0, 1].
-        measure: What the entries are.
+    Raises:
+        InputError: The matrix is of another shape.
     """
 
     names: tuple[str, ...]
@@ -286,7 +283,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     synthetic: PublicView
     ledgers: tuple[LedgerRow, ...] = ()
     alignment: tuple[AlignmentCost, ...] = ()
-    visibility: tuple[Sight, ...] = ()
+    visibility: tuple[Visibility, ...] = ()
     simulated: bool = True
     phases: tuple[Phase, ...] = ()
     schema_facts: tuple[SchemaFact, ...] = ()
@@ -311,12 +308,12 @@ class Record(_Plain, frozen=True, kw_only=True):
         if not self.private and not self.not_private_reason:
             raise InputError("private=False needs not_private_reason: say why in one sentence")
 
-    def public(self) -> "Record":
-        """The same record without `owner`, and without synthetic columns that stay at home."""
-        shown = self.synthetic
-        if shown.kept:
-            shown = PublicView(num_rows=shown.num_rows, marginals=(), kept=True)
-        return msgspec.structs.replace(self, owner=None, synthetic=shown)
+    def public(self) -> Record:
+        """The same record without `owner`, and without synthetic columns that parties keep."""
+        view = self.synthetic
+        if view.kept:
+            view = PublicView(num_rows=view.num_rows, marginals=(), kept=True)
+        return msgspec.structs.replace(self, owner=None, synthetic=view)
 
     def digest(self) -> str:
         """Hex SHA-256 of the public record's JSON: the same on both copies of a page."""
@@ -327,14 +324,8 @@ class Record(_Plain, frozen=True, kw_only=True):
         return msgspec.json.encode(_spell(msgspec.to_builtins(self))).decode()
 
     @staticmethod
-    def from_json(text: str | bytes) -> "Record":
+    def from_json(text: str | bytes) -> Record:
         """Read what `to_json` wrote.
-
-        Args:
-            text: The JSON.
-
-        Returns:
-            The record.
 
         Raises:
             InputError: If it is no record, or of another version.

@@ -44,6 +44,8 @@ UNDECLARED = Verdict(
     "does not cover what the schema says of the columns above.",
 )
 
+OVERSPENT = Verdict("bad", "Over budget", "A party's ledger costs more than this study allowed.")
+
 NOT_PRIVATE = Verdict("bad", "Not private", "Nothing on this page may be relied on as private.")
 
 PARTIAL_ONLY = Verdict(

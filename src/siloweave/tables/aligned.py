@@ -1,11 +1,13 @@
 """Tables side by side: the same columns as numbers or as shared codes, for comparing any two.
 
 Nothing here is private and nothing is declared: kinds come from the first table unless a schema
-says them, and categories are those that any of the tables holds.
+names them, and categories are those that any of the tables holds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.bins import BINNED
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Kind, Schema, describe
 
-__all__ = ["Aligned", "AlignedColumn", "align"]
-
 _ANY = 1 << 40  # categories: as many as there are
 _DAY = 86_400_000_000.0  # microseconds
-_NUMERIC = frozenset({"integer", "continuous", "datetime"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +30,12 @@ class AlignedColumn:
     Attributes:
         name: The column's name.
         kind: ``numeric``, or ``categorical`` for everything with categories.
-        values: Per table, one entry per row. Numeric: float64, NaN where missing; moments are days
-            since 1970. Categorical: int32 places in `labels`, and ``len(labels)`` where missing.
+        values: Per table, one entry per row. Numeric: float64, NaN where missing; datetimes are
+            days since 1970. Categorical: int32 places in `labels`, ``len(labels)`` where missing.
         labels: Categories of all tables, those of the first table first, most frequent first;
             empty for a numeric column.
         whole: Whether the first table's numbers are whole.
-        moments: Whether the numbers stand for moments.
+        datetimes: Whether the numbers stand for datetimes.
     """
 
     name: str
@@ -43,7 +43,7 @@ class AlignedColumn:
     values: Mapping[str, NDArray[Any]]
     labels: tuple[Any, ...] = ()
     whole: bool = False
-    moments: bool = False
+    datetimes: bool = False
 
     @property
     def numeric(self) -> bool:
@@ -111,7 +111,7 @@ class Aligned:
             raise DataError(f"there is no column {name!r}; there are {', '.join(self.names)}")
         return self._places[name]
 
-    def with_rows(self, table: str, like: str, rows: NDArray[np.int64]) -> "Aligned":
+    def with_rows(self, table: str, like: str, rows: NDArray[np.int64]) -> Aligned:
         """The same, with a further table made of some rows of one that is there.
 
         Args:
@@ -120,15 +120,7 @@ class Aligned:
             rows: Places; they may repeat.
         """
         columns = tuple(
-            AlignedColumn(
-                c.name,
-                c.kind,
-                {**c.values, table: c.values[like][rows]},
-                c.labels,
-                c.whole,
-                c.moments,
-            )
-            for c in self.columns
+            replace(c, values={**c.values, table: c.values[like][rows]}) for c in self.columns
         )
         return Aligned(columns, {**self.num_rows, table: len(rows)}, self.left_out)
 
@@ -137,15 +129,12 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
     """Put tables side by side.
 
     Args:
-        tables: What each is called in messages, and a `Table`, frame or path. The first says the
+        tables: What each is called in messages, and a `Table`, frame or path. The first sets the
             order of columns and, without a schema, their kinds.
         schema: Kinds of the columns; the categories and bounds that it declares are not used.
 
-    Returns:
-        The tables' columns as numbers or shared codes.
-
     Raises:
-        SchemaError: Tables have different columns, or types that do not go together.
+        SchemaError: Tables have different columns, or types that do not match.
         DataError: A table has no rows, or a column has no value in one of them.
     """
     read_in = {name: read(table) for name, table in tables.items()}
@@ -159,7 +148,7 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
             left_out.append(name)
             continue
         _check_values(name, read_in)
-        if kind in _NUMERIC:
+        if kind in BINNED:
             columns.append(_numeric(name, kind, pattern, read_in))
         else:
             columns.append(_categorical(name, read_in))
@@ -210,7 +199,7 @@ def _numeric(
     for which, table in tables.items():
         try:
             if kind == "datetime":
-                steps, mask = table.moments(name, pattern)
+                steps, mask = table.datetimes(name, pattern)
                 found = steps / _DAY
             else:
                 found, mask = table.floats(name)
@@ -220,7 +209,7 @@ def _numeric(
             raise DataError(f"{which}: column {name!r} holds infinite numbers; replace them")
         values[which] = np.where(mask, np.nan, found)
     return AlignedColumn(
-        name, "numeric", values, whole=kind == "integer", moments=kind == "datetime"
+        name, "numeric", values, whole=kind == "integer", datetimes=kind == "datetime"
     )
 
 

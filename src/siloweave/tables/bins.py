@@ -1,11 +1,16 @@
-"""Equal-width bins between declared bounds, of numbers and of moments.
+"""Bins of numbers and datetimes between declared bounds: equally wide, or cut by counts.
 
 Datetimes are counted in steps since 1970: days, seconds or microseconds, as the column's bounds
-and format tell, so that they are binned like whole numbers.
+and format say, so that they are binned like whole numbers.
+
+Bins of equal width leave nearly all rows of a skewed column in one of them. `cuts_of` therefore
+cuts a column by counts of narrow bins, so that each bin holds as few rows as their number allows.
+A value that many rows share gets a bin of its own: 0 and the bounds exactly (`spike_bins`), any
+other as narrowly as was counted.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
@@ -17,32 +22,25 @@ from siloweave.errors import SchemaError
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
-__all__ = [
-    "BINNED",
-    "Cuts",
-    "Edges",
-    "above",
-    "as_moments",
-    "cut_edges",
-    "draw",
-    "edges_of",
-    "last_of",
-    "numbers_of",
-]
-
 BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
 Edges = NDArray[np.int64] | NDArray[np.float64]
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
-_Reals = NDArray[np.float64]
+Floats = NDArray[np.float64]
+SPIKE_SHARE = 0.02
+"""Share of the rows from which a value, or a narrow bin, is a spike."""
 _DAY, _SECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1
-_NO_MARKS: Mapping[int, float] = MappingProxyType({})
+_NO_SPIKES: Mapping[int, float] = MappingProxyType({})
 _YEAR = re.compile("%(.)")
 _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
+_FINE = 1024  # so many bins are narrow enough for one to hold one value alone
+_ALONE = 4.0  # times its neighbours, what such a bin holds
+_HALVINGS = 40  # of the range in which the heaviest bin is sought
+_EMPTY = 1e-9  # share of the rows that empty bins are taken to hold together
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Where a column is cut into bins, and how rows are taken to lie inside them.
+    """Where a column is cut into bins, and how rows lie inside them.
 
     Args:
         starts: Where bins begin but the first; ascending, whole where the column is no continuum.
@@ -67,16 +65,16 @@ class Cuts(msgspec.Struct, frozen=True):
                 "distribution function; give as many of both, ascending"
             )
 
-    def between(self, low: _Reals, high: _Reals, uniform: _Reals) -> _Reals:
+    def between(self, low: Floats, high: Floats, uniform: Floats) -> Floats:
         """Place rows between bounds of their own, by uniform draws."""
         values, levels = np.array(self.values), np.array(self.levels)
         first, last = np.interp(low, values, levels), np.interp(high, values, levels)
-        placed: _Reals = np.interp(first + (last - first) * uniform, levels, values)
+        placed: Floats = np.interp(first + (last - first) * uniform, levels, values)
         return placed
 
 
 def edges_of(column: Column, bins: int) -> Edges:
-    """Return a column's bin edges.
+    """Return the edges of a binned column's equally wide bins; datetimes in steps.
 
     Args:
         column: Integer, continuous or datetime, with both bounds.
@@ -84,10 +82,10 @@ def edges_of(column: Column, bins: int) -> Edges:
 
     Returns:
         Bin c holds ``edges[c] <= value < edges[c + 1]``; of a continuous column the last bin
-        holds its end too. Datetimes in steps.
+        holds its end too.
 
     Raises:
-        SchemaError: When float64 cannot tell the edges apart.
+        SchemaError: When float64 cannot distinguish the edges.
     """
     if column.kind == "continuous":
         return _continuous_edges(column, bins)
@@ -98,17 +96,13 @@ def edges_of(column: Column, bins: int) -> Edges:
 
 
 def cut_edges(column: Column, cuts: Cuts) -> Edges:
-    """Return the edges of bins that are cut where they are told to be.
+    """Return the edges of bins that begin where cuts say, as `edges_of` does.
 
-    Args:
-        column: Integer, continuous or datetime, with both bounds.
-        cuts: Bins begin above the lower bound and at most at the upper one.
-
-    Returns:
-        As `edges_of`. The last bin of a continuum that is cut at its upper bound is that value.
+    The last bin of a continuum that is cut at its upper bound is that value.
 
     Raises:
-        SchemaError: They do not, or begin where the column has no values.
+        SchemaError: Bins do not begin in ascending order above the lower bound and at most at the
+            upper one, or begin where the column has no values.
 
     Example:
         >>> cut_edges(Column("age", "integer", low=0, high=99), Cuts((1, 18))).tolist()
@@ -126,13 +120,13 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
     return edges
 
 
-def above(value: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Return where a bin ends that holds one number of a continuum alone.
+def above(value: Floats | float) -> Floats:
+    """Return the end of a bin that holds one number of a continuum alone.
 
     Above 0 it is the least normal number: some libraries take smaller ones for 0.
     """
-    nearest: NDArray[np.float64] = np.nextafter(value, np.inf)
-    return np.where(nearest == np.nextafter(0.0, np.inf), np.finfo(np.float64).tiny, nearest)
+    following: Floats = np.nextafter(value, np.inf)
+    return np.where(following == np.nextafter(0.0, np.inf), np.finfo(np.float64).tiny, following)
 
 
 def last_of(column: Column) -> int | float:
@@ -152,8 +146,34 @@ def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
         return table.integers(column.name)
     if column.kind == "continuous":
         return table.floats(column.name)
-    microseconds, mask = table.moments(column.name, column.format)
+    microseconds, mask = table.datetimes(column.name, column.format)
     return microseconds // _step(column), mask
+
+
+def check_values(
+    column: Column, values: Edges, gone: NDArray[np.bool_], low: float, high: float
+) -> None:
+    """Raise SchemaError where values leave the bounds, or are missing though none may be.
+
+    It says how many rows, never which.
+    """
+    wrong = int(np.count_nonzero(((values < low) | (values > high)) & ~gone))
+    if wrong:
+        raise SchemaError(
+            f"column {column.name!r}: {wrong} rows are outside its bounds "
+            f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
+        )
+    check_missing(column, gone)
+
+
+def check_missing(column: Column, gone: NDArray[np.bool_]) -> None:
+    """Raise SchemaError where rows have no value and the schema says that all have one."""
+    empty = int(np.count_nonzero(gone))
+    if empty and not column.missing:
+        raise SchemaError(
+            f"column {column.name!r}: {empty} rows have no value, but the schema says "
+            "missing=False; declare missing=True, or drop those rows"
+        )
 
 
 def draw(
@@ -161,7 +181,7 @@ def draw(
     edges: Edges,
     codes: NDArray[np.int64],
     random: np.random.Generator,
-    marks: Mapping[int, float] = _NO_MARKS,
+    spikes: Mapping[int, float] = _NO_SPIKES,
     cuts: Cuts | None = None,
 ) -> Edges:
     """Draw one value inside each bin: uniformly, or as its cuts say; whole where the column is.
@@ -171,70 +191,65 @@ def draw(
         edges: Its `edges_of` or `cut_edges`.
         codes: Bins, one per row.
         random: Source of the draws.
-        marks: Bins that hold one value alone, and that value.
+        spikes: Bins that hold one value alone, and that value.
         cuts: How rows lie inside bins.
 
     Returns:
         One value per row, which falls into that bin again.
     """
     drawn: Edges
-    placed = None
+    placed, reals = None, edges.astype(np.float64)
+    low, high = reals[codes], reals[codes + 1]
     if cuts is not None and cuts.values:
-        reals = edges.astype(np.float64)
-        placed = cuts.between(reals[codes], reals[codes + 1], random.random(len(codes)))
-    if column.kind != "continuous":
-        whole = edges.astype(np.int64)
-        if placed is None:
-            drawn = random.integers(whole[codes], whole[codes + 1])
-        else:
-            drawn = np.clip(np.floor(placed).astype(np.int64), whole[codes], whole[codes + 1] - 1)
-    else:
-        reals = edges.astype(np.float64)
-        low, high = reals[codes], reals[codes + 1]
-        inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
+        placed = cuts.between(low, high, random.random(len(codes)))
+    if column.kind == "continuous":
         if placed is None:
             placed = low + (high - low) * random.random(len(codes))
+        inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
         drawn = np.where(high <= above(low), low, np.clip(placed, low, inside))
-    for place, value in marks.items():
+    else:
+        whole = edges.astype(np.int64)
+        first, end = whole[codes], whole[codes + 1]
+        if placed is None:
+            drawn = random.integers(first, end)
+        else:
+            drawn = np.clip(np.floor(placed).astype(np.int64), first, end - 1)
+    for place, value in spikes.items():
         drawn[codes == place] = value
     return drawn
 
 
-def as_moments(
+def as_datetimes(
     column: Column, steps: Edges, like: Table | None
 ) -> NDArray[np.datetime64] | NDArray[np.object_]:
-    """Turn steps into moments, or into text where the column is written as text.
-
-    Args:
-        column: A datetime column.
-        steps: Steps since 1970, one per row.
-        like: Its column of that name tells whether text is wanted; else the schema's format does.
+    """Turn steps since 1970, one per row, into datetimes.
 
     Returns:
-        datetime64[us], or text by the column's format (ISO-8601 without one).
+        datetime64[us]; text by the column's format (ISO-8601 without one) where the column of
+        that name in `like` is text or, without such a column, the schema has a format.
     """
-    moments = (steps.astype(np.int64) * _step(column)).astype("datetime64[us]")
+    found = (steps.astype(np.int64) * _step(column)).astype("datetime64[us]")
     text = column.format is not None
     if like is not None and column.name in like.names:
         text = like.kind(column.name) == "text"
     if not text:
-        return moments
-    written = np.empty(len(moments), dtype=object)
-    items: list[datetime] = moments.tolist()
+        return found
+    written = np.empty(len(found), dtype=object)
+    items: list[datetime] = found.tolist()
     pattern = column.format or ("%Y-%m-%d" if _step(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
     written[:] = [_text(item, pattern) for item in items]
     return written
 
 
-def _text(moment: datetime, pattern: str) -> str:
-    """A moment as `strftime` writes it, with the four digits of a year that `strptime` reads."""
-    if moment.year < 1000:
-        year = f"{moment.year:04d}"
+def _text(when: datetime, pattern: str) -> str:
+    """A datetime as `strftime` writes it, with the four digits of a year that `strptime` reads."""
+    if when.year < 1000:
+        year = f"{when.year:04d}"
         pattern = _YEAR.sub(lambda code: year if code[1] == "Y" else code[0], pattern)
-    return moment.strftime(pattern)
+    return when.strftime(pattern)
 
 
-def _continuous_edges(column: Column, bins: int) -> NDArray[np.float64]:
+def _continuous_edges(column: Column, bins: int) -> Floats:
     low, high = float(column.low or 0.0), float(column.high or 0.0)
     if low == high:
         return np.array([low, high])
@@ -252,8 +267,8 @@ def _continuous_edges(column: Column, bins: int) -> NDArray[np.float64]:
 def _whole(column: Column, bound: object) -> int:
     if column.kind == "integer":
         return int(str(bound))
-    moment = np.datetime64(datetime.fromisoformat(str(bound)), "us")
-    return int(moment.astype(np.int64)) // _step(column)
+    when = np.datetime64(datetime.fromisoformat(str(bound)), "us")
+    return int(when.astype(np.int64)) // _step(column)
 
 
 def _step(column: Column) -> int:
@@ -264,3 +279,133 @@ def _step(column: Column) -> int:
     if dates or timeless:
         return _DAY
     return _MICROSECOND if any("." in bound for bound in bounds) else _SECOND
+
+
+def spike_bins(column: Column, weights: Floats, share: float = SPIKE_SHARE) -> dict[int, float]:
+    """Return narrow bins that most likely hold one value alone, and that value.
+
+    Counts do not say where in its bin a value lies, but 0 and the bounds are where columns have
+    spikes: unused amounts, and numbers that were cut off.
+
+    Args:
+        column: Any column.
+        weights: One count per code, 0 or more.
+        share: Of all rows, what such a bin holds at least.
+
+    Returns:
+        Bins that hold 0 or a bound, many rows, and several times what their neighbours hold; none
+        where bins are wide or single values.
+    """
+    size = len(weights) - column.missing
+    if column.kind not in BINNED or size < _FINE:
+        return {}
+    edges, last = edges_of(column, size), last_of(column)
+    if column.kind != "continuous" and int(edges[-1] - edges[0]) == size:
+        return {}
+    found: dict[int, float] = {}
+    known = [edges[0].item(), last] if column.kind == "datetime" else [0, edges[0].item(), last]
+    for value in known:
+        place = int(np.searchsorted(edges[1:-1], value, side="right"))
+        neighbours = [weights[i] for i in (place - 1, place + 1) if 0 <= i < size]
+        heavy = weights[place] >= max(share * float(weights.sum()), _ALONE * max(neighbours))
+        if edges[0] <= value <= last and heavy:
+            found.setdefault(place, value)
+    return found
+
+
+def without_spikes(column: Column, weights: Floats, spikes: Mapping[int, float]) -> Floats:
+    """Return counts of a column's bins without its spikes and missing values.
+
+    A bin with a spike is taken to hold as many other rows as a neighbour does.
+    """
+    bins = weights[: len(weights) - column.missing].astype(np.float64)
+    for place in spikes:
+        bins[place] = min(bins[i] for i in (place - 1, place + 1) if 0 <= i < len(bins))
+    return bins
+
+
+def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> NDArray[np.bool_]:
+    """Whether each bin begins another density of rows than its left neighbour has."""
+    density = weights / np.diff(edges)
+    return np.append(True, ~np.isclose(density[1:], density[:-1], rtol=1e-9, atol=atol))
+
+
+def cuts_of(column: Column, weights: Floats, bins: int) -> Cuts:
+    """Cut a column so that its heaviest bin of several values is as light as can be.
+
+    Args:
+        column: Integer, continuous or datetime, with both bounds.
+        weights: Counts of equally wide bins, and of missing values where it may have some; 0 or
+            more.
+        bins: How many there may be.
+
+    Returns:
+        Cuts that give a bin of its own to 0 and to the bounds where they are spikes (`spike_bins`),
+        and to any single bin of `weights` that is heavier than others are together.
+
+    Example:
+        >>> pay = Column("pay", "integer", low=0, high=7)
+        >>> cuts_of(pay, np.array([50.0, 0, 0, 9, 1, 1, 1, 2]), 4).starts
+        (1, 3, 4)
+    """
+    spikes = spike_bins(column, weights)
+    starts = _fitting(column, weights, spikes, bins)
+    if starts is None:  # not even the spikes have room
+        spikes = {}
+        starts = _fitting(column, weights, spikes, bins)
+    return Cuts(starts or (), *_knots(column, without_spikes(column, weights, spikes)))
+
+
+def _fitting(
+    column: Column, weights: Floats, spikes: Mapping[int, float], bins: int
+) -> tuple[int | float, ...] | None:
+    """Where bins begin but the first; None if there are more than wanted however they are cut."""
+    known = weights[: len(weights) - column.missing]
+    edges = edges_of(column, len(known))
+    low, high = 0.0, float(known.sum())
+    found = _starts(column, edges, known, spikes, high)
+    if len(found) >= bins:
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        tried = _starts(column, edges, known, spikes, middle)
+        if len(tried) < bins:
+            high, found = middle, tried
+        else:
+            low = middle
+    return found
+
+
+def _starts(
+    column: Column, edges: Edges, weights: Floats, spikes: Mapping[int, float], most: float
+) -> tuple[int | float, ...]:
+    """Beginnings of bins of no more than `most` rows, single values and narrow bins excepted."""
+    found = {
+        edges[i].item()
+        for i in _groups(weights.tolist(), spikes, most)
+        if i not in spikes and i - 1 not in spikes
+    }
+    for value in spikes.values():
+        found |= {value, above(value).item() if column.kind == "continuous" else value + 1}
+    return tuple(sorted(value for value in found if edges[0] < value <= last_of(column)))
+
+
+def _groups(weights: list[float], alone: Collection[int], most: float) -> list[int]:
+    """Where groups of bins begin, from left to right: each takes what it can."""
+    starts, held, single = [0], 0.0, False
+    for i, weight in enumerate(weights):
+        before, single = single, i in alone or weight >= most
+        if i and (single or before or held + weight > most):
+            starts.append(i)
+            held = 0.0
+        held += weight
+    return starts
+
+
+def _knots(column: Column, weights: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The distribution function of bins in which rows lie evenly; like neighbours are one bin."""
+    edges = edges_of(column, len(weights)).astype(np.float64)
+    filled = weights + max(float(weights.sum()), 1.0) * _EMPTY / len(weights)
+    bends = np.append(new_densities(edges, filled, 1e-8), True)
+    levels = np.concatenate([[0.0], np.cumsum(filled) / filled.sum()])
+    return tuple(edges[bends].tolist()), tuple(levels[bends].tolist())

@@ -1,10 +1,12 @@
 """Tables as integer codes, and back.
 
 Every column but ids becomes one small unsigned integer per row. Text and booleans are coded by
-position in the schema; numbers and moments by bins between declared bounds, equally wide or cut
-where they are told to be; a missing value is the last code of a column that may have one. Nothing
-is learned from the rows.
+position in the schema; numbers and datetimes by bins between declared bounds, equally wide or cut
+as `Cuts` say; a missing value is the last code of a column that may have one. Nothing is learned
+from the rows.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ from siloweave.tables.bins import (
     BINNED,
     Cuts,
     Edges,
-    as_moments,
+    as_datetimes,
+    check_missing,
+    check_values,
     cut_edges,
     draw,
     edges_of,
@@ -30,14 +34,12 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, digest_of, read
-from siloweave.tables.schema import Column, Schema
-
-__all__ = ["Clique", "Codes", "Domain", "Encoder", "running"]
+from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
 
 Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
-_VERSION = 1
+_Mask = NDArray[np.bool_]
 _MOST_BINS = 2**22  # of a column: tables of them are made
 
 
@@ -107,7 +109,7 @@ class Domain:
         """
         return tuple(sorted(set(names), key=self.position))
 
-    def project(self, names: Iterable[str]) -> "Domain":
+    def project(self, names: Iterable[str]) -> Domain:
         """Return the domain of some attributes, in domain order."""
         clique = self.canonical(names)
         return Domain(clique, self.shape(clique))
@@ -165,12 +167,12 @@ class Codes:
         """Return one attribute's codes, one per row."""
         return self.columns[self.domain.position(name)]
 
-    def take(self, indices: NDArray[np.integer] | Sequence[int]) -> "Codes":
+    def take(self, indices: NDArray[np.integer] | Sequence[int]) -> Codes:
         """Return the rows at some positions, in that order; positions may repeat."""
         rows = np.asarray(indices, dtype=np.intp)
         return _trusted(self.domain, tuple(column[rows] for column in self.columns))
 
-    def project(self, names: Iterable[str]) -> "Codes":
+    def project(self, names: Iterable[str]) -> Codes:
         """Return the codes of some attributes, in domain order."""
         domain = self.domain.project(names)
         return _trusted(domain, tuple(self.column(name) for name in domain.names))
@@ -201,14 +203,8 @@ class Codes:
         return index
 
     @staticmethod
-    def concat(parts: Sequence["Codes"]) -> "Codes":
-        """Stack codes of one domain.
-
-        Args:
-            parts: At least one.
-
-        Returns:
-            All rows, in order.
+    def concat(parts: Sequence[Codes]) -> Codes:
+        """Stack codes of one domain, in order; at least one.
 
         Raises:
             DataError: When there is none, or their domains differ.
@@ -258,9 +254,9 @@ class Encoder:
 
     Args:
         schema: Facts about every column; numbers and datetimes need both bounds.
-        bins: How many bins a column of numbers or moments has at most, at least 1.
+        bins: How many bins a column of numbers or datetimes has at most, at least 1.
         bins_per_column: Other numbers of bins for some columns.
-        cuts: Of some columns, in the place of equally wide bins.
+        cuts: Where bins of some columns begin, instead of equally wide bins.
 
     Raises:
         SchemaError: When a bound is not declared, bins are below 1 or for no such column, or cuts
@@ -304,15 +300,11 @@ class Encoder:
     @cached_property
     def domain(self) -> Domain:
         """The coded attributes: every column but ids, in schema order."""
-        columns = self._coded
+        columns = self.schema.coded
         return Domain(
             tuple(column.name for column in columns),
             tuple(self._values(column) + column.missing for column in columns),
         )
-
-    @cached_property
-    def _coded(self) -> tuple[Column, ...]:
-        return tuple(column for column in self.schema.columns if column.kind != "id")
 
     @cached_property
     def _edges(self) -> dict[str, Edges]:
@@ -321,7 +313,7 @@ class Encoder:
             column.name: cut_edges(column, cuts[column.name])
             if column.name in cuts
             else edges_of(column, per.get(column.name, self.bins))
-            for column in self._coded
+            for column in self.schema.coded
             if column.kind in BINNED
         }
 
@@ -329,8 +321,8 @@ class Encoder:
         """Return the edges of a column's bins, see `bins.edges_of`; the column must be binned."""
         return self._edges[name]
 
-    def select(self, names: Sequence[str]) -> "Encoder":
-        """Return what codes some columns alone, each as here, in the order given."""
+    def select(self, names: Sequence[str]) -> Encoder:
+        """Return the encoder of some columns, each coded as here, in the order given."""
         per, cuts = self.bins_per_column or {}, self.cuts or {}
         return Encoder(
             self.schema.select(names),
@@ -340,9 +332,9 @@ class Encoder:
         )
 
     def _values(self, column: Column) -> int:
-        if column.kind == "categorical":
-            return len(column.categories)
-        return 2 if column.kind == "boolean" else len(self._edges[column.name]) - 1
+        if column.kind in BINNED:
+            return len(self._edges[column.name]) - 1
+        return len(column.options)
 
     def encode(self, table: Any) -> Codes:
         """Code a table's rows.
@@ -352,59 +344,29 @@ class Encoder:
                 that the schema lacks.
 
         Returns:
-            The codes, in row order; none of a table without rows.
+            The codes, in row order; of a table without rows, codes without rows.
 
         Raises:
             SchemaError: When columns differ from the schema's, or rows hold a value outside it
                 (says how many, never which); an unseen category goes to ``other`` if declared.
         """
         table = read(table)
-        self._check_columns(table)
+        check_columns(self.schema, table)
         arrays = []
-        for column in self._coded:
+        for column, size in zip(self.schema.coded, self.domain.sizes, strict=True):
             if column.kind in BINNED:
-                codes, mask = self._binned(column, table)
+                codes, gone = self._binned(column, table)
             else:
-                codes, mask = _looked_up(column, table)
-            gone = int(np.count_nonzero(mask))
-            if gone:
-                if not column.missing:
-                    raise SchemaError(
-                        f"column {column.name!r}: {gone} rows have no value, but the schema says "
-                        "missing=False; declare missing=True, or drop those rows"
-                    )
-                codes[mask] = self._values(column)
-            size = self.domain.size_of(column.name)
+                codes, gone = _looked_up(column, table)
+            codes[gone] = self._values(column)
             arrays.append(codes.astype(_smallest(size)))
         return _trusted(self.domain, tuple(arrays))
 
-    def _check_columns(self, table: Table) -> None:
-        absent = [column.name for column in self._coded if column.name not in table.names]
-        if absent:
-            raise SchemaError(
-                f"the table lacks columns of the schema: {', '.join(absent)}; add them, or use "
-                "Schema.select"
-            )
-        extra = [name for name in table.names if name not in self.schema.names]
-        if extra:
-            raise SchemaError(
-                f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
-                "leave them out with Table.select"
-            )
-
-    def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
         edges = self._edges[column.name]
-        values, mask = numbers_of(column, table)
-        outside = (values < edges[0]) | (values > last_of(column))
-        outside &= ~mask
-        wrong = int(np.count_nonzero(outside))
-        if wrong:
-            raise SchemaError(
-                f"column {column.name!r}: {wrong} rows are outside its bounds "
-                f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
-            )
-        codes = np.searchsorted(edges[1:-1], values, side="right")
-        return codes, mask
+        values, gone = numbers_of(column, table)
+        check_values(column, values, gone, edges[0], last_of(column))
+        return np.searchsorted(edges[1:-1], values, side="right"), gone
 
     def decode(
         self,
@@ -412,7 +374,7 @@ class Encoder:
         *,
         key: Key,
         like: Any = None,
-        marks: Mapping[str, Mapping[int, float]] | None = None,
+        spikes: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Table:
         """Turn codes back into values.
 
@@ -421,7 +383,7 @@ class Encoder:
             key: Where inside its bin a value falls: uniform, whole where the column is.
             like: The result's frame and types are those of this `Table` or frame; a categorical
                 type lists the schema's categories, whatever the table's own type lists.
-            marks: Bins of a column that hold one value alone, and that value.
+            spikes: Bins of a column that hold one value alone, and that value.
 
         Returns:
             A table with the schema's columns in order: missing codes are missing again, ids run
@@ -433,29 +395,27 @@ class Encoder:
         if codes.domain != self.domain:
             raise DataError("these codes were made by another encoder: the domains differ")
         like = None if like is None else read(like)
-        columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
+        columns: dict[str, tuple[Any, _Mask | None]] = {}
         for column in self.schema.columns:
             if column.kind == "id":
                 columns[column.name] = (running(codes.num_rows, column.name, like), None)
                 continue
             found = codes.column(column.name).astype(np.int64)
-            mask = found >= self._values(column)
-            known = np.where(mask, 0, found)
-            if column.kind in BINNED:
-                values: Any = draw(
-                    column,
-                    self._edges[column.name],
-                    known,
-                    generator(fold_in(key, "decode", column.name)),
-                    (marks or {}).get(column.name, {}),
-                    (self.cuts or {}).get(column.name),
-                )
-                if column.kind == "datetime":
-                    values = as_moments(column, values, like)
-            else:
-                options = (False, True) if column.kind == "boolean" else column.categories
-                values = _as_array(options)[known]
-            columns[column.name] = (values, mask if column.missing else None)
+            if column.kind not in BINNED:
+                columns[column.name] = labels_of(column, found)
+                continue
+            gone = found >= self._values(column)
+            values: Any = draw(
+                column,
+                self._edges[column.name],
+                np.where(gone, 0, found),
+                generator(fold_in(key, "decode", column.name)),
+                (spikes or {}).get(column.name, {}),
+                (self.cuts or {}).get(column.name),
+            )
+            if column.kind == "datetime":
+                values = as_datetimes(column, values, like)
+            columns[column.name] = (values, gone if column.missing else None)
         categories = {column.name: column.categories for column in self.schema.columns}
         return Table.from_columns(columns, like, categories)
 
@@ -463,7 +423,7 @@ class Encoder:
         """Return the encoder as JSON text, with a version; `from_json` reads it back."""
         file = _File(
             "siloweave-encoder",
-            _VERSION,
+            VERSION,
             self.schema.columns,
             self.bins,
             self.bins_per_column or {},
@@ -472,37 +432,49 @@ class Encoder:
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "Encoder":
+    def from_json(cls, text: str | bytes) -> Encoder:
         """Read an encoder that `to_json` wrote.
 
         Raises:
             SchemaError: When the text is not such JSON, names the field that is wrong.
         """
-        try:
-            file = msgspec.json.decode(text, type=_File)
-        except msgspec.DecodeError as error:
-            raise SchemaError(f"not an encoder file: {error}") from None
-        if file.version != _VERSION:
-            raise SchemaError(
-                f"encoder file version {file.version}; this siloweave reads {_VERSION}: "
-                "write it again with this version"
-            )
+        file = versioned(text, _File, "an encoder file")
         return cls(Schema(file.columns), file.bins, file.bins_per_column, file.cuts)
 
 
-def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    options = (False, True) if column.kind == "boolean" else column.categories
-    codes = table.lookup(column.name, options).astype(np.int64)
+def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
+    codes = table.lookup(column.name, column.options).astype(np.int64)
     unseen = codes == -2
     wrong = int(np.count_nonzero(unseen))
     if wrong:
         if column.other is None:
             raise SchemaError(
-                f"column {column.name!r}: {wrong} rows hold a value that is none of its "
-                f"{len(options)} categories; add it to the schema, or declare a category as other"
+                f"column {column.name!r}: {wrong} rows hold none of its {len(column.options)} "
+                "categories; add what they hold to the schema, or declare a category as other"
             )
         codes[unseen] = column.categories.index(column.other)
-    return codes, codes == -1
+    gone = codes == -1
+    check_missing(column, gone)
+    return codes, gone
+
+
+def options_of(column: Column) -> int:
+    """Return how many codes a categorical or boolean column has, a missing one included."""
+    return len(column.options) + column.missing
+
+
+def codes_of(column: Column, table: Table) -> NDArray[np.int64]:
+    """Return a categorical or boolean column's codes; missing is the last."""
+    codes, gone = _looked_up(column, table)
+    return np.where(gone, len(column.options), codes)
+
+
+def labels_of(column: Column, codes: NDArray[np.int64]) -> tuple[Any, _Mask | None]:
+    """Return the values of a categorical or boolean column's codes, and which are missing."""
+    text = isinstance(column.options[0], str)
+    values: NDArray[Any] = np.array(column.options, dtype=object if text else None)
+    gone = codes >= len(values)
+    return values[np.where(gone, 0, codes)], gone if column.missing else None
 
 
 def running(count: int, name: str, like: Table | None) -> NDArray[Any]:
@@ -511,11 +483,3 @@ def running(count: int, name: str, like: Table | None) -> NDArray[Any]:
     if like is not None and name in like.names and like.kind(name) == "text":
         return ids.astype(str).astype(object)
     return ids
-
-
-def _as_array(options: Sequence[object]) -> NDArray[np.generic]:
-    if isinstance(options[0], str):
-        array = np.empty(len(options), dtype=object)
-        array[:] = options
-        return array
-    return np.array(options)

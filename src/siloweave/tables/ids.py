@@ -1,11 +1,13 @@
 """Ids made comparable: what two parties write differently about the same person, by declared rules.
 
 A rule is public and part of the study; nothing is guessed from rows. Without rules an id is its
-text (in Unicode form NFC), a whole number its digits, a moment its ISO-8601 text in UTC, so the
+text (in Unicode form NFC), a whole number its digits, a datetime its ISO-8601 text in UTC, so the
 number 7 and the text ``"7"`` are the same id, and ``"007"`` is another. Midnight is its day, and
-text that tells a moment as ISO-8601 does is that moment: ``2020-01-31``, ``2020-01-31 00:00:00``
-and a day or moment of that value are one id, whatever else is in their columns.
+text that is an ISO-8601 datetime is that datetime: ``2020-01-31``, ``2020-01-31 00:00:00`` and a
+day or datetime of that value are one id, whatever else is in their columns.
 """
+
+from __future__ import annotations
 
 import re
 from collections import Counter
@@ -23,14 +25,12 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, InputError
 from siloweave.tables.read import Table
 
-__all__ = ["RULES", "IdPolicy", "Ids", "check_rules", "id_texts", "normal_ids", "shape_of"]
-
 # Rules by name; a date format is given as "date:" and strptime codes.
 RULES = ("strip", "casefold", "digits", "letters-digits", "no-leading-zeros", "date")
 
 Rules = Mapping[str, Sequence[str]]
 _DATE = "date:"
-_MOMENT = re.compile(
+_ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII
 )
 _EXACT = 2**53  # whole numbers beyond are not all float64
@@ -63,7 +63,7 @@ class Ids:
     """The ids of a table that can be matched.
 
     Attributes:
-        values: One per row that is kept, all different; several columns are told apart.
+        values: One per row that is kept, all different; the columns of an id are kept apart.
         rows: int64, which row of the table each belongs to.
         missing: Rows left out because a part of the id is missing.
         duplicated: Rows left out because another row has the same id.
@@ -76,11 +76,7 @@ class Ids:
 
 
 def check_rules(on: Sequence[str], rules: Rules) -> None:
-    """Check what ids are made of.
-
-    Args:
-        on: The id columns, in the order in which they are put together.
-        rules: Per column the rules that apply, in this order.
+    """Check the columns that an id is made of, and the rules of each.
 
     Raises:
         InputError: There is no column, one is there twice, or a rule is unknown.
@@ -121,7 +117,7 @@ def normal_ids(
         on: Names of the id columns in the study.
         rules: Per column: ``strip`` (white space around), ``casefold`` (case and Unicode width),
             ``digits`` (nothing but digits), ``letters-digits``, ``no-leading-zeros``, ``date``
-            (the day, from ISO text or a moment) or ``date:`` and strptime codes (or ISO).
+            (the day, from ISO text or a datetime) or ``date:`` and strptime codes (or ISO).
         policy: What to do with missing and repeated ids; an error when None.
         columns: What the columns are called in this table, if otherwise.
 
@@ -191,7 +187,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _joined(parts: Sequence[str | None]) -> bytes:
-    """Parts with their lengths before them, so that no two lists of parts look alike."""
+    """Parts with their lengths before them, so that no two lists of parts have the same bytes."""
     texts = [(part or "").encode() for part in parts]
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)
 
@@ -218,32 +214,28 @@ def id_texts(table: Table, name: str) -> list[str | None]:
         >>> id_texts(number, "id")
         ['7', '8']
     """
-    kind, missing = table.kind(name), table.missing(name)
-    values: list[Any]
-    if kind in ("whole numbers", "numbers"):
-        found, _ = _whole(table, name)
-        values = [str(one) for one in found.tolist()]
-    elif kind == "moments":
-        written = np.datetime_as_string(table.values(name), unit="us").tolist()
-        values = [_moment(one) for one in written]
-    elif kind == "booleans":
+    kind = table.kind(name)
+    if kind == "booleans":
         raise DataError(f"the id column {name!r} holds booleans, which name nobody")
+    if kind in ("whole numbers", "numbers"):
+        values = list(map(str, _whole(table, name).tolist()))
+    elif kind == "datetimes":
+        written = np.datetime_as_string(table.values(name), unit="us").tolist()
+        values = [_in_utc(one) for one in written]
     else:
-        written = [
-            None if one is None else normalize("NFC", str(one)) for one in table.values(name)
-        ]
-        values = [None if one is None else _moment(one) for one in written]
-    return [None if gone else one for one, gone in zip(values, missing.tolist(), strict=True)]
+        texts = ["" if one is None else str(one) for one in table.values(name)]
+        values = [_in_utc(normalize("NFC", one)) for one in texts]
+    return [None if gone else v for v, gone in zip(values, table.missing(name), strict=True)]
 
 
-def _moment(text: str) -> str:
-    """A moment in UTC, without the zeros at its end, a midnight as its day; other text as it is."""
-    found = _MOMENT.fullmatch(text)
+def _in_utc(text: str) -> str:
+    """A datetime in UTC, without zeros at its end, a midnight as its day; other text as it is."""
+    found = _ISO.fullmatch(text)
     if found is not None and found[5]:
-        with suppress(ValueError, OverflowError):  # else there is no such moment: a text
+        with suppress(ValueError, OverflowError):  # else there is no such datetime: a text
             at = datetime.fromisoformat(found[1] + "T" + found[2] + (found[3] or "") + found[5])
             fraction = f".{found[4]}" if found[4] else ""
-            return _moment(f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}{fraction}")
+            return _in_utc(f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}{fraction}")
         return text
     if found is None:
         return text
@@ -253,7 +245,7 @@ def _moment(text: str) -> str:
     return day if clock == "00:00:00" else f"{day}T{clock}"
 
 
-def _whole(table: Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _whole(table: Table, name: str) -> NDArray[np.int64]:
     try:
         found, missing = table.integers(name)
     except InputError as error:
@@ -266,7 +258,7 @@ def _whole(table: Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_
             f"the id column {name!r} holds floats of 2**53 and more, whose last digits are lost; "
             "give text, or whole numbers of a type that can be missing, such as pandas' Int64"
         )
-    return found, missing
+    return found
 
 
 def _rule(name: str, rule: str) -> Callable[[str], str]:
@@ -276,20 +268,17 @@ def _rule(name: str, rule: str) -> Callable[[str], str]:
 
 
 def _day(name: str, pattern: str | None, text: str) -> str:
-    """The day of a date or moment, as ISO-8601 writes it."""
-    for one in (pattern, None) if pattern else (None,):
+    """The day of a date or datetime, as ISO-8601 writes it."""
+    text = text.strip()
+    if pattern is not None:
         with suppress(ValueError):
-            return _parsed(text.strip(), one).date().isoformat()
+            return datetime.strptime(text, pattern).date().isoformat()  # noqa: DTZ007  a day
+    with suppress(ValueError):
+        return datetime.fromisoformat(text).date().isoformat()
     wanted = f"a date as {pattern!r} says, nor one of ISO-8601" if pattern else "an ISO-8601 date"
     raise DataError(
         f"the id column {name!r} holds text that is not {wanted}; correct the rule or the rows"
     )
-
-
-def _parsed(text: str, pattern: str | None) -> datetime:
-    if pattern is None:
-        return datetime.fromisoformat(text)
-    return datetime.strptime(text, pattern)  # noqa: DTZ007  a day has no time zone
 
 
 _PLAIN: dict[str, Callable[[str], str]] = {
@@ -302,10 +291,7 @@ _PLAIN: dict[str, Callable[[str], str]] = {
 
 
 def shape_of(values: Sequence[bytes]) -> str:
-    """What ids look like, in words: lengths and kinds of characters, no id.
-
-    Args:
-        values: From `Ids.values`.
+    """What `Ids.values` look like, in words: lengths and kinds of characters, no id.
 
     Example:
         >>> shape_of([_joined(["AB-12"]), _joined(["CD-1"])])

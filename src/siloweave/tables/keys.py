@@ -5,6 +5,8 @@ Every random function of the package takes ``key``. A key is a whole number or a
 more random step never shifts the draws of another.
 """
 
+from __future__ import annotations
+
 import operator
 from hashlib import blake2b
 from numbers import Integral
@@ -13,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from siloweave.errors import InputError
-
-__all__ = ["Key", "fold_in", "generator"]
 
 Key = int | np.random.SeedSequence
 """A whole number >= 0, or a seed sequence."""
@@ -40,12 +40,11 @@ def _words(part: int | str) -> tuple[int, ...]:
 def fold_in(key: Key, *path: int | str) -> np.random.SeedSequence:
     """Derive the child of a key that a path names.
 
-    Args:
-        key: A whole number >= 0 or a ``SeedSequence``; it is not changed.
-        path: Names or numbers; each is hashed (BLAKE2b), so ``1`` and ``"1"`` differ.
+    The child depends on the key and the whole path only; the key is not changed.
 
-    Returns:
-        A ``SeedSequence`` that depends on the key and the whole path only.
+    Args:
+        key: A whole number >= 0 or a ``SeedSequence``.
+        path: Names or numbers; each is hashed (BLAKE2b), so ``1`` and ``"1"`` differ.
 
     Raises:
         InputError: When ``key`` is not a key.
@@ -63,11 +62,7 @@ def fold_in(key: Key, *path: int | str) -> np.random.SeedSequence:
 def generator(key: Key) -> np.random.Generator:
     """Return a fresh generator (PCG64) for a key; the same key gives the same draws.
 
-    Args:
-        key: A whole number >= 0 or a ``SeedSequence``; it is not changed.
-
-    Returns:
-        A generator that nobody else holds.
+    The key is not changed.
 
     Raises:
         InputError: When ``key`` is not a key.

@@ -1,4 +1,4 @@
-"""Counts of every column at several grains, and what noisy ones say of the finest.
+"""Counts of every column at several resolution levels, and what noisy ones say of the finest.
 
 Equal-width bins of a skewed column are nearly all empty, and one holds nearly everything. So a
 column of numbers is counted in fine bins and in coarser ones made of 16 each, up to 32 at most; a
@@ -17,20 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
-from siloweave.tables.bins import BINNED
+from siloweave.tables.bins import BINNED, Floats
 from siloweave.tables.codes import Codes, Encoder
 
-Floats = NDArray[np.float64]
-
-_BRANCH = 16  # bins of the next grain in one
-_COARSE = 32  # the coarsest grain has at most so many
+_BRANCH = 16  # bins of the next level in one
+_COARSE = 32  # the coarsest level has at most so many
 _DOUBT = 3.0  # standard deviations of a chi-squared by which parts differ from equal shares
 
 
 def consistent(counts: NDArray[Any], total: float) -> Floats:
     """The nearest counts that are not negative and have this sum.
 
-    Noise makes empty cells look occupied half of the time; what is taken from all cells alike
+    Noise makes empty cells look occupied half of the time; what is subtracted from all cells alike
     until the sum is right empties most of them again (projection onto a simplex).
 
     Args:
@@ -50,19 +48,19 @@ def consistent(counts: NDArray[Any], total: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class Grains:
+class ResolutionLevels:
     """Tables of counts: one for each column, more for one of many bins.
 
-    A row is in one cell of each table, or in none of a finer one where its value is missing.
+    A row is in one cell of each table, or in no cell of a finer one where its value is missing.
 
     Attributes:
-        encoder: Its codes are the finest grain.
+        encoder: Its codes are the finest level.
 
     Example:
         >>> from siloweave.tables.schema import Column, Schema
         >>> column = Column("x", "continuous", low=0.0, high=1.0)
-        >>> grains = Grains(Encoder(Schema((column,)), bins=4096))
-        >>> grains.number, grains.cells
+        >>> levels = ResolutionLevels(Encoder(Schema((column,)), bins=4096))
+        >>> levels.number, levels.cells
         (3, 4368)
     """
 
@@ -70,26 +68,33 @@ class Grains:
 
     @cached_property
     def widths(self) -> dict[str, tuple[int, ...]]:
-        """How many bins of the finest grain are in one of each grain, coarsest first."""
+        """How many bins of the finest level are in one of each level, coarsest first."""
         found = {}
-        for name, size in zip(self.encoder.domain.names, self.encoder.domain.sizes, strict=True):
-            column, widths = self.encoder.schema[name], [1]
-            if column.kind in BINNED:
-                while -(-(size - column.missing) // widths[0]) > _COARSE:
+        for name in self.encoder.domain.names:
+            widths = [1]
+            if self.encoder.schema[name].kind in BINNED:
+                while -(-self._known(name) // widths[0]) > _COARSE:
                     widths.insert(0, widths[0] * _BRANCH)
             found[name] = tuple(widths)
         return found
 
+    def _known(self, name: str) -> int:
+        """How many codes of a column stand for a value."""
+        return self.encoder.domain.size_of(name) - self.encoder.schema[name].missing
+
     @cached_property
     def _sizes(self) -> list[tuple[str, int, int]]:
         """Of each table: the column, the width of its bins, and its cells."""
-        made = []
-        for name, widths in self.widths.items():
-            size, gone = self.encoder.domain.size_of(name), self.encoder.schema[name].missing
-            for i, width in enumerate(widths):
-                # A missing value is a cell of the coarsest table alone.
-                made.append((name, width, -(-(size - gone) // width) + (gone if i == 0 else 0)))
-        return made
+        # A missing value is a cell of the coarsest table alone.
+        return [
+            (
+                name,
+                width,
+                -(-self._known(name) // width) + (self.encoder.schema[name].missing and not i),
+            )
+            for name, widths in self.widths.items()
+            for i, width in enumerate(widths)
+        ]
 
     @property
     def number(self) -> int:
@@ -105,16 +110,14 @@ class Grains:
         """Exact counts of all tables one after the other, (cells,)."""
         found = []
         for name, width, cells in self._sizes:
-            column = self.encoder.schema[name]
             values = codes.column(name).astype(np.int64)
-            known = self.encoder.domain.size_of(name) - column.missing
-            first = width == self.widths[name][0]
-            places = np.where(values < known, values // width, cells - 1 if first else cells)
+            gone = cells - 1 if width == self.widths[name][0] else cells
+            places = np.where(values < self._known(name), values // width, gone)
             found.append(np.bincount(places, minlength=cells)[:cells])
         return np.concatenate(found).astype(np.int64)
 
     def columns(self, counts: NDArray[Any], rows: int, sigma: float) -> dict[str, Floats]:
-        """Counts of each column's codes, none negative, that sum to the number of rows.
+        """Counts of each column's codes, not negative, that sum to the number of rows.
 
         Args:
             counts: (cells,), noisy.
@@ -130,14 +133,12 @@ class Grains:
         parts = np.split(np.asarray(counts), np.cumsum([n for _, _, n in self._sizes])[:-1])
         found: dict[str, Floats] = {}
         for (name, width, _), part in zip(self._sizes, parts, strict=True):
-            if name not in found:
-                whole, gone = consistent(part, float(rows)), self.encoder.schema[name].missing
-                bins, tail = whole[: len(whole) - gone], whole[len(whole) - gone :]
-                known = self.encoder.domain.size_of(name) - gone
-                found[name] = np.concatenate([_spread(bins, width, known), tail])
-            else:
-                known = self.encoder.domain.size_of(name) - self.encoder.schema[name].missing
+            known = self._known(name)
+            if name in found:
                 found[name][:known] = _divided(found[name][:known], part, width, sigma)
+            else:
+                whole, bins = consistent(part, float(rows)), -(-known // width)
+                found[name] = np.append(_spread(whole[:bins], width, known), whole[bins:])
         return found
 
 
@@ -149,13 +150,13 @@ def _spread(bins: Floats, width: int, size: int) -> Floats:
 
 
 def _divided(fine: Floats, counts: NDArray[Any], width: int, sigma: float) -> Floats:
-    """The finest counts once bins of a finer grain were heard."""
+    """The finest counts after the noisy counts of a finer level divided the bins."""
     place = np.arange(len(fine)) // width
     parts: Floats = np.bincount(place, weights=fine).astype(np.float64)  # as far as is known
     for start in range(0, len(parts), _BRANCH):
         own = slice(start, start + _BRANCH)
-        said, held = counts[own], float(parts[own].sum())
-        odd = float(((said - parts[own]) ** 2).sum()) / max(sigma, 1e-9) ** 2
-        if held > 0.0 and odd > len(said) + _DOUBT * (2.0 * len(said)) ** 0.5:
-            parts[own] = consistent(said, held)
+        noisy, held = counts[own], float(parts[own].sum())
+        odd = float(((noisy - parts[own]) ** 2).sum()) / max(sigma, 1e-9) ** 2
+        if held > 0.0 and odd > len(noisy) + _DOUBT * (2.0 * len(noisy)) ** 0.5:
+            parts[own] = consistent(noisy, held)
     return _spread(parts, width, len(fine))

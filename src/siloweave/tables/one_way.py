@@ -1,9 +1,13 @@
-"""Moving numbers, in their order, until their distribution is the one that is known.
+"""How the values of single columns are distributed, as plain data that rows can be held to.
 
-How the values of single columns are distributed, as plain data: counts that rows can be held to.
+Categories are themselves; numbers and datetimes are cut at quantiles, and where a value is frequent
+it has a cell of its own. What is rare is one cell, so that no cell describes a few rows. Numbers
+whose distribution is far from the known one are moved, in their order, until it is that one.
 
-Categories are themselves; numbers and moments are cut at quantiles, and where a value is frequent
-it has a cell of its own. What is rare is one cell, so that no cell tells of a few rows.
+Sources:
+    Quantile mapping: Panofsky & Brier 1968, *Some applications of statistics to meteorology*; on
+    the line no map to that distribution moves less (Villani 2003, *Topics in optimal
+    transportation*, theorem 2.18).
 """
 
 from __future__ import annotations
@@ -17,26 +21,30 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError
 from siloweave.tables.bins import BINNED, edges_of, last_of, numbers_of
-from siloweave.tables.columns import codes_of, grain_of, options_of
+from siloweave.tables.codes import codes_of, options_of
+from siloweave.tables.encodings import resolution_of, rounded
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
+_CUTS, _MOST, _RARE = 50, 200, 20.0  # quantiles; categories kept apart; rows of a cell at least
+_EXACT = 2.0**53  # whole numbers beyond are not all float64
+_FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
 _GAP, _NOISE = 0.05, 0.4  # of what is left in place; what chance explains, per root (cells / rows)
 
 
 def far_off(values: Floats, ends: Floats, shares: Floats) -> bool:
     """Whether values are distributed otherwise than chance explains, and by more than 5 %.
 
+    That is, whether the total variation distance between the shares of the ranges and those that
+    they should hold is above 0.05 + 0.4 √(cells / n).
+
     Args:
         values: (n,) numbers.
         ends: (cells,) upper ends of ranges, ascending.
         shares: (cells,) of the values that should lie in each range; their sum is 1.
-
-    Returns:
-        Whether the total variation distance between the shares there are and those there should be
-        is above 0.05 + 0.4 √(cells / n).
 
     Example:
         >>> far_off(np.arange(1000.0), np.array([499.0, 999.0]), np.array([0.5, 0.5]))
@@ -64,14 +72,6 @@ def quantile_mapped(
             last.
         shares: (cells,) of the values that should lie in each range; their sum is 1.
         alone: (cells,) whether a range has one value, its end.
-
-    Returns:
-        (n,) numbers.
-
-    Source:
-        Quantile mapping: Panofsky & Brier 1968, *Some applications of statistics to meteorology*;
-        on the line no map to that distribution moves less (Villani 2003, *Topics in optimal
-        transportation*, theorem 2.18).
 
     Example:
         >>> x, halves = np.arange(5.0), np.array([0.5, 0.5])
@@ -103,21 +103,14 @@ def _apart(values: Floats) -> Floats:
     return spread
 
 
-Ints = NDArray[np.int64]
-
-_CUTS, _MOST, _RARE = 50, 200, 20.0  # quantiles; categories kept apart; rows of a cell at least
-_EXACT = 2.0**53  # whole numbers beyond are not all float64
-_FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
-
-
 class Cells(msgspec.Struct, frozen=True):
     """Cells of one column.
 
     Attributes:
         column: Its public facts.
         labels: Categories that have a cell of their own.
-        ends: Upper ends of ranges of numbers, or of steps of moments.
-        shares: Of each cell; the last two are of all else and of missing values.
+        ends: Upper ends of ranges of numbers, or of steps of datetimes.
+        shares: Of each cell; the last two are of all other values and of missing ones.
     """
 
     column: Column
@@ -142,7 +135,7 @@ class Cells(msgspec.Struct, frozen=True):
             weights: Of every option, and of missing values behind them if the column has them.
             rows: That the weights stand for.
         """
-        options = (False, True) if column.kind == "boolean" else column.categories
+        options = column.options
         shares = np.asarray(weights, dtype=np.float64) / max(float(np.sum(weights)), 1e-300)
         known, gone = shares[: len(options)], float(shares[len(options) :].sum())
         order = np.argsort(-known, kind="stable")[:_MOST]
@@ -153,11 +146,11 @@ class Cells(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_numbers(cls, column: Column, values: Floats, weights: Floats, gone: float) -> Cells:
-        """Of a column of numbers or moments.
+        """Of a column of numbers or datetimes.
 
         Args:
             column: Its public facts.
-            values: Distinct, ascending; moments in the steps of bins.py.
+            values: Distinct, ascending; datetimes in the steps of bins.py.
             weights: Of each.
             gone: Weight of missing values.
         """
@@ -172,13 +165,13 @@ class Cells(msgspec.Struct, frozen=True):
         return cls(column, (), ends, (*own.tolist(), 0.0, gone / (total + gone)))
 
     def check(self, column: Column) -> None:
-        """Raise DataError unless this may be told of a column."""
+        """Raise DataError unless these can be shares of a column."""
         fits = self.column == column and abs(sum(self.shares) - 1.0) <= 1e-6
         if column.kind in BINNED:  # as floats: ends were rounded as the bounds are here
             bounds = float(edges_of(column, 1)[0]), *self.ends, float(last_of(column))
             fits = fits and not self.labels and bool((np.diff(bounds) >= 0).all())
         else:
-            options = (False, True) if column.kind == "boolean" else column.categories
+            options = column.options
             places = {options.index(one) for one in self.labels if one in options}
             fits = fits and not self.ends and len(places) == len(self.labels)
         if not fits:
@@ -215,21 +208,19 @@ class Cells(msgspec.Struct, frozen=True):
         moved = quantile_mapped(numbers[~gone], ends, shares, alone)
         others, out = numbers_of(self.column, pool)
         if self.column.kind == "continuous":
-            moved = np.where(
-                np.isin(moved, ends[alone]), moved, _tidy(moved, others[~out].astype(np.float64))
-            )
-        numbers[~gone] = np.clip(
-            np.ceil(moved) if self.column.kind == "integer" else moved, low, high
-        )
-        return numbers if self.column.kind == "continuous" else numbers.astype(np.int64)
+            tidy = _tidy(moved, others[~out].astype(np.float64))
+            numbers[~gone] = np.clip(np.where(np.isin(moved, ends[alone]), moved, tidy), low, high)
+            return numbers
+        numbers[~gone] = np.clip(np.ceil(moved), low, high)
+        return numbers.astype(np.int64)
 
 
 def _tidy(values: Floats, pool: Floats) -> Floats:
     """The nearest numbers of a pool; beyond it, as many decimals as there."""
-    there, grain = np.unique(pool), grain_of(pool)
-    nearest = there[np.searchsorted((there[:-1] + there[1:]) / 2, values)]
-    short = np.rint(values / grain) / np.rint(1.0 / grain) if grain else values
-    return np.where((values >= there[0]) & (values <= there[-1]), nearest, short)
+    known = np.unique(pool)
+    nearest = known[np.searchsorted((known[:-1] + known[1:]) / 2, values)]
+    inside = (values >= known[0]) & (values <= known[-1])
+    return np.where(inside, nearest, rounded(values, resolution_of(pool)))
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -258,10 +249,10 @@ class OneWay:
 
     Example:
         >>> table = Table.from_columns({"x": (np.array([1, 1, 1, 2]), None)})
-        >>> law = OneWay.of(table, Schema((Column("x", "integer", low=0, high=9),)))
-        >>> [shares.tolist() for shares in law.shares]
+        >>> one_way = OneWay.of(table, Schema((Column("x", "integer", low=0, high=9),)))
+        >>> [shares.tolist() for shares in one_way.shares]
         [[0.75, 0.25, 0.0, 0.0]]
-        >>> law.codes(table)[0].tolist()
+        >>> one_way.codes(table)[0].tolist()
         [0, 0, 0, 1]
     """
 
@@ -270,13 +261,13 @@ class OneWay:
     @classmethod
     def of(cls, table: Table, schema: Schema) -> OneWay:
         """Count the rows of a table; exact, and so a release of them."""
-        held = [c for c in schema.columns if c.kind != "id" and c.name in table.names]
+        held = [column for column in schema.coded if column.name in table.names]
         return cls(tuple(_counted(column, table) for column in held))
 
     def check(self, schema: Schema) -> OneWay:
-        """Return it; raises DataError unless it may be told of the schema's columns, ids apart."""
+        """Return it; raises DataError unless it can be of the schema's columns without ids."""
         names = [one.column.name for one in self.cells]
-        wanted = [column.name for column in schema.columns if column.kind != "id"]
+        wanted = [column.name for column in schema.coded]
         if sorted(names) != sorted(wanted):
             raise DataError(f"these are shares of {', '.join(names)}, not of {', '.join(wanted)}")
         for one in self.cells:
@@ -285,7 +276,7 @@ class OneWay:
 
     @property
     def shares(self) -> list[Floats]:
-        """Per column, the share of each cell; all else and missing values are the last two."""
+        """Per column, the share of each cell; other and missing values are the last two."""
         return [np.asarray(one.shares) for one in self.cells]
 
     def codes(self, table: Table) -> list[Ints]:
@@ -300,7 +291,7 @@ class OneWay:
             pool: Rows among which they were chosen: numbers become numbers of theirs.
 
         Returns:
-            The rows, other numbers in columns that are further off than `far_off` allows. Moments
+            The rows, other numbers in columns that are further off than `far_off` allows. Datetimes
             stay.
         """
         moved = {one.column.name: one.moved(table, pool) for one in self.cells}

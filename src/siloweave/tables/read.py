@@ -1,15 +1,9 @@
-"""Columns of pandas and arrow frames as arrays, and back; `read` hands the libraries in.
+"""Tables in and out: the one place that knows dataframe libraries.
 
-Files that hold tables: names are checked before anything is read; a table is written whole.
-
-Digests of what a party holds, by which it knows its rows again; they never leave it.
-
-Tables in and out: the one place that knows dataframe libraries.
-
-A `Table` wraps one polars frame with few types (text, whole numbers, numbers, booleans, moments)
-and remembers what it was made from, so that pandas in gives pandas out.
-
-Tables of the same rows, put side by side.
+A `Table` wraps one polars frame with few types (text, whole numbers, numbers, booleans, datetimes)
+and remembers what it was made from, so that pandas in gives pandas out. Pandas and pyarrow are
+imported only for tables that came from them. Names of columns are checked before a file is read,
+and a file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,6 +11,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
@@ -24,7 +19,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -34,11 +29,20 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables.display import html_head, listed
 
-if TYPE_CHECKING:
-    pass
+Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
+"""Where a table came from; "file" is a Parquet file, or arrays."""
 
-
-_PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
+_WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
+_DATETIME = pl.Datetime("us")
+_ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
+_KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
+_POLARS: dict[type, Any] = {
+    bool: pl.Boolean,
+    int: pl.Int64,
+    float: pl.Float64,
+    str: pl.String,
+    datetime: _DATETIME,
+}
 # Of each type: pandas without missing values, with them, and arrow.
 _NAMED: dict[type, tuple[Any, Any, str]] = {
     bool: ("bool", "boolean", "bool"),
@@ -47,286 +51,7 @@ _NAMED: dict[type, tuple[Any, Any, str]] = {
     str: (str, str, "string"),
     datetime: ("datetime64[us]", "datetime64[us]", "timestamp[us]"),
 }
-
-
-def named(kind: str, types: Mapping[str, tuple[type, bool]]) -> dict[str, Any]:
-    """Return the types of pandas or arrow columns by what is declared of them.
-
-    Args:
-        kind: "pandas" or "arrow"; nothing is returned for any other.
-        types: Each column's type, and whether a value may be missing.
-
-    Example:
-        >>> named("pandas", {"age": (int, True), "old": (bool, False)})
-        {'age': 'Int64', 'old': 'bool'}
-    """
-    if kind == "pandas":
-        return {name: _NAMED[python][missing] for name, (python, missing) in types.items()}
-    return {name: _NAMED[p][2] for name, (p, _) in types.items()} if kind == "arrow" else {}
-
-
-def from_pandas(frame: Any) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
-    """Return each column's values and which are missing.
-
-    Args:
-        frame: A pandas frame with distinct column names.
-
-    Returns:
-        Name to (values, mask): int64, uint64, float64, bool, datetime64[us] (UTC) or object.
-    """
-    return {name: _column(frame[name]) for name in frame.columns}
-
-
-def _column(series: Any) -> tuple[Any, NDArray[np.bool_]]:
-    if str(series.dtype) == "category":
-        series = series.astype(object).infer_objects()
-    kind = getattr(series.dtype, "kind", "O")
-    mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
-    if kind == "M":
-        if getattr(series.dtype, "tz", None) is not None:
-            series = series.dt.tz_convert("UTC").dt.tz_localize(None)
-        return series.to_numpy("datetime64[us]"), mask
-    if kind in _PLAIN:
-        filled = series.fillna(kind != "b" and 0) if mask.any() else series
-        return filled.to_numpy(dtype=_PLAIN[kind]), mask
-    return series.astype(object).to_numpy(), mask
-
-
-def to_pandas(
-    pandas: Any,
-    columns: Mapping[str, tuple[NDArray[Any], NDArray[np.bool_]]],
-    dtypes: Mapping[str, Any],
-) -> Any:
-    """Return a pandas frame.
-
-    Args:
-        pandas: The pandas module.
-        columns: Name to (values, mask of missing).
-        dtypes: The types columns had before, restored where the values fit.
-
-    Returns:
-        A frame with a fresh index.
-    """
-    made = {name: _plain(pandas, values, mask) for name, (values, mask) in columns.items()}
-    return pandas.DataFrame(
-        {name: _restored(pandas, one, dtypes.get(name)) for name, one in made.items()}
-    )
-
-
-def _plain(pandas: Any, values: NDArray[Any], mask: NDArray[np.bool_]) -> Any:
-    kind = values.dtype.kind
-    if kind in "ib" and mask.any():
-        masked = pandas.arrays.IntegerArray if kind == "i" else pandas.arrays.BooleanArray
-        return pandas.Series(masked(values.copy(), mask.copy()))
-    if kind == "O":
-        return pandas.Series(values.tolist(), dtype=object if mask.all() else None)
-    return pandas.Series(values.copy())
-
-
-def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
-    if dtype is None:
-        return plain
-    try:
-        if str(dtype) == "category":
-            known = list(dtype.categories)
-            seen = set(known)
-            new = [value for value in plain.dropna().unique() if value not in seen]
-            return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
-        if getattr(dtype, "tz", None) is not None:
-            return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
-        if dtype is str:
-            dtype = pandas.Series([""]).dtype
-        made = plain.astype(dtype)
-        if str(dtype) == "object":
-            made[plain.isna()] = None
-        return made
-    except (TypeError, ValueError, AttributeError):
-        return plain
-
-
-def declared(
-    dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]] | None
-) -> Mapping[str, Any]:
-    """Return the types of a frame of which none lists a value that was found in rows.
-
-    Args:
-        dtypes: By column; types of any library.
-        categories: Each column's public values, none for a column that is not categorical; None
-            leaves all types as they are.
-
-    Returns:
-        The same, but a categorical type or enum lists the public values in their order and no
-        others, and is left out where there are none.
-    """
-    if categories is None:
-        return dtypes
-    found = dict(dtypes)
-    for name, dtype in dtypes.items():
-        values = list(categories.get(name, ()))
-        if str(dtype) == "category":
-            found[name] = type(dtype)(values, ordered=dtype.ordered)
-        elif type(dtype).__name__ == "Enum":
-            found[name] = type(dtype)(values)
-        else:
-            continue
-        if not values:
-            del found[name]
-    return found
-
-
-def arrow_column(compute: Any, column: Any, dtype: Any) -> Any:
-    """Return an arrow column with the type it had before, where its values fit.
-
-    Args:
-        compute: The ``pyarrow.compute`` module.
-        column: A chunked array; moments are UTC without a time zone.
-        dtype: The type to restore, or None.
-
-    Returns:
-        The column, converted if it could be.
-    """
-    if dtype is None:
-        return column
-    try:
-        if getattr(dtype, "tz", None) is not None:
-            return compute.assume_timezone(column, "UTC").cast(dtype)
-        return column.cast(dtype)
-    except (ValueError, NotImplementedError):
-        return column
-
-
-def table_file(path: str | os.PathLike[str]) -> Path:
-    """Return a table's path.
-
-    Raises:
-        DataError: When there is no such file, or it is neither CSV nor Parquet.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise DataError(f"there is no file {str(file)!r}; check the path")
-    if file.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"cannot read {file.name!r}: the name must end in .csv or .parquet")
-    return file
-
-
-def unreadable(file: Path, error: Exception) -> DataError:
-    """Say why a file cannot be read. What a reader says of CSV lines quotes them, so not that."""
-    why = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if file.suffix.lower() == ".csv" and not isinstance(error, OSError):
-        if isinstance(error, UnicodeDecodeError) or "utf-8" in why.lower():
-            why = "it is not UTF-8; save it as UTF-8"
-        elif "more fields" in why:
-            why = "a line has more fields than the first one; put values that hold commas in quotes"
-        else:
-            why = "a line cannot be parsed; look for a quotation mark that is not closed"
-    return DataError(f"cannot read {str(file)!r} as a table: {why}")
-
-
-def csv_header(file: Path) -> None:
-    """Check a CSV file's first line.
-
-    Raises:
-        DataError: When the file is empty, its fields are divided by something else than commas, or
-            a column name repeats or is missing.
-    """
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        names = next(csv.reader(lines), [])
-    if not names:
-        raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
-        raise DataError(f"{str(file)!r} has one column, {names[0]!r}; divide its fields by commas")
-    check_names(names, repr(str(file)))
-
-
-def check_names(names: Sequence[Any], where: str) -> None:
-    """Check that column names are text and distinct.
-
-    Raises:
-        DataError: Naming those that are not.
-    """
-    twice = sorted({str(name) for name in names if list(names).count(name) > 1})
-    if twice:
-        raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
-    odd = [name for name in names if not isinstance(name, str) or not name]
-    if odd:
-        raise DataError(f"{where} has column names that are no text: {odd}; rename them")
-
-
-def write(table: Any, path: str | os.PathLike[str]) -> None:
-    """Write a table as CSV or Parquet: whole or not at all.
-
-    Args:
-        table: What to write: a `Table` or a frame.
-        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
-
-    Raises:
-        DataError: When the folder is missing or the name ends otherwise.
-    """
-    table, target = read(table), Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
-    if not target.parent.is_dir():
-        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        if suffix == ".csv":
-            table._frame.write_csv(temporary)
-        else:
-            table._frame.write_parquet(temporary, compression="zstd")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def digest_of(*facts: Any) -> bytes:
-    """Return 32 bytes that agree when the facts do, and otherwise differ.
-
-    Args:
-        facts: Tables, whose rows and columns count in their order, whatever frame they came from;
-            arrays; and what MessagePack can write.
-
-    Example:
-        >>> rows = Table.from_columns({"age": (np.array([30, 40]), None)})
-        >>> digest_of(rows) == digest_of(rows.take([0, 1])), digest_of(rows) == digest_of(rows, 1)
-        (True, False)
-    """
-    digest = blake2b(digest_size=32)
-    for fact in facts:
-        for piece in _pieces(fact):
-            digest.update(len(piece).to_bytes(8, "big"))
-            digest.update(piece)
-    return digest.digest()
-
-
-def _pieces(fact: Any) -> Iterator[bytes]:
-    if isinstance(fact, Table):
-        for name in fact.names:
-            yield msgspec.msgpack.encode((name, fact.kind(name)))
-            yield from _pieces(fact.values(name))
-            yield from _pieces(fact.missing(name))
-    elif isinstance(fact, np.ndarray) and fact.dtype.kind != "O":
-        yield f"{fact.dtype.str}{fact.shape}".encode()
-        yield fact.tobytes()
-    else:
-        yield msgspec.msgpack.encode(fact.tolist() if isinstance(fact, np.ndarray) else fact)
-
-
-_WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
-_MOMENT = pl.Datetime("us")
-_ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
-_TARGETS: dict[type, Any] = {
-    bool: pl.Boolean,
-    int: pl.Int64,
-    float: pl.Float64,
-    str: pl.String,
-    datetime: _MOMENT,
-}
-_NAMES = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
-
-
-Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
-"""Where a table came from; "file" is a Parquet file, or arrays."""
+_PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
 
 @dataclass(frozen=True)
@@ -340,6 +65,15 @@ class _Origin:
     @property
     def text(self) -> bool:
         return self.kind == "csv"
+
+    def native_types(self, kind: str) -> dict[str, Any]:
+        """Each column's type in a pandas, arrow or polars frame, where it is known."""
+        found = dict(self.dtypes)
+        for name, (python, missing) in self.types.items():
+            plain, gaps, arrow = _NAMED[python]
+            native = {"pandas": gaps if missing else plain, "arrow": arrow}
+            found[name] = native.get(kind, _POLARS[python])
+        return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -372,14 +106,10 @@ class Table:
         return self._frame.height
 
     def values(self, name: str) -> np.ndarray:
-        """Return one column's values.
+        """Return one column's values, one per row.
 
-        Args:
-            name: The column.
-
-        Returns:
-            One value per row: int64, float64, bool, datetime64[us] or object (text). Where
-            `missing` is true the value is meaningless (0, NaN, False, NaT, None).
+        They are int64, float64, bool, datetime64[us] or object (text). Where `missing` is true the
+        value is meaningless (0, NaN, False, NaT, None).
 
         Raises:
             DataError: When there is no such column.
@@ -391,7 +121,7 @@ class Table:
             return series.fill_null(float("nan")).to_numpy()
         if series.dtype == pl.Boolean:
             return series.fill_null(False).to_numpy()
-        if series.dtype == _MOMENT:
+        if series.dtype == _DATETIME:
             return series.to_numpy()
         values = np.empty(len(series), dtype=object)
         values[:] = series.to_list()
@@ -402,13 +132,11 @@ class Table:
         return self._series(name).is_null().to_numpy()
 
     def kind(self, name: str) -> str:
-        """Return one column's type: text, whole numbers, numbers, booleans, moments or nothing."""
+        """Return one column's type: text, whole numbers, numbers, booleans, datetimes, nothing."""
         dtype = self._series(name).dtype
         if dtype in _WHOLE:
             return "whole numbers"
-        if dtype == _MOMENT:
-            return "moments"
-        return _NAMES.get(str(dtype), "nothing")
+        return "datetimes" if dtype == _DATETIME else _KINDS.get(str(dtype), "nothing")
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a column that came as a categorical type, else None."""
@@ -444,6 +172,12 @@ class Table:
         """Return the same rows, of which `to_native` makes another kind of frame."""
         return Table(self._frame, _Origin(frame))
 
+    def without_rows(self) -> Table:
+        """Return an empty table like this one; columns of a CSV are text, as they are written."""
+        empty = self._frame.clear()
+        text: dict[Any, type[str]] = dict.fromkeys(self.names, str)
+        return replace(self, _frame=empty.cast(text) if self._origin.text else empty)
+
     def to_native(self) -> Any:
         """Return the same kind of frame as was given, with its types.
 
@@ -455,24 +189,35 @@ class Table:
         kind = self._origin.kind
         if kind in ("file", "csv"):
             kind = "pandas" if find_spec("pandas") else "polars"
-        types = self._origin.types
-        dtypes = {**self._origin.dtypes, **named(kind, types)}
+        dtypes = self._origin.native_types(kind)
         if kind == "pandas":
-            arrays = {name: (self.values(name), self.missing(name)) for name in self.names}
-            return to_pandas(import_module("pandas"), arrays, dtypes)
-        frame = self._frame
-        if kind == "polars":
-            dtypes |= {name: _TARGETS[python] for name, (python, _) in types.items()}
-            return frame.with_columns(
-                _restored_read(frame[name], dtypes[name])
-                for name in frame.columns
-                if name in dtypes
+            pandas = import_module("pandas")
+            return pandas.DataFrame(
+                {n: self._in_pandas(pandas, n, dtypes.get(n)) for n in self.names}
             )
-        arrow, compute = frame.to_arrow(), import_module("pyarrow.compute")
-        columns = [
-            arrow_column(compute, arrow.column(name), dtypes.get(name)) for name in frame.columns
-        ]
-        return import_module("pyarrow").table(columns, names=frame.columns)
+        if kind == "polars":
+            return self._frame.with_columns(
+                _in_polars(self._frame[name], dtypes[name]) for name in self.names if name in dtypes
+            )
+        arrow, compute = self._frame.to_arrow(), import_module("pyarrow.compute")
+        columns = [_in_arrow(compute, arrow.column(n), dtypes.get(n)) for n in self.names]
+        return import_module("pyarrow").table(columns, names=self._frame.columns)
+
+    def _in_pandas(self, pandas: Any, name: str, dtype: Any) -> Any:
+        """One column as a pandas series with a fresh index, of a type if its values fit."""
+        values, mask = self.values(name), self.missing(name)
+        if values.dtype.kind in "ib" and mask.any():
+            whole = values.dtype.kind == "i"
+            masked = pandas.arrays.IntegerArray if whole else pandas.arrays.BooleanArray
+            plain = pandas.Series(masked(values.copy(), mask.copy()))
+        elif values.dtype.kind == "O":
+            plain = pandas.Series(values.tolist(), dtype=object if mask.all() else None)
+        else:
+            plain = pandas.Series(values.copy())
+        if dtype is not None:
+            with suppress(TypeError, ValueError, AttributeError):
+                return _restored(pandas, plain, dtype)
+        return plain
 
     @classmethod
     def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> Table:
@@ -483,7 +228,7 @@ class Table:
                 be missing, which decides the type of whole numbers and booleans in pandas.
             frame: What `to_native` makes, also of tables that are made like this one.
         """
-        schema = {name: _TARGETS[python] for name, (python, _) in types.items()}
+        schema = {name: _POLARS[python] for name, (python, _) in types.items()}
         return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types))
 
     @classmethod
@@ -501,9 +246,6 @@ class Table:
             like: `to_native` returns the same kind of frame and types as this one's.
             categories: Each column's declared values: categorical types of `like` then list these.
 
-        Returns:
-            The table.
-
         Raises:
             DataError: When lengths differ or values are of no usable type.
         """
@@ -511,16 +253,14 @@ class Table:
         if len(lengths := {len(one) for one in series}) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
         origin = like._origin if like else _Origin()
-        return cls(_normal(series), replace(origin, dtypes=declared(origin.dtypes, categories)))
+        if categories is not None:
+            origin = replace(origin, dtypes=_with_declared(origin.dtypes, categories))
+        return cls(_normal(series), origin)
 
     # What coding needs, vectorised here so that nothing else touches a dataframe library.
 
     def lookup(self, name: str, categories: Sequence[Any]) -> np.ndarray:
         """Return each value's position among some categories.
-
-        Args:
-            name: The column.
-            categories: Distinct values of one type.
 
         Returns:
             int32 per row: the position, -1 where missing, -2 where not among them.
@@ -537,8 +277,7 @@ class Table:
             default=-2,
             return_dtype=pl.Int32,
         )
-        found = codes.to_numpy()
-        return np.where(absent.to_numpy(), np.int32(-1), found)
+        return np.where(absent.to_numpy(), np.int32(-1), codes.to_numpy())
 
     def integers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 and its mask of missing; numbers must be whole.
@@ -571,15 +310,15 @@ class Table:
         numbers = self._numeric(series, "numbers")
         return numbers.fill_null(0.0).to_numpy(), numbers.is_null().to_numpy()
 
-    def moments(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return one datetime column as int64 microseconds since 1970 (UTC) and its missing mask.
+    def datetimes(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return one column as int64 microseconds since 1970 (UTC), and its mask of missing.
 
         Args:
             name: The column.
             pattern: How text is written (``strptime`` codes); ISO-8601 when None.
 
         Raises:
-            SchemaError: When values are no moments, or text does not follow the format.
+            SchemaError: When values are no datetimes, or text does not follow the format.
         """
         series = self._series(name)
         mask = series.is_null().to_numpy()
@@ -590,11 +329,11 @@ class Table:
                     f"column {name!r}: {wrong} rows do not follow the datetime format "
                     f"{pattern or 'ISO-8601'!r}; correct the column's format in the schema"
                 )
-        elif series.dtype not in (_MOMENT, pl.Null):
+        elif series.dtype not in (_DATETIME, pl.Null):
             raise SchemaError(
                 f"column {name!r} holds {self.kind(name)}, but the schema says datetime"
             )
-        return series.cast(_MOMENT).cast(pl.Int64).fill_null(0).to_numpy(), mask
+        return series.cast(_DATETIME).cast(pl.Int64).fill_null(0).to_numpy(), mask
 
     def counts(self, name: str, kind: type | None = None) -> tuple[list[Any], list[int]]:
         """Return one column's distinct values, most frequent first (ties by value), and counts.
@@ -634,7 +373,7 @@ class Table:
         return series.cast(pl.Float64)
 
     def _aligned(self, series: pl.Series, kind: type) -> pl.Series:
-        target, found = _TARGETS[kind], series.dtype
+        target, found = _POLARS[kind], series.dtype
         whole = found in _WHOLE
         if found in (target, pl.Null) or (whole and kind in (int, float)):
             return series.cast(target)
@@ -675,7 +414,7 @@ def read(source: Any, *, columns: Sequence[str] | None = None) -> Table:
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
         [False, True]
     """
-    table = _read_any(source)
+    table = _read(source)
     return table if columns is None else table.select(columns)
 
 
@@ -691,9 +430,6 @@ def read_batches(
         path: The file.
         batch_rows: Rows per piece, at least 1; the last piece may have fewer.
         columns: Which columns to take; all when None.
-
-    Returns:
-        An iterator of tables of ``batch_rows`` rows.
 
     Raises:
         DataError: As `read`, or when ``batch_rows`` < 1.
@@ -718,7 +454,7 @@ def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iter
         raise unreadable(file, error) from None
 
 
-def _read_any(source: Any) -> Table:
+def _read(source: Any) -> Table:
     if isinstance(source, Table):
         return source
     if isinstance(source, str | os.PathLike):
@@ -727,10 +463,11 @@ def _read_any(source: Any) -> Table:
         return Table(_normal(source.get_columns()), _Origin("polars", dict(source.schema)))
     package = type(source).__module__.partition(".")[0]
     if package == "pandas" and type(source).__name__ == "DataFrame":
-        return _from_pandas(source)
+        check_names(list(source.columns), "the frame")
+        series = [_series_of(n, *_from_pandas(source[n])) for n in source.columns]
+        return Table(_normal(series), _Origin("pandas", dict(source.dtypes)))
     if hasattr(source, "__arrow_c_stream__"):
-        names = list(getattr(source, "column_names", ()))
-        check_names(names, "the frame")
+        check_names(list(getattr(source, "column_names", ())), "the frame")
         kind: Literal["arrow", "polars"] = "arrow" if package == "pyarrow" else "polars"
         dtypes = {one.name: one.type for one in source.schema} if kind == "arrow" else {}
         return Table(_normal(pl.DataFrame(source).get_columns()), _Origin(kind, dtypes))
@@ -749,6 +486,50 @@ def _read_file(file: Path) -> Table:
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
     return Table(_normal(map(_typed, _blank(raw))), _Origin("csv"))
+
+
+def table_file(path: str | os.PathLike[str]) -> Path:
+    """Return a table's path; raises DataError unless it is a CSV or Parquet file that is there."""
+    file = Path(path)
+    if not file.is_file():
+        raise DataError(f"there is no file {str(file)!r}; check the path")
+    if file.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"cannot read {file.name!r}: the name must end in .csv or .parquet")
+    return file
+
+
+def unreadable(file: Path, error: Exception) -> DataError:
+    """Say why a file cannot be read, without the reader's own message, which quotes CSV lines."""
+    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if file.suffix.lower() == ".csv" and not isinstance(error, OSError):
+        if isinstance(error, UnicodeDecodeError) or "utf-8" in why.lower():
+            why = "it is not UTF-8; save it as UTF-8"
+        elif "more fields" in why:
+            why = "a line has more fields than the first one; put values that hold commas in quotes"
+        else:
+            why = "a line cannot be parsed; look for a quotation mark that is not closed"
+    return DataError(f"cannot read {str(file)!r} as a table: {why}")
+
+
+def csv_header(file: Path) -> None:
+    """Raise DataError unless a CSV file's first line has distinct names, divided by commas."""
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        names = next(csv.reader(lines), [])
+    if not names:
+        raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
+        raise DataError(f"{str(file)!r} has one column, {names[0]!r}; divide its fields by commas")
+    check_names(names, repr(str(file)))
+
+
+def check_names(names: Sequence[Any], where: str) -> None:
+    """Raise DataError unless column names are text and distinct."""
+    twice = sorted({str(name) for name in names if list(names).count(name) > 1})
+    if twice:
+        raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
+    odd = [name for name in names if not isinstance(name, str) or not name]
+    if odd:
+        raise DataError(f"{where} has column names that are no text: {odd}; rename them")
 
 
 def _blank(frame: pl.DataFrame) -> list[pl.Series]:
@@ -782,15 +563,15 @@ def _normal_series(series: pl.Series) -> pl.Series:
     dtype = series.dtype
     if dtype == pl.Float64 or dtype == pl.Float32 or isinstance(dtype, pl.Decimal):
         return series.cast(pl.Float64).fill_nan(None)
-    if dtype in _WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == _MOMENT:
+    if dtype in _WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == _DATETIME:
         return series
     if isinstance(dtype, pl.Enum | pl.Categorical):
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
         utc = series.dt.convert_time_zone("UTC") if dtype.time_zone else series
-        return utc.dt.replace_time_zone(None).cast(_MOMENT)
+        return utc.dt.replace_time_zone(None).cast(_DATETIME)
     if dtype == pl.Date:
-        return series.cast(_MOMENT)
+        return series.cast(_DATETIME)
     if dtype.is_integer():
         small = series.cast(pl.Int64, strict=False)
         if small.null_count() == series.null_count():
@@ -821,7 +602,7 @@ def _series_of(name: str, values: Any, mask: np.ndarray | None) -> pl.Series:
 
 def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
     text = series.str.strip_chars()
-    moments = pl.Series(series.name, [None] * len(series), dtype=_MOMENT)
+    parsed = pl.Series(series.name, [None] * len(series), dtype=_DATETIME)
     for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f"),):
         try:
             found = text.str.to_datetime(one, strict=False, time_unit="us", exact=True)
@@ -829,28 +610,111 @@ def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
             raise SchemaError(
                 f"column {series.name!r}: {pattern!r} is not a datetime format; use strptime codes"
             ) from None
-        moments = moments.fill_null(found)
-        if moments.null_count() == series.null_count():
+        parsed = parsed.fill_null(found)
+        if parsed.null_count() == series.null_count():
             break
-    return moments
+    return parsed
 
 
-def _from_pandas(frame: Any) -> Table:
-    check_names(list(frame.columns), "the frame")
-    columns = from_pandas(frame)
-    series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
-    dtypes = {name: frame[name].dtype for name in columns}
-    return Table(_normal(series), _Origin("pandas", dtypes))
+def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
+    """A column's values (int64, uint64, float64, bool, datetime64[us] in UTC, object) and mask."""
+    if str(series.dtype) == "category":
+        series = series.astype(object).infer_objects()
+    kind = getattr(series.dtype, "kind", "O")
+    mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
+    if kind == "M":
+        if getattr(series.dtype, "tz", None) is not None:
+            series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+        return series.to_numpy("datetime64[us]"), mask
+    if kind in _PLAIN:
+        filled = series.fillna(kind != "b" and 0) if mask.any() else series
+        return filled.to_numpy(dtype=_PLAIN[kind]), mask
+    return series.astype(object).to_numpy(), mask
 
 
-def _restored_read(series: pl.Series, dtype: pl.DataType) -> pl.Series:
+def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
+    """A pandas series in the type it had before; raises where its values do not fit."""
+    if str(dtype) == "category":
+        known = list(dtype.categories)
+        seen = set(known)
+        new = [value for value in plain.dropna().unique() if value not in seen]
+        return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
+    if getattr(dtype, "tz", None) is not None:
+        return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
+    if dtype is str:
+        dtype = pandas.Series([""]).dtype
+    made = plain.astype(dtype)
+    if str(dtype) == "object":
+        made[plain.isna()] = None
+    return made
+
+
+def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     try:
-        if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == _MOMENT:
+        if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == _DATETIME:
             zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
             return zoned.cast(dtype)
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
+
+
+def _in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
+    """An arrow column, whose datetimes are UTC without a time zone, of a type if its values fit."""
+    try:
+        if getattr(dtype, "tz", None) is not None:
+            return compute.assume_timezone(column, "UTC").cast(dtype)
+        return column if dtype is None else column.cast(dtype)
+    except (ValueError, NotImplementedError):
+        return column
+
+
+def _with_declared(
+    dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]]
+) -> Mapping[str, Any]:
+    """Types of a frame without values that were found in rows.
+
+    A categorical type or enum lists the column's public values in their order and no others, and
+    is left out where there are none.
+    """
+    found = dict(dtypes)
+    for name, dtype in dtypes.items():
+        values = list(categories.get(name, ()))
+        pandas, enum = str(dtype) == "category", type(dtype).__name__ == "Enum"
+        if (pandas or enum) and not values:
+            del found[name]
+        elif pandas:
+            found[name] = type(dtype)(values, ordered=dtype.ordered)
+        elif enum:
+            found[name] = type(dtype)(values)
+    return found
+
+
+def write(table: Any, path: str | os.PathLike[str]) -> None:
+    """Write a table as CSV or Parquet: whole or not at all.
+
+    Args:
+        table: What to write: a `Table` or a frame.
+        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
+
+    Raises:
+        DataError: When the folder is missing or the name ends otherwise.
+    """
+    table, target = read(table), Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
+    if not target.parent.is_dir():
+        raise DataError(f"cannot write {target}: its folder does not exist; create it first")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        if suffix == ".csv":
+            table._frame.write_csv(temporary)
+        else:
+            table._frame.write_parquet(temporary, compression="zstd")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def parquet_of(table: Table) -> bytes:
@@ -879,7 +743,6 @@ def beside(tables: Sequence[Table]) -> Table:
         DataError: When numbers of rows differ.
 
     Example:
-        >>> import numpy as np
         >>> a = Table.from_columns({"age": (np.array([30, 40]), None)})
         >>> b = Table.from_columns({"old": (np.array([False, True]), None)})
         >>> beside([a, b]).names
@@ -922,9 +785,41 @@ def frame_of(
     columns = {}
     for name in names:
         values = [row[name] for row in rows]
-        gone = np.array([value is None for value in values], dtype=bool)
         known = next((value for value in values if value is not None), 0.0)
         filled = [known if value is None else value for value in values]
-        text = isinstance(known, str)
-        columns[name] = (np.array(filled, dtype=object if text else type(known)), gone)
+        dtype = object if isinstance(known, str) else type(known)
+        columns[name] = (np.array(filled, dtype), np.array([value is None for value in values]))
     return Table.from_columns(columns).framed(kind or "file").to_native()
+
+
+def digest_of(*facts: Any) -> bytes:
+    """Return 32 bytes that agree when the facts do, and otherwise differ.
+
+    Args:
+        facts: Tables, whose rows and columns count in their order, whatever frame they came from;
+            arrays; and what MessagePack can write.
+
+    Example:
+        >>> rows = Table.from_columns({"age": (np.array([30, 40]), None)})
+        >>> digest_of(rows) == digest_of(rows.take([0, 1])), digest_of(rows) == digest_of(rows, 1)
+        (True, False)
+    """
+    digest = blake2b(digest_size=32)
+    for fact in facts:
+        for piece in _pieces(fact):
+            digest.update(len(piece).to_bytes(8, "big"))
+            digest.update(piece)
+    return digest.digest()
+
+
+def _pieces(fact: Any) -> Iterator[bytes]:
+    if isinstance(fact, Table):
+        for name in fact.names:
+            yield msgspec.msgpack.encode((name, fact.kind(name)))
+            yield from _pieces(fact.values(name))
+            yield from _pieces(fact.missing(name))
+    elif isinstance(fact, np.ndarray) and fact.dtype.kind != "O":
+        yield f"{fact.dtype.str}{fact.shape}".encode()
+        yield fact.tobytes()
+    else:
+        yield msgspec.msgpack.encode(fact.tolist() if isinstance(fact, np.ndarray) else fact)

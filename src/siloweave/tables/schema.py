@@ -1,23 +1,17 @@
 """Public facts about columns: kind, categories, bounds, missing or not.
 
-A schema is declared, or proposed by `detect` from data; every fact that came from data is named in
-``Column.from_data`` until somebody reviews it (`Schema.declared`). Nothing else in the package
-learns bounds or categories from rows for free.
-
-A proposed schema from data: every fact that came from rows says so.
-
-SDV metadata JSON, both ways, as a file format only (no code of theirs is used).
-
-What is known of a table's columns without looking at its rows.
+A schema is declared, or proposed by `Schema.detect` from data; every fact that came from data is
+named in ``Column.from_data`` until somebody reviews it (`Schema.declared`). Nothing else in the
+package learns bounds or categories from rows for free. SDV metadata are read and written as a file
+format only; no code of theirs is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -31,7 +25,6 @@ Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "i
 Category = str | int | float | bool
 """One value of a categorical column."""
 _KINDS = get_args(Kind)
-_VERSION = 1
 _FACTS = ("kind", "categories", "low", "high", "missing")
 
 
@@ -51,8 +44,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         other: The category that stands for every unseen one; it must be in ``categories``.
         format: How a datetime column is written as text (``strptime`` codes).
         from_data: Which facts were taken from data and not yet reviewed.
-        learned: Which facts were learned privately, and are in the parties' ledgers. All others
-            are declared.
+        learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
+            are neither `from_data` nor `learned` are declared.
 
     Raises:
         SchemaError: When the facts contradict each other.
@@ -91,6 +84,11 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
             raise SchemaError(f"column {self.name!r}: only a datetime column has a format")
         self._check_categories()
         self._check_bounds()
+
+    @property
+    def options(self) -> tuple[Category, ...]:
+        """Values of a categorical or boolean column, in the order of their codes."""
+        return (False, True) if self.kind == "boolean" else self.categories
 
     def _check_categories(self) -> None:
         where = f"column {self.name!r}"
@@ -143,14 +141,10 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _family(value: object) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "whole number"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "text"
+    names = {bool: "boolean", int: "whole number", float: "number", str: "text"}
+    for kind, name in names.items():
+        if isinstance(value, kind):
+            return name
     raise SchemaError(f"a category must be text, a number or a boolean, not {value!r}")
 
 
@@ -159,12 +153,12 @@ def _bound(kind: str, value: object, where: str, bound: str) -> int | float | st
         try:
             if not isinstance(value, str):
                 raise ValueError
-            moment = datetime.fromisoformat(value)
+            when = datetime.fromisoformat(value)
         except ValueError:
             raise SchemaError(
                 f"{where}: {bound}={value!r} must be ISO-8601 text such as '2024-01-31'"
             ) from None
-        if moment.tzinfo is not None:
+        if when.tzinfo is not None:
             raise SchemaError(f"{where}: {bound}={value!r} names a time zone; give it in UTC")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -176,6 +170,34 @@ def _bound(kind: str, value: object, where: str, bound: str) -> int | float | st
     if value != int(value) or abs(value) >= 2**62:
         raise SchemaError(f"{where}: {bound}={value!r} must be a whole number below 2**62 in size")
     return int(value)
+
+
+class _Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+VERSION = 1
+"""Of every file that `versioned` reads."""
+_V = TypeVar("_V", bound=_Versioned)
+
+
+def versioned(text: str | bytes, kind: type[_V], what: str) -> _V:
+    """Read JSON of a known version; `what` names it in errors, such as "a schema file".
+
+    Raises:
+        SchemaError: When the text is not such JSON, names the field that is wrong.
+    """
+    try:
+        file = msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise SchemaError(f"not {what}: {error}") from None
+    if file.version != VERSION:
+        raise SchemaError(
+            f"{what.partition(' ')[2]} version {file.version}; this siloweave reads {VERSION}: "
+            "write it again with this version"
+        )
+    return file
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -227,6 +249,11 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """The columns' names, in order."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def coded(self) -> tuple[Column, ...]:
+        """Every column but ids, in order."""
+        return tuple(column for column in self.columns if column.kind != "id")
+
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:
@@ -235,36 +262,41 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     def to_json(self) -> str:
         """Return the schema as JSON text, with a version; `from_json` reads it back."""
-        file = _File("siloweave-schema", _VERSION, self.columns)
+        file = _File("siloweave-schema", VERSION, self.columns)
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Schema:
         """Read a schema that `to_json` wrote.
 
-        Args:
-            text: JSON text.
-
-        Returns:
-            The schema.
-
         Raises:
             SchemaError: When the text is not such JSON, names the field that is wrong.
         """
-        try:
-            file = msgspec.json.decode(text, type=_File)
-        except msgspec.DecodeError as error:
-            raise SchemaError(f"not a schema file: {error}") from None
-        if file.version != _VERSION:
-            raise SchemaError(
-                f"schema file version {file.version}; this siloweave reads {_VERSION}: "
-                "write it again with this version"
-            )
-        return cls(file.columns)
+        return cls(versioned(text, _File, "a schema file").columns)
 
     def to_sdv(self) -> dict[str, Any]:
-        """Return SDV single-table metadata; the facts SDV has no word for are kept beside it."""
-        return to_sdv(self)
+        """Return SDV single-table metadata, which `json.dump` writes.
+
+        Facts that SDV has no word for are under the key ``siloweave``, which SDV ignores.
+        """
+        columns: dict[str, dict[str, Any]] = {}
+        for column in self.columns:
+            record: dict[str, str] = {"sdtype": column.kind}
+            if column.kind in ("integer", "continuous"):
+                form = "Int64" if column.kind == "integer" else "Float"
+                record = {"sdtype": "numerical", "computer_representation": form}
+            if column.format is not None:
+                record["datetime_format"] = column.format
+            columns[column.name] = record
+        metadata: dict[str, Any] = {
+            "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1",
+            "columns": columns,
+            _EXTRA: msgspec.json.decode(self.to_json()),
+        }
+        ids = [column.name for column in self.columns if column.kind == "id"]
+        if len(ids) == 1:
+            metadata["primary_key"] = ids[0]
+        return metadata
 
     @classmethod
     def from_sdv(cls, metadata: Mapping[str, Any], *, table: Any = None) -> Schema:
@@ -276,13 +308,31 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 lack; each such fact is marked as taken from data. Not needed for metadata that
                 `to_sdv` wrote.
 
-        Returns:
-            The schema.
-
         Raises:
             SchemaError: When the metadata are not such JSON, or categories are nowhere to be found.
         """
-        return from_sdv(metadata, None if table is None else read(table))
+        records = _sdv_records(metadata)
+        if _EXTRA in metadata:
+            schema = cls.from_json(msgspec.json.encode(metadata[_EXTRA]))
+            if schema.names == tuple(records):
+                return schema
+            raise SchemaError(
+                "the metadata's columns and its 'siloweave' entry differ; remove that entry and "
+                "give table= to take the facts from data"
+            )
+        columns = [_sdv_column(name, record) for name, record in records.items()]
+        if table is not None:
+            rows = read(table)
+            return cls(tuple(_filled(kind, name, form, rows) for name, kind, form in columns))
+        lacking = [name for name, kind, _ in columns if kind == "categorical"]
+        if lacking:
+            raise SchemaError(
+                f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
+                "to take them from data (marked as such), or write the schema by hand"
+            )
+        return cls(
+            tuple(Column(name, kind or "continuous", format=form) for name, kind, form in columns)
+        )
 
     @classmethod
     def detect(cls, table: object, *, max_categories: int = 256) -> Schema:
@@ -296,9 +346,6 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             max_categories: Text columns with more values keep the most frequent ones and send
                 the rest to the category ``__other__``.
 
-        Returns:
-            The proposal.
-
         Raises:
             DataError: When the table has no rows or no columns.
             SchemaError: When a column has no value at all.
@@ -308,28 +355,28 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> Schema.detect(adult())["age"].from_data
             ('kind', 'low', 'high', 'missing')
         """
-        return cls(detect(table, max_categories))
+        rows = read(table)
+        if max_categories < 2:
+            raise SchemaError(f"max_categories={max_categories}: give 2 or more")
+        if rows.num_rows == 0 or not rows.names:
+            raise DataError("the table is empty; detecting a schema needs rows and columns")
+        return cls(tuple(describe(rows, n, max_categories=max_categories) for n in rows.names))
 
     def differences(self, other: Schema) -> list[str]:
         """Say in words where two schemas differ, one line per fact; empty when they agree.
 
         Where a fact came from (``from_data``, ``learned``) is not a difference.
         """
-        lines = []
-        mine, theirs = set(self.names), set(other.names)
-        lines += [
-            f"column {name!r}: only in the first" for name in self.names if name not in theirs
-        ]
-        lines += [
-            f"column {name!r}: only in the second" for name in other.names if name not in mine
-        ]
-        for name in (name for name in self.names if name in theirs):
+        mine, theirs = self.names, other.names
+        lines = [f"column {name!r}: only in the first" for name in mine if name not in theirs]
+        lines += [f"column {name!r}: only in the second" for name in theirs if name not in mine]
+        for name in (name for name in mine if name in theirs):
             for fact in (*_FACTS, "other", "format"):
                 a, b = getattr(self[name], fact), getattr(other[name], fact)
                 if a != b or type(a) is not type(b):
                     lines.append(f"column {name!r}: {_contrast(fact, a, b)}")
-        if not lines and self.names != other.names:
-            lines.append(f"column order: {', '.join(self.names)} against {', '.join(other.names)}")
+        if not lines and mine != theirs:
+            lines.append(f"column order: {', '.join(mine)} against {', '.join(theirs)}")
         return lines
 
     def declared(self) -> Schema:
@@ -337,9 +384,6 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         Call it after every fact in `from_data` was replaced by one that was known without the rows.
         It changes no fact: an exact minimum stays in the schema, and no report names it any more.
-
-        Returns:
-            The same facts, with every `from_data` empty.
 
         Example:
             >>> from siloweave.datasets import adult, adult_schema
@@ -358,8 +402,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def digest(self) -> str:
         """Return 32 hex digits that agree exactly when the facts do, wherever they came from."""
         bare = [msgspec.structs.replace(c, from_data=(), learned=()) for c in self.columns]
-        facts = msgspec.json.encode(bare)
-        return blake2b(facts, digest_size=16).hexdigest()
+        return blake2b(msgspec.json.encode(bare), digest_size=16).hexdigest()
 
 
 def _allowed(column: Column) -> str:
@@ -384,16 +427,6 @@ _PROBE = 50  # rows
 _FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f")
 
 
-def detect(source: object, max_categories: int) -> tuple[Column, ...]:
-    """Propose columns from data; see `Schema.detect`."""
-    table = read(source)
-    if max_categories < 2:
-        raise SchemaError(f"max_categories={max_categories}: give 2 or more")
-    if table.num_rows == 0 or not table.names:
-        raise DataError("the table is empty; detecting a schema needs rows and columns")
-    return tuple(describe(table, name, max_categories=max_categories) for name in table.names)
-
-
 def describe(
     table: Table,
     name: str,
@@ -402,7 +435,7 @@ def describe(
     pattern: str | None = None,
     max_categories: int = 256,
 ) -> Column:
-    """Describe one column from its values.
+    """Describe one column from its values; ``from_data`` names the facts taken from them.
 
     Args:
         table: The rows.
@@ -410,9 +443,6 @@ def describe(
         kind: What the column is known to be; proposed from the values when None.
         pattern: How a datetime column is written as text; proposed when None.
         max_categories: Text with more values gets a category for the rest.
-
-    Returns:
-        The column; ``from_data`` names what was taken from values.
 
     Raises:
         SchemaError: When no value is there to describe, or values do not fit ``kind``.
@@ -432,28 +462,29 @@ def describe(
         return Column(name, "boolean", missing=some, from_data=("kind", "missing"))
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
-        learned = ("kind", "categories", "missing")
-        return Column(name, kind, categories, missing=some, other=other, from_data=learned)
+        facts: tuple[str, ...] = ("kind", "categories", "missing")
+        return Column(name, kind, categories, missing=some, other=other, from_data=facts)
     low, high = _bounds(table, name, kind, pattern)
     facts = ("kind", "low", "high", "missing")
     return Column(name, kind, (), low, high, some, format=pattern, from_data=facts)
 
 
 def _kind(table: Table, name: str, mask: np.ndarray) -> tuple[Kind, str | None]:
-    found = table.kind(name)
     if table.levels(name) is not None:
         return "categorical", None
-    if found == "booleans":
-        return "boolean", None
-    if found == "moments":
-        return "datetime", None
-    if found == "whole numbers":
-        return "integer", None
+    found = table.kind(name)
+    known: dict[str, Kind] = {
+        "booleans": "boolean",
+        "datetimes": "datetime",
+        "whole numbers": "integer",
+    }
+    if found in known:
+        return known[found], None
     if found == "numbers":
         # A pandas column of whole numbers with a gap arrives as floats.
         values = table.values(name)[~mask]
-        whole = mask.any() and bool((values == np.round(values)).all()) and _small(values)
-        return ("integer" if whole else "continuous"), None
+        exact = (values == np.round(values)) & (np.abs(values) < 2.0**53)
+        return ("integer" if mask.any() and exact.all() else "continuous"), None
     for form in _FORMATS:
         if _fits(table, name, form):
             return "datetime", form
@@ -463,15 +494,11 @@ def _kind(table: Table, name: str, mask: np.ndarray) -> tuple[Kind, str | None]:
     return "categorical", None
 
 
-def _small(values: np.ndarray) -> bool:
-    return bool((np.abs(values) < 2.0**53).all())
-
-
 def _fits(table: Table, name: str, form: str) -> bool:
     first = table.select([name]).take(range(min(table.num_rows, _PROBE)))
     try:
-        first.moments(name, form)  # most text is refused here, at no cost
-        table.moments(name, form)
+        first.datetimes(name, form)  # most text is refused here, at no cost
+        table.datetimes(name, form)
     except SchemaError:
         return False
     return True
@@ -494,93 +521,24 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
     elif kind == "integer":
         values, mask = table.integers(name)
     else:
-        values, mask = table.moments(name, pattern)
+        values, mask = table.datetimes(name, pattern)
     low, high = values[~mask].min().item(), values[~mask].max().item()
     if kind == "continuous" and not (abs(low) < np.inf and abs(high) < np.inf):
         raise SchemaError(f"column {name!r} holds infinite numbers; replace them or drop the rows")
     if kind != "datetime":
         return low, high
     first, last = np.array([low, high]).astype("datetime64[us]").tolist()
-    step = values[~mask]
-    if not (step % 86_400_000_000).any():
+    if not (values[~mask] % 86_400_000_000).any():
         return first.date().isoformat(), last.date().isoformat()
-    return _iso(first, step), _iso(last, step)
-
-
-def _iso(moment: datetime, steps: np.ndarray) -> str:
-    whole = not (steps % 1_000_000).any()
-    return moment.isoformat(timespec="seconds" if whole else "microseconds")
+    parts = "microseconds" if (values[~mask] % 1_000_000).any() else "seconds"
+    return first.isoformat(timespec=parts), last.isoformat(timespec=parts)
 
 
 _EXTRA = "siloweave"
-_SDTYPES: dict[str, Kind] = {
-    "categorical": "categorical",
-    "boolean": "boolean",
-    "datetime": "datetime",
-    "id": "id",
-}
+_SDTYPES: tuple[Kind, ...] = ("categorical", "boolean", "datetime", "id")
 
 
-def to_sdv(schema: Schema) -> dict[str, Any]:
-    """Return single-table SDV metadata; facts without an SDV word go under ``siloweave``.
-
-    Args:
-        schema: Any schema.
-
-    Returns:
-        What `json.dump` writes; SDV reads the rest and ignores the extra key.
-    """
-    columns: dict[str, dict[str, Any]] = {}
-    for column in schema.columns:
-        record: dict[str, Any]
-        if column.kind in ("integer", "continuous"):
-            whole = column.kind == "integer"
-            record = {
-                "sdtype": "numerical",
-                "computer_representation": "Int64" if whole else "Float",
-            }
-        else:
-            record = {"sdtype": column.kind}
-        if column.format is not None:
-            record["datetime_format"] = column.format
-        columns[column.name] = record
-    metadata: dict[str, Any] = {
-        "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1",
-        "columns": columns,
-        _EXTRA: msgspec.json.decode(schema.to_json()),
-    }
-    ids = [column.name for column in schema.columns if column.kind == "id"]
-    if len(ids) == 1:
-        metadata["primary_key"] = ids[0]
-    return metadata
-
-
-def from_sdv(metadata: Mapping[str, Any], table: Table | None) -> Schema:
-    """Read SDV metadata; see `Schema.from_sdv`."""
-    records = _records(metadata)
-    if _EXTRA in metadata:
-        schema = Schema.from_json(msgspec.json.encode(metadata[_EXTRA]))
-        if schema.names == tuple(records):
-            return schema
-        raise SchemaError(
-            "the metadata's columns and its 'siloweave' entry differ; remove that entry and give "
-            "table= to take the facts from data"
-        )
-    columns = [_column(name, record) for name, record in records.items()]
-    if table is not None:
-        return Schema(tuple(_filled(kind, name, form, table) for name, kind, form in columns))
-    lacking = [name for name, kind, _ in columns if kind == "categorical"]
-    if lacking:
-        raise SchemaError(
-            f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= to "
-            "take them from data (marked as such), or write the schema by hand"
-        )
-    return Schema(
-        tuple(Column(name, kind or "continuous", format=form) for name, kind, form in columns)
-    )
-
-
-def _records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     inner: Any = metadata
     if "tables" in metadata:
         tables = metadata["tables"]
@@ -593,8 +551,8 @@ def _records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return columns
 
 
-def _column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
-    """Return name, kind (None: numerical, data must tell which) and datetime format."""
+def _sdv_column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
+    """Return name, kind (None: whatever number the data hold) and datetime format."""
     if not isinstance(record, Mapping) or not isinstance(record.get("sdtype"), str):
         raise SchemaError(f"not SDV metadata: column {name!r} has no 'sdtype'")
     sdtype = record["sdtype"]
@@ -604,7 +562,7 @@ def _column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
             return name, "integer", None
         return name, "continuous" if written else None, None
     # Whatever else SDV names (e-mail, phone, address, unknown) is personal: made anew, never coded.
-    kind = _SDTYPES.get(sdtype, "id")
+    kind: Kind = next((known for known in _SDTYPES if known == sdtype), "id")
     return name, kind, record.get("datetime_format") if kind == "datetime" else None
 
 
@@ -626,14 +584,15 @@ _TYPES: dict[str, type] = {
 
 
 def outline(table: Table, schema: Schema | None = None) -> Table:
-    """Return an empty table of the same kind of frame and columns.
+    """Return an empty table of the same kind of frame and columns, for drawn rows to be like.
 
     Without a schema, columns have the types that the frame or Parquet file declares. These can
     depend on one row: pandas holds whole numbers as floats where one value is missing. A CSV
-    declares none, and what `read` finds its columns to be depends on rows too; here they are text,
-    as they are written.
+    declares no types, and what `read` finds its columns to be depends on rows too; here they are
+    text, as they are written.
 
-    With a schema, nothing but the kind of frame is taken from the table:
+    With a schema, nothing but the kind of frame is taken from the table, and a column that the
+    schema lacks is left out:
 
     ===========================  =====================  ===========  ==================
     column of the schema         pandas (missing=True)  polars       arrow
@@ -648,35 +607,47 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
 
     A CSV holds text, whatever its rows are: there, ids and all datetimes are text.
 
-    Args:
-        table: Any.
-        schema: Public facts about its columns; a column that it lacks is left out.
-
     **Guarantee**: with a schema, the result depends on the schema, the table's column names and
-    its kind of frame alone, so drawing rows like it says nothing of the table's rows.
+    its kind of frame alone, so drawing rows like it reveals nothing about the table's rows.
 
     Example:
-        >>> import numpy as np
         >>> table = Table.from_columns({"age": (np.array([30.0, 40.0]), np.array([True, False]))})
         >>> outline(table).kind("age")
         'numbers'
         >>> outline(table, Schema((Column("age", "integer", missing=True),))).kind("age")
         'whole numbers'
     """
-    if schema is not None:
-        there = [column for column in schema.columns if column.name in table.names]
-        text = table.frame == "csv"
-        return Table.empty({c.name: (_type(c, text), c.missing) for c in there}, table.frame)
-    empty = table.take([])
-    if not table._origin.text:
-        return empty
-    written: dict[Any, type[str]] = dict.fromkeys(empty.names, str)
-    return replace(empty, _frame=empty._frame.cast(written))
+    if schema is None:
+        return table.without_rows()
+    there = [column for column in schema.columns if column.name in table.names]
+    text = table.frame == "csv"
+    return Table.empty({c.name: (_type(c, text), c.missing) for c in there}, table.frame)
 
 
 def _type(column: Column, text: bool) -> type:
     if column.kind == "categorical":
         return type(column.categories[0])
-    if column.kind == "datetime" and column.format is not None:
-        return str
-    return str if text and column.kind in ("id", "datetime") else _TYPES[column.kind]
+    written = text and column.kind in ("id", "datetime")
+    return str if written or column.format is not None else _TYPES[column.kind]
+
+
+def check_columns(schema: Schema, table: Table) -> None:
+    """Raise SchemaError for a table of other columns than the schema's (ids may be absent)."""
+    absent = [column.name for column in schema.coded if column.name not in table.names]
+    if absent:
+        raise SchemaError(
+            f"the table lacks columns of the schema: {', '.join(absent)}; add them, or use "
+            "Schema.select"
+        )
+    extra = [name for name in table.names if name not in schema.names]
+    if extra:
+        raise SchemaError(
+            f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
+            "leave them out with Table.select"
+        )
+
+
+def check_learnable(schema: Schema) -> None:
+    """Raise SchemaError for a schema whose columns are all ids."""
+    if not schema.coded:
+        raise SchemaError("schema has no column but ids; there is nothing to learn")

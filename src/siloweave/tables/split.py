@@ -1,22 +1,20 @@
-"""Rows of one table spread over parties: for simulations, where the pooled rows are at hand.
+"""One table spread over parties, by rows or by columns: for simulations.
 
-Settings of "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting" (Maddock,
-Cormode, Maple, KDD 2024): clusters and label skew of a real table, and its made-up SynthFS.
-
-Columns of one table spread over parties: for simulations, where the whole table is at hand.
-
-Contiguous and permuted splits are those of SiloFuse ("SiloFuse: Cross-silo synthetic data
-generation with latent tabular diffusion models", Shankar, Brouwer, Hai and Chen 2024, section V).
-Splits by importance and by correlation are those of VertiBench ("VertiBench: Advancing feature
-distribution diversity in vertical federated learning benchmarks", Wu, Hou and He, ICLR 2024,
-sections 4.1 and 4.2).
+Sources:
+    Maddock, Cormode & Maple 2024, *FLAIM: AIM-based Synthetic Data Generation in the Federated
+    Setting* (KDD): clusters and label skew of a real table, and its made-up SynthFS.
+    Shankar, Brouwer, Hai & Chen 2024, *SiloFuse: Cross-silo synthetic data generation with latent
+    tabular diffusion models*, section V: contiguous and permuted columns.
+    Wu, Hou & He 2024, *VertiBench: Advancing feature distribution diversity in vertical federated
+    learning benchmarks* (ICLR), sections 4.1 and 4.2: columns by importance and by correlation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import combinations_with_replacement, product
 from typing import Any, Literal
 
 import numpy as np
@@ -28,11 +26,19 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-Rows = NDArray[np.int64]
+PERMUTED = 12343
+"""Seed of SiloFuse's permuted split."""
+Parts = list[NDArray[np.int64]]
+"""Positions of each party's rows or columns."""
+_Matrix = NDArray[np.float64]
+_ROW_WAYS = ("iid", "clusters", "label_skew")
+_COLUMN_WAYS = ("contiguous", "permuted", "importance", "correlation")
 _ITERATIONS = 12  # of subspace iteration; the plane is settled long before
 _COPIES = 0.01  # with more of one row, all are moved by a hair: equal neighbours never settle
 _HAIR = 1e-3  # codes
-_WAYS = ("iid", "clusters", "label_skew")
+_STARTS = 2  # of the search for a split with a certain correlation
+_TRIES = 15  # exchanges tried per column and start
+_CLOSE = 1e-4  # of the range between least and most correlation: near enough
 
 
 def split_rows(
@@ -70,32 +76,31 @@ def split_rows(
         >>> [part.num_rows for part in split_rows(adult(), 4, seed=0)]
         [12211, 12211, 12210, 12210]
     """
-    if by not in _WAYS:
-        raise InputError(f"by={by!r} is unknown; use one of {', '.join(_WAYS)}")
-    whole = table if isinstance(table, Codes) else read(table)
+    if by not in _ROW_WAYS:
+        raise InputError(f"by={by!r} is unknown; use one of {', '.join(_ROW_WAYS)}")
+    rows = table if isinstance(table, Codes) else read(table)
     if by == "iid":
-        parts = iid(whole.num_rows, parties, key=seed)
+        parts = iid(rows.num_rows, parties, key=seed)
     elif by == "clusters":
         chosen = method or ("umap" if find_spec("umap") else "pca")
-        parts = clusters(_coded(whole), parties, key=seed, method=chosen)
+        parts = clusters(rows, parties, key=seed, method=chosen)
     else:
-        parts = label_skew(_labels(whole, label), parties, beta, key=seed)
-    pieces: list[Any] = [whole.take(rows) for rows in parts]
+        parts = label_skew(_labels(rows, label), parties, beta, key=seed)
+    return _as_given(table, [rows.take(part) for part in parts])
+
+
+def _as_given(table: Any, pieces: list[Any]) -> list[Any]:
+    """Tables for a table or a path, codes for codes, frames for a frame."""
     if isinstance(table, Codes | Table | str) or hasattr(table, "__fspath__"):
         return pieces
     return [piece.to_native() for piece in pieces]
 
 
-def iid(num_rows: int, parties: int, *, key: Key) -> list[Rows]:
+def iid(num_rows: int, parties: int, *, key: Key) -> Parts:
     """Spread rows at random, in parts of equal size (at most one row apart).
 
-    Args:
-        num_rows: How many rows there are.
-        parties: K, from 1 to ``num_rows``.
-        key: Random key.
-
     Returns:
-        K ascending arrays of row positions; together every row once.
+        For each party ascending row positions; together every row once.
 
     Raises:
         DataError: When there are fewer rows than parties.
@@ -104,12 +109,12 @@ def iid(num_rows: int, parties: int, *, key: Key) -> list[Rows]:
         >>> sorted(int(row) for part in iid(5, 2, key=0) for row in part)
         [0, 1, 2, 3, 4]
     """
-    _check(num_rows, parties)
+    _check("row", num_rows, parties)
     order = generator(fold_in(key, "iid")).permutation(num_rows)
     return [np.sort(part) for part in np.array_split(order, parties)]
 
 
-def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> list[Rows]:
+def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Parts:
     """Give each party the rows of one cluster: plane coordinates, then k-means with K clusters.
 
     Args:
@@ -130,8 +135,8 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> lis
         DataError: When there are fewer rows than parties.
         InputError: When the method is unknown, or ``umap`` is not installed.
     """
-    codes = _coded(codes if isinstance(codes, Codes) else read(codes))
-    _check(codes.num_rows, parties)
+    codes = _coded(codes)
+    _check("row", codes.num_rows, parties)
     if method not in _PLANES:
         raise InputError(f"method={method!r} is unknown; use one of {', '.join(_PLANES)}")
     if parties == 1:
@@ -152,7 +157,7 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> lis
 
 def label_skew(
     labels: NDArray[Any] | Sequence[Any], parties: int, beta: float, *, key: Key
-) -> list[Rows]:
+) -> Parts:
     """Spread each class by shares drawn from Dirichlet(beta, ..., beta).
 
     Args:
@@ -175,11 +180,11 @@ def label_skew(
         6
     """
     classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)[1]
-    _check(len(classes), parties)
+    _check("row", len(classes), parties)
     if not 0 < beta < float("inf"):
         raise InputError(f"beta={beta!r} must be a positive number, such as 0.1 or 0.8")
     random = generator(fold_in(key, "label_skew"))
-    parts: list[list[Rows]] = [[] for _ in range(parties)]
+    parts: list[Parts] = [[] for _ in range(parties)]
     for label in range(int(classes.max()) + 1):
         rows = random.permutation(np.flatnonzero(classes == label))
         exact = random.dirichlet(np.full(parties, beta)) * len(rows)
@@ -204,7 +209,7 @@ def synth_fs(
     """Make the SynthFS data of the FLAIM paper: parties whose features have different means.
 
     Args:
-        exponent: a > 0 of the Zipf law that means are drawn from; small is more skew.
+        exponent: a > 0 of the Zipf distribution that means are drawn from; small is more skew.
         key: Random key.
         parties: How many parties.
         rows: Rows per party.
@@ -212,8 +217,9 @@ def synth_fs(
         values: Means are 1 to this; the domain has one code more, since it starts at 0.
 
     Returns:
-        One set of codes per party. Per party and feature: a mean from the truncated Zipf law,
-        values normal around it with variance 1, rounded and clipped into the domain.
+        One set of codes per party. Per party and feature: a mean from the truncated
+        Zipf distribution, values normal around it with variance 1, rounded and clipped into the
+        domain.
 
     Raises:
         InputError: When an argument is out of range.
@@ -228,20 +234,19 @@ def synth_fs(
     if min(parties, rows, features, values) < 1:
         raise InputError("parties, rows, features and values must each be 1 or more")
     domain = Domain(tuple(f"f{i}" for i in range(features)), (values + 1,) * features)
-    law = np.arange(1, values + 1, dtype=float) ** -exponent
+    zipf = np.arange(1, values + 1, dtype=float) ** -exponent
     random = generator(fold_in(key, "synth_fs"))
-    means = random.choice(np.arange(1, values + 1), size=(parties, features), p=law / law.sum())
+    means = random.choice(np.arange(1, values + 1), size=(parties, features), p=zipf / zipf.sum())
     drawn = means[:, :, None] + random.standard_normal((parties, features, rows))
     found = np.clip(np.rint(drawn), 0, values).astype(np.int64)
     return [Codes(domain, tuple(party)) for party in found]
 
 
-def _check(num_rows: int, parties: int) -> None:
-    if parties < 1:
-        raise InputError(f"parties={parties} must be 1 or more")
-    if num_rows < parties:
+def _check(what: str, number: int, parties: int) -> None:
+    whole("parties", parties, 1)
+    if number < parties:
         raise DataError(
-            f"{num_rows} rows cannot be spread over {parties} parties, one row each at least; "
+            f"{number} {what}s cannot be spread over {parties} parties, one {what} each at least; "
             "use fewer parties"
         )
 
@@ -251,7 +256,7 @@ def _state(key: Key) -> int:
     return int(fold_in(key, "state").generate_state(1)[0])
 
 
-def _filled(parts: list[Rows], key: Key) -> list[Rows]:
+def _filled(parts: Parts, key: Key) -> Parts:
     """Give every empty part one row, drawn from the part that is largest then."""
     random = generator(key)
     for k in range(len(parts)):
@@ -321,30 +326,19 @@ _PLANES: dict[str, Callable[[Codes, Key], NDArray[np.float64]]] = {
 }
 
 
-def _coded(whole: Table | Codes) -> Codes:
-    """Code a table by its own values: a simulation's split needs no declared schema."""
-    if isinstance(whole, Codes):
-        return whole
-    names = [name for name in whole.names if not whole.missing(name).all()]
-    schema = Schema.detect(whole.select(names))
-    return Encoder(schema).encode(whole.select(names))
+def _coded(rows: Any) -> Codes:
+    """Code rows by their own values: a simulation's split needs no declared schema."""
+    if isinstance(rows, Codes):
+        return rows
+    table = read(rows)
+    table = table.select([name for name in table.names if not table.missing(name).all()])
+    return Encoder(Schema.detect(table)).encode(table)
 
 
-def _labels(whole: Table | Codes, label: str | None) -> NDArray[Any]:
-    names = whole.domain.names if isinstance(whole, Codes) else whole.names
+def _labels(rows: Table | Codes, label: str | None) -> NDArray[Any]:
+    names = rows.domain.names if isinstance(rows, Codes) else rows.names
     name = names[-1] if label is None else label
-    return whole.column(name) if isinstance(whole, Codes) else whole.values(name)
-
-
-PERMUTED = 12343
-"""Seed of SiloFuse's permuted split."""
-
-Parts = list[NDArray[np.int64]]
-_Matrix = NDArray[np.float64]
-_COLUMN_WAYS = ("contiguous", "permuted", "importance", "correlation")
-_STARTS = 2  # of the search for a split with a certain correlation
-_TRIES = 15  # exchanges tried per column and start
-_CLOSE = 1e-4  # of the range between least and most correlation: near enough
+    return rows.column(name) if isinstance(rows, Codes) else rows.values(name)
 
 
 def split_columns(
@@ -366,8 +360,8 @@ def split_columns(
         by: ``contiguous`` (equal numbers of neighbouring columns, the remainder to the last),
             ``permuted`` (the same after the columns were put in a random order), ``importance``
             (each column goes to a party with a probability drawn from Dirichlet(alpha)) or
-            ``correlation`` (equal numbers, at most one apart; columns of different parties go
-            together as ``beta`` says).
+            ``correlation`` (equal numbers, at most one apart; columns of different parties
+            correlate as ``beta`` says).
         seed: A key; the same one gives the same split. Importance and correlation need one;
             permuted takes the paper's, 12343, when None.
         keep: Columns that every party gets, such as ids; they are not counted as spread.
@@ -393,30 +387,28 @@ def split_columns(
         raise InputError(f"by={by!r} is unknown; use one of {', '.join(_COLUMN_WAYS)}")
     if seed is None and by in ("importance", "correlation"):
         raise InputError(f"by={by!r} draws at random; give seed=, for example seed=0")
+    if isinstance(keep, str):
+        raise InputError(f"keep={keep!r} must be a list of columns, such as [{keep!r}]")
     rows = read(table)
-    _check_kept(keep, rows)
+    for name in keep:
+        if name not in rows.names:
+            raise DataError(f"keep names {name!r}; the columns are {', '.join(rows.names)}")
     spread = [name for name in rows.names if name not in keep]
     number = len(spread) if parties == "each" else parties
     key = PERMUTED if seed is None else seed
+    _check("column", len(spread), number)
     if by == "contiguous":
         parts = contiguous(len(spread), number)
     elif by == "permuted":
-        _check_columns_asked(len(spread), number)
         order = generator(fold_in(key, "permuted")).permutation(len(spread))
         parts = [order[part] for part in contiguous(len(spread), number)]
     elif by == "importance":
         parts = drawn_by_importance(len(spread), number, alpha, key=key)
     else:
-        _check_beta(beta)
-        _check_columns_asked(len(spread), number)
-        matrix = correlations(rows.select(spread))
-        parts = matched_correlation(matrix, number, beta, key=key)
+        parts = matched_correlation(correlations(rows.select(spread)), number, beta, key=key)
     kept = [name for name in rows.names if name in keep]
     names = [[*kept, *(spread[i] for i in np.sort(part))] for part in parts]
-    pieces: list[Any] = [rows.select(some) for some in names]
-    if isinstance(table, Table | str) or hasattr(table, "__fspath__"):
-        return pieces
-    return [piece.to_native() for piece in pieces]
+    return _as_given(table, [rows.select(some) for some in names])
 
 
 def contiguous(columns: int, parties: int) -> Parts:
@@ -426,7 +418,7 @@ def contiguous(columns: int, parties: int) -> Parts:
         >>> [part.tolist() for part in contiguous(5, 2)]
         [[0, 1], [2, 3, 4]]
     """
-    _check_columns_asked(columns, parties)
+    _check("column", columns, parties)
     each = columns // parties
     return np.split(np.arange(columns), [each * k for k in range(1, parties)])
 
@@ -448,7 +440,7 @@ def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -
         DataError: There are fewer columns than parties.
         InputError: ``alpha`` is not a positive number.
     """
-    _check_columns_asked(columns, parties)
+    _check("column", columns, parties)
     if not 0 < alpha < float("inf"):
         raise InputError(f"alpha={alpha!r} must be a positive number, such as 0.1 or 100")
     random = generator(fold_in(key, "importance"))
@@ -485,7 +477,7 @@ def correlations(table: Table) -> _Matrix:
 
 
 def cross_correlation(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> float:
-    """How much columns of different parties go together, less what goes together within parties.
+    """How much columns of different parties correlate, less how much they do within parties.
 
     VertiBench's Icor: the mean over pairs of parties i != j of Pcor(i, j) - Pcor(i, i), where
     Pcor of two parties with d columns in the smaller one is the standard deviation (over d - 1)
@@ -500,7 +492,7 @@ def cross_correlation(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> fl
     Returns:
         From -1 (all within parties) upwards; 0 for one party.
     """
-    return _mean(_blocks(matrix, parts))
+    return _mean(_pcors(matrix, parts))
 
 
 def _mean(blocks: _Matrix) -> float:
@@ -511,22 +503,23 @@ def _mean(blocks: _Matrix) -> float:
     return float((blocks.sum() - own.sum()) / (parties * (parties - 1)) - own.mean())
 
 
-def _blocks(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> _Matrix:
-    found = np.zeros((len(parts), len(parts)))
-    for i in range(len(parts)):
-        _fill(found, matrix, parts, i, range(i, len(parts)))
-    return found
+def _pcors(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> _Matrix:
+    """Pcor of every two parties."""
+    number = len(parts)
+    pairs = combinations_with_replacement(range(number), 2)
+    return _updated(np.zeros((number, number)), matrix, parts, pairs)
 
 
-def _fill(
-    found: _Matrix,
+def _updated(
+    pcors: _Matrix,
     matrix: _Matrix,
     parts: Sequence[NDArray[np.int64]],
-    i: int,
-    others: Sequence[int],
-) -> None:
-    for j in others:
+    pairs: Iterable[tuple[int, int]],
+) -> _Matrix:
+    found = pcors.copy()
+    for i, j in pairs:
         found[i, j] = found[j, i] = _together(matrix[np.ix_(parts[i], parts[j])])
+    return found
 
 
 def _together(block: _Matrix) -> float:
@@ -538,7 +531,7 @@ def _together(block: _Matrix) -> float:
 
 
 def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key) -> Parts:
-    """Find parts of equal size whose `cross_correlation` lies as far between its extremes as told.
+    """Find parts of equal size whose `cross_correlation` lies at `beta` between its extremes.
 
     Args:
         matrix: Correlations of all columns.
@@ -555,8 +548,9 @@ def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key)
         DataError: There are fewer columns than parties.
         InputError: ``beta`` is not between 0 and 1.
     """
-    _check_beta(beta)
-    _check_columns_asked(len(matrix), parties)
+    if not 0 <= beta <= 1:
+        raise InputError(f"beta={beta!r} must lie between 0 and 1")
+    _check("column", len(matrix), parties)
     sizes = np.array_split(np.arange(len(matrix)), parties)
     if parties in (1, len(matrix)):  # all splits are alike
         order = generator(fold_in(key, "correlation")).permutation(len(matrix))
@@ -590,7 +584,7 @@ def _searched(
 def _exchanged(
     matrix: _Matrix, parts: Parts, worse: Callable[[float], float], random: np.random.Generator
 ) -> tuple[float, Parts]:
-    blocks = _blocks(matrix, parts)
+    blocks = _pcors(matrix, parts)
     now = _mean(blocks)
     for _ in range(_TRIES * len(matrix)):
         if worse(now) == 0:
@@ -599,32 +593,8 @@ def _exchanged(
         i, j = random.integers(len(parts[a])), random.integers(len(parts[b]))
         tried = [part.copy() for part in parts]
         tried[a][i], tried[b][j] = parts[b][j], parts[a][i]
-        changed = blocks.copy()
-        for k in (a, b):
-            _fill(changed, matrix, tried, k, range(len(parts)))
+        changed = _updated(blocks, matrix, tried, product((a, b), range(len(parts))))
         then = _mean(changed)
         if worse(then) < worse(now):
             now, parts, blocks = then, tried, changed
     return now, parts
-
-
-def _check_columns_asked(columns: int, parties: int) -> None:
-    whole("parties", parties, 1)
-    if columns < parties:
-        raise DataError(
-            f"{columns} columns cannot be spread over {parties} parties, one column each at least; "
-            "use fewer parties"
-        )
-
-
-def _check_kept(keep: Sequence[str], rows: Table) -> None:
-    if isinstance(keep, str):
-        raise InputError(f"keep={keep!r} must be a list of columns, such as [{keep!r}]")
-    for name in keep:
-        if name not in rows.names:
-            raise DataError(f"keep names {name!r}; the columns are {', '.join(rows.names)}")
-
-
-def _check_beta(beta: float) -> None:
-    if not 0 <= beta <= 1:
-        raise InputError(f"beta={beta!r} must lie between 0 and 1")

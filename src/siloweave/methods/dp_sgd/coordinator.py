@@ -70,7 +70,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from siloweave.algorithms.running import plain
+from siloweave.core.run import plain
 from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd.messages import BeginTraining, PrivateKind, Rest, Step
 from siloweave.methods.dp_sgd.method import law_of

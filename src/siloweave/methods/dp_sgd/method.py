@@ -39,7 +39,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from math import ceil
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -47,30 +46,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from siloweave.algorithms.arguments import needed_budget
-from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.one_owner import OneOwner, owner_of
-from siloweave.algorithms.outcome import Cost, Info
-from siloweave.algorithms.private_rounds import PrivateKind
-from siloweave.algorithms.running import (
-    Job,
-    PartySide,
-    Progress,
-    Recipe,
-    named_parties,
-    opened,
-    silent,
-)
-from siloweave.algorithms.visibility import (
+from siloweave.algorithms.running import PartySide, Progress, Recipe, opened
+from siloweave.core.fit import Cost, Model
+from siloweave.core.method import (
     CURATOR,
     NOISE,
     OTHERS,
     OTHERS_NOISE,
     OWN_ROWS,
     READERS,
+    Info,
     View,
     Views,
     masked_sums,
 )
+from siloweave.core.run import Job, merged, named_parties, settings_of
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
@@ -84,12 +76,12 @@ from siloweave.methods.dp_sgd.coordinator import (
 from siloweave.methods.dp_sgd.messages import PrivateKind, Rest
 from siloweave.methods.dp_sgd.party import party, rest
 from siloweave.methods.fed_tgan.method import FedPointDiff, FedTabDDPM, FedTGAN, RowsSplit, held_by
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import rho_once
 from siloweave.privacy.shared_steps import CLIPS
+from siloweave.progress import silent
 from siloweave.protocols.histograms import HistogramData
-from siloweave.protocols.networks import merged, settings_of
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features

@@ -97,8 +97,6 @@ from siloweave.methods.dp_sgd.method import _latent
 from siloweave.privacy.budget import Relation
 from siloweave.privacy.events import NonPrivate, SampledSharedGaussian
 from siloweave.privacy.shared_steps import (
-    CLIPS,
-    FINEST,
     WIDEST,
     moved,
     quantised,

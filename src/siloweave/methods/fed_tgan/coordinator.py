@@ -68,13 +68,8 @@ from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, 
 from siloweave.methods.fed_tgan.party import RoundsKind, _keys
 from siloweave.tables.features import Features
 from siloweave.tables.one_way import OneWay
-from siloweave.tables.pooled import (
-    ColumnSummary,
-    agreed_features,
-    agreed_shares,
-    distances,
-)
 from siloweave.tables.schema import Schema
+from siloweave.tables.summaries import ColumnSummary, agreed_features, agreed_shares, distances
 
 if TYPE_CHECKING:
     from siloweave.models.layout import Layout

@@ -39,19 +39,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.generated import Generated, Model
+from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.one_owner import OneOwner
-from siloweave.algorithms.outcome import Cost, Info
-from siloweave.algorithms.running import (
-    Job,
-    PartySide,
-    Recipe,
-    named_parties,
-    opened,
-    plain,
-    required_rows,
-)
-from siloweave.algorithms.visibility import AVERAGED, Views, bare_rounds
+from siloweave.algorithms.running import PartySide, Recipe, opened
+from siloweave.algorithms.visibility import AVERAGED, bare_rounds
+from siloweave.core.fit import Cost, Model
+from siloweave.core.method import Info, Views
+from siloweave.core.run import Job, merged, named_parties, plain, required_rows, settings_of
 from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
@@ -66,19 +60,11 @@ from siloweave.methods.fed_tgan.coordinator import (
 )
 from siloweave.methods.fed_tgan.party import RoundsKind, handlers_of, party
 from siloweave.privacy.budget import UNBOUNDED, Budget
-from siloweave.protocols.networks import (
-    DiffusionModel,
-    LatentModel,
-    NetworkGenerator,
-    OwnerData,
-    merged,
-    settings_of,
-)
+from siloweave.protocols.networks import DiffusionModel, LatentModel, NetworkGenerator, OwnerData
 from siloweave.tables.codes import Encoder
-from siloweave.tables.columns import check_columns
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema, outline
+from siloweave.tables.schema import Schema, check_columns, outline
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Learner

@@ -76,9 +76,7 @@ from siloweave.privacy.events import NonPrivate
 from siloweave.protocols.networks import OwnerData, jax_key
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.pooled import (
-    summarise,
-)
+from siloweave.tables.summaries import summarise
 
 if TYPE_CHECKING:
     from siloweave.models.gan import Critics

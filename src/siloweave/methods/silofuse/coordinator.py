@@ -74,7 +74,7 @@ from siloweave.methods.silofuse.party import (
 from siloweave.protocols.columns import ColumnsTask
 from siloweave.protocols.networks import NetworkModel, jax_key, split_key, way_of
 from siloweave.tables.bins import BINNED
-from siloweave.tables.columns import options_of
+from siloweave.tables.codes import options_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay

@@ -23,17 +23,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from siloweave.algorithms.generated import Model
-from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.visibility import (
+from siloweave.core.fit import Model
+from siloweave.core.method import (
     COORDINATOR,
     NOISE,
     NOTHING,
     OTHERS,
+    Info,
     View,
     Views,
     own_columns,
 )
+from siloweave.core.run import merged, settings_of
 from siloweave.errors import BudgetError, InputError, number
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
@@ -54,7 +55,6 @@ from siloweave.methods.silofuse.party import (
 )
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.columns import ColumnsSplit, ColumnsTask, Home
-from siloweave.protocols.networks import merged, settings_of
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 

@@ -64,7 +64,7 @@ from siloweave.protocols.networks import jax_key
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 
 if TYPE_CHECKING:
     from siloweave.models.settings import VertiGANSettings
@@ -133,7 +133,7 @@ def _planned(
     """Divide the budget over all parties, count, and find the noise that fits."""
     share, bins = how
     coded = {n: Encoder(task.schema.select(task.columns[n]), bins) for n in parties.roster}
-    tables = [Grains(encoder).number for encoder in coded.values()]
+    tables = [ResolutionLevels(encoder).number for encoder in coded.values()]
     steps = len(parties.roster) * settings.steps
     plan = VertiGANPlan.of(task.budget, tables, share=share, steps=steps, batch=settings.batch)
     head, *others = parties.roster

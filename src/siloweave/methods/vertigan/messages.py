@@ -41,7 +41,7 @@ hold the same people, so what they release adds up, and the number of rows is co
 **Guarantee** (dp): of `counted`. Rows, add/remove or replace-one as the party's budget says,
 towards everyone. Paid before it is drawn: the number of rows where it is asked (discrete Gaussian;
 public under replace-one), and the counts of all the party's columns at once (discrete Gaussian; a
-row is in at most one cell of each table of `Grains`, so the joint L2 sensitivity is sqrt(tables),
+row is in at most one cell of each table of `ResolutionLevels`, so the joint L2 sensitivity is sqrt(tables),
 times sqrt(2) under replace-one). Assumed public: schema and bins.
 """
 
@@ -68,7 +68,7 @@ from siloweave.privacy.calibrate import gaussian_sigma, rho_for
 from siloweave.privacy.events import Event, Gaussian, rho_once
 from siloweave.privacy.shared_steps import SharedSteps, order_for, plan_steps
 from siloweave.tables.codes import Encoder
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 
 if TYPE_CHECKING:
     pass
@@ -153,7 +153,7 @@ def rows_in(party: str, seen: Counted) -> int:
 
 def counts_in(party: str, seen: Counted, encoder: Encoder) -> npt.NDArray[np.int64]:
     """The noisy counts of a party's columns; raises WireError if they are none."""
-    cells = Grains(encoder).cells
+    cells = ResolutionLevels(encoder).cells
     return CheckedReply(party).array("counts", seen.counts.value, WHOLE, (cells,)).astype(np.int64)
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import numpy as np
 
-from siloweave.algorithms.generated import Matrix, Model
-from siloweave.algorithms.outcome import Info
-from siloweave.algorithms.visibility import COORDINATOR, NOISE, OTHERS, View, Views, own_columns
+from siloweave.algorithms.generated import Matrix
+from siloweave.core.fit import Model
+from siloweave.core.method import COORDINATOR, NOISE, OTHERS, Info, View, Views, own_columns
+from siloweave.core.run import settings_of
 from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
@@ -25,7 +26,7 @@ from siloweave.methods.vertigan.coordinator import vertigan
 from siloweave.methods.vertigan.party import HANDLERS
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.columns import ColumnsSplit, ColumnsTask, Home
-from siloweave.protocols.networks import jax_key, settings_of
+from siloweave.protocols.networks import jax_key
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key
 from siloweave.tables.schema import Schema

@@ -41,7 +41,7 @@ hold the same people, so what they release adds up, and the number of rows is co
 **Guarantee** (dp): of `counted`. Rows, add/remove or replace-one as the party's budget says,
 towards everyone. Paid before it is drawn: the number of rows where it is asked (discrete Gaussian;
 public under replace-one), and the counts of all the party's columns at once (discrete Gaussian; a
-row is in at most one cell of each table of `Grains`, so the joint L2 sensitivity is sqrt(tables),
+row is in at most one cell of each table of `ResolutionLevels`, so the joint L2 sensitivity is sqrt(tables),
 times sqrt(2) under replace-one). Assumed public: schema and bins.
 """
 
@@ -57,6 +57,7 @@ import numpy as np
 from msgspec import UNSET
 
 from siloweave.algorithms.generated import Matrix
+from siloweave.core.run import settings_of
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released
@@ -80,12 +81,12 @@ from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian
 from siloweave.privacy.shared_steps import moved, quantised
 from siloweave.protocols.columns import ColumnsPart, keep_home
 from siloweave.protocols.histograms import Histogram
-from siloweave.protocols.networks import jax_key, settings_of
+from siloweave.protocols.networks import jax_key
 from siloweave.protocols.secure_sums import relation_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def _laid_out(site: Site[ColumnsPart], begin: BeginVertiGAN, kept: bytes) -> _De
     else:
         features = Features.fit(part.table, part.schema, numeric="modes", key=fold_in(own, "fit"))
         X = features.encode(part.table, key=fold_in(own, "encode"))
-        choices = [block for block in features.blocks if block.kind == "choice"]
+        choices = [block for block in features.blocks if block.kind == "categorical"]
         shares = {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
     heads = heads_of(features.blocks)
     first = own_start(settings, heads, shares, jax_key(fold_in(own, "weights")))
@@ -292,7 +293,7 @@ def counted(request: CountOwnColumns, site: Site[ColumnsPart]) -> Counted:
     entropy, sigma, relation = site.entropy, request.rows_sigma, relation_of(site)
     _check(request, site)
     table, encoder = site.rows.table, Encoder(site.rows.schema, request.bins)
-    n, grains, codes = table.num_rows, Grains(encoder), encoder.encode(table)
+    n, levels, codes = table.num_rows, ResolutionLevels(encoder), encoder.encode(table)
 
     def number() -> int:
         assert sigma is not None
@@ -300,15 +301,15 @@ def counted(request: CountOwnColumns, site: Site[ColumnsPart]) -> Counted:
         return int(mechanisms.add_gaussian(exact, sigma, entropy=entropy)[0])
 
     def counts() -> Array:
-        exact = grains.count(codes)
+        exact = levels.count(codes)
         noisy = mechanisms.add_gaussian(exact, request.counts_sigma, entropy=entropy)
         return Array.of(noisy, "<i8")
 
     priced = [] if sigma is None else _rows_events(relation, sigma)
     paid = tuple(site.release(event, "number of rows", number) for event in priced)
     known = () if paid or sigma is None else (Public(n, "neighbours have the same number of rows"),)
-    event = _counts_event(relation, grains.number, request.counts_sigma)
-    what = f"counts of {len(codes.columns)} columns in {grains.number} tables"
+    event = _counts_event(relation, levels.number, request.counts_sigma)
+    what = f"counts of {len(codes.columns)} columns in {levels.number} tables"
     return Counted(paid, known, site.release(event, what, counts))
 
 
@@ -377,7 +378,9 @@ def own_plan(site: Site[ColumnsPart]) -> VertiGANPlan | None:
 
     settings = VertiGANSettings(**{f.name: facts[f.name] for f in fields(VertiGANSettings)})
     parts: Mapping[str, Schema] = facts["parts"]
-    tables = [Grains(Encoder(parts[name], facts["bins"])).number for name in site.terms.roster]
+    tables = [
+        ResolutionLevels(Encoder(parts[name], facts["bins"])).number for name in site.terms.roster
+    ]
     steps, share = len(tables) * settings.steps, facts["counts_share"]
     return VertiGANPlan.of(limit, tables, share=share, steps=steps, batch=settings.batch)
 

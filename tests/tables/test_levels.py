@@ -1,16 +1,16 @@
-"""Counts at several grains: what a row moves, what comes back, and what noise alone divides."""
+"""Counts at several resolution levels: what a row moves, and what noise alone divides."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from siloweave.algorithms.private_counts import Look
 from siloweave.errors import DataError
-from siloweave.protocols.histograms import Histogram
+from siloweave.tables.bins import spike_bins
 from siloweave.tables.codes import Encoder
-from siloweave.tables.columns import landmarks
 from siloweave.tables.features import Features
-from siloweave.tables.levels import Grains
+from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
@@ -23,7 +23,7 @@ SCHEMA = Schema(
     )
 )
 ENCODER = Encoder(SCHEMA, bins=4096)
-GRAINS = Grains(ENCODER)
+LEVELS = ResolutionLevels(ENCODER)
 
 
 def table(rows, seed=0):
@@ -41,25 +41,25 @@ def table(rows, seed=0):
 
 
 def test_each_row_is_in_one_cell_of_each_table_or_in_none():
-    assert GRAINS.widths == {
+    assert LEVELS.widths == {
         "gain": (256, 16, 1), "rooms": (256, 16, 1), "age": (16, 1), "sex": (1,)
     }  # fmt: skip
-    assert GRAINS.number == 9
+    assert LEVELS.number == 9
     codes = ENCODER.encode(table(500))
-    every = np.stack([GRAINS.count(codes.take([i])) for i in range(500)])
+    every = np.stack([LEVELS.count(codes.take([i])) for i in range(500)])
     ends = np.cumsum([16 + 1, 256, 4096, 16, 256, 4096, 5, 74, 2])
-    assert GRAINS.cells == ends[-1] == every.shape[1]
+    assert LEVELS.cells == ends[-1] == every.shape[1]
     per_table = np.stack([part.sum(axis=1) for part in np.split(every, ends[:-1], axis=1)])
     missing = codes.column("gain") == 4096
     assert missing.any()
     assert (per_table[1:3] == ~missing).all()
     assert (np.delete(per_table, [1, 2], axis=0) == 1).all()
-    assert (every.sum(axis=0) == GRAINS.count(codes)).all()
+    assert (every.sum(axis=0) == LEVELS.count(codes)).all()
 
 
 def test_without_noise_every_count_comes_back():
     codes = ENCODER.encode(table(5000))
-    found = GRAINS.columns(GRAINS.count(codes), 5000, 1e-6)
+    found = LEVELS.columns(LEVELS.count(codes), 5000, 1e-6)
     for name, size in zip(ENCODER.domain.names, ENCODER.domain.sizes, strict=True):
         exact = np.bincount(codes.column(name), minlength=size)
         assert found[name] == pytest.approx(exact, abs=1e-6)
@@ -69,10 +69,10 @@ def test_where_all_is_noise_bins_are_shared_alike():
     random = np.random.default_rng(3)
     rooms = random.uniform(0.5, 140.0, 20_000)
     schema = Schema((SCHEMA["rooms"],))
-    grains = Grains(Encoder(schema, bins=4096))
-    exact = grains.count(grains.encoder.encode(Table.from_columns({"rooms": (rooms, None)})))
+    levels = ResolutionLevels(Encoder(schema, bins=4096))
+    exact = levels.count(levels.encoder.encode(Table.from_columns({"rooms": (rooms, None)})))
     noisy = exact + np.rint(random.normal(0, 300.0, len(exact)))
-    fine = grains.columns(noisy, 20_000, 300.0)["rooms"].reshape(16, 256)
+    fine = levels.columns(noisy, 20_000, 300.0)["rooms"].reshape(16, 256)
     assert fine.sum() == pytest.approx(20_000)
     assert fine.min() >= 0
     assert np.median(np.ptp(fine, axis=1)) == pytest.approx(0.0, abs=1e-9)
@@ -81,34 +81,36 @@ def test_where_all_is_noise_bins_are_shared_alike():
 
 def test_columns_are_found_that_equal_bins_cannot_see():
     data, random = table(20_000), np.random.default_rng(4)
-    exact = GRAINS.count(ENCODER.encode(data))
+    exact = LEVELS.count(ENCODER.encode(data))
     noisy = exact + np.rint(random.normal(0, 20.0, len(exact)))
-    columns = GRAINS.columns(noisy, 20_000, 20.0)
-    assert landmarks(SCHEMA["gain"], columns["gain"]) == {0: 0}
-    assert landmarks(SCHEMA["rooms"], columns["rooms"]) == {}
+    columns = LEVELS.columns(noisy, 20_000, 20.0)
+    assert spike_bins(SCHEMA["gain"], columns["gain"]) == {0: 0}
+    assert spike_bins(SCHEMA["rooms"], columns["rooms"]) == {}
     features = Features.from_counts(ENCODER, columns, numeric="quantile")
     drawn = features.decode(features.encode(data, key=1), key=2)
     gain, gone = data.integers("gain")
     again, missing = drawn.integers("gain")
     assert (missing == gone).all()
     assert ((again == 0) == (gain == 0))[~gone].all()  # the spike is a choice of its own
-    plan = next(plan for plan in features.plans if plan.column == "rooms")
-    numbers = plan.split(data.floats("rooms")[0], np.zeros(20_000, bool), random)[1]
+    encoding = next(encoding for encoding in features.encodings if encoding.column == "rooms")
+    numbers = encoding.split(data.floats("rooms")[0], np.zeros(20_000, bool), random)[1]
     assert numbers.std() == pytest.approx(1.0, abs=0.1)  # the curve follows the narrow hump
     assert np.quantile(numbers, [0.25, 0.75]) == pytest.approx([-0.67, 0.67], abs=0.1)
 
 
 def test_counts_of_other_tables_are_refused():
     with pytest.raises(DataError, match="9 tables have 8818 cells"):
-        GRAINS.columns(np.zeros(7), 10, 1.0)
+        LEVELS.columns(np.zeros(7), 10, 1.0)
 
 
-def test_rows_to_weigh_by_have_the_spikes_that_the_plans_have():
+def test_rows_to_weigh_by_have_the_spikes_that_the_encodings_have():
     """Else raking would ask for amounts beside 0 that no drawn row can have."""
-    look = Histogram(ENCODER, GRAINS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
+    look = Look(ENCODER, LEVELS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
     gain, gone = look.product().integers("gain")
-    plan = next(plan for plan in look.features("quantile").plans if plan.column == "gain")
-    assert plan.spikes == (0.0,)
+    encoding = next(
+        encoding for encoding in look.features("quantile").encodings if encoding.column == "gain"
+    )
+    assert encoding.spikes == (0.0,)
     real, missing = table(20_000).integers("gain")
     assert (gain[~gone] == 0).mean() == pytest.approx((real[~missing] == 0).mean(), abs=0.01)
     cells = next(one for one in look.one_way.cells if one.column.name == "gain")
@@ -120,15 +122,15 @@ def test_rows_to_weigh_by_have_the_spikes_that_the_plans_have():
 def test_wide_bins_tell_of_no_single_value(bins):
     weights = np.ones(bins + 1)
     weights[0] = 10.0 * bins
-    assert landmarks(SCHEMA["gain"], weights) == {}
+    assert spike_bins(SCHEMA["gain"], weights) == {}
 
 
 def test_both_bounds_and_zero_are_told():
     column = Column("x", "continuous", low=-1.0, high=3.0)
     weights = np.ones(2048)
     weights[[0, 512, 2047]] = 500.0
-    assert landmarks(column, weights) == {512: 0, 0: -1.0, 2047: 3.0}
+    assert spike_bins(column, weights) == {512: 0, 0: -1.0, 2047: 3.0}
     weights[511] = 400.0  # no longer alone
-    assert landmarks(column, weights) == {0: -1.0, 2047: 3.0}
-    plan = Features.from_counts(Encoder(Schema((column,)), 2048), {"x": weights}).plans[0]
-    assert plan.spikes == (-1.0, 3.0)
+    assert spike_bins(column, weights) == {0: -1.0, 2047: 3.0}
+    encoding = Features.from_counts(Encoder(Schema((column,)), 2048), {"x": weights}).encodings[0]
+    assert encoding.spikes == (-1.0, 3.0)

@@ -13,45 +13,35 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError
 from siloweave.tables.bins import BINNED
-from siloweave.tables.columns import (
-    GRAINS,
-    blank,
-    check_columns,
-    check_rows,
-    codes_of,
-    grain_of,
-    options_of,
-    values_of,
-    whole_range,
-)
-from siloweave.tables.features import Features
-from siloweave.tables.one_way import Cells, OneWay
-from siloweave.tables.plans import (
-    Floats,
-    Mixture,
-    Numbers,
+from siloweave.tables.codes import codes_of, options_of
+from siloweave.tables.encodings import (
+    RESOLUTIONS,
+    ColumnEncoding,
     Numeric,
-    Plan,
+    NumericEncoding,
     Points,
     Settings,
-    fit_mixture,
+    encoding_of_bounds,
+    encoding_of_options,
     learned,
-    ranked,
+    resolution_of,
+    rounded,
 )
+from siloweave.tables.features import Features, check_rows
+from siloweave.tables.one_way import Cells, OneWay
 from siloweave.tables.read import Table
+from siloweave.tables.scales import Floats, Mixture, fit_mixture
 from siloweave.tables.schema import Column, Schema
-
-__all__ = ["ColumnSummary", "agreed_features", "agreed_shares", "distances", "summarise"]
 
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
 _LISTED = 1024  # distinct values that are listed with their counts, where rows support them
 _SUPPORT = 10  # rows per distinct value, for the values to be all there is
-_SPIKE, _FEW = 0.02, 20
+_DEFAULT = Settings()
 _EXACT = 2**53  # whole numbers up to here are float64
 
 
 class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one owner of rows tells of one column.
+    """What one owner of rows sends about one column.
 
     Attributes:
         column: Its name.
@@ -62,7 +52,7 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mixture: Of the numbers that are not listed.
         rest: How many numbers it stands for.
         missing: Rows without a number.
-        grain: What all numbers are multiples of; 0 if nothing is known.
+        resolution: What all numbers are multiples of; 0 if nothing is known.
     """
 
     column: str
@@ -72,22 +62,24 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mixture: Mixture | None = None
     rest: int = 0
     missing: int = 0
-    grain: float = 0.0
+    resolution: float = 0.0
 
     def __post_init__(self) -> None:
         of = f"the summary of column {self.column!r}"
         if len(self.values) != len(self.times) or not np.isfinite(self.values).all():
-            raise DataError(f"{of} is not one: values without counts, or that are not finite")
+            raise DataError(f"{of} has values without counts, or values that are not finite")
         if any(not 0 <= n <= _EXACT for n in (*self.counts, *self.times, self.rest, self.missing)):
             raise DataError(f"{of} has counts below 0 or beyond {_EXACT:,}")
-        if self.grain and self.grain not in GRAINS:
-            raise DataError(f"{of} has the grain {self.grain}; it is 0 or one of {GRAINS}")
+        if self.resolution and self.resolution not in RESOLUTIONS:
+            raise DataError(
+                f"{of} has the resolution {self.resolution}; it is 0 or one of {RESOLUTIONS}"
+            )
         if (self.mixture is None) != (self.rest == 0):
             raise DataError(f"{of} needs a mixture for {self.rest:,} numbers that are not listed")
         if self.mixture is not None and not _is_mixture(self.mixture):
             raise DataError(
-                f"{of} holds a mixture that is none: up to {_POINTS:,} modes are wanted, each with "
-                "a mean, a scale of 0 or more and a weight, all finite; weights sum to 1"
+                f"{of} holds no valid mixture: up to {_POINTS:,} modes are wanted, each with a "
+                "mean, a scale of 0 or more and a weight, all finite; weights sum to 1"
             )
 
     @property
@@ -107,9 +99,9 @@ def _is_mixture(mixture: Mixture) -> bool:
 def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
     """Summarise every column but ids; exact, so not private.
 
-    A column of categories tells how often each occurs. A column of numbers lists its values with
-    counts where they are few (20 or less) or at most 1,024 with ten rows each; of any other it
-    lists those that 2 % of its rows hold, and a variational mixture stands for the rest.
+    A column of categories has the count of each. A column of numbers lists its values with counts
+    where they are few (20 or less) or at most 1,024 with ten rows each; of any other it lists those
+    that 2 % of its rows hold, and a variational mixture stands for the rest.
 
     Args:
         table: At least one row of the schema's columns.
@@ -125,12 +117,9 @@ def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
         >>> one.values, one.times, one.rest
         ((3.0, 5.0), (2, 1), 0)
     """
-    check_columns(schema, table)
-    check_rows(table)
+    check_rows(schema, table)
     found = []
-    for column in schema.columns:
-        if column.kind == "id":
-            continue
+    for column in schema.coded:
         if column.kind in BINNED:
             found.append(_of_numbers(column, table))
             continue
@@ -140,12 +129,12 @@ def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
 
 
 def _of_numbers(column: Column, table: Table) -> ColumnSummary:
-    plan = blank(column)
-    values, gone = values_of(column, plan, table)
+    bounds = encoding_of_bounds(column)
+    values, gone = bounds.values_of(column, table)
     seen, times = np.unique(values[~gone], return_counts=True)
     total, kinds = int(times.sum()), len(seen)
-    listed = times >= max(_SPIKE, 10.0 / max(kinds, 1)) * total
-    if kinds <= _FEW or (kinds <= _LISTED and total >= _SUPPORT * kinds):
+    listed = times >= max(_DEFAULT.spike_share, 10.0 / max(kinds, 1)) * total
+    if kinds <= _DEFAULT.few_values or (kinds <= _LISTED and total >= _SUPPORT * kinds):
         listed = np.ones(kinds, dtype=np.bool_)
     rest, often = seen[~listed], times[~listed]
     return ColumnSummary(
@@ -155,88 +144,86 @@ def _of_numbers(column: Column, table: Table) -> ColumnSummary:
         mixture=fit_mixture(rest, often.astype(np.float64)) if len(rest) else None,
         rest=int(often.sum()),
         missing=int(gone.sum()),
-        grain=plan.grain or grain_of(seen),
+        resolution=bounds.resolution or resolution_of(seen),
     )
 
 
 def agreed_features(
     schema: Schema,
-    told: Sequence[Sequence[ColumnSummary]],
+    summaries: Sequence[Sequence[ColumnSummary]],
     *,
     numeric: Numeric = "quantile",
     wide: int = 256,
 ) -> Features:
     """Learn encoders from the summaries of several owners.
 
-    A mixture is stood for by 2,048 evenly spaced quantiles instead of random draws, so the result
+    A mixture is represented by 2,048 evenly spaced quantiles instead of random draws, so the result
     depends on the summaries alone. Where every number is listed, it is what `Features.fit` learns
     from all rows at one place.
 
     Args:
         schema: Facts about every column.
-        told: Per owner the summary of each column but ids, in the schema's order.
+        summaries: Per owner the summary of each column but ids, in the schema's order.
         numeric: What a continuum becomes, as in `Features.fit`.
         wide: Categorical columns with more options become digits.
 
     Raises:
         DataError: Summaries are not of these columns.
     """
-    settings, plans = Settings(numeric, _SPIKE, _FEW, wide), list[Plan]()
-    for column, owners in _by_column(schema, told):
+    settings, encodings = Settings(numeric, wide=wide), list[ColumnEncoding]()
+    for column, owners in _by_column(schema, summaries):
         if column.kind not in BINNED:
-            counts = np.array([one.counts for one in owners], dtype=np.float64).sum(0)
-            plans.append(ranked(column.name, counts, len(counts), wide))
+            counts = _counts(owners).sum(0)
+            encodings.append(encoding_of_options(column.name, counts, len(counts), wide))
             continue
-        plan = _grained(blank(column), owners)
-        points = _pooled([_points(one, plan) for one in owners])
-        plans.append(learned(plan, whole_range(plan, points, _FEW), settings))
-    return Features(schema, tuple(plans))
+        bounds, points = _points(column, owners)
+        whole = _pooled(points).with_every_whole_number(bounds, settings.few_values)
+        encodings.append(learned(bounds, whole, settings))
+    return Features(schema, tuple(encodings))
 
 
 def agreed_shares(
-    schema: Schema, told: Sequence[Sequence[ColumnSummary]], weights: Sequence[float]
+    schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], weights: Sequence[float]
 ) -> OneWay:
     """How single columns are distributed over all owners, from their summaries.
 
     Args:
         schema: Facts about every column.
-        told: Per owner the summary of each column but ids.
+        summaries: Per owner the summary of each column but ids.
         weights: How much each owner counts.
 
     Example:
         >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
-        >>> one, other = Summary("sex", counts=(50, 50)), ColumnSummary("sex", counts=(400, 0))
+        >>> one, other = (ColumnSummary("sex", counts=counts) for counts in [(50, 50), (400, 0)])
         >>> agreed_shares(schema, [[one], [other]], [0.5, 0.5]).shares[0].tolist()
         [0.75, 0.25, 0.0, 0.0]
     """
     cells = []
-    for column, owners in _by_column(schema, told):
+    for column, owners in _by_column(schema, summaries):
         rows = [max(one.rows, 1) for one in owners]
         own = np.asarray(weights) / np.array(rows)  # of each row of an owner
         if column.kind not in BINNED:
-            counts = own @ np.array([one.counts for one in owners], dtype=np.float64)
-            cells.append(Cells.of_options(column, counts, sum(rows)))
+            cells.append(Cells.of_options(column, own @ _counts(owners), sum(rows)))
             continue
-        plan = _grained(blank(column), owners)
-        points = [_points(one, plan) for one in owners]
+        bounds, points = _points(column, owners)
         pool = _pooled([Points(p.values, p.weights * w) for p, w in zip(points, own, strict=True)])
         gone = float(own @ np.array([one.missing for one in owners]))
-        cells.append(Cells.of_numbers(column, pool.values + plan.origin, pool.weights, gone))
+        cells.append(Cells.of_numbers(column, pool.values + bounds.origin, pool.weights, gone))
     return OneWay(tuple(cells))
 
 
 def distances(
-    schema: Schema, told: Sequence[Sequence[ColumnSummary]], *, alike: bool = False
+    schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], *, alike: bool = False
 ) -> NDArray[np.float64]:
     """How far each owner's columns are from those of all owners together.
 
     Jensen-Shannon distance (the square root, base 2) of the categories' frequencies; Wasserstein-1
-    distance of the numbers, where mixtures are stood for by their quantiles. An owner without any
+    distance of the numbers, where mixtures are represented by their quantiles. An owner without any
     number in a column is as far as the farthest of the others.
 
     Args:
         schema: Facts about every column.
-        told: Per owner the summary of each column but ids.
+        summaries: Per owner the summary of each column but ids.
         alike: Whether every owner counts alike in the whole, however many rows it has, and
             distances of numbers are in standard deviations of the whole.
 
@@ -248,22 +235,21 @@ def distances(
 
     Example:
         >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
-        >>> same, other = Summary("sex", counts=(5, 5)), ColumnSummary("sex", counts=(10, 0))
-        >>> distances(schema, [[same], [other]]).round(3).tolist()
+        >>> one, other = (ColumnSummary("sex", counts=counts) for counts in [(5, 5), (10, 0)])
+        >>> distances(schema, [[one], [other]]).round(3).tolist()
         [[0.221], [0.371]]
     """
     from scipy.stats import wasserstein_distance
 
     found = []
-    for column, owners in _by_column(schema, told):
+    for column, owners in _by_column(schema, summaries):
         if column.kind not in BINNED:
-            counts = np.array([one.counts for one in owners], dtype=np.float64)
+            counts = _counts(owners)
             if alike:
                 counts /= np.maximum(counts.sum(1, keepdims=True), 1.0)
             found.append([_jensen_shannon(own, counts.sum(0)) for own in counts])
             continue
-        plan = _grained(blank(column), owners)
-        own = [_points(one, plan) for one in owners]
+        _, own = _points(column, owners)
         if alike:
             own = [Points(p.values, p.weights / max(float(p.weights.sum()), 1.0)) for p in own]
         pool = _pooled(own)
@@ -275,23 +261,22 @@ def distances(
             for p in own
         ]
         found.append([x if x >= 0 else max(*away, 0.0) for x in away])
-    return np.array(found, dtype=np.float64).reshape(-1, len(told)).T
+    return np.array(found, dtype=np.float64).reshape(-1, len(summaries)).T
 
 
 def _by_column(
-    schema: Schema, told: Sequence[Sequence[ColumnSummary]]
+    schema: Schema, summaries: Sequence[Sequence[ColumnSummary]]
 ) -> list[tuple[Column, list[ColumnSummary]]]:
-    """Every column with what each owner tells of it."""
-    columns = [column for column in schema.columns if column.kind != "id"]
-    for owner in told:
-        if [one.column for one in owner] != [column.name for column in columns]:
+    """Every column with each owner's summary of it."""
+    names = [column.name for column in schema.coded]
+    for owner in summaries:
+        if [one.column for one in owner] != names:
             raise DataError(
-                f"summaries are of {[one.column for one in owner]}, and the schema has "
-                f"{[column.name for column in columns]}"
+                f"summaries are of {[one.column for one in owner]}, and the schema has {names}"
             )
-        for column, one in zip(columns, owner, strict=True):
+        for column, one in zip(schema.coded, owner, strict=True):
             _check(column, one)
-    return [(column, [owner[j] for owner in told]) for j, column in enumerate(columns)]
+    return [(column, [owner[j] for owner in summaries]) for j, column in enumerate(schema.coded)]
 
 
 def _check(column: Column, one: ColumnSummary) -> None:
@@ -305,38 +290,47 @@ def _check(column: Column, one: ColumnSummary) -> None:
     if not numbers and (one.values or one.rest or one.missing):
         raise DataError(f"{of} lists numbers, and the column holds categories")
     if one.missing and not column.missing:
-        raise DataError(f"{of} tells of {one.missing:,} missing values; the schema has none")
-    plan = blank(column) if numbers else None
-    if plan is not None and one.values:
+        raise DataError(f"{of} counts {one.missing:,} missing values; the schema has none")
+    bounds = encoding_of_bounds(column) if numbers else None
+    if bounds is not None and one.values:
         ascending = all(low < high for low, high in pairwise(one.values))
-        if not ascending or one.values[0] < plan.low or one.values[-1] > plan.high:
+        if not ascending or one.values[0] < bounds.low or one.values[-1] > bounds.high:
             raise DataError(
                 f"{of} lists values from {one.values[0]} to {one.values[-1]}; they must ascend "
-                f"within {plan.low} and {plan.high}, its bounds less {plan.origin}"
+                f"within {bounds.low} and {bounds.high}, its bounds less {bounds.origin}"
             )
 
 
-def _grained(plan: Numbers, owners: Sequence[ColumnSummary]) -> Numbers:
-    """The plan with the finest grain that an owner has seen, if all have one."""
-    grains = [one.grain for one in owners if one.values or one.rest]
-    known = min(grains) if grains and min(grains) > 0 else 0.0
-    return msgspec.structs.replace(plan, grain=plan.grain or known)
+def _counts(owners: Sequence[ColumnSummary]) -> Floats:
+    """(owners, options) rows of each category."""
+    return np.array([one.counts for one in owners], dtype=np.float64)
 
 
-def _points(one: ColumnSummary, plan: Numbers) -> Points:
-    """An owner's numbers: those listed, and quantiles of the mixture."""
-    values, weights = [np.array(one.values)], [np.array(one.times, dtype=np.float64)]
-    if one.mixture is not None and one.rest:
-        drawn, share = _quantiles(one.mixture)
-        if plan.grain:
-            drawn = np.rint(drawn / plan.grain) / np.rint(1.0 / plan.grain)
-        values.append(np.clip(drawn, plan.low, plan.high))
-        weights.append(share * one.rest)
-    return _pooled([Points(v, w) for v, w in zip(values, weights, strict=True)])
+def _points(
+    column: Column, owners: Sequence[ColumnSummary]
+) -> tuple[NumericEncoding, list[Points]]:
+    """Each owner's numbers: those listed, and quantiles of the mixture, less the bounds' origin.
+
+    Beside them the column's bounds, with the finest resolution that an owner has seen, if all have
+    one.
+    """
+    bounds = encoding_of_bounds(column)
+    seen = [one.resolution for one in owners if one.values or one.rest]
+    known = min(seen) if seen and min(seen) > 0 else 0.0
+    bounds = msgspec.structs.replace(bounds, resolution=bounds.resolution or known)
+    found = []
+    for one in owners:
+        parts = [Points(np.array(one.values), np.array(one.times, dtype=np.float64))]
+        if one.mixture is not None and one.rest:
+            drawn, share = _quantiles(one.mixture)
+            drawn = np.clip(rounded(drawn, bounds.resolution), bounds.low, bounds.high)
+            parts.append(Points(drawn, share * one.rest))
+        found.append(_pooled(parts))
+    return bounds, found
 
 
 def _quantiles(mixture: Mixture) -> tuple[Floats, Floats]:
-    """Evenly spaced quantiles of each mode, as many as its weight deserves, and their weights."""
+    """Evenly spaced quantiles of each mode, in number as its weight is, and their weights."""
     from scipy.special import ndtri
 
     places, shares = [], []
@@ -348,7 +342,7 @@ def _quantiles(mixture: Mixture) -> tuple[Floats, Floats]:
 
 
 def _pooled(parts: Sequence[Points]) -> Points:
-    """Points of several owners; equal values are one."""
+    """Points put together; equal values are one point."""
     values = np.concatenate([p.values for p in parts])
     weights = np.concatenate([p.weights for p in parts])
     seen, place = np.unique(values, return_inverse=True)

@@ -5,8 +5,7 @@ import pytest
 
 from siloweave.errors import SchemaError
 from siloweave.tables import Codes, Column, Encoder, Schema, Table
-from siloweave.tables.bins import Cuts, above, cut_edges, edges_of, last_of
-from siloweave.tables.columns import cuts_of, landmarks
+from siloweave.tables.bins import Cuts, above, cut_edges, cuts_of, edges_of, last_of, spike_bins
 
 PAY = Column("pay", "continuous", low=0.0, high=99_999.0)
 COUNT = Column("count", "integer", low=-5_000, high=94_999)
@@ -33,20 +32,20 @@ def spread(column, seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_bins_are_as_light_as_their_number_allows(column, seed):
     weights = spread(column, seed)
-    marks = landmarks(column, weights)
+    spikes = spike_bins(column, weights)
     fine, known = edges_of(column, FINE), weights[: len(weights) - column.missing]
     for bins in (1, 2, 3, 8, 32, 100):
         edges = cut_edges(column, cuts_of(column, weights, bins))
         assert len(edges) - 1 <= bins
         if bins < 8:
             continue
-        for value in marks.values():
-            assert value in edges.tolist()[:-1], "a landmark begins a bin"
+        for value in spikes.values():
+            assert value in edges.tolist()[:-1], "a spike begins a bin"
         places = np.searchsorted(edges[1:-1], fine[:-1], side="right")
         masses = np.bincount(places, weights=known, minlength=len(edges) - 1)
         several = np.bincount(places[known > 0], minlength=len(edges) - 1) > 1
         # Neighbours of which no two fit into one bin are at least half full on average.
-        room = bins - 1 - 3 * len(marks) - 2 * 60
+        room = bins - 1 - 3 * len(spikes) - 2 * 60
         if room > 0:
             assert masses[several].max() <= 2 * known.sum() / room
 
@@ -60,7 +59,7 @@ def test_a_value_that_many_share_has_a_bin_of_its_own():
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda c: c.name)
-def test_rows_come_back_into_their_bin_and_landmarks_exactly(column):
+def test_rows_come_back_into_their_bin_and_spikes_exactly(column):
     weights = spread(column, 3)
     size = len(weights) - column.missing
     zero = int(np.searchsorted(edges_of(column, FINE)[1:-1], 0, side="right"))

@@ -9,8 +9,8 @@ from scipy.spatial.distance import jensenshannon
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.features import Features
-from siloweave.tables.plans import Mixture
-from siloweave.tables.pooled import ColumnSummary, agreed_features, distances, summarise
+from siloweave.tables.scales import Mixture
+from siloweave.tables.summaries import ColumnSummary, agreed_features, distances, summarise
 
 LISTED = Schema(
     (
@@ -44,17 +44,20 @@ def smooth(values):
 def test_what_is_listed_gives_the_encoders_of_all_rows(numeric):
     whole = listed(3_000, 0)
     parts = [whole.take(range(700)), whole.take(range(700, 3_000))]
-    told = [summarise(part, LISTED) for part in parts]
-    ours = agreed_features(LISTED, told, numeric=numeric)
+    summaries = [summarise(part, LISTED) for part in parts]
+    ours = agreed_features(LISTED, summaries, numeric=numeric)
     central = Features.fit(whole, LISTED, numeric=numeric, key=0)
     assert ours == central
 
 
 def test_summaries_survive_the_wire():
     rng = np.random.default_rng(1)
-    told = summarise(smooth(np.append(rng.normal(size=500), np.zeros(50))), SMOOTH)
-    assert msgspec.json.decode(msgspec.json.encode(told), type=tuple[ColumnSummary, ...]) == told
-    (pay,) = told
+    summaries = summarise(smooth(np.append(rng.normal(size=500), np.zeros(50))), SMOOTH)
+    assert (
+        msgspec.json.decode(msgspec.json.encode(summaries), type=tuple[ColumnSummary, ...])
+        == summaries
+    )
+    (pay,) = summaries
     assert pay.values == (0.0,)  # the only value that 2 % of the rows hold
     assert pay.rows == 550
     assert pay.mixture is not None
@@ -63,8 +66,8 @@ def test_summaries_survive_the_wire():
 def test_mixtures_of_two_owners_are_fitted_again_together():
     rng = np.random.default_rng(2)
     low, high = rng.normal(-20, 1, 4_000), rng.normal(20, 2, 8_000)
-    told = [summarise(smooth(part), SMOOTH) for part in (low, high)]
-    scale = agreed_features(SMOOTH, told, numeric="modes").plans[0].scale
+    summaries = [summarise(smooth(part), SMOOTH) for part in (low, high)]
+    scale = agreed_features(SMOOTH, summaries, numeric="modes").encodings[0].scale
     weights, means = np.array(scale.weights), np.array(scale.means)
     assert weights[means < 0].sum() == pytest.approx(1 / 3, abs=0.01)
     assert weights @ means == pytest.approx((low.sum() + high.sum()) / 12_000, abs=0.2)
@@ -84,8 +87,8 @@ def test_distances_are_those_of_the_rows():
 
 def test_owners_may_count_alike():
     small, large = smooth(np.zeros(5)), smooth(np.full(95, 10.0))
-    told = [summarise(one, SMOOTH) for one in (small, large)]
-    by_rows, alike = distances(SMOOTH, told), distances(SMOOTH, told, alike=True)
+    summaries = [summarise(one, SMOOTH) for one in (small, large)]
+    by_rows, alike = distances(SMOOTH, summaries), distances(SMOOTH, summaries, alike=True)
     np.testing.assert_allclose(by_rows[:, 0], [9.5, 0.5])
     np.testing.assert_allclose(alike[:, 0], [1.0, 1.0])  # 5 each, and the deviation is 5
 
@@ -97,16 +100,19 @@ def test_an_owner_without_numbers_is_as_far_as_the_farthest():
         return Table.from_columns({"pay": (np.array(values, dtype=float), np.array(gone))})
 
     tables = [held([1, 2], [0, 0]), held([8, 9], [0, 0]), held([0, 0], [1, 1])]
-    told = [summarise(t, schema) for t in tables]
-    S = distances(schema, told)[:, 0]
+    summaries = [summarise(t, schema) for t in tables]
+    S = distances(schema, summaries)[:, 0]
     assert S[2] == max(S[:2]) > 0
-    assert agreed_features(schema, told).width > 0
+    assert agreed_features(schema, summaries).width > 0
 
 
 def test_one_row_is_enough():
-    told = [summarise(smooth([3.5]), SMOOTH), summarise(smooth(np.linspace(-5, 5, 400)), SMOOTH)]
-    assert told[0][0].values == (3.5,)
-    X = agreed_features(SMOOTH, told).encode(smooth([3.5]), key=0)
+    summaries = [
+        summarise(smooth([3.5]), SMOOTH),
+        summarise(smooth(np.linspace(-5, 5, 400)), SMOOTH),
+    ]
+    assert summaries[0][0].values == (3.5,)
+    X = agreed_features(SMOOTH, summaries).encode(smooth([3.5]), key=0)
     assert np.isfinite(X).all()
 
 
@@ -116,7 +122,7 @@ def test_one_row_is_enough():
         (ColumnSummary("other"), "summaries are of"),
         (ColumnSummary("town", counts=(1, 2)), "has 2 counts, and the schema knows 4 categories"),
         (ColumnSummary("town", counts=(1, 0, 0, 0), values=(1.0,), times=(1,)), "lists numbers"),
-        (ColumnSummary("pay", values=(1.0,), times=(1,), missing=2), "tells of 2 missing values"),
+        (ColumnSummary("pay", values=(1.0,), times=(1,), missing=2), "counts 2 missing values"),
         (ColumnSummary("pay", values=(2.0, 1.0), times=(1, 1)), "must ascend within"),
         (ColumnSummary("pay", values=(1.0, 1e9), times=(1, 1)), "must ascend within"),
     ],
@@ -135,17 +141,17 @@ def test_summaries_of_something_else_are_refused(column, message):
         ({"values": (1.0,)}, "without counts"),
         ({"values": (float("nan"),), "times": (1,)}, "not finite"),
         ({"counts": (10**400,)}, "beyond 9,007,199,254,740,992"),
-        ({"grain": 1e-320}, "has the grain"),
+        ({"resolution": 1e-320}, "has the resolution"),
         ({"rest": 3}, "needs a mixture for 3 numbers"),
         ({"mixture": Mixture((0.0,), (1.0,), (1.0,))}, "needs a mixture for 0 numbers"),
-        ({"rest": 3, "mixture": Mixture((0.0, 1.0), (1.0,), (1.0,))}, "a mixture that is none"),
-        ({"rest": 3, "mixture": Mixture((), (), ())}, "a mixture that is none"),
-        ({"rest": 3, "mixture": Mixture((0.0,), (-1.0,), (1.0,))}, "a mixture that is none"),
-        ({"rest": 3, "mixture": Mixture((np.nan,), (1.0,), (1.0,))}, "a mixture that is none"),
-        ({"rest": 3, "mixture": Mixture((0.0,), (1.0,), (1e12,))}, "a mixture that is none"),
+        ({"rest": 3, "mixture": Mixture((0.0, 1.0), (1.0,), (1.0,))}, "no valid mixture"),
+        ({"rest": 3, "mixture": Mixture((), (), ())}, "no valid mixture"),
+        ({"rest": 3, "mixture": Mixture((0.0,), (-1.0,), (1.0,))}, "no valid mixture"),
+        ({"rest": 3, "mixture": Mixture((np.nan,), (1.0,), (1.0,))}, "no valid mixture"),
+        ({"rest": 3, "mixture": Mixture((0.0,), (1.0,), (1e12,))}, "no valid mixture"),
     ],
 )
-def test_a_summary_that_is_none_is_refused(wrong, message):
+def test_an_invalid_summary_is_refused(wrong, message):
     with pytest.raises(DataError, match=message):
         ColumnSummary("town", **wrong)
 
