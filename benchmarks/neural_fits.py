@@ -32,7 +32,7 @@ def ctgan(job: dict[str, Any]) -> dict[str, Any]:
     table, schema = sw.read(job["table"]), sw.Schema.from_json(Path(job["schema"]).read_text())
     fits, model = [], None
     for epochs in job["epochs"]:
-        made = sw.CTGAN(settings={"epochs": epochs, "batch": job["batch"]})
+        made = sw.CTGAN(epochs=epochs, batch=job["batch"])
         model, wall, own = timed(lambda made=made: made.fit(table, schema, seed=job["seed"]))
         steps = epochs * max(table.num_rows // job["batch"], 1)
         fits.append({"steps": steps, "seconds": wall, "cpu": own})
@@ -54,7 +54,7 @@ def tabddpm(job: dict[str, Any]) -> dict[str, Any]:
         names = ("hidden", "timesteps", "batch")
         settings = {**{n: job[n] for n in names}, "steps": steps}
         settings |= {"learning_rate": job["rate"], "weight_decay": job["decay"]}
-        made = sw.TabDDPM(target=job["target"], settings=settings)
+        made = sw.TabDDPM(target=job["target"], **settings)
         model, wall, own = timed(lambda made=made: made.fit(table, schema, seed=job["seed"]))
         fits.append({"steps": steps, "seconds": wall, "cpu": own})
     found: dict[str, Any] = {"fits": fits, "samplers": {}}

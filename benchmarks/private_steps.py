@@ -23,13 +23,13 @@ def made(name, steps):
     import siloweave as sw
 
     if name == "ctgan":
-        return sw.DPCTGAN(settings={"steps": steps})
+        return sw.DPCTGAN(steps=steps)
     if name == "tabddpm":
-        return sw.DPTabDDPM(settings={"steps": steps}, target="income")
+        return sw.DPTabDDPM(steps=steps, target="income")
     if name == "tldm":
         half = {"steps": steps // 2}
-        return sw.DPTLDM(settings={"autoencoder": half, "diffusion": half}, target="income")
-    return sw.VertiGAN(settings={"rounds": max(2, steps // 10)})
+        return sw.DPTLDM(autoencoder=half, diffusion=half, target="income")
+    return sw.VertiGAN(rounds=max(2, steps // 10))
 
 
 def one(name, steps):

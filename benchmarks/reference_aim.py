@@ -104,7 +104,7 @@ def ours(folder: Path) -> None:
     from siloweave.federation.site import MemoryStore, Site, Terms
     from siloweave.federation.transports import InProcess
     from siloweave.methods.aim.coordinator import aim
-    from siloweave.methods.aim.method import AIMSettings
+    from siloweave.methods.aim.method import AIM
     from siloweave.methods.aim.party import HANDLERS
     from siloweave.privacy.budget import Budget
     from siloweave.privacy.calibrate import rho_for
@@ -116,7 +116,7 @@ def ours(folder: Path) -> None:
     real, workload = table_of(folder / "adult.csv", domain), workload_of(domain)
     budget = Budget(EPSILON, DELTA)
     ledger = Ledger("curator", limit=budget)
-    settings = AIMSettings(max_model_mb=MODEL_MB)
+    settings = AIM(max_model_mb=MODEL_MB)
     facts = {"max_model_mb": MODEL_MB, "workload": tuple(workload)}
     terms = Terms({"curator": ledger.key}, facts=facts)
     site = Site(

@@ -106,7 +106,7 @@ def adult_codes(rows: int):
 def fit(point: Point) -> Point:
     import numpy as np
 
-    from siloweave.methods.aim.method import AIM, AIMSettings
+    from siloweave.methods.aim.method import AIM, AIM
     from siloweave.methods.flaim.method import FLAIM
     from siloweave.privacy.budget import Budget
     from siloweave.tables import generator
@@ -120,8 +120,8 @@ def fit(point: Point) -> Point:
     start = time.perf_counter()
     if point.get("method") == "aim":
         parties = 1
-        settings = AIMSettings(max_model_mb=float(point.get("model_mb", MODEL_MB)))
-        fitted = AIM(degree=3, queries=64, settings=settings).fit(codes, encoder, budget=budget)
+        settings = AIM(max_model_mb=float(point.get("model_mb", MODEL_MB)))
+        fitted = AIM(degree=3, queries=64, **settings).fit(codes, encoder, budget=budget)
     else:
         order = generator(SEED).permutation(codes.num_rows)
         parts = [codes.take(p) for p in np.array_split(order, parties)]

@@ -40,7 +40,7 @@ def test_a_budget_is_made_of_numbers(arguments, words):
 @pytest.mark.parametrize("name", BARE)
 def test_a_forgotten_schema_or_budget_is_named(name):
     method = METHODS[name]()
-    data = TABLE if method.info.split == "central" else [TABLE, TABLE]
+    data = TABLE if method.method.split == "central" else [TABLE, TABLE]
     for schema, words in (
         (None, "schema is missing"),
         (TABLE, "schema is a Table"),
@@ -52,7 +52,7 @@ def test_a_forgotten_schema_or_budget_is_named(name):
         method.fit(data)
     with pytest.raises(BudgetError, match=r"budget=1\.0 is a float; give a Budget"):
         method.fit(data, SCHEMA, budget=1.0)
-    if method.stated.guarantee == "dp":
+    if method.info.guarantee == "dp":
         with pytest.raises(BudgetError, match=r"budget is missing; .* adds noise|needs a finite"):
             method.fit(data, SCHEMA)
 

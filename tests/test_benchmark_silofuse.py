@@ -65,8 +65,8 @@ def test_the_page_puts_published_figures_beside_ours(load, tmp_path):
 def test_training_over_the_wire_takes_half_the_central_steps(load, table, steps):
     job = {"model": "e2e_distr", "table": table, "settings": {}, "steps": None}
     central = load("neural_tables").arguments("e2e", table, {})
-    whole = siloweave.E2E(**central).chosen()["diffusion"]["steps"]
-    found = load("silofuse").made(job, None).chosen()["diffusion"]["steps"]
+    whole = siloweave.E2E(**central).settings()["diffusion"]["steps"]
+    found = load("silofuse").made(job, None).settings()["diffusion"]["steps"]
     assert (found, whole) == (steps, 2 * steps)
 
 

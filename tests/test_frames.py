@@ -126,7 +126,7 @@ CALLS = {
     },
     "evaluate": {
         "negative_log_likelihood": lambda f: evaluate.negative_log_likelihood(
-            sw.AIM(workload=PAIRS).fit(ONE, ENCODER, budget=SOME, noise="seeded").model,
+            sw.AIM(workload=PAIRS).fit(ONE, ENCODER, budget=SOME, noise="seeded").model.mrf,
             f(ONE), encoder=ENCODER),
         "workload_errors": lambda f: evaluate.workload_errors(f(ONE), f(OTHER), PAIRS),
     },

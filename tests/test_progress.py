@@ -27,10 +27,10 @@ CALLS = {
     "AIM": lambda **p: sw.AIM(workload=[("x", "y")]).fit(ROWS, SCHEMA, budget=BUDGET, **p),
     "GaussianCopula": lambda **p: sw.GaussianCopula().fit(ROWS, SCHEMA, **p),
     "SiloFuse": lambda **p: sw.SiloFuse(
-        settings={"diffusion": {"steps": 2, "batch": 8, "hidden": (4,), "timesteps": 3}}
+        diffusion={"steps": 2, "batch": 8, "hidden": (4,), "timesteps": 3}
     ).fit([ROWS.select(["x"]), ROWS.select(["y"])], SCHEMA, **p),
     "FedTGAN": lambda **p: sw.FedTGAN(
-        settings={"batch": 10, "generator": (4,), "critic": (4,)}, rounds=1
+        batch=10, generator=(4,), critic=(4,), rounds=1
     ).fit([ROWS, ROWS], SCHEMA, **p),
     "align_rows": lambda **p: sw.align_rows(
         [sw.Table.from_columns({"i": (np.arange(9), None)})] * 2, ["i"], **p),

@@ -40,7 +40,7 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.info.name)
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.method.name)
 def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
     real = rows()
     data = real if isinstance(method, AIM) else [real.take(range(i, 6000, 3)) for i in range(3)]
@@ -95,7 +95,7 @@ def test_numbers_that_float64_cannot_tell_apart_are_not_cut():
     assert low <= fit.sample_table(50, seed=0).values("big").min()
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.info.name)
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.method.name)
 def test_an_infinite_budget_is_refused(method):
     data = rows() if isinstance(method, AIM) else [rows()]
     with pytest.raises(BudgetError, match="needs a finite epsilon"):

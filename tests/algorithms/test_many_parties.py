@@ -51,6 +51,6 @@ def test_a_thousand_parties_once_each():
     assert fitted.epsilon <= BUDGET.epsilon
     rounds = {name: len(entries) for name, entries in fitted.ledgers.items()}
     assert set(rounds.values()) == {4}  # one-ways, size, choice, what was chosen
-    model = fitted.model.marginal(("a", "b")) / fitted.model.total
+    model = fitted.model.mrf.marginal(("a", "b")) / fitted.model.mrf.total
     assert np.abs(model - truth(tables)).sum() < 0.25
-    assert 0.7 < fitted.model.total / (5 * PARTIES) < 1.3
+    assert 0.7 < fitted.model.mrf.total / (5 * PARTIES) < 1.3

@@ -66,10 +66,10 @@ def keys(folder):
 
 
 def same_model(one, other):
-    assert one.model.total == other.model.total
-    assert one.model.potentials.keys() == other.model.potentials.keys()
-    for clique, table in one.model.potentials.items():
-        np.testing.assert_array_equal(table, other.model.potentials[clique])
+    assert one.model.mrf.total == other.model.mrf.total
+    assert one.model.mrf.potentials.keys() == other.model.mrf.potentials.keys()
+    for clique, table in one.model.mrf.potentials.items():
+        np.testing.assert_array_equal(table, other.model.mrf.potentials[clique])
 
 
 @pytest.fixture(scope="module")

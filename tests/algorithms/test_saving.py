@@ -19,7 +19,7 @@ PARTS = [["town", "age", "seen"], ["sex", "pay", "member", "visits"]]
 def fits():
     frame = pandas_frame()
     private = sw.TwoRound(queries=2).fit([frame], SCHEMA, budget=Budget(2.0, 1e-6))
-    woven = sw.SiloFuse(settings=TINY).fit([frame[names] for names in PARTS], SCHEMA)
+    woven = sw.SiloFuse(**TINY).fit([frame[names] for names in PARTS], SCHEMA)
     return {"marginals": private, "copula": sw.GaussianCopula().fit(frame, SCHEMA), "woven": woven}
 
 

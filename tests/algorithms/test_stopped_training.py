@@ -19,18 +19,18 @@ PARTS = [["town", "age", "seen"], ["sex", "pay", "member", "visits"]]
 
 
 def tabddpm(folder, *, target=None, seed=0, **changed):
-    made = sw.TabDDPM(target=target, settings=TINY | changed)
+    made = sw.TabDDPM(target=target, **(TINY | changed))
     return made.fit(pandas_frame(), SCHEMA, folder=folder, seed=seed)
 
 
 def private(folder, *, clip=1.0, seed=0, **changed):
-    made = sw.DPTabDDPM(clip=clip, settings=TINY | changed)
+    made = sw.DPTabDDPM(clip=clip, **(TINY | changed))
     return made.fit(pandas_frame(), SCHEMA, folder=folder, seed=seed, budget=BUDGET)
 
 
 def silofuse(folder, *, seed=0, **changed):
     parts = [pandas_frame()[names] for names in PARTS]
-    made = sw.SiloFuse(settings={"diffusion": TINY | changed})
+    made = sw.SiloFuse(diffusion=TINY | changed)
     return made.fit(parts, SCHEMA, folder=folder, seed=seed)
 
 

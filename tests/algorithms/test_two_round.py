@@ -6,7 +6,7 @@ import pytest
 from siloweave.errors import CapacityError, InputError
 from siloweave.evaluate import workload_errors
 from siloweave.methods.two_round.coordinator import plan
-from siloweave.methods.two_round.method import TwoRound, TwoRoundSettings
+from siloweave.methods.two_round.method import TwoRound
 from siloweave.models.estimate import Measurement
 from siloweave.privacy import Budget
 from siloweave.statistics.marginals import marginal
@@ -40,23 +40,23 @@ def weights():
 
 
 def test_the_plan_takes_what_is_related_first():
-    chosen = plan(DOMAIN, weights(), look(chained(20_000), 60.0), 0.001, TwoRoundSettings())
+    chosen = plan(DOMAIN, weights(), look(chained(20_000), 60.0), 0.001, TwoRound())
     assert set(chosen[:2]) == {("a", "b"), ("c", "d")}
 
 
 def test_the_plan_leaves_what_is_not_related():
-    settings = TwoRoundSettings()
+    settings = TwoRound()
     chosen = plan(DOMAIN, weights(), look(chained(20_000), 5.0), 1e-4, settings)
     assert sorted(c for c in chosen if len(c) == 2) == [("a", "b"), ("c", "d")]
 
 
 def test_the_plan_falls_back_to_one_ways_where_noise_hides_all():
-    chosen = plan(DOMAIN, weights(), look(chained(50), 500.0), 1e-6, TwoRoundSettings())
+    chosen = plan(DOMAIN, weights(), look(chained(50), 500.0), 1e-6, TwoRound())
     assert chosen == [(x,) for x in DOMAIN.names]
 
 
 def test_the_plan_keeps_to_the_size_of_the_model():
-    small = TwoRoundSettings(max_model_mb=8e-6 * 21)  # 21 cells: one pair of a and b, not two
+    small = TwoRound(max_model_mb=8e-6 * 21)  # 21 cells: one pair of a and b, not two
     chosen = plan(DOMAIN, weights(), look(chained(20_000), 10.0), 0.1, small)
     assert sum(len(c) == 2 for c in chosen) == 1
 
@@ -88,7 +88,7 @@ def test_more_parties_cost_little_at_the_same_budget():
             parts, encoder(), budget=Budget(1.0, 1e-6), noise="seeded", seed=3
         )
         assert fit.epsilon <= 1.0
-        errors.append(workload_errors(rows, fit.model, PAIRS).queries)
+        errors.append(workload_errors(rows, fit.model.mrf, PAIRS).queries)
     assert max(errors) < 0.05
 
 

@@ -82,7 +82,7 @@ def test_many_columns_stay_within_the_model():
     encoder = Encoder(sw.Schema(columns), bins=16)
     fitted = sw.TwoRound(max_model_mb=1.0).fit([codes, codes], encoder, budget=BUDGET)
     assert len(fitted.workload) == 55 * 54 // 2
-    assert fitted.model.tree.cells * 8 <= 1e6
+    assert fitted.model.mrf.tree.cells * 8 <= 1e6
 
 
 @pytest.mark.parametrize("wrong", [{"queries": 0}, {"degree": 0}, {"queries": "all"}])

@@ -88,7 +88,7 @@ def test_a_forecast_counts_the_rows_that_training_sees():
     seconds = {}
     schema = Schema((Column("x", "continuous", low=0, high=1),))
     for rows in (100, 10_000, 20_000):
-        for model in (sw.TabDDPM(), sw.TabDDPM(settings={"passes": None}), sw.E2E()):
+        for model in (sw.TabDDPM(), sw.TabDDPM(passes=None), sw.E2E()):
             found = predict_training(model, schema, Budget(math.inf, 1e-5), rows)
             seconds[type(model).__name__, bool(model.settings), rows] = found.seconds
     bound, free, joint = ("TabDDPM", False), ("TabDDPM", True), ("E2E", False)

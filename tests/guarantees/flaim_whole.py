@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from siloweave.methods.flaim.messages import MeasureQueries, Select
-from siloweave.methods.flaim.method import FLAIMSettings
+from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import Budget, Relation
 from siloweave.tables.codes import Domain
 from tests.guarantees.replay import record
@@ -27,7 +27,7 @@ FAST = {"sweeps": 2, "final_sweeps": 1}
 
 
 def everyone(**named):
-    return FLAIMSettings(**{"rounds": 2, "participation": 1.0} | FAST | named)
+    return FLAIM(**{"rounds": 2, "participation": 1.0} | FAST | named)
 
 
 def skewed(seed):

@@ -18,9 +18,9 @@ from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import Released, Site, masking, wire
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Envelope
-from siloweave.methods.aim.coordinator import aim as aim_file
+from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.messages import SelectQuery
-from siloweave.methods.aim.method import AIMSettings
+from siloweave.methods.aim.method import AIM
 from siloweave.privacy import Exponential, Relation, SeededEntropy, SharedGaussian, mechanisms
 from siloweave.privacy.calibrate import rho_for
 from siloweave.protocols import secure_sums
@@ -51,7 +51,7 @@ def tables(rng, relation):
 
 
 def study(relation=Relation.ADD_REMOVE, **named):
-    settings = AIMSettings(**{"rounds_per_column": 1, "sweeps": 2, "final_sweeps": 1} | named)
+    settings = AIM(**{"rounds_per_column": 1, "sweeps": 2, "final_sweeps": 1} | named)
     return AIMStudy(settings, budget_of(relation))
 
 
@@ -95,7 +95,7 @@ def test_the_whole_budget_is_planned_for_and_never_passed():
 def test_no_two_draws_share_their_noise():
     """A small budget makes noise wide, and columns of four values give enough of it."""
     thin = AIMStudy(
-        AIMSettings(sweeps=1, final_sweeps=1), budget_of(Relation.ADD_REMOVE, 0.1)
+        AIM(sweeps=1, final_sweeps=1), budget_of(Relation.ADD_REMOVE, 0.1)
     )  # fmt: skip
     wide = Domain(DOMAIN.names, (4, 4, 4))
     require_fresh_noise(record(lambda: thin({"curator": codes([(0, 0, 0)], wide)})))
@@ -133,7 +133,7 @@ PAIRS = (("a", "b"), ("a", "c"), ("b", "c"))
 TARGET = (0, 0, 0)
 BELOW = [(1, 1, 1), (1, 1, 0)]  # rows that disagree with the target
 AUDITED = AIMStudy(
-    AIMSettings(rounds_per_column=1, sweeps=1, final_sweeps=1), budget_of(Relation.ADD_REMOVE),
+    AIM(rounds_per_column=1, sweeps=1, final_sweeps=1), budget_of(Relation.ADD_REMOVE),
     workload=PAIRS,
 )  # fmt: skip
 WITHOUT, WITH = (
@@ -161,7 +161,7 @@ def loss(run: Run) -> float:
 
 
 def _logits(request, rows):
-    model = aim_file.unpacked(request.model, CUBE)
+    model = aim_party.unpacked(request.model, CUBE)
     known = weights_of(CUBE, PAIRS)
     weights = [known[q] for q in request.candidates]
     scores = np.array([
@@ -249,14 +249,14 @@ def charged_later(self, event, what, draw):
 def with_exact_n(request, site):
     """The model scaled to the party's true number of rows."""
     model = msgspec.structs.replace(request.model, total=max(1.0, float(site.rows.num_rows)))
-    return aim_file.select(msgspec.structs.replace(request, model=model), site)
+    return aim_party.select(msgspec.structs.replace(request, model=model), site)
 
 
 def with_turned_candidates(request, site):
     """The order of the candidates tells whether the number of rows is odd."""
     if site.rows.num_rows % 2:
         request = msgspec.structs.replace(request, candidates=request.candidates[::-1])
-    return aim_file.select(request, site)
+    return aim_party.select(request, site)
 
 
 def masked_once(request, site, tables, what, *, contributes):
@@ -277,18 +277,18 @@ def patch_of(where, name, value):
 MUTANTS = {
     "half noise": (patch_of(site_file, "mechanisms", HALF), "was charged"),
     "one marginal charged for many": (
-        patch_of(secure_sum, "masked_reply", masked_once), "l2 distance 1.7",
+        patch_of(secure_sums, "masked_reply", masked_once), "l2 distance 1.7",
     ),
     "score sensitivity halved": (
-        patch_of(aim_file, "l1_score_sensitivity", halved), "a score moved by",
+        patch_of(aim_party, "l1_score_sensitivity", halved), "a score moved by",
     ),
     "selection not charged": (patch_of(Site, "release", free_choice), "without a charge"),
     "selection charged after the draw": (patch_of(Site, "release", charged_later), "without a"),
     "exact n in scores": (
-        lambda patch: patch.setitem(aim_file.PARTY, SelectQuery, with_exact_n), "a score moved by",
+        lambda patch: patch.setitem(aim_party.HANDLERS, SelectQuery, with_exact_n), "a score moved by",
     ),
     "rows steer the course": (
-        lambda patch: patch.setitem(aim_file.PARTY, SelectQuery, with_turned_candidates),
+        lambda patch: patch.setitem(aim_party.HANDLERS, SelectQuery, with_turned_candidates),
         "a score moved by",
     ),
 }  # fmt: skip
@@ -312,7 +312,7 @@ def test_mutants_are_caught(name, monkeypatch):
 )
 def test_the_forgotten_factor_of_replace_one_is_caught(name, value, monkeypatch):
     first_check(Relation.REPLACE_ONE)
-    where = secure_sum if name == "marginal_sensitivity" else aim_file
+    where = secure_sums if name == "marginal_sensitivity" else aim_party
     monkeypatch.setattr(where, name, value)
     with pytest.raises(AssertionError, match=r"l2 distance|a score moved"):
         first_check(Relation.REPLACE_ONE)

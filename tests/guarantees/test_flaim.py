@@ -9,7 +9,7 @@ import pytest
 
 from siloweave.errors import BudgetError
 from siloweave.federation import Public, Site
-from siloweave.methods.flaim.method import FLAIM, FLAIMSettings
+from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import (
     Exponential,
     Gaussian,
@@ -128,7 +128,7 @@ def _rounds_of(run, name):
 def test_who_does_not_take_part_pays_nothing():
     rng = np.random.default_rng(5)
     roster = {f"p{k:02d}": codes(random_rows(rng, 3)) for k in range(12)}
-    settings = FLAIMSettings(rounds=2, participation=0.2, **FAST)
+    settings = FLAIM(rounds=2, participation=0.2, **FAST)
     asked = set()
     run = FLAIMStudy(settings)(roster)
     for name, request, _ in run.messages():
@@ -145,7 +145,7 @@ def test_who_does_not_take_part_pays_nothing():
 def test_with_a_cap_of_one_a_party_pays_for_one_round(variant):
     rng = np.random.default_rng(6)
     roster = {f"p{k}": codes(random_rows(rng, 4)) for k in range(9)}
-    capped = FLAIMStudy(FLAIMSettings(variant=variant, rounds=4, cap=1, **FAST))(roster)
+    capped = FLAIMStudy(FLAIM(variant=variant, rounds=4, cap=1, **FAST))(roster)
     for name in roster:
         events = [event for event, _ in _rounds_of(capped, name)]
         kinds = [type(event) for event in events]
@@ -161,7 +161,7 @@ def test_a_cap_lowers_the_noise_of_a_round():
     rng = np.random.default_rng(7)
     roster = {f"p{k}": codes(random_rows(rng, 4)) for k in range(8)}
     narrow, wide = (
-        FLAIMStudy(FLAIMSettings(rounds=4, cap=cap, **FAST))(roster).ledger("p0").events[0]
+        FLAIMStudy(FLAIM(rounds=4, cap=cap, **FAST))(roster).ledger("p0").events[0]
         for cap in (1, 4)
     )
     assert claimed_sigma(narrow) < 0.55 * claimed_sigma(wide)
@@ -212,7 +212,7 @@ def test_a_cohort_of_one_adds_all_the_noise_itself():
 def test_replies_hold_sealed_choices_sums_and_public_facts_only():
     run, _ = lonely(1, 0)
     kinds = {type(r).__name__ for _, _, r in run.messages()}
-    assert kinds == {"Greeting", "Counts", "Chosen"}
+    assert kinds == {"MaskKey", "Counts", "Chosen"}
     paid = {entry.hash for name in run.sites for entry in run.ledger(name).entries}
     for _, _, reply in run.messages():
         for field in reply.__struct_fields__:

@@ -7,11 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.algorithms import flaim_rounds
 from siloweave.errors import WireError
 from siloweave.federation import Public, Released, Site, masking
 from siloweave.federation import site as site_file
-from siloweave.methods.flaim.coordinator import flaim as flaim_file
+from siloweave.methods.flaim import coordinator as flaim_rounds
+from siloweave.methods.flaim import party as flaim_party
 from siloweave.models.mrf import MRF
 from siloweave.privacy import (
     Exponential,
@@ -91,7 +91,7 @@ def one_party_less(self, size, cells):
 
 
 def handler(kind, function):
-    return lambda patch: patch.setitem(flaim_file.PARTY, kind, function)
+    return lambda patch: patch.setitem(flaim_party.HANDLERS, kind, function)
 
 
 def names(where, **values):
@@ -109,26 +109,26 @@ def choose(scores, **named):
 HALF = SimpleNamespace(add_gaussian=half, exponential=choose)
 MUTANTS = {
     "half noise in the sums": (names(site_file, mechanisms=HALF), {}, "was charged"),
-    "half noise on the size": (names(flaim_file, mechanisms=HALF), {}, "was charged"),
+    "half noise on the size": (names(flaim_party, mechanisms=HALF), {}, "was charged"),
     "half noise in local steps": (
-        names(flaim_file, mechanisms=HALF), {"variant": "naive", "local_steps": 2}, "was charged",
+        names(flaim_party, mechanisms=HALF), {"variant": "naive", "local_steps": 2}, "was charged",
     ),
     "one marginal charged for all one-ways": (
-        names(secure_sum, masked_reply=masked_once), {}, "l2 distance 1.7",
+        names(secure_sums, masked_reply=masked_once), {}, "l2 distance 1.7",
     ),
     "one query charged for two": (
-        names(flaim_file, masked_reply=masked_once),
+        names(flaim_party, masked_reply=masked_once),
         {"variant": "naive", "local_steps": 2}, "l2 distance 1.41|charged for",
     ),
-    "exact n in scores": (names(flaim_file, _noisy_size=exact_size), {}, "a score moved by"),
+    "exact n in scores": (names(flaim_party, _noisy_size=exact_size), {}, "a score moved by"),
     "exact n in naive scores": (
-        names(flaim_file, _noisy_size=exact_size), {"variant": "naive"}, "a score moved by",
+        names(flaim_party, _noisy_size=exact_size), {"variant": "naive"}, "a score moved by",
     ),
     "score sensitivity halved": (
-        names(flaim_file, l1_score_sensitivity=halved), {}, "a score moved by",
+        names(flaim_party, l1_score_sensitivity=halved), {}, "a score moved by",
     ),
     "naive score sensitivity halved": (
-        names(flaim_file, l1_score_sensitivity=halved), {"variant": "naive"}, "a score moved by",
+        names(flaim_party, l1_score_sensitivity=halved), {"variant": "naive"}, "a score moved by",
     ),
     "selection not charged": (names(Site, release=free_choice), {}, "without a charge"),
     "local steps not charged": (
@@ -157,9 +157,9 @@ def test_mutants_are_caught(name, monkeypatch):
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (secure_sum, "marginal_sensitivity"),
-        (flaim_file, "marginal_sensitivity"),
-        (flaim_file, "l1_score_sensitivity"),
+        (secure_sums, "marginal_sensitivity"),
+        (flaim_party, "marginal_sensitivity"),
+        (flaim_party, "l1_score_sensitivity"),
     ],
 )
 def test_the_forgotten_factor_of_replace_one_is_caught(where, name, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.federation import masking
-from siloweave.methods.flaim.coordinator import flaim
+from siloweave.methods.flaim import party as flaim
 from siloweave.privacy import Budget, Relation
 from siloweave.privacy.events import rho_once
 from siloweave.privacy.identity import Identity
@@ -88,7 +88,7 @@ STUDIES = {
         small(sw.TwoRound, counts_share=0.0), OPEN, learn=0.8, epsilon=60.0
     ),
     "noised latents": fit_of(
-        sw.SiloFuse(privacy="latents", settings=_DIFFUSION),
+        sw.SiloFuse(privacy="latents", **_DIFFUSION),
         relation=Relation.REPLACE_ONE, arranged=by_columns,
     ),
 }  # fmt: skip

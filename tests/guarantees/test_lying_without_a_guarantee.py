@@ -48,26 +48,23 @@ def over_columns(made):
 
 STUDIES = {
     "copula": central(sw.GaussianCopula()),
-    "tabddpm": central(sw.TabDDPM(settings=NET)),
+    "tabddpm": central(sw.TabDDPM(**NET)),
     "fed_tabddpm": over_rows(
-        sw.FedTabDDPM(settings=NET, rounds=2)
+        sw.FedTabDDPM(**NET, rounds=2)
     ),
-    "fed_tgan": over_rows(sw.FedTGAN(settings=GAN, rounds=2)),
-    "md_tgan": over_rows(sw.MDTGAN(settings=GAN, rounds=2)),
-    "silofuse": over_columns(sw.SiloFuse(settings={"diffusion": NET}, target="sex")),
-    "e2e_distr": over_columns(sw.E2EDistr(settings=LATENT, target="sex")),
+    "fed_tgan": over_rows(sw.FedTGAN(**GAN, rounds=2)),
+    "md_tgan": over_rows(sw.MDTGAN(**GAN, rounds=2)),
+    "silofuse": over_columns(sw.SiloFuse(diffusion=NET, target="sex")),
+    "e2e_distr": over_columns(sw.E2EDistr(**LATENT, target="sex")),
     "vertigan": over_columns(
         sw.VertiGAN(
             private=False,
-            settings={
-                "noise": 4, "trunk": (6,), "head": (6,), "critic": (4,), "batch": 30, "made": 4,
-                "rounds": 2, "critic_steps": 1,
-            },
+            noise=4, trunk=(6,), head=(6,), critic=(4,), batch=30, made=4, rounds=2, critic_steps=1,
         )
     ),
     "dp_tldm, the autoencoder alone": central(
         DPTLDM(
-            settings={"autoencoder": CODER, "diffusion": NET}, bins=4, scope="autoencoder",
+            autoencoder=CODER, diffusion=NET, bins=4, scope="autoencoder",
             target="sex",
         ),
         budget=Budget(60.0, 1e-5), noise="seeded",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from siloweave.federation import Session
-from siloweave.methods.two_round.coordinator import two_round
-from siloweave.methods.two_round.method import TwoRoundSettings
+from siloweave.methods.two_round import coordinator as two_round
+from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.calibrate import rho_for
 from siloweave.protocols import secure_sums
@@ -34,7 +34,7 @@ RELATIONS = [Relation.ADD_REMOVE, Relation.REPLACE_ONE]
 class Study:
     """TwoRound over a roster."""
 
-    settings: TwoRoundSettings = field(default_factory=lambda: TwoRoundSettings(final_sweeps=2))
+    settings: TwoRound = field(default_factory=lambda: TwoRound(final_sweeps=2))
     budget: Budget = BUDGET
     handlers: object = None
 
@@ -55,7 +55,7 @@ class Study:
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize("tolerated", [1, 2])
 def test_what_neighbours_cost_is_paid(relation, tolerated):
-    study = Study(TwoRoundSettings(final_sweeps=1, tolerated=tolerated), budget_of(relation))
+    study = Study(TwoRound(final_sweeps=1, tolerated=tolerated), budget_of(relation))
     for seed in range(8):
         rng = np.random.default_rng(seed)
         twins(study, *rosters(rng, relation), seed=seed).check()

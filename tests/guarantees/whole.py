@@ -22,12 +22,12 @@ import pytest
 
 from siloweave.federation import InProcess, MemoryStore, Session, Site, masking, wire
 from siloweave.federation.messages import Envelope, Masked, Public, Released, reply_type
+from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.coordinator import aim
-from siloweave.methods.aim.coordinator import aim as aim_file
-from siloweave.methods.aim.method import AIMSettings
+from siloweave.methods.aim.method import AIM
+from siloweave.methods.flaim import party as flaim_party
 from siloweave.methods.flaim.coordinator import flaim
-from siloweave.methods.flaim.coordinator import flaim as flaim_file
-from siloweave.methods.flaim.method import FLAIMSettings
+from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import (
     Budget,
     Exponential,
@@ -151,14 +151,14 @@ def facts_of(study):
 class AIMStudy:
     """AIM over a roster of one."""
 
-    settings: AIMSettings = AIMSettings(rounds_per_column=1, sweeps=2, final_sweeps=2)  # noqa: RUF009
+    settings: AIM = AIM(rounds_per_column=1, sweeps=2, final_sweeps=2)  # noqa: RUF009
     budget: Budget = BUDGET
     handlers: Any = None
     workload: Any = tuple(WORKLOAD)
 
     def __call__(self, roster: Roster, seed: int = 0) -> Run:
         run = run_of(
-            roster, self.handlers or aim_file.PARTY, budget=self.budget, seed=seed,
+            roster, self.handlers or aim_party.HANDLERS, budget=self.budget, seed=seed,
             facts=facts_of(self),
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
@@ -175,7 +175,7 @@ class AIMStudy:
 class FLAIMStudy:
     """FLAIM over a roster."""
 
-    settings: FLAIMSettings
+    settings: FLAIM
     budget: Budget = BUDGET
     handlers: Any = None
     key: int = 0
@@ -185,7 +185,7 @@ class FLAIMStudy:
     def __call__(self, roster: Roster, seed: int = 0) -> Run:
         budget = None if self.settings.variant == "oracle" else self.budget
         run = run_of(
-            roster, self.handlers or flaim_file.PARTY, budget=budget, seed=seed,
+            roster, self.handlers or flaim_party.HANDLERS, budget=budget, seed=seed,
             entropy=self.entropy, tolerated=self.settings.tolerated, facts=facts_of(self),
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
@@ -428,4 +428,4 @@ def dp_variants():
         "private-anneal": {"rounds": None},
         "naive-anneal": {"variant": "naive", "rounds": None, "participation": 1.0},
     }
-    return [pytest.param(FLAIMSettings(**base | case), id=name) for name, case in cases.items()]
+    return [pytest.param(FLAIM(**base | case), id=name) for name, case in cases.items()]

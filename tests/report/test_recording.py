@@ -148,7 +148,7 @@ def test_the_owner_sees_how_far_the_synthetic_table_is(flaim, tables):
 
 
 def test_a_report_counts_the_rows_of_the_table_it_is_about(flaim):
-    assert record_of(flaim, "a").synthetic.num_rows == round(flaim.model.total)
+    assert record_of(flaim, "a").synthetic.num_rows == round(flaim.model.mrf.total)
     assert record_of(flaim, "a", synthetic=flaim.sample_table(7, seed=0)).synthetic.num_rows == 7
 
 

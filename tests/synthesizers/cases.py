@@ -64,7 +64,7 @@ def polars_frame(rows: int = ROWS, seed: int = 0) -> pl.DataFrame:
 
 
 def info_of(name: str) -> Any:
-    return SYNTHESIZERS[name].info
+    return SYNTHESIZERS[name].method
 
 
 def parties_of(name: str, frame: Any, parties: int = 3) -> Any:

@@ -1,22 +1,28 @@
 """The registry's methods by family, for tests of what a family has in common."""
 
-from typing import Any
+from dataclasses import fields
 
-from siloweave.methods.central.method import CentralGenerator
-from siloweave.methods.dp_sgd.method import PrivateGenerator, PrivateRowsSplit
-from siloweave.methods.fed_tgan.method import RowsSplit
 from siloweave.methods.registry import METHODS
-from siloweave.protocols.columns import ColumnsSplit
-from siloweave.protocols.marginals import MarginalSettings
 
 
-def _family(base: type) -> dict[str, Any]:
-    return {name: kind for name, kind in METHODS.items() if issubclass(kind, base)}
+def _those(split: str, *guarantees: str, graphical: bool = False) -> dict[str, type]:
+    return {
+        name: kind
+        for name, kind in METHODS.items()
+        if (kind.method.family == "graphical model") is graphical
+        and (graphical or kind.method.split == split)
+        and kind().info.guarantee in guarantees
+    }
 
 
-SYNTHESIZERS = _family(MarginalSettings)
-GENERATORS = _family(CentralGenerator)
-PRIVATE_GENERATORS = _family(PrivateGenerator)
-ROW_METHODS = _family(RowsSplit)
-PRIVATE_ROW_METHODS = _family(PrivateRowsSplit)
-COLUMN_METHODS = _family(ColumnsSplit)
+def takes_target(kind: type) -> bool:
+    """Whether a class has a setting of that name."""
+    return "target" in [one.name for one in fields(kind)]
+
+
+SYNTHESIZERS = _those("any", "dp", graphical=True)
+GENERATORS = _those("central", "none")
+PRIVATE_GENERATORS = _those("central", "dp")
+ROW_METHODS = _those("rows", "none")
+PRIVATE_ROW_METHODS = _those("rows", "dp")
+COLUMN_METHODS = _those("columns", "dp", "none")

@@ -109,7 +109,7 @@ def golden(name: str, folder: Path | None = None) -> dict[str, object]:
     }
     with TemporaryDirectory() as folder:
         file = Path(folder) / "rows.csv"
-        if getattr(fitted, "shared", True):
+        if fitted.shared:
             tables = [fitted.sample_table(40, seed=1)]
         else:
             tables = list(fitted.part_tables(40, seed=1).values())

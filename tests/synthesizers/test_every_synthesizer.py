@@ -269,11 +269,11 @@ def test_a_saved_fit_that_was_damaged_is_refused(name, tmp_path):
 def test_columns_can_be_fixed(name):
     fitted = fit(name)
     fixed = np.full(40, SCHEMA["sex"].categories.index("m"), dtype=np.int64)
-    codes = fitted.model.sample_given({"sex": fixed}, key=0)
+    codes = fitted.model.mrf.sample_given({"sex": fixed}, key=0)
     assert codes.num_rows == 40
     assert codes.domain == fitted.encoder.domain
     assert (codes.column("sex") == fixed).all()
-    again = fitted.model.sample_given({"sex": fixed}, key=0)
+    again = fitted.model.mrf.sample_given({"sex": fixed}, key=0)
     assert all((a == b).all() for a, b in zip(codes.columns, again.columns, strict=True))
     table = fitted.encoder.decode(codes, key=0)
     assert set(table.to_native()["sex"]) == {"m"}
@@ -321,7 +321,7 @@ def test_what_earlier_runs_spent_counts(name, tmp_path):
 
 def test_settings_and_statement_are_told(name):
     fitted = fit(name)
-    assert fitted.info == SYNTHESIZERS[name]().stated
+    assert fitted.info == SYNTHESIZERS[name]().info
     assert fitted.info.guarantee in ("dp", "partial", "refuted", "none")
     assert fitted.info.trust in ("curator", "secure-sum", "mpc", "local")
     assert fitted.info.paper

@@ -21,7 +21,7 @@ from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
 from siloweave.tables.one_way import OneWay
 from tests.synthesizers.cases import SCHEMA, TOWNS, pandas_frame, polars_frame
-from tests.synthesizers.families import GENERATORS
+from tests.synthesizers.families import GENERATORS, takes_target
 from tests.synthesizers.properties import (
     NAMED,
     check_crowded,
@@ -63,14 +63,14 @@ def sooner(*names):
 
 
 def made(name, target=None):
-    settings = {"settings": FAST[name]} if name in FAST else {}
-    return GENERATORS[name](target=target, **settings)
+    named = {} if target is None else {"target": target}
+    return GENERATORS[name](**FAST.get(name, {}), **named)
 
 
 def fit(name, data=None, schema=SCHEMA, **named):
     """With the target, where one is taken, on the tables of `cases`."""
     data = pandas_frame() if data is None else data
-    target = TARGET if GENERATORS[name].takes_target and schema is SCHEMA else None
+    target = TARGET if takes_target(GENERATORS[name]) and schema is SCHEMA else None
     return made(name, target).fit(data, schema, **named)
 
 
@@ -113,7 +113,7 @@ def test_rows_are_raked_to_the_columns_as_they_were_released(tmp_path):
     fitted.save(tmp_path)
 
     def distance(rows):
-        law = fitted.one_way
+        law = fitted.model.one_way
         pairs = zip(law.codes(sw.read(rows)), law.shares, strict=True)
         return sum(abs(np.bincount(c, minlength=len(s)) / len(rows) - s).sum() for c, s in pairs)
 
@@ -139,14 +139,14 @@ def test_numbers_that_choosing_leaves_far_off_are_moved(monkeypatch):
 
 def test_more_rows_are_drawn_where_a_model_makes_some_values_too_rarely():
     fitted, asked = fitted_once("gaussian_copula"), []
-    block = next(b for b in fitted.features.blocks if b.kind == "categorical")
+    block = next(b for b in fitted.model.features.blocks if b.kind == "categorical")
 
     class Lopsided:
         """One category comes half as often as it should."""
 
         def sample(self, n, *, key, given=None):
             asked.append(n)
-            X = fitted.model.sample(4 * n, key=key)
+            X = fitted.model.net.sample(4 * n, key=key)
             rare = X[:, block.start : block.stop].argmax(1) == 0
             kept = np.flatnonzero(~rare | (np.arange(len(X)) % 2 == 0))
             return X[kept[:n]]
@@ -157,7 +157,7 @@ def test_more_rows_are_drawn_where_a_model_makes_some_values_too_rarely():
     assert len(asked) == 2
     assert sum(asked) <= 5_000
 
-    law, codes = fitted.one_way, fitted.one_way.codes
+    law, codes = fitted.model.one_way, fitted.model.one_way.codes
     place = [cells.column.name for cells in law.cells].index(block.column)
     shares = [np.bincount(codes(rows)[place]) / 1_000 for rows in (odd, plain)]
     assert shares[0] == pytest.approx(shares[1], abs=0.02)
@@ -186,9 +186,9 @@ def test_a_bound_is_refused_before_anything_is_read(name):
 @every
 def test_wrong_settings_are_refused_before_anything_is_read(name):
     kind = GENERATORS[name]
-    wrong = {"family": "none"} if name == "gaussian_copula" else {"settings": {"wings": 2}}
-    with pytest.raises(InputError, match=r"settings\.wings is no setting|family"):
-        kind(**wrong).fit("nowhere.csv", SCHEMA)
+    wrong = {"family": "none"} if name == "gaussian_copula" else {"wings": 2}
+    with pytest.raises(InputError, match=r"takes no wings|family"):
+        kind(**wrong)
     for target, why in {
         "wings": "is no column",
         "pay": "is no choice",
@@ -201,36 +201,33 @@ def test_wrong_settings_are_refused_before_anything_is_read(name):
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (sw.LatentDiff, {"diffusion": {"step": 1}}, r"settings\.diffusion\.step is no setting"),
-        (sw.LatentDiff, {"autoencoder": {"batch": 0}}, r"settings\.autoencoder: batch=0"),
-        (sw.TLDM, {"diffusion": {"hidden": "wide"}}, r"settings\.diffusion\.hidden='wide' cannot"),
-        (sw.E2E, {"autoencoder": 3}, r"settings\.autoencoder=3 must be a mapping"),
-        (sw.E2E, {"diffusion": {"prediction": "noise"}}, r"settings: joint=True needs"),
-        (sw.PointDiff, {"autoencoder": {"per_bit": 0.5}}, r"settings\.autoencoder: per_bit=0\.5"),
-        (sw.CTGAN, {"batch": 1.5}, r"settings\.batch=1\.5 cannot be used"),
-        (sw.CTGAN, 3, "settings=3 must be a mapping"),
+        (sw.LatentDiff, {"diffusion": {"step": 1}}, r"diffusion\.step is no setting"),
+        (sw.LatentDiff, {"autoencoder": {"batch": 0}}, r"autoencoder: batch=0"),
+        (sw.TLDM, {"diffusion": {"hidden": "wide"}}, r"diffusion\.hidden='wide' cannot"),
+        (sw.E2E, {"autoencoder": 3}, r"autoencoder=3 must be a mapping"),
+        (sw.E2E, {"diffusion": {"prediction": "noise"}}, r"joint=True needs"),
+        (sw.PointDiff, {"autoencoder": {"per_bit": 0.5}}, r"autoencoder: per_bit=0\.5"),
+        (sw.CTGAN, {"batch": 1.5}, r"batch=1\.5 must be a whole number"),
     ],
 )
 def test_an_error_names_the_path_of_a_setting(kind, settings, message):
     with pytest.raises(InputError, match=message):
-        kind(settings=settings).chosen()
+        kind(**settings)
 
 
 def test_settings_of_the_papers_stay_beneath_those_of_the_user():
-    tldm = sw.TLDM(settings={"diffusion": {"steps": 7}}).chosen()
+    tldm = sw.TLDM(diffusion={"steps": 7}).settings()
     assert tldm["diffusion"]["prediction"] == "noise"
     assert tldm["diffusion"]["steps"] == 7
     assert tldm["autoencoder"]["divergence"] > 0
-    assert sw.E2E().chosen()["joint"]
-    assert sw.E2E().chosen()["diffusion"]["eta"] == 0.0  # decision 0022
-    assert sw.E2EDistr().chosen() == sw.E2E().chosen()
-    ads = sw.ADSGAN(identifiability="pairs", settings={"epochs": 1}).chosen()
+    assert sw.E2E().settings()["joint"]
+    assert sw.E2E().settings()["diffusion"]["eta"] == 0.0  # decision 0022
+    assert sw.E2EDistr().settings() == sw.E2E().settings() | {"shared": True}
+    ads = sw.ADSGAN(identifiability="pairs", epochs=1).settings()
     assert (ads["identifiability"], ads["epochs"], ads["pac"]) == ("pairs", 1, 1)
-    assert sw.LatentDiff(settings={"autoencoder": {"per_bit": 2}}).chosen()["autoencoder"] == {
-        "per_bit": 2.0
-    }
+    assert sw.LatentDiff(autoencoder={"per_bit": 2}).settings()["autoencoder"] == {"per_bit": 2.0}
     with pytest.raises(InputError, match="identifiability='far'"):
-        sw.ADSGAN(identifiability="far").chosen()
+        sw.ADSGAN(identifiability="far").settings()
 
 
 # Rows that are given some of their columns
@@ -282,7 +279,7 @@ def test_classes_are_balanced(name):
     if name in KNOWS:
         assert sorted(counts.index) == sorted(TOWNS[:3])  # no row was elsewhere
     assert not towns["member"].any()
-    if GENERATORS[name].takes_target:
+    if takes_target(GENERATORS[name]):
         assert model.sample(40, balanced=True, seed=0)[TARGET].sum() == 20
     else:
         with pytest.raises(InputError, match="balanced=True needs a target"):
@@ -365,6 +362,6 @@ def test_a_table_too_wide_for_ctab_gan_is_refused_before_anything_is_released(tm
     schema = Schema(tuple(Column(name, "categorical", categories=tuple("vwxyz")) for name in names))
     rows = pd.DataFrame({name: list("vwxyz") * 4 for name in names})
     with pytest.raises(InputError, match="1,200 entries, above 32 x 32"):
-        sw.CTABGAN(settings={"epochs": 0}).fit(rows, schema, folder=tmp_path)
+        sw.CTABGAN(epochs=0).fit(rows, schema, folder=tmp_path)
     (path,) = tmp_path.rglob("ledger.jsonl")
     assert Ledger.read(path).entries == ()

@@ -49,12 +49,12 @@ def test_a_frame_gives_each_row_its_own_and_its_empty_cells_are_free(fitted):
 
 def test_the_other_columns_follow_the_exact_conditional_distribution():
     fitted = seeded("aim", pandas_frame(600), budget=Budget(epsilon=500.0, delta=1e-5))
-    table = fitted.model.marginal(("sex", "town"))
+    table = fitted.model.mrf.marginal(("sex", "town"))
     expected = table[0] / table[0].sum()
     towns = fitted.sample(20_000, given={"sex": "f"}, seed=0)["town"]
     shares = towns.value_counts(normalize=True).reindex(["Ulm", "Bonn", "Jena", "elsewhere"])
     assert np.allclose(shares.fillna(0.0), expected, atol=0.001)
-    free = fitted.model.marginal(("town",)) / fitted.model.total
+    free = fitted.model.mrf.marginal(("town",)) / fitted.model.mrf.total
     assert np.abs(free - expected).max() > 0.01  # else the check above says nothing
 
 

@@ -28,9 +28,9 @@ SETTINGS = {**test_private_rows.FAST, **test_private_generators.FAST, **test_col
     },
 }  # fmt: skip
 OWN = {"silofuse": {"privacy": "latents"}}
-NAMES = sorted(name for name, kind in METHODS.items() if kind.info.guarantee in GUARANTEED)
+NAMES = sorted(name for name, kind in METHODS.items() if kind().info.guarantee in GUARANTEED)
 EVERY = [*NAMES, "silofuse"]
-WHOLE = [name for name in NAMES if METHODS[name].info.split != "rows"]  # one number of rows
+WHOLE = [name for name in NAMES if METHODS[name].method.split != "rows"]  # one number of rows
 SCHEMA = Schema(
     (
         Column("who", "id"),
@@ -70,7 +70,7 @@ def with_a_gap(whole):
 def made(name):
     facts = {"name": name, **OWN.get(name, {})}
     if name in SETTINGS:
-        facts["settings"] = SETTINGS[name]
+        facts |= SETTINGS[name]
     if name in cases.FAST:
         return METHODS[name](workload=[("sex", "visits"), ("grade",)], **cases.FAST[name])
     return method_of(facts)
@@ -79,9 +79,9 @@ def made(name):
 def fit(name, parts, *, budget=BUDGET, schema=SCHEMA, **named):
     """With one party's table where there is one, and with columns divided where they are split."""
     method, data = made(name), list(parts)
-    if method.info.split == "central":
+    if method.method.split == "central":
         data = data[0] if len(data) == 1 else pd.concat(data)
-    elif method.info.split == "columns":
+    elif method.method.split == "columns":
         whole = pd.concat(data)
         data = [whole[["who", "visits", "grade", "sex"]], whole[["member", "seen", "age"]]]
         if name == "silofuse":

@@ -70,7 +70,7 @@ METHODS = [
 
 def asked(method, frame):
     """A frame as a method takes it, and the budget that it needs."""
-    one, none = method.info.split == "central", method().stated.guarantee == "none"
+    one, none = method.method.split == "central", method().info.guarantee == "none"
     return (frame if one else [frame]), sw.Budget(math.inf if none else 4.0, 1e-5)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from siloweave.algorithms.visibility import by_name
-from siloweave.core.method import NOISE, View
+from siloweave.core.method import NOISE, Guarantee, Method, View, names_of
 from siloweave.methods.registry import METHODS
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
@@ -22,6 +21,7 @@ from tests.synthesizers import (
 )
 from tests.synthesizers.cases import BUDGET, SCHEMA, WORKLOAD, pandas_frame
 from tests.synthesizers.crossed import Crossed, problems
+from tests.synthesizers.families import takes_target
 
 REPLACE = Budget(50.0, 1e-5, relation=Relation.REPLACE_ONE)
 OPEN = Schema(
@@ -72,8 +72,8 @@ class Case:
 
 def network(name, settings, data, **more):
     """A case of a network: with a target, where one is taken."""
-    target = {"target": "member"} if METHODS[name].takes_target else {}
-    return Case(name, {"settings": settings} | target | more, data)
+    target = {"target": "member"} if takes_target(METHODS[name]) else {}
+    return Case(name, settings | target | more, data)
 
 
 def paid(case, budget):
@@ -108,7 +108,7 @@ GRAPHICAL = {
     f"flaim {variant}": Case("flaim", TABLES | ROUNDS | {"variant": variant}, rows)
     for variant in ("naive", "oracle", "random", "naive_bayes")
 }
-VERTIGAN = Case("vertigan", {"settings": NET, "bins": 8}, lambda seed: halves(seed=seed), SAME)
+VERTIGAN = Case("vertigan", NET | {"bins": 8}, lambda seed: halves(seed=seed), SAME)
 CASES = (
     {name: replace(case, fit={"budget": BUDGET} | case.fit) for name, case in GRAPHICAL.items()}
     | OWNERS
@@ -125,16 +125,16 @@ CASES = (
             ROWS["md_tgan"], settings=ROWS["md_tgan"].settings | {"rounds": 1}
         ),
         "silofuse apart": Case(
-            "silofuse", {"settings": test_columns.FAST["silofuse"], "shared": False}, columns
+            "silofuse", test_columns.FAST["silofuse"] | {"shared": False}, columns
         ),
         "silofuse with noise": Case(
             "silofuse",
-            {"settings": test_columns.FAST["silofuse"], "privacy": "latents"},
+            test_columns.FAST["silofuse"] | {"privacy": "latents"},
             columns,
             fit={"budget": REPLACE},
         ),
         "e2e_distr apart": Case(
-            "e2e_distr", {"settings": test_columns.FAST["e2e_distr"], "shared": False}, columns
+            "e2e_distr", test_columns.FAST["e2e_distr"] | {"shared": False}, columns
         ),
         "vertigan": paid(VERTIGAN, BUDGET),
         "vertigan without noise": replace(
@@ -174,7 +174,7 @@ def declared(info, *views):
 def test_an_oracle_that_says_noise_is_found():
     """What reports said of FLAIM's oracle before: noise for readers, and nothing of its own."""
     fitted, one, other = crossed("flaim oracle")
-    private = METHODS["flaim"](**TABLES, **ROUNDS).visibility
+    private = METHODS["flaim"](**TABLES, **ROUNDS).info.visibility
     found = problems(declared(fitted.info, *private), one, other)
     assert "no line covers Exact.tables" in found
     assert "readers are shown what nothing protects" in found
@@ -184,7 +184,7 @@ def test_an_oracle_that_says_noise_is_found():
 def test_critics_that_change_places_are_found():
     """What reports said of MD-TGAN before: the lines of Fed-TGAN."""
     fitted, one, other = crossed("md_tgan")
-    found = problems(declared(fitted.info, *METHODS["fed_tgan"]().visibility), one, other)
+    found = problems(declared(fitted.info, *METHODS["fed_tgan"]().info.visibility), one, other)
     for name in ("Handed.critic", "Judged.feedback", "Take", "Judge"):
         assert f"no line covers {name}" in found
     assert "Trained.networks never crosses" in found
@@ -217,30 +217,23 @@ def test_a_line_twice_and_a_wrong_guarantee_are_found():
     assert "the guarantee is 'none'" in problems(none, one, other)
 
 
-# What a class must have
+# What a record must have
+
+_FACTS = {
+    one: getattr(METHODS["aim"].method, one) for one in Method.__dataclass_fields__ if one != "name"
+}
 
 
-class _Whole:
-    info = METHODS["aim"].info
-    visibility = ()
+@pytest.mark.parametrize("fact", ["guarantee", "visibility", "prepare", "handlers", "forecast"])
+def test_a_record_that_lacks_a_fact_is_refused_by_name(fact):
+    assert Method(name="whole", **_FACTS).title == "AIM"
+    with pytest.raises(TypeError, match=f"method 'bare' declares no {fact}"):
+        Method(name="bare", **_FACTS | {fact: None})
 
 
-def test_a_method_that_lacks_a_fact_is_refused_by_name():
-    assert by_name(_Whole) == {"aim": _Whole}
-    bare = type("Bare", (_Whole,), {"info": _Whole.info})
-    with pytest.raises(TypeError, match="Bare declares no `visibility` of its own"):
-        by_name(bare)
-    nameless = type("Nameless", (_Whole,), {"visibility": ()})
-    with pytest.raises(TypeError, match="Nameless declares no `info` of its own"):
-        by_name(nameless)
-    odd = msgspec.structs.replace(_Whole.info, guarantee="")
-    with pytest.raises(TypeError, match="Odd has guarantee ''; it must be dp, partial"):
-        by_name(type("Odd", (), {"info": odd, "visibility": ()}))
-    with pytest.raises(TypeError, match="Again is called 'aim', and so is another method"):
-        by_name(_Whole, type("Again", (), dict(vars(_Whole))))
-
-
-def test_every_registered_class_declares_for_itself():
-    for name, kind in METHODS.items():
-        assert {"info", "visibility"} <= set(vars(kind)), name
-        assert kind().stated.visibility == kind().visibility
+def test_an_unknown_guarantee_and_a_name_twice_are_refused():
+    odd = Method(name="odd", **_FACTS | {"guarantee": lambda synth: Guarantee("", "")})
+    with pytest.raises(TypeError, match="method 'odd' has guarantee ''; it must be dp, partial"):
+        odd.info(METHODS["aim"]())
+    with pytest.raises(TypeError, match="two methods are called 'odd'"):
+        names_of([odd, odd])

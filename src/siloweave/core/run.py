@@ -266,10 +266,13 @@ class Synthesizer:
 
 def _built(kind: type, name: str, value: Any, default: Any) -> Any:
     """A setting that is a dataclass: as it is, or from a mapping of what differs from a default."""
-    if not isinstance(value, Mapping):
-        return value
     hint = get_type_hints(kind)[name]
     kinds = [one for one in (hint, *get_args(hint)) if is_dataclass(one)]
+    if isinstance(value, tuple(kinds)):  # type: ignore[arg-type]
+        return value
+    if not isinstance(value, Mapping):
+        names = " or ".join(one.__name__ for one in kinds)  # type: ignore[union-attr]
+        raise InputError(f"{name}={value!r} must be a mapping from names to values, or {names}")
     fits = [one for one in kinds if set(value) <= {f.name for f in fields(one)}]
     if fits and type(default) not in fits:
         return settings_of(fits[0], value, name)  # type: ignore[arg-type]
