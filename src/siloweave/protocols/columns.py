@@ -180,7 +180,7 @@ class JoinedGenerator:
             own.setdefault(block.column, []).extend(range(block.start, block.stop))
         found, start = [], 0
         for name, decoder in self.decoders.items():
-            places = [i for plan in decoder.features.plans for i in own[plan.column]]
+            places = [i for one in decoder.features.encodings for i in own[one.column]]
             found.append((name, decoder, slice(start, start + decoder.width), places))
             start += decoder.width
         return found
@@ -257,9 +257,9 @@ def gathered(
         assert kept is not None  # a method that keeps no decoder is broken
         assert coder is not None
         decoders[name] = decoder(Features.from_json(kept), coder)
-    plans = {plan.column: plan for one in decoders.values() for plan in one.features.plans}
-    names = [name for name in setup.schema.names if name in plans]
-    features = Features(setup.schema, tuple(plans[name] for name in names))
+    known = {one.column: one for d in decoders.values() for one in d.features.encodings}
+    names = [name for name in setup.schema.names if name in known]
+    features = Features(setup.schema, tuple(known[name] for name in names))
     one_way: OneWay | None = getattr(joint, "one_way", None)
     if one_way is not None:
         cells = {one.column.name: one for one in one_way.cells}
