@@ -27,7 +27,7 @@ from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.core.fit import Model
+    from siloweave.core.fit import Generator, Model
     from siloweave.core.run import Synthesizer
 
 GUARANTEES = ("dp", "partial", "refuted", "none")
@@ -185,12 +185,12 @@ class Result:
     """What a coordinator's side returns.
 
     Attributes:
-        model: Draws synthetic rows.
+        model: Draws synthetic rows; with split columns the joint generator, before `gather`.
         num_rows: How many rows there are, as it was released; None where the model knows.
         facts: Public facts that the run found, stored beside the settings.
     """
 
-    model: Model
+    model: Model | Generator
     num_rows: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -26,12 +26,14 @@ from siloweave.methods.central.method import (
     TabDDPM,
 )
 from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
 from siloweave.methods.two_round.method import TwoRound
 
 CLASSES: tuple[type[Synthesizer], ...] = (
     *(AIM, FLAIM, TwoRound),
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
+    *(SiloFuse, E2EDistr),
 )
 """The classes that users meet; adding a method adds one here."""
 

@@ -1,1 +1,1 @@
-"""Latent diffusion over split columns: SiloFuse, and E2EDistr beside it."""
+"""SiloFuse and E2EDistr: latent diffusion over parties that hold different columns."""

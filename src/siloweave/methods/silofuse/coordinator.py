@@ -1,77 +1,42 @@
-"""SiloFuse: latent diffusion over parties that hold different columns of the same people.
+"""The coordinator's side of SiloFuse and E2EDistr, and what a fit of them draws with.
 
-Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
-tabular diffusion models" (ICDE), Algorithms 1 and 2. Every party codes its rows at home and sends
-the latents once; the coordinator trains a diffusion on the latents side by side, and what it draws
-is cut into the parties' parts, which they decode at home. With one party it is PointDiff, or with
-autoencoders LatentDiff, whose code (models/coders.py, models/latent_law.py) this is.
+Shankar et al. 2024, "SiloFuse" (ICDE), Algorithms 1 and 2, and section 5.1.
 
-**Guarantee** (none by default): the coordinator sees a code of every row, one real person each.
-The paper's theorem says that an unknown encoder cannot be inverted for sure; it does not rule out
-that almost all cells come back (see latent_insiders.py, which measures it). With
-``privacy="latents"`` (dp, replace-one row, towards everyone, the other parties among them): each
-party bounds its integer latent rows and adds discrete Gaussian noise before they leave, see
-latent_noise.py. Assumed public: schema, settings, number and order of rows.
-
-Where this departs from the paper:
-
-* `coder` "points" (models/points.py) codes every column by itself, so latents do not depend on who
-  holds it, and the diffusion is the same whatever the split: it is `PointDiff`. "autoencoders" are
-  the paper's, widths divided equally among the parties.
-* Latents travel in half precision. The classes of `target` are told, not coded, as LatentDiff's.
-
-Latents of several parties as one table's: what SiloFuse and E2EDistr hear, checked and in order.
-
-Shankar, Brouwer, Hai & Chen 2024, "SiloFuse" (ICDE), Algorithm 1, line 6: latents side by side.
-
-**Guarantee**: none of its own; it reads what was sent.
-
-A law of latents over parties, behind the interface of a generator; and what decodes its parts.
-
-What SiloFuse and E2EDistr leave (Shankar et al. 2024, "SiloFuse", Algorithm 2): the coordinator's
-diffusion, and at every party a coder.
-
-**Guarantee**: none of its own; it reads no row.
-
-The coordinator's side of E2EDistr, and the method as a user meets it.
-
-Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
-tabular diffusion models" (ICDE), section 5.1. Messages and the party's side are in end_to_end.py.
-
-**Guarantee**: none, see end_to_end.py.
+**Guarantee**: see method.py. This side reads only what was sent to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
-from siloweave.algorithms.generated import Matrix
+from siloweave.core.fit import Matrix
+from siloweave.core.method import Result, Task
 from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WIDEST, CheckedReply
-from siloweave.federation.messages import Array, Released
+from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.silofuse.messages import (
+    GRID,
     Backward,
     BeginJoint,
     Code,
+    Coded,
     CodeNoised,
     End,
     Forward,
     JointBegun,
-    LatentNoise,
     Share,
-)
-from siloweave.methods.silofuse.party import (
-    batch_of,
     declared_coder,
+    released_together,
 )
-from siloweave.protocols.columns import ColumnsTask
+from siloweave.methods.silofuse.party import batch_of
+from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
 from siloweave.protocols.networks import NetworkModel, jax_key, split_key, way_of
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import options_of
@@ -81,156 +46,158 @@ from siloweave.tables.one_way import OneWay
 from siloweave.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
+    from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.models.coders import RowCoder
     from siloweave.models.layout import SphereCodes
-    from siloweave.models.settings import LatentSettings
+
+_OPTIONS = 2**16  # of a choice among latents, at most: a table of its sphere codes is made
+_CLASSES = 256  # of a target of numbers, at most: with more it is no single choice
+_REPORTED = 50  # steps between two reports
+_LOWER = "lower diffusion.learning_rate in settings, or the coder's"
 
 
-@dataclass(frozen=True)
-class SiloFusePlan:
-    """What the coordinator trains, and how.
-
-    Attributes:
-        settings: Of the coder and the diffusion.
-        target: A column that is told.
-        half: Whether latents travel in half precision.
-        shared: Whether synthetic columns are put together.
-        noise: Bound and noise of latent rows; None sends them as they are.
-    """
-
-    settings: LatentSettings
-    target: str | None
-    half: bool
-    shared: bool
-    noise: LatentNoise | None = None
+# SiloFuse
 
 
-def silofuse(parties: Session, task: ColumnsTask, plan: SiloFusePlan) -> tuple[JointModel, int]:
-    """Gather latents once, and train their law.
-
-    Args:
-        parties: Who holds the columns; one party alone is PointDiff or LatentDiff.
-        task: Schema, seed, and where training is kept.
-        plan: What is trained.
+def coordinate(session: Session, task: Task) -> Result:
+    """Gather latents once, and train their distribution.
 
     Raises:
         WireError: A party sent what does not fit; the message names it.
     """
-    sent = _noised(parties, task, plan) if plan.noise else _coded(parties, task, plan)
-    V, latent, facts = side_by_side(sent, task.schema.names, plan.target)
-    law = trained(V, latent, task, plan.settings, facts, spots_of(sent, facts["places"]))
-    if plan.shared and plan.noise is None:
-        parties.ask(Share())
-    return JointModel(law), len(V)
+    synth: Any = task.setup.synth
+    parts = parts_of(task.setup)
+    if synth.privacy == "latents":
+        sent = _noised(session, task, parts)
+    else:
+        sent = _coded(session, task, parts)
+    rows = side_by_side(sent, task.setup.schema.names, condition_of(synth.target, parts))
+    net = trained(rows, task)
+    if synth.shared and synth.privacy != "latents":
+        session.ask(Share())
+    return Result(JointModel(net), len(rows.V))
 
 
-def trained(
-    V: Matrix,
-    latent: int,
-    task: ColumnsTask,
-    settings: LatentSettings,
-    facts: dict[str, Any],
-    spots: SphereCodes = (),
-) -> Any:
-    """The law of latents; it reads no message and sends none."""
-    from siloweave.models import latent as latents
+def trained(rows: SideBySide, task: Task) -> Any:
+    """The distribution of latents; it reads no message and sends none."""
+    from siloweave.models import latent
 
-    return latents.fit_latents(
-        V,
-        latent,
-        settings.diffusion,
-        scaled=settings.scaled,
-        spots=spots,
-        facts=facts,
-        key=split_key(fold_in(fold_in(task.seed, "train"), "model"))[1],
-        progress=task.progress,
-        store=task.store,
-    )
+    synth: Any = task.setup.synth
+    settings = synth.latent
+    return latent.fit_latents(
+        rows.V, rows.latent, settings.diffusion, scaled=settings.scaled, spots=rows.codes,
+        facts=rows.facts, key=split_key(fold_in(task.seed, "train", "model"))[1],
+        progress=task.progress, store=task.store,
+    )  # fmt: skip
 
 
-def _coded(parties: Session, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
-    settings = plan.settings
-    request = Code(
-        msgspec.json.encode(asdict(settings.autoencoder)),
-        settings.numbers,
-        len(parties.roster),
-        plan.target,
-        task.seed,
-        plan.half,
-        plan.shared,
-    )
-    replies = dict(zip(parties.roster, parties.ask(request), strict=True))
-    latents: list[Matrix] = []
-    columns, spots, classes, laws = [], [], None, list[str]()
+def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
+    synth: Any = task.setup.synth
+    target = condition_of(synth.target, parts)
+    replies = dict(zip(session.roster, session.ask(Code(task.seed)), strict=True))
+    latents, codes = {}, {}
     for name, reply in replies.items():
-        said, own = CheckedReply(name), task.columns[name]
-        latents.append(said.reals("latents", reply.latents.value, (None, None)))
-        count = said.number("latents in a row", latents[-1].shape[1], most=WIDEST)
-        columns.append(said.items("columns", reply.columns.value, count=count, among=("", *own)))
-        check_all_told(name, columns[-1], [c for c in own if c != plan.target])
-        spots.append(checked_spots(name, reply.spots.value, reply.columns.value))
-        laws += law_of(name, reply, task.schema.select(own), plan.shared)
-    check_same_rows({name: len(Z) for name, Z in zip(replies, latents, strict=True)})
-    for i, (name, reply) in enumerate(replies.items()):  # now all agree on the number of rows
-        mine = task.schema[plan.target] if plan.target in task.columns[name] else None
-        told = classes_of(name, reply, mine, len(latents[0]))
-        classes = classes if told is None else (i, told)
-    return Sent(latents, columns, classes, laws, spots)
+        checked, own = CheckedReply(name), parts[name].names
+        Z = latents[name] = checked.reals("latents", reply.latents.value, (None, None))
+        count = checked.number("latents in a row", Z.shape[1], most=WIDEST)
+        columns = checked.items("columns", reply.columns.value, count=count, among=("", *own))
+        missing = [c for c in own if c != target and not {c, ""} & set(columns)]
+        if missing:
+            raise checked.wrong(f"no latents of {missing[0]!r}", "all of its columns")
+        codes[name] = checked_codes(name, reply.sphere_codes.value, columns)
+    check_same_rows({name: len(Z) for name, Z in latents.items()})
+    return [
+        Sent(
+            Z,
+            replies[name].columns.value,
+            codes[name],
+            *_beside(synth, name, replies[name], parts[name], target, len(Z)),
+        )
+        for name, Z in latents.items()
+    ]
 
 
-def _noised(parties: Session, task: ColumnsTask, plan: SiloFusePlan) -> Sent:
-    assert plan.noise is not None
-    per_bit = asdict(plan.settings.autoencoder)["per_bit"]
-    replies = parties.ask(CodeNoised(per_bit, plan.noise))
-    latents: list[Matrix] = []
-    columns = []
-    for name, reply in zip(parties.roster, replies, strict=True):
-        coder = declared_coder(task.schema.select(task.columns[name]), per_bit)
+def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
+    """Latents with the least noise, equal at all parties, that together keeps to the budget."""
+    synth: Any = task.setup.synth
+    distance = released_together(1.0, parts, synth).sensitivity
+    replies = session.ask(CodeNoised(gaussian_sigma(rho_for(task.setup.budget), distance)))
+    sent = []
+    for name, reply in zip(session.roster, replies, strict=True):
+        coder = declared_coder(parts[name], synth)
         K = CheckedReply(name).array("latents", reply.latents.value, WHOLE, (None, coder.latent))
-        latents.append((K * plan.noise.grid).astype(np.float32))
-        columns.append(coder.columns)
-    check_same_rows({name: len(Z) for name, Z in zip(parties.roster, latents, strict=True)})
-    return Sent(latents, columns)
+        sent.append(Sent((K * GRID).astype(np.float32), coder.columns))
+    check_same_rows(
+        {name: len(one.latents) for name, one in zip(session.roster, sent, strict=True)}
+    )
+    return sent
 
 
-_OPTIONS = 2**16  # of a choice among latents, at most: a table of its points is made
-
-_CLASSES = 256  # of a target of numbers, at most: with more it is no single choice
-
-
-class Telling(Protocol):
-    """What a reply may tell beside latents. Conforming: `Coded`, `Begun`."""
-
-    @property
-    def classes(self) -> tuple[Released[Array], ...]:
-        """(rows,) of the target, at the party that holds it; empty elsewhere."""
-
-    @property
-    def options(self) -> tuple[Released[int], ...]:
-        """How many classes there are, alike."""
-
-    @property
-    def one_way(self) -> tuple[Released[str], ...]:
-        """How single columns are distributed, where they are put together."""
+# What parties sent, checked
 
 
 @dataclass(frozen=True)
 class Sent:
-    """Latents as they came.
+    """What one party sent of its rows.
 
     Attributes:
-        latents: Every party's, in roster order.
-        columns: Which column each stands for, alike.
-        classes: One-hot classes of the target, and at whose place in the roster; None without.
-        one_way: How single columns are distributed, as far as it was told.
-        spots: Choices that are points among each party's latents; of nobody, or of all.
+        latents: (rows, latents).
+        columns: Which column each stands for; "" where they are mixed.
+        codes: Choices that are sphere codes among them.
+        classes: One-hot classes of the target, (rows, options), if the party holds it.
+        one_way: How its single columns are distributed, as JSON, where columns are shared.
     """
 
-    latents: Sequence[Matrix]
-    columns: Sequence[tuple[str, ...]]
-    classes: tuple[int, Matrix] | None = None
-    one_way: Sequence[str] = ()
-    spots: Sequence[SphereCodes] = ()
+    latents: Matrix
+    columns: tuple[str, ...]
+    codes: SphereCodes = ()
+    classes: Matrix | None = None
+    one_way: tuple[str, ...] = ()
+
+
+def _beside(
+    synth: SiloFuse | E2EDistr,
+    name: str,
+    reply: Coded | JointBegun,
+    schema: Schema,
+    target: str | None,
+    rows: int,
+) -> tuple[Matrix | None, tuple[str, ...]]:
+    """What a party sent beside latents: classes, where it holds the target, and single columns.
+
+    Raises:
+        WireError: It sent more or less than the study says, or what its columns cannot have.
+    """
+    checked = CheckedReply(name)
+    texts = checked.items("lists of single columns", reply.one_way, count=int(synth.shared))
+    for text in texts:
+        checked.json("one_way", text.value, lambda data: OneWay.from_json(data).check(schema))
+    own = schema[target] if target in schema.names else None
+    return classes_of(name, reply, own, rows), tuple(text.value for text in texts)
+
+
+def classes_of(
+    name: str, reply: Coded | JointBegun, target: Column | None, rows: int
+) -> Matrix | None:
+    """The target's classes as one-hot rows, where a party holds it.
+
+    Args:
+        name: The party.
+        reply: What it sent.
+        target: The target where the party holds it; None elsewhere, and nothing may be sent.
+        rows: Of all parties.
+
+    Raises:
+        WireError: They do not fit; names the party.
+    """
+    checked, times = CheckedReply(name), 0 if target is None else 1
+    checked.items("lists of classes", reply.classes, count=times)
+    checked.items("numbers of options", reply.options, count=times)
+    if target is None:
+        return None
+    most = _CLASSES if target.kind in BINNED else options_of(target)
+    options = checked.number("options", reply.options[0].value, least=1, most=most)
+    return one_hot(name, reply.classes[0].value, options, rows)
 
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
@@ -239,133 +206,14 @@ def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
     return np.asarray(np.eye(options, dtype=np.float32)[codes])
 
 
-def classes_of(name: str, reply: Telling, target: Column | None, rows: int) -> Matrix | None:
-    """The target's classes as one-hot rows, where a party holds it.
-
-    Args:
-        name: The party.
-        reply: What it told.
-        target: The target where the party holds it; None elsewhere, and nothing may be told.
-        rows: Of all parties.
-
-    Raises:
-        WireError: They do not fit; names the party.
-    """
-    said, times = CheckedReply(name), 0 if target is None else 1
-    said.items("lists of classes", reply.classes, count=times)
-    said.items("numbers of options", reply.options, count=times)
-    if target is None:
-        return None
-    most = _CLASSES if target.kind in BINNED else options_of(target)
-    options = said.number("options", reply.options[0].value, least=1, most=most)
-    return one_hot(name, reply.classes[0].value, options, rows)
-
-
-def law_of(name: str, reply: Telling, schema: Schema, shared: bool) -> tuple[str, ...]:
-    """How single columns of a party are distributed, as JSON; nothing where columns stay apart.
-
-    Args:
-        name: The party.
-        reply: What it told.
-        schema: Of its columns.
-        shared: Whether columns are put together.
-
-    Raises:
-        WireError: It tells of other columns, of shares that they cannot have, or of some where
-            nothing is shared; names the party.
-    """
-    said = CheckedReply(name)
-    for law in said.items("laws of columns", reply.one_way, count=1 if shared else 0):
-        said.json("one_way", law.value, lambda data: OneWay.from_json(data).check(schema))
-    return tuple(law.value for law in reply.one_way)
-
-
-def check_same_rows(counts: Mapping[str, int]) -> None:
-    """Refuse parties that do not have the same rows, naming two of them; one of them is wrong."""
-    first = next(iter(counts), "")
-    for name in counts:
-        if counts[name] != counts[first]:
-            raise WireError(
-                f"parties {first!r} and {name!r} sent {counts[first]:,} and {counts[name]:,} rows, "
-                "and must hold the same people. Nothing was made of it: find out what runs at "
-                "these parties, and start a new run"
-            )
-
-
-def check_all_told(name: str, columns: tuple[str, ...], own: Sequence[str]) -> None:
-    """Refuse latents that leave a party's columns out; names the party.
-
-    Args:
-        name: The party.
-        columns: Which column each latent stands for; "" where they stand for all.
-        own: Columns that it codes.
-    """
-    missing = [one for one in own if one not in columns] if "" not in columns else []
-    if missing:
-        raise CheckedReply(name).wrong(f"no latents of {missing[0]!r}", "all of its columns")
-
-
-def spots_of(sent: Sent, places: Sequence[int]) -> SphereCodes:
-    """The parties' spots where `side_by_side` put their latents; none if nobody named any."""
-    new = {place: i for i, place in enumerate(places)}
-    found, start = [], 0
-    for i, (Z, spots) in enumerate(zip(sent.latents, sent.spots, strict=False)):
-        found += [s._replace(start=new[start + s.start]) for s in spots]
-        start += Z.shape[1]
-        if sent.classes is not None and sent.classes[0] == i:
-            start += sent.classes[1].shape[1]
-    return tuple(sorted(found))
-
-
-def side_by_side(
-    sent: Sent, names: Sequence[str], target: str | None
-) -> tuple[Matrix, int, dict[str, Any]]:
-    """Latents in the schema's order where each stands for a column, classes behind them.
-
-    Args:
-        sent: What came.
-        names: Columns in the schema's order.
-        target: The column that was told.
-
-    Returns:
-        The rows, how many entries of a row are latents, and the facts that `JointModel` needs:
-        `places` of these entries in the parties' parts side by side, `columns`, `label`, and
-        `one_way` as it was told.
-    """
-    columns = [column for part in sent.columns for column in part]
-    places: list[int] = []
-    start = 0
-    classes: list[int] = []
-    for i, Z in enumerate(sent.latents):
-        places += range(start, start + Z.shape[1])
-        start += Z.shape[1]
-        if sent.classes is not None and sent.classes[0] == i:
-            classes = list(range(start, start + sent.classes[1].shape[1]))
-            start += len(classes)
-    order = list(range(len(columns)))
-    if all(columns):  # the same order, and so the same law, however columns are split
-        rank = {name: i for i, name in enumerate(names)}
-        order = sorted(order, key=lambda j: rank[columns[j]])  # stable within a column
-    V = np.concatenate(sent.latents, axis=1)[:, order]
-    if sent.classes is not None:
-        V = np.concatenate([V, sent.classes[1]], axis=1)
-    facts = {
-        "places": [places[j] for j in order] + classes,
-        "columns": [columns[j] for j in order],
-        "label": target if classes else None,
-        "one_way": list(sent.one_way),
-    }
-    return V, len(columns), facts
-
-
-def checked_spots(
-    name: str, told: Sequence[tuple[int, int, int]], columns: tuple[str, ...]
+def checked_codes(
+    name: str, sent: Sequence[tuple[int, int, int]], columns: tuple[str, ...]
 ) -> SphereCodes:
-    """A party's spots; raises WireError, naming it, where one does not fit its latents."""
+    """A party's sphere codes; raises WireError, naming it, where one does not fit its latents."""
     from siloweave.models.layout import SphereCode
 
     free = 0
-    for first, dimensions, options in told:
+    for first, dimensions, options in sent:
         column = set(columns[first : first + dimensions])
         fits = free <= first <= len(columns) - dimensions and 1 <= dimensions < max(options, 2)
         if not (fits and options <= _OPTIONS and len(column) == 1 and "" not in column):
@@ -374,7 +222,63 @@ def checked_spots(
                 f"{options}, which does not fit the {len(columns)} latents that it names"
             )
         free = first + dimensions
-    return tuple(SphereCode(*spot) for spot in told)
+    return tuple(SphereCode(*one) for one in sent)
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """All parties' rows as one table's, columns in the schema's order where latents are of one.
+
+    Attributes:
+        V: (rows, latents + options): the classes of the target are behind the latents.
+        latent: How many entries of a row are latents.
+        codes: Choices that are sphere codes among them.
+        facts: What `JointModel` needs: `places` of the entries in the parties' parts side by side,
+            `columns`, `label`, and `one_way` as it was sent.
+    """
+
+    V: Matrix
+    latent: int
+    codes: SphereCodes
+    facts: dict[str, Any]
+
+
+def side_by_side(sent: Sequence[Sent], names: Sequence[str], target: str | None) -> SideBySide:
+    """Join what the parties sent, in roster order (Algorithm 1, line 6).
+
+    Args:
+        sent: One entry per party.
+        names: Columns in the schema's order.
+        target: The column whose classes were sent.
+    """
+    places: list[int] = []
+    label: list[int] = []
+    codes, start = [], 0
+    for one in sent:
+        codes += [code._replace(start=start + code.start) for code in one.codes]
+        places += range(start, start + one.latents.shape[1])
+        start += one.latents.shape[1]
+        if one.classes is not None:
+            label = list(range(start, start + one.classes.shape[1]))
+            start += len(label)
+    columns = [column for one in sent for column in one.columns]
+    order = list(range(len(columns)))
+    if all(columns):  # the same order, and so the same distribution, however columns are split
+        order.sort(key=lambda j: names.index(columns[j]))  # stable within a column
+    found = {places[j]: i for i, j in enumerate(order)}
+    Z = np.concatenate([one.latents for one in sent], axis=1)[:, order]
+    classes = [one.classes for one in sent if one.classes is not None]
+    facts = {
+        "places": [places[j] for j in order] + label,
+        "columns": [columns[j] for j in order],
+        "label": target if label else None,
+        "one_way": [text for one in sent for text in one.one_way],
+    }
+    moved = sorted(code._replace(start=found[code.start]) for code in codes)
+    return SideBySide(np.concatenate([Z, *classes], axis=1), len(columns), tuple(moved), facts)
+
+
+# What a fit draws with
 
 
 @dataclass(frozen=True)
@@ -384,12 +288,12 @@ class JointModel(NetworkModel):
     @property
     def one_way(self) -> OneWay | None:
         """How single columns are distributed, all parties' together; None where it is not known."""
-        told = [OneWay.from_json(text) for text in self.net.facts["one_way"]]
-        return OneWay(tuple(one for part in told for one in part.cells)) if told else None
+        sent = [OneWay.from_json(text) for text in self.net.facts["one_way"]]
+        return OneWay(tuple(one for part in sent for one in part.cells)) if sent else None
 
     @property
     def takes(self) -> frozenset[str]:
-        """Columns that it can be asked for: the label; all where points code the columns."""
+        """Columns that it can be asked for: the label; all where sphere codes code the columns."""
         label = {self.net.facts["label"]} - {None}
         columns = set(self.net.facts["columns"])
         return frozenset(label if "" in columns else label | columns)
@@ -402,23 +306,23 @@ class JointModel(NetworkModel):
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw the parties' parts, side by side in roster order."""
         places, latent = self.net.facts["places"], self.net.latent
-        told = None if given is None else given[:, places]
-        way = {} if told is None else way_of(told[:, :latent])
+        asked = None if given is None else given[:, places]
+        way = {} if asked is None else way_of(asked[:, :latent])
         V = np.empty((n, len(places)), np.float32)
-        V[:, places] = self.net.sample(n, key=split_key(key)[0], given=told, **way)
+        V[:, places] = self.net.sample(n, key=split_key(key)[0], given=asked, **way)
         return V
 
+    @classmethod
+    def load(cls, path: Path) -> JointModel:
+        """Read a model that was saved."""
+        from siloweave.models.latent import LatentDistribution
 
-def load_joint(path: Path) -> JointModel:
-    """Read a model that was saved."""
-    from siloweave.models.latent import LatentDistribution
-
-    return JointModel(LatentDistribution.load(path))
+        return cls(LatentDistribution.load(path))
 
 
 @dataclass(frozen=True)
-class CoderHome:
-    """A party that keeps a coder.
+class CoderDecoder:
+    """The local decoder of a party with a coder.
 
     Attributes:
         features: Vectors of its columns to table and back.
@@ -429,11 +333,10 @@ class CoderHome:
     rows: RowCoder
 
     @classmethod
-    def of(cls, features: Features, coder: bytes | None) -> CoderHome:
-        """Read what `keep_home` remembered."""
+    def read(cls, features: Features, coder: bytes) -> CoderDecoder:
+        """What `to_bytes` wrote, and the features."""
         from siloweave.models.coders import RowCoder
 
-        assert coder is not None
         return cls(features, RowCoder.from_bytes(coder))
 
     @property
@@ -449,24 +352,27 @@ class CoderHome:
         """Its part of vectors, NaN where rows are free."""
         return self.rows.told(X)
 
-    def coder(self) -> bytes:
-        """What `of` reads again."""
+    def to_bytes(self) -> bytes:
+        """The coder as a safetensors file."""
         return self.rows.to_bytes()
 
 
-_TOLD = 50  # steps between two reports
-
-_LOWER = "lower diffusion.learning_rate in settings, or the coder's"
+# E2EDistr
 
 
-@dataclass
-class _Loop:
-    """The coordinator between steps."""
+@dataclass(frozen=True)
+class _Exchange:
+    """What crosses the wire in a step: matrices of latents, cut where a party's part ends.
 
-    parties: Session
-    widths: dict[str, int]
+    Attributes:
+        session: With the parties.
+        widths: Latents of every party that has something to train.
+    """
 
-    def scattered(self, Z: Any) -> dict[str, Array]:
+    session: Session
+    widths: Mapping[str, int]
+
+    def cut(self, Z: Any) -> dict[str, Array]:
         """Every party's part of a matrix; raises InputError where training diverged."""
         parts, start, Z = {}, 0, np.asarray(Z)
         if not np.isfinite(Z).all():
@@ -478,22 +384,19 @@ class _Loop:
 
     def forward(self, step: int, slope: Any) -> Matrix:
         """Latents of a batch."""
-        slopes = {} if slope is None else self.scattered(slope)
+        slopes = {} if slope is None else self.cut(slope)
         asked = {name: Forward(step, slopes.get(name)) for name in self.widths}
-        replies = zip(asked, self.parties.ask_each(asked), strict=True)
         parts: list[Matrix] = []
-        for name, reply in replies:
+        for name, reply in zip(asked, self.session.ask_each(asked), strict=True):
             rows = len(parts[0]) if parts else None
             parts.append(self._fits(name, "latents", reply.latents.value, rows))
         return np.concatenate(parts, 1)
 
     def backward(self, step: int, back: Any) -> tuple[Matrix, float]:
         """Slopes at denoised latents, and the loss."""
-        parts = self.scattered(back)
-        asked = {name: Backward(step, part) for name, part in parts.items()}
-        replies = self.parties.ask_each(asked)
+        asked = {name: Backward(step, part) for name, part in self.cut(back).items()}
         slopes, loss = [], 0.0
-        for name, reply in zip(asked, replies, strict=True):
+        for name, reply in zip(asked, self.session.ask_each(asked), strict=True):
             slopes.append(self._fits(name, "slope", reply.slope.value, len(back)))
             loss += CheckedReply(name).number("loss", reply.loss.value)
         return np.concatenate(slopes, 1), loss
@@ -503,67 +406,55 @@ class _Loop:
         return CheckedReply(name).reals(field, array, (rows, self.widths[name]), finite=wanted)
 
     def end(self, step: int, slope: Any) -> None:
-        """Take the last step, and have every coder kept."""
-        slopes, nothing = self.scattered(slope), Array.of(np.zeros((0, 0)), "<f4")
-        self.parties.ask_each({n: End(step, slopes.get(n, nothing)) for n in self.parties.roster})
+        """Take the last step, and have every coder stored."""
+        slopes, nothing = self.cut(slope), Array.of(np.zeros((0, 0)), "<f4")
+        self.session.ask_each({n: End(step, slopes.get(n, nothing)) for n in self.session.roster})
 
 
-def end_to_end(
-    parties: Session, task: ColumnsTask, settings: LatentSettings, target: str | None, shared: bool
-) -> tuple[JointModel, int]:
-    """Train everything as one.
-
-    Args:
-        parties: Who holds the columns.
-        task: Schema and seed.
-        settings: Of coders and diffusion; steps, batch and rates are the diffusion's.
-        target: A column that is told.
-        shared: Whether synthetic columns are put together.
+def coordinate_steps(session: Session, task: Task) -> Result:
+    """Train encoders, denoiser and decoders as one.
 
     Raises:
         WireError: A party sent what does not fit; the message names it.
     """
-    text = msgspec.json.encode(asdict(settings))
-    begun = parties.ask(BeginJoint(text, len(parties.roster), target, task.seed, shared))
-    replies = dict(zip(parties.roster, begun, strict=True))
-    sent, told = _sent(replies, task, target, shared)
-    _, latent, facts = side_by_side(sent, task.schema.names, target)
-    widths = {name: one.latent.value for name, one in replies.items() if one.latent.value}
-    law = _trained(_Loop(parties, widths), told, latent, task, settings, facts)
-    if shared:
-        parties.ask(Share())
-    return JointModel(law), len(told)
+    synth: Any = task.setup.synth
+    begun = dict(zip(session.roster, session.ask(BeginJoint(task.seed)), strict=True))
+    sent, classes = _begun(begun, task)
+    target = condition_of(synth.target, parts_of(task.setup))
+    rows = side_by_side(sent, task.setup.schema.names, target)
+    widths = {name: one.latent.value for name, one in begun.items() if one.latent.value}
+    net = _trained(_Exchange(session, widths), classes, rows, task)
+    if synth.shared:
+        session.ask(Share())
+    return Result(JointModel(net), len(classes))
 
 
-def _sent(
-    begun: Mapping[str, JointBegun], task: ColumnsTask, target: str | None, shared: bool
-) -> tuple[Sent, Matrix]:
+def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:
     """What is known of latents that are not sent yet, no row of them; and the classes, if any."""
-    first, rows, latents, laws = next(iter(begun)), MOST_ROWS, list[Matrix](), list[str]()
+    synth: Any = task.setup.synth
+    parts, first = parts_of(task.setup), next(iter(begun))
+    target, rows, widths = condition_of(synth.target, parts), MOST_ROWS, {}
     for name, reply in begun.items():
-        said = CheckedReply(name)
-        told = said.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
-        rows = told if name == first else rows
-        if told != rows:
-            raise said.wrong(f"rows = {told:,}", f"{rows:,}, as many as {first!r} has")
-        width = said.number("latent", reply.latent.value, least=0, most=WIDEST)
-        latents.append(np.zeros((0, width), np.float32))
-        laws += law_of(name, reply, task.schema.select(task.columns[name]), shared)
-    if not any(Z.shape[1] for Z in latents):
+        checked = CheckedReply(name)
+        found = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
+        rows = found if name == first else rows
+        if found != rows:
+            raise checked.wrong(f"rows = {found:,}", f"{rows:,}, as many as {first!r} has")
+        widths[name] = checked.number("latent", reply.latent.value, least=0, most=WIDEST)
+    if not any(widths.values()):
         raise InputError("there is no column but the target; leave target out")
-    classes, found = None, np.zeros((rows, 0), np.float32)
-    for i, (name, reply) in enumerate(begun.items()):  # now all agree on the number of rows
-        mine = task.schema[target] if target in task.columns[name] else None
-        V = classes_of(name, reply, mine, rows)
-        if V is not None:
-            classes, found = (i, V[:0]), V
-    return Sent(latents, [("",) * Z.shape[1] for Z in latents], classes, laws), found
+    sent, classes = [], np.zeros((rows, 0), np.float32)
+    for name, reply in begun.items():  # now all agree on the number of rows
+        V, one_way = _beside(synth, name, reply, parts[name], target, rows)
+        classes = classes if V is None else V
+        none_yet = np.zeros((0, widths[name]), np.float32)
+        shape = None if V is None else V[:0]
+        sent.append(Sent(none_yet, ("",) * widths[name], (), shape, one_way))
+    return sent, classes
 
 
-def _trained(
-    loop: _Loop, told: Matrix, latent: int, task: ColumnsTask, settings: LatentSettings, facts: Any
-) -> Any:
-    """All steps, and what they leave of the coordinator's side; `told` are classes, one-hot."""
+def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task) -> Any:
+    """All steps, and what they leave of the coordinator's side; `one_hots` are the classes."""
     import jax
     import jax.numpy as jnp
 
@@ -577,27 +468,27 @@ def _trained(
     )
     from siloweave.models.layout import Layout
 
-    pace, rows = settings.diffusion, len(told)
-    layout = Layout(latent_blocks(latent, told.shape[1]))
-    label = told_block(layout, told.shape[1])
-    born, key = split_key(fold_in(fold_in(task.seed, "train"), "model"))
+    synth: Any = task.setup.synth
+    pace, n, latent = synth.diffusion, len(one_hots), rows.latent
+    layout = Layout(latent_blocks(latent, one_hots.shape[1]))
+    label = told_block(layout, one_hots.shape[1])
+    initial, key = split_key(fold_in(task.seed, "train", "model"))
     side = DenoiserSide(pace, ())
-    state = side.start(diffusion.network(layout, pace, label, born))
-    classes = told.argmax(1).astype(np.int32) if label else np.zeros(rows, np.int32)
+    state = side.start(diffusion.network(layout, pace, label, initial))
+    classes = one_hots.argmax(1).astype(np.int32) if label else np.zeros(n, np.int32)
     slope: Any = None
     for step in range(pace.steps):
-        z = jnp.asarray(loop.forward(step, slope))
-        labels = jnp.asarray(classes[batch_of(step, rows, pace.batch, task.seed)])
+        z = jnp.asarray(exchange.forward(step, slope))
+        labels = jnp.asarray(classes[batch_of(step, n, pace.batch, task.seed)])
         noise = jax.random.fold_in(key, step)
-        at_back, loss = loop.backward(step, side.forward(state, z, labels, noise))
+        at_back, loss = exchange.backward(step, side.forward(state, z, labels, noise))
         state, slope = side.turned(state, z, labels, noise, jnp.asarray(at_back))
-        if step % _TOLD == 0:
+        if step % _REPORTED == 0:
             share = step / pace.steps
             task.progress(f"step {step + 1:,} of {pace.steps:,}, loss {loss:.4g}", share)
-    loop.end(pace.steps, slope)
-    law = tuple(float(p) for p in told.mean(0)) if label else ()
+    exchange.end(pace.steps, slope)
+    shares = tuple(float(p) for p in one_hots.mean(0)) if label else ()
     ranges = ((-RANGE, RANGE),) * latent
-    ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, law, ranges)
-    return LatentDistribution(
-        ddpm, np.zeros(latent, np.float32), np.ones(latent, np.float32), facts
-    )
+    ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, shares, ranges)
+    shift, scale = np.zeros(latent, np.float32), np.ones(latent, np.float32)
+    return LatentDistribution(ddpm, shift, scale, rows.facts)

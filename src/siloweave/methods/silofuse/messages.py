@@ -1,82 +1,31 @@
-"""SiloFuse: latent diffusion over parties that hold different columns of the same people.
+"""What SiloFuse and E2EDistr send (Shankar et al. 2024), and the bound on latents with noise.
 
-Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
-tabular diffusion models" (ICDE), Algorithms 1 and 2. Every party codes its rows at home and sends
-the latents once; the coordinator trains a diffusion on the latents side by side, and what it draws
-is cut into the parties' parts, which they decode at home. With one party it is PointDiff, or with
-autoencoders LatentDiff, whose code (models/coders.py, models/latent_law.py) this is.
+Settings travel in no message: every party has those of its own study.
 
-**Guarantee** (none by default): the coordinator sees a code of every row, one real person each.
-The paper's theorem says that an unknown encoder cannot be inverted for sure; it does not rule out
-that almost all cells come back (see latent_insiders.py, which measures it). With
-``privacy="latents"`` (dp, replace-one row, towards everyone, the other parties among them): each
-party bounds its integer latent rows and adds discrete Gaussian noise before they leave, see
-latent_noise.py. Assumed public: schema, settings, number and order of rows.
-
-Where this departs from the paper:
-
-* `coder` "points" (models/points.py) codes every column by itself, so latents do not depend on who
-  holds it, and the diffusion is the same whatever the split: it is `PointDiff`. "autoencoders" are
-  the paper's, widths divided equally among the parties.
-* Latents travel in half precision. The classes of `target` are told, not coded, as LatentDiff's.
-
-Latents that are bounded and noised row by row before they leave a party.
-
-The sound way to send a code of every row to a coordinator that nobody trusts: the local model of
-Kasiviswanathan, Lee, Nissim, Raskhodnikova & Smith 2011 ("What can we learn privately?"), with the
-discrete Gaussian of Canonne, Kamath & Steinke 2020.
-
-**Guarantee** (dp, replace-one row): towards everyone: readers, the coordinator, and the other
-parties, also where these pool what they know. (All parties hold something of each row. What a party
-holds itself it knows; what the others hold is protected from it by their noise, which it does not
-know.) The coder is `points` of declared features, so it reads no row. A latent row is rounded to a
-grid of integers and shrunk into a ball whose radius follows from the schema, so replacing a row
-moves the integers by at most the diameter, and each integer gets discrete Gaussian noise from the
-party's own entropy, once a run. A person's row lies at all parties, whose costs add up;
-`LatentNoise.for_budget` shares the budget out so that the sum meets it. A party's ledger holds its
-own share; before it pays, it adds up what all parties would release, and refuses if that is beyond
-its
-limit; every party's radius follows from its columns, so it computes them all.
-Assumed public: schema, which party holds which columns, number and order of rows.
-
-Ours, not the paper's. Noise of one row's size on every row leaves little to learn at a small
-epsilon; that is the price of a coordinator that sees rows one by one.
-
-E2EDistr: encoders, denoiser and decoders trained as one, parties holding different columns.
-
-Shankar, Brouwer, Hai & Chen 2024, "SiloFuse" (ICDE), section 5.1: the baseline that sends forward
-activations and gradients over the wire at every step, where SiloFuse sends latents once. Its steps
-are those of the central E2E (models/end_to_end.py), cut where a party ends, so bytes grow with the
-number of steps: four matrices of (batch, latents) each. The coordinator's side is in
-end_to_end_rounds.py.
-
-**Guarantee** (none): the coordinator sees latents of every row over and over, and gradients too.
-A party pays once, without bound, for all it sends at all steps (`Site.release_under`), and once
-more each for the shares of its columns and its synthetic columns where these are put together.
-Assumed public: schema, settings, order of rows.
+**Guarantee**: see method.py. Radii follow from public facts alone, so all sides compute the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import sqrt
-from typing import TYPE_CHECKING
+from math import ceil, sqrt
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+import numpy as np
 
+from siloweave.errors import BudgetError
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.methods.silofuse.party import (
-    _GRID,
-    _radii,
-    require_replacing,
-)
-from siloweave.privacy.budget import Budget
-from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian
+from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    pass
+    from siloweave.methods.silofuse.method import SiloFuse
+    from siloweave.models.coders import RowCoder
+
+
+# SiloFuse
 
 
 class Coded(Reply, frozen=True):
@@ -85,7 +34,7 @@ class Coded(Reply, frozen=True):
     Attributes:
         latents: (rows, latents).
         columns: Which column each latent stands for; "" where an autoencoder mixes them.
-        spots: (first, dimensions, options) of the choices that are points among them.
+        sphere_codes: (first, dimensions, options) of the choices that are sphere codes among them.
         classes: (rows,) of the target, at the party that holds it; empty elsewhere.
         options: How many classes there are, alike.
         one_way: How single columns are distributed, as `OneWay.to_json`; only where they are
@@ -94,32 +43,16 @@ class Coded(Reply, frozen=True):
 
     latents: Released[Array]
     columns: Released[tuple[str, ...]]
-    spots: Released[tuple[tuple[int, int, int], ...]]
+    sphere_codes: Released[tuple[tuple[int, int, int], ...]]
     classes: tuple[Released[Array], ...] = ()
     options: tuple[Released[int], ...] = ()
     one_way: tuple[Released[str], ...] = ()
 
 
 class Code(Request[Coded], frozen=True, tag="silofuse/code"):
-    """Code your rows.
+    """Code your rows; `seed` is for first weights and batches."""
 
-    Attributes:
-        coder: Settings of the coder, widths of all parties together.
-        numbers: What is read from Gaussian heads.
-        parties: How many divide the widths.
-        target: A column that is told, whoever holds it.
-        seed: First weights and batches.
-        half: Whether latents travel in half precision.
-        shared: Whether synthetic columns will be put together.
-    """
-
-    coder: bytes
-    numbers: str
-    parties: int
-    target: str | None
     seed: int
-    half: bool
-    shared: bool
 
 
 class Shared(Reply, frozen=True):
@@ -129,48 +62,7 @@ class Shared(Reply, frozen=True):
 
 
 class Share(Request[Shared], frozen=True, tag="silofuse/share"):
-    """Let the columns that you decode of made-up latents be put together with the others'."""
-
-
-class LatentNoise(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bound and noise of latent rows.
-
-    Attributes:
-        sigma: Of the discrete Gaussian noise, in steps of the grid.
-        grid: Step of the integers, in units of a latent.
-        clip: Radius of the ball, as a share of the largest norm that the schema allows.
-        radii: Of every party's ball, by name, in steps of the grid.
-    """
-
-    sigma: float
-    grid: float
-    clip: float
-    radii: dict[str, int]
-
-    @property
-    def together(self) -> Gaussian:
-        """What all parties release about a row: replacing it moves their integers so far."""
-        return Gaussian(self.sigma, 2.0 * sqrt(sum(r * r for r in self.radii.values())))
-
-    @classmethod
-    def for_budget(
-        cls, budget: Budget, parts: Mapping[str, Schema], per_bit: float, clip: float
-    ) -> LatentNoise:
-        """The least noise, equal at all parties, with which all together keep to a budget.
-
-        Args:
-            budget: What all parties together may release about a row.
-            parts: Every party's columns, by name.
-            per_bit: Of the points.
-            clip: See `LatentNoise`.
-
-        Raises:
-            BudgetError: The budget's neighbours differ in the number of rows, which is public here.
-        """
-        require_replacing(budget)
-        radii = _radii(parts, per_bit, clip)
-        distance = cls(1.0, _GRID, clip, radii).together.sensitivity
-        return cls(gaussian_sigma(rho_for(budget), distance), _GRID, clip, radii)
+    """Let the columns that you decode of drawn latents be put together with the others'."""
 
 
 class Noised(Reply, frozen=True):
@@ -180,14 +72,16 @@ class Noised(Reply, frozen=True):
 
 
 class CodeNoised(Request[Noised], frozen=True, tag="silofuse/code_noised"):
-    """Code your rows with points that are `per_bit` wide, bound them, and add noise."""
+    """Code your rows, bound them, and add discrete Gaussian noise of `sigma` steps of the grid."""
 
-    per_bit: float
-    noise: LatentNoise
+    sigma: float
+
+
+# E2EDistr
 
 
 class JointBegun(Reply, frozen=True):
-    """What a party's part of a row is: latents; and its number of rows, and classes."""
+    """A party's number of rows, and of latents in a row; the rest is as in `Coded`."""
 
     rows: Released[int]
     latent: Released[int]
@@ -197,13 +91,9 @@ class JointBegun(Reply, frozen=True):
 
 
 class BeginJoint(Request[JointBegun], frozen=True, tag="e2e/begin"):
-    """Make a coder with these settings; widths are those of all parties together."""
+    """Make a coder; `seed` is for first weights and batches."""
 
-    settings: bytes
-    parties: int
-    target: str | None
     seed: int
-    shared: bool
 
 
 class Activations(Reply, frozen=True):
@@ -234,13 +124,56 @@ class Backward(Request[Slopes], frozen=True, tag="e2e/backward"):
 
 
 class Ended(Reply, frozen=True):
-    """The coder is kept at home."""
+    """The coder is stored at the party."""
 
     steps: Public[int]
 
 
 class End(Request[Ended], frozen=True, tag="e2e/end"):
-    """Take the last step, and keep the coder."""
+    """Take the last step, and store the coder."""
 
     step: int
     slope: Array
+
+
+# The bound on latents with noise: what both sides derive from the study
+
+GRID = 2.0**-6
+"""Step of the integers, in units of a latent whose sphere codes lie about 1 from 0."""
+
+
+def require_replacing(budget: Budget) -> None:
+    """Refuse neighbours that differ in the number of rows."""
+    if budget.relation is not Relation.REPLACE_ONE:
+        raise BudgetError(
+            f"budget: relation = {str(budget.relation)!r}, but every row sends a latent, so their "
+            "number is known to all. Give Budget(..., relation=sw.Relation.REPLACE_ONE)."
+        )
+
+
+def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:
+    """The sphere codes of a party's columns, from public facts alone."""
+    from siloweave.models.coders import RowCoder
+    from siloweave.models.layout import Layout
+    from siloweave.models.sphere_codes import SphereCodeCoder
+
+    settings: Any = synth.latent.autoencoder
+    layout = Layout(Features.declared(schema).blocks)
+    return RowCoder(SphereCodeCoder.of(layout, settings), layout)
+
+
+def radius(coder: RowCoder, clip: float) -> int:
+    """Radius of the ball that integer rows lie in: a share `clip` of the largest norm of a row.
+
+    A number lies in [-1, 1]; the norm of a choice's sphere code is in its table.
+    """
+    net: Any = coder.coder.net
+    squares = [float((np.asarray(table) ** 2).sum(1).max()) for table in net.tables]
+    largest = sqrt(sum(squares) + len(coder.layout.numbers)) / GRID
+    return max(1, ceil(clip * largest))
+
+
+def released_together(sigma: float, parts: Mapping[str, Schema], synth: SiloFuse) -> Gaussian:
+    """What all parties release about a row: replacing it moves their integers so far."""
+    radii = [radius(declared_coder(part, synth), synth.clip) for part in parts.values()]
+    return Gaussian(sigma, 2.0 * sqrt(sum(r * r for r in radii)))

@@ -1,149 +1,207 @@
-"""SiloFuse as a user meets it.
+"""SiloFuse and E2EDistr: latent diffusion over parties that hold different columns.
 
 Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
-tabular diffusion models" (ICDE).
+tabular diffusion models" (ICDE), Algorithms 1 and 2. In SiloFuse every party codes its rows at home
+and sends the latents once; the coordinator trains a diffusion on the latents side by side, and what
+it draws is cut into the parties' parts, which they decode at home. E2EDistr (section 5.1) is the
+paper's baseline: encoders, denoiser and decoders are trained as one, and activations and gradients
+cross the wire at every step, four matrices of (batch, latents) each. With one party SiloFuse is
+PointDiff, or with autoencoders LatentDiff, and E2EDistr takes the steps of E2E, cut where a party
+ends; their code (models/coders.py, models/latent.py) this is.
 
-**Guarantee**: that of silofuse.py: none by default, dp with ``privacy="latents"``.
+**Guarantee** (none by default): the coordinator sees a code of every row, one real person each, and
+with E2EDistr gradients too, over and over. The paper's theorem says that an unknown encoder cannot
+be inverted for sure; it does not rule out that almost all cells come back, and `invert_run`
+measures that they do. A party of E2EDistr pays once, without bound, for all it sends at all steps
+(`Site.release_under`), and once more each for the shares of its columns and its synthetic columns
+where these are put together. Assumed public: schema, settings, order of rows.
 
-The coordinator's side of E2EDistr, and the method as a user meets it.
+**Guarantee** (dp, replace-one row) of SiloFuse with ``privacy="latents"``: towards readers, the
+coordinator, and the other parties, also where these pool what they know. (All parties hold
+something of each row. What a party holds itself it knows; what the others hold is protected from it
+by their noise, which it does not know.) That is the local model of Kasiviswanathan, Lee, Nissim,
+Raskhodnikova & Smith 2011 ("What can we learn privately?"), with the discrete Gaussian of Canonne,
+Kamath & Steinke 2020. The coder is the sphere codes of declared features, so it reads no row. A
+latent row is rounded to a grid of integers and shrunk into a ball whose radius follows from the
+schema, so replacing a row moves the integers by at most the diameter, and each integer gets
+discrete Gaussian noise from the party's own entropy, once a run. A person's row lies at all
+parties, whose costs add up: the noise, equal at all, is the least with which all together keep to
+the budget. A party's ledger holds its own share; before it pays, it adds up what all parties would
+release, and refuses if that is beyond its limit. Assumed public: schema, settings, which party
+holds which columns, number and order of rows.
 
-Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generation with latent
-tabular diffusion models" (ICDE), section 5.1. Messages and the party's side are in end_to_end.py.
+Where this departs from the paper, and why:
 
-**Guarantee**: none, see end_to_end.py.
+* `coder` "points" (models/sphere_codes.py) codes every column by itself, so latents do not depend
+  on who holds it, and the diffusion is the same whatever the split: it is `PointDiff`.
+  "autoencoders" are the paper's, widths divided equally among the parties.
+* Latents travel in half precision. The classes of `target` are sent, not coded, as LatentDiff's.
+* ``privacy="latents"`` is ours. Noise of one row's size on every row leaves little to learn at a
+  small epsilon; that is the price of a coordinator that sees rows one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import isfinite
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Literal
 
-import msgspec
-
-from siloweave.core.fit import Model
 from siloweave.core.method import (
     COORDINATOR,
     NOISE,
     NOTHING,
     OTHERS,
-    Info,
+    Case,
+    Forecast,
+    Guarantee,
+    Method,
+    Setup,
     View,
     Views,
     own_columns,
 )
-from siloweave.core.run import merged, settings_of
-from siloweave.errors import BudgetError, InputError, number
-from siloweave.federation.session import Session
-from siloweave.federation.site import Handlers
-from siloweave.methods.central.method import E2E
+from siloweave.core.run import Synthesizer, merged, plain, settings_of
+from siloweave.errors import InputError, number
 from siloweave.methods.silofuse.coordinator import (
-    CoderHome,
-    SiloFusePlan,
-    end_to_end,
-    load_joint,
-    silofuse,
+    CoderDecoder,
+    JointModel,
+    coordinate,
+    coordinate_steps,
 )
-from siloweave.methods.silofuse.messages import (
-    LatentNoise,
+from siloweave.methods.silofuse.messages import require_replacing
+from siloweave.methods.silofuse.party import handlers, step_handlers
+from siloweave.models.settings import (
+    AutoencoderSettings,
+    DiffusionSettings,
+    LatentSettings,
+    SphereCodeSettings,
 )
-from siloweave.methods.silofuse.party import (
-    SILOFUSE_HANDLERS,
-    require_replacing,
+from siloweave.protocols.columns import (
+    ColumnsModel,
+    column_facts,
+    columns_data,
+    gathered,
+    readers,
 )
-from siloweave.privacy.budget import Budget
-from siloweave.protocols.columns import ColumnsSplit, ColumnsTask, Home
+from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
-if TYPE_CHECKING:
-    pass
-
-
-PAPER = (
+_PAPER = (
     "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with "
     "latent tabular diffusion models, ICDE"
 )
-
-"""Where SiloFuse and its baselines are from."""
-
-_CODERS = ("points", "autoencoders")
-
-_PRIVACY = ("none", "latents", "training")
-
-
-_POINTS: Mapping[str, Any] = {"per_bit": 1.0}
-
 _INVERTED = "nothing: codes may be inverted"
+_PRIVACY = ("none", "latents", "training")
+_KINDS: Mapping[str, type[Any]] = {
+    "points": SphereCodeSettings,
+    "autoencoders": AutoencoderSettings,
+}
+
+
+def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ...]]:
+    """What the coordinator sees besides codes, in words, and in which fields that is."""
+    classes = f", the classes of {synth.target!r}" if synth.target else ""
+    shares = ", exact shares of every column" if synth.shared else ""
+    fields = (f"{reply}.classes", f"{reply}.options") if synth.target else ()
+    more = (f"{reply}.one_way", "Shared.columns") if synth.shared else ()
+    return classes + shares, (*fields, *more)
+
+
+def _latents(schema: Schema, coder: AutoencoderSettings | SphereCodeSettings) -> int:
+    """Latents of a row, roughly: a column's bits with sphere codes, else one each."""
+    blocks = Features.declared(schema).blocks
+    if isinstance(coder, AutoencoderSettings):
+        return int(coder.latent or len(blocks))
+    return sum(1 if b.kind == "number" else coder.dimensions(b.size) for b in blocks)
+
+
+# SiloFuse
+
+
+def _check(synth: SiloFuse) -> None:
+    known = {"coder": tuple(_KINDS), "privacy": _PRIVACY}
+    for name, names in known.items():
+        if getattr(synth, name) not in names:
+            raise InputError(f"{name}={getattr(synth, name)!r} must be {' or '.join(names)}")
+    if synth.privacy == "training":
+        raise NotImplementedError(
+            "privacy='training' needs clipped gradients of latents that no one sees, summed under "
+            "secure multi-party computation, which is not built; use privacy='latents', which has "
+            "a bound today"
+        )
+    noised = synth.privacy == "latents"
+    if noised and (synth.coder != "points" or synth.target is not None):
+        raise InputError(
+            "privacy='latents' codes all columns with points and sends no class: leave coder and "
+            "target out"
+        )
+    number("clip", synth.clip, 0, 1, "(]")
+    idle = "half" if noised else "clip"
+    if getattr(synth, idle) != getattr(SiloFuse, idle):
+        raise InputError(
+            f"{idle}={getattr(synth, idle)!r} does nothing where privacy={synth.privacy!r}; leave "
+            "it out"
+        )
+    synth.latent  # noqa: B018  (raises where one of its settings is wrong)
+
+
+def _guarantee(synth: SiloFuse) -> Guarantee:
+    if synth.privacy == "latents":
+        return Guarantee(
+            "dp",
+            "Every row, against everyone: its latents are bounded and noised before they leave its "
+            "parties. Neighbours replace one row.",
+            title="SiloFuse (noised latents)",
+            trust="local",
+        )
+    return Guarantee(
+        "none",
+        "Nothing: the coordinator is sent a code of every row, and most cells come back from it.",
+    )
+
+
+def _visibility(synth: SiloFuse) -> Views:
+    others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
+    if synth.privacy == "latents":
+        codes = View(COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",))
+        return (own_columns(), codes, others, readers(synth.shared, NOISE))
+    words, fields = _besides(synth, "Coded")
+    carried = ("Coded.latents", "Coded.columns", "Coded.sphere_codes", *fields)
+    codes = View(COORDINATOR, f"a code of every row{words}", _INVERTED, carried)
+    return (own_columns(synth.target), codes, others, readers(synth.shared, _INVERTED))
+
+
+def _forecast(synth: SiloFuse, case: Case) -> Forecast:
+    """Latents travel once, whatever the number of steps."""
+    schema: Any = case.schema
+    size = 2 if synth.half and synth.privacy != "latents" else 4
+    sent = size * case.rows * _latents(schema, synth.latent.autoencoder) // case.parties
+    return training_forecast(case, synth.settings(), lambda weights, width: (3, sent))
+
+
+def _affordable(setup: Setup) -> None:
+    if setup.budget.private:
+        require_replacing(setup.budget)
 
 
 @dataclass(frozen=True)
-class LatentColumns(ColumnsSplit):
-    """What methods share that leave a law of latents, and a coder at every party."""
-
-    takes_target: ClassVar[bool] = True
-
-    @staticmethod
-    def settings_type() -> Any:
-        """The dataclass of its settings."""
-        from siloweave.models.settings import LatentSettings
-
-        return LatentSettings
-
-    def made(self, preset: Mapping[str, Any]) -> Any:
-        """`LatentSettings` from a preset and the user's own; raises InputError if one is wrong."""
-        if not isinstance(self.settings, Mapping):
-            raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
-        return settings_of(self.settings_type(), merged(preset, self.settings))
-
-    def told(self, task: ColumnsTask) -> str | None:
-        """The target, unless it is the only column."""
-        return self.target if len(task.schema.names) > 1 else None
-
-    @property
-    def besides(self) -> str:
-        """What the coordinator sees besides codes, in words."""
-        classes = f", the classes of {self.target!r}" if self.target else ""
-        return f"{classes}{', exact shares of every column' if self.shared else ''}"
-
-    def besides_in(self, reply: str) -> tuple[str, ...]:
-        """In which fields of a reply, and of others, that is."""
-        classes = (f"{reply}.classes", f"{reply}.options") if self.target else ()
-        return (*classes, *((f"{reply}.one_way", "Shared.columns") if self.shared else ()))
-
-    def latents(self, schema: Schema) -> int:
-        """Latents of a row, roughly: a column's bits with points, else one each."""
-        from siloweave.models.settings import SphereCodeSettings
-
-        coder = self.chosen()["autoencoder"]
-        blocks = Features.declared(schema).blocks
-        if set(coder) != {"per_bit"}:
-            return int(coder["latent"] or len(blocks))
-        points = SphereCodeSettings(**coder)
-        return sum(1 if b.kind == "number" else points.dimensions(b.size) for b in blocks)
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read the coordinator's model."""
-        return load_joint(path)
-
-    @staticmethod
-    def home(features: Features, coder: bytes | None) -> Home:
-        """Read what a party kept."""
-        return CoderHome.of(features, coder)
-
-
-@dataclass(frozen=True)
-class SiloFuse(LatentColumns):
+class SiloFuse(Synthesizer):
     """Coders at the parties, latents sent once, diffusion at the coordinator, decoding at home.
 
     Args:
-        target: A column whose classes are told to the diffusion; its party sends them in the clear.
-        shared: Whether synthetic columns are put together.
-        settings: A mapping with the mappings ``autoencoder`` and ``diffusion``, and ``scaled`` and
-            ``numbers``; defaults for the rest. Widths are those of all parties together.
+        target: A column whose classes the diffusion is conditioned on; its party sends them in the
+            clear.
+        shared: Whether synthetic columns are put together; else each stays with its party, and only
+            `Fit.sample_parts` draws.
+        autoencoder: Settings of the coder, as an object or as a mapping of what differs from the
+            default: `SphereCodeSettings` with coder "points" (and None is its default),
+            `AutoencoderSettings` with "autoencoders". Widths are those of all parties together.
+        diffusion: Settings of the diffusion, alike. The default, from which a mapping differs, has
+            a ``loss_weight`` of 0 for points without noise, since these show every cell, and of
+            0.5 else.
+        scaled, numbers: See `siloweave.models.settings.LatentSettings`.
         coder: "points", which codes every column by itself and needs no training, so the model is
             `PointDiff` however columns are split; or "autoencoders", the paper's, one per party.
         half: Whether latents travel in half precision.
@@ -158,196 +216,160 @@ class SiloFuse(LatentColumns):
         >>> rows, schema = adult().take(range(200)), adult_schema()
         >>> parts = {"work": rows.select(schema.names[:8]), "tax": rows.select(schema.names[8:])}
         >>> tiny = {"hidden": [8], "steps": 2, "batch": 16, "timesteps": 5}
-        >>> fitted = SiloFuse(settings={"diffusion": tiny}).fit(parts, schema)
+        >>> fitted = SiloFuse(diffusion=tiny).fit(parts, schema)
         >>> len(fitted.sample(7)), fitted.cost.rounds
         (7, 3)
     """
 
-    coder: str = "points"
+    target: str | None = None
+    shared: bool = True
+    autoencoder: AutoencoderSettings | SphereCodeSettings | Mapping[str, Any] | None = None
+    diffusion: DiffusionSettings | Mapping[str, Any] | None = None
+    scaled: bool = True
+    numbers: Literal["mean", "draw"] = "mean"
+    coder: Literal["points", "autoencoders"] = "points"
     half: bool = True
-    privacy: str = "none"
+    privacy: Literal["none", "latents", "training"] = "none"
     clip: float = 1.0
-    info: ClassVar[Info] = Info(
-        "silofuse",
-        "SiloFuse",
-        "latent diffusion",
-        "columns",
-        "curator",
-        "none",
-        PAPER,
-        "Nothing: the coordinator is sent a code of every row, and most cells come back from it.",
+
+    method: ClassVar[Method] = Method(
+        name="silofuse",
+        title="SiloFuse",
+        family="latent diffusion",
+        split="columns",
+        trust="curator",
+        paper=_PAPER,
+        guarantee=_guarantee,
+        visibility=_visibility,
+        prepare=columns_data,
+        facts=column_facts,
+        handlers=handlers,
+        coordinate=coordinate,
+        gather=partial(gathered, CoderDecoder.read),
+        load=partial(ColumnsModel.read, joint=JointModel.load, decoder=CoderDecoder.read),
+        forecast=_forecast,
+        check=_check,
+        check_schema=check_trainable,
+        affordable=_affordable,
+        party_share=lambda synth: 0.02 if synth.coder == "points" else 0.5,  # points learn nothing
+        unbounded="SiloFuse(privacy='latents') adds noise.",
+        trains_at=("coordinator", "party"),
     )
 
     @property
-    def visibility(self) -> Views:
-        """Who sees what of a run at these settings."""
-        others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
-        if self.privacy == "latents":
-            codes = View(COORDINATOR, "a noisy code of every row", NOISE, ("Noised.latents",))
-            return (own_columns(), codes, others, self.readers(NOISE))
-        codes = View(
-            COORDINATOR,
-            f"a code of every row{self.besides}",
-            _INVERTED,
-            ("Coded.latents", "Coded.columns", "Coded.spots", *self.besides_in("Coded")),
-        )
-        return (own_columns(self.target), codes, others, self.readers(_INVERTED))
-
-    @property
-    def stated(self) -> Info:
-        """What it is, guarantees and shows at these settings."""
-        if self.privacy != "latents":
-            return super().stated
-        return msgspec.structs.replace(
-            super().stated,
-            title="SiloFuse (noised latents)",
-            trust="local",
-            guarantee="dp",
-            statement="Every row, against everyone: its latents are bounded and noised before "
-            "they leave its parties. Neighbours replace one row.",
+    def latent(self) -> LatentSettings:
+        """Settings of coder and diffusion, with the defaults that follow from other settings."""
+        kind = _KINDS[self.coder]
+        if isinstance(self.autoencoder, (*_KINDS.values(),)) and type(self.autoencoder) is not kind:
+            raise InputError(
+                f"autoencoder does not fit coder={self.coder!r}: points have per_bit, autoencoders "
+                "do not"
+            )
+        shown = self.coder == "points" and self.privacy == "none"
+        return LatentSettings(
+            _made(kind, self.autoencoder, {}, "autoencoder"),
+            _made(
+                DiffusionSettings,
+                self.diffusion,
+                {"loss_weight": 0.0 if shown else 0.5},
+                "diffusion",
+            ),
+            scaled=self.scaled,
+            numbers=self.numbers,
         )
 
-    @property
-    def home_share(self) -> float:  # type: ignore[override]
-        """Points learn nothing; autoencoders are half of the work."""
-        return 0.02 if self.coder == "points" else 0.5
+    def settings(self) -> dict[str, Any]:
+        """All settings, as plain values; those of coder and diffusion in full."""
+        made = self.latent
+        both = {"autoencoder": made.autoencoder, "diffusion": made.diffusion}
+        return {**super().settings(), **plain({name: asdict(one) for name, one in both.items()})}
 
-    def chosen(self) -> dict[str, Any]:
-        """All settings, as plain values; raises InputError if one is wrong or unknown."""
-        made = self._made()
-        own = {"coder": self.coder, "half": self.half, "privacy": self.privacy}
-        return {**own, **({"clip": self.clip} if self.privacy == "latents" else {}), **asdict(made)}
 
-    def _made(self) -> Any:
-        for name, value, known in (
-            ("coder", self.coder, _CODERS),
-            ("privacy", self.privacy, _PRIVACY),
-        ):
-            if value not in known:
-                raise InputError(f"{name}={value!r} is none of {', '.join(known)}")
-        if self.privacy == "training":
-            raise NotImplementedError(
-                "privacy='training' needs clipped gradients of latents that no one sees, summed "
-                "under secure multi-party computation, which is not built; privacy='latents' "
-                "keeps a bound today"
-            )
-        if self.privacy == "latents" and (self.coder != "points" or self.target is not None):
-            raise InputError(
-                "privacy='latents' codes all columns with points and tells no class: leave coder "
-                "and target out"
-            )
-        number("clip", self.clip, 0, 1, "(]")
-        idle = "half" if self.privacy == "latents" else "clip"
-        if getattr(self, idle) != getattr(type(self), idle):
-            raise InputError(
-                f"{idle}={getattr(self, idle)!r} does nothing where privacy="
-                f"{self.privacy!r}; leave it out"
-            )
-        points = {"autoencoder": _POINTS} if self.coder == "points" else {}
-        told = self.coder == "points" and self.privacy == "none"  # what points say by themselves
-        made = self.made({**points, "diffusion": {"loss_weight": 0.0 if told else 0.5}})
-        if hasattr(made.autoencoder, "per_bit") != (self.coder == "points"):
-            raise InputError(
-                f"settings.autoencoder does not fit coder={self.coder!r}: points have per_bit, "
-                "autoencoders do not"
-            )
-        if made.joint:
-            raise InputError("settings.joint=True is E2EDistr; leave it out")
-        return made
+def _made(kind: type[Any], given: Any, preset: Mapping[str, Any], name: str) -> Any:
+    """Settings from what differs from a preset; objects are taken as they are."""
+    if isinstance(given, kind):
+        return given
+    differs = {} if given is None else given
+    if not isinstance(differs, Mapping):
+        raise InputError(f"{name}={given!r} must be {kind.__name__} or a mapping")
+    return settings_of(kind, merged(preset, differs), name)
 
-    def moves(self, schema: Schema, rows: int, parties: int) -> tuple[int, int]:
-        """Questions and bytes of a party: latents once, whatever the number of steps."""
-        size = 4 if self.privacy == "latents" or not self.half else 2
-        return 3, size * rows * self.latents(schema) // parties
 
-    def handlers(self) -> Handlers:
-        """A party's side."""
-        return SILOFUSE_HANDLERS
+# E2EDistr
 
-    def allowed(self, budget: Budget | None) -> Budget:
-        """The budget of a run; raises BudgetError where it asks for what is not given."""
-        if self.stated.guarantee != "dp":
-            return super().allowed(budget)
-        if budget is None or not isfinite(budget.epsilon):
-            raise BudgetError(
-                "privacy='latents' needs a finite epsilon, from which its noise follows; give "
-                "Budget(epsilon, delta, relation=sw.Relation.REPLACE_ONE)"
-            )
-        require_replacing(budget)
-        return budget
 
-    def coordinate(self, parties: Session, task: ColumnsTask) -> tuple[Model, int]:
-        """See silofuse.py."""
-        made, noise = self._made(), None
-        if self.privacy == "latents":
-            parts = {name: task.schema.select(own) for name, own in task.columns.items()}
-            noise = LatentNoise.for_budget(task.budget, parts, made.autoencoder.per_bit, self.clip)
-        plan = SiloFusePlan(made, self.told(task), self.half, self.shared, noise)
-        return silofuse(parties, task, plan)
+def _check_steps(synth: E2EDistr) -> None:
+    if not synth.joint:
+        raise InputError("joint=False is SiloFuse; leave it out")
+
+
+def _visibility_steps(synth: E2EDistr) -> Views:
+    words, fields = _besides(synth, "JointBegun")
+    sent = f"the number of rows, and codes and gradients of rows in every step{words}"
+    begun = ("JointBegun.rows", "JointBegun.latent")
+    carried = (*begun, "Activations.latents", "Slopes.slope", "Slopes.loss", *fields)
+    back = "in every step denoised codes of their own rows and gradients, which follow all rows"
+    return (
+        own_columns(synth.target),
+        View(COORDINATOR, sent, _INVERTED, carried),
+        View(OTHERS, back, NOTHING, ("Forward", "Backward", "End")),
+        readers(synth.shared, _INVERTED),
+    )
+
+
+def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
+    """Four matrices of latents travel at every step."""
+    schema: Any = case.schema
+    steps, batch = synth.diffusion.steps, min(synth.diffusion.batch, case.rows)
+    sent = 16 * steps * batch * _latents(schema, synth.autoencoder) // case.parties
+    return training_forecast(
+        case, synth.settings(), lambda weights, width: (2 * steps + 4, sent), bounded=False
+    )
 
 
 @dataclass(frozen=True)
-class E2EDistr(LatentColumns):
+class E2EDistr(Synthesizer, LatentSettings):
     """Encoders, denoiser and decoders trained as one, over the wire at every step: a baseline.
 
     Args:
-        target: A column whose classes are told to the denoiser; its party sends them in the clear.
-        shared: Whether synthetic columns are put together.
-        settings: As of `LatentDiff`; steps, batch and rates are those of ``diffusion``, and widths
-            are those of all parties together.
+        target: A column whose classes the denoiser is conditioned on; its party sends them in the
+            clear.
+        shared: Whether synthetic columns are put together; else each stays with its party.
+        autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs from
+            the default; steps, batch and rates are those of ``diffusion``, and widths are those of
+            all parties together.
+        joint, scaled, numbers: See `siloweave.models.settings.LatentSettings`; what a joint
+            training makes no use of is refused.
     """
 
-    home_share: ClassVar[float] = 0.02
-    transcribed: ClassVar[bool] = False
-    info: ClassVar[Info] = Info(
-        "e2e_distr",
-        "E2EDistr",
-        "latent diffusion",
-        "columns",
-        "curator",
-        "none",
-        PAPER,
-        "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
+    joint: bool = True
+    diffusion: DiffusionSettings = DiffusionSettings(prediction="clean", eta=0.0)
+    target: str | None = None
+    shared: bool = True
+
+    method: ClassVar[Method] = Method(
+        name="e2e_distr",
+        title="E2EDistr",
+        family="latent diffusion",
+        split="columns",
+        trust="curator",
+        paper=_PAPER,
+        guarantee=lambda synth: Guarantee(
+            "none",
+            "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
+        ),
+        visibility=_visibility_steps,
+        prepare=columns_data,
+        facts=column_facts,
+        handlers=step_handlers,
+        coordinate=coordinate_steps,
+        gather=partial(gathered, CoderDecoder.read),
+        load=partial(ColumnsModel.read, joint=JointModel.load, decoder=CoderDecoder.read),
+        forecast=_forecast_steps,
+        check=_check_steps,
+        check_schema=check_trainable,
+        party_share=lambda synth: 0.02,
+        unbounded="Or use SiloFuse(privacy='latents'), which adds noise.",
+        trains_at=("coordinator", "party"),
+        transcribed=False,
     )
-
-    @property
-    def visibility(self) -> Views:
-        """Who sees what of a run at these settings."""
-        why = "nothing: codes may be inverted"
-        sent = f"the number of rows, and codes and gradients of rows in every step{self.besides}"
-        begun, steps = (
-            ("JointBegun.rows", "JointBegun.latent"),
-            ("Activations.latents", "Slopes.slope"),
-        )
-        heard = (*begun, *steps, "Slopes.loss", *self.besides_in("JointBegun"))
-        told = "in every step denoised codes of their own rows and gradients, which follow all rows"
-        return (
-            own_columns(self.target),
-            View(COORDINATOR, sent, why, heard),
-            View(OTHERS, told, NOTHING, ("Forward", "Backward", "End")),
-            self.readers(why),
-        )
-
-    def chosen(self) -> dict[str, Any]:
-        """All settings, as plain values; raises InputError if one is wrong or unknown."""
-        return asdict(self._made())
-
-    def _made(self) -> Any:
-        made = self.made(E2E().preset())
-        if not made.joint:
-            raise InputError("settings.joint=False is SiloFuse; leave it out")
-        return made
-
-    def moves(self, schema: Schema, rows: int, parties: int) -> tuple[int, int]:
-        """Questions and bytes of a party: four matrices of latents at every step."""
-        pace = self.chosen()["diffusion"]
-        steps, batch = pace["steps"], min(pace["batch"], rows)
-        return 2 * steps + 4, 16 * steps * batch * self.latents(schema) // parties
-
-    def handlers(self) -> Handlers:
-        """A party's side."""
-        return SILOFUSE_HANDLERS
-
-    def coordinate(self, parties: Session, task: ColumnsTask) -> tuple[Model, int]:
-        """See end_to_end.py."""
-        return end_to_end(parties, task, self._made(), self.told(task), self.shared)
