@@ -70,7 +70,7 @@ def tabddpm(job: dict[str, Any]) -> dict[str, Any]:
             times.append({"seconds": wall, "cpu": own})
         name = sampler or "default"
         file = f"{job['sample']}.{name}.parquet"
-        write(model.features.decode(X, key=0, like=model.like), Path(file))
+        write(model.model.features.decode(X, key=0, like=model.like), Path(file))
         found["samplers"][name] = {"first": times[0], "again": times[1], "rows": file}
     return found
 

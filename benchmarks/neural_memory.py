@@ -77,7 +77,7 @@ def measure(model: str, case: str) -> dict[str, Any]:
     fitted = METHODS[model](settings=SETTINGS[model]).fit(table, schema)
     fitted.sample_table(1_000)
     return {
-        "model": model, "case": case, "rows": ROWS, "width": fitted.features.width,
+        "model": model, "case": case, "rows": ROWS, "width": fitted.model.features.width,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "cpu": time.process_time() - start,
     }  # fmt: skip

@@ -130,7 +130,7 @@ def fit(point: Point) -> Point:
         fitted = flaim.fit(parts, encoder, budget=budget)
     seconds = time.perf_counter() - start
     start = time.perf_counter()
-    fitted.sample_codes(ROWS)
+    fitted.model.codes(ROWS, 0)
     return {
         "seconds": seconds,
         "sample_seconds": time.perf_counter() - start,
@@ -146,10 +146,10 @@ def traffic_of(fitted, parties: int) -> Point:
     got = [t.bytes_to_party for t in traffic]
     messages = [t.messages for t in traffic]
     domain = fitted.model.domain
-    cells = [sum(domain.size(c) for c in r.cliques) for r in fitted.measured]
+    cells = [sum(domain.size(c) for c in r.cliques) for r in fitted.model.measured]
     masked = fitted.info.name == "flaim"
     per_round = 3 if masked else 2
-    rounds = len(fitted.measured) // 2 if masked else len(fitted.measured) - 1
+    rounds = len(fitted.model.measured) // 2 if masked else len(fitted.model.measured) - 1
     joined = (sum(messages) / parties - (1 if masked else 2)) / per_round
     return {
         "parties": parties,
@@ -164,7 +164,7 @@ def traffic_of(fitted, parties: int) -> Point:
         "sent_formula": 4 * sum(cells) * (joined / rounds if masked else 1.0),
         "model_cells": fitted.model.tree.cells,
         "potentials": sum(t.size for t in fitted.model.potentials.values()),
-        "queries": len(fitted.workload),
+        "queries": len(fitted.model.workload),
         "closure_cells": closure_cells(fitted),
     }
 
@@ -173,7 +173,7 @@ def closure_cells(fitted) -> int:
     from siloweave.statistics import closure
 
     domain = fitted.model.domain
-    return sum(domain.size(q) for q in closure(fitted.workload, domain))
+    return sum(domain.size(q) for q in closure(fitted.model.workload, domain))
 
 
 def make_stream(folder: Path, rows: int) -> None:

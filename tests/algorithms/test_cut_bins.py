@@ -91,7 +91,7 @@ def test_numbers_that_float64_cannot_tell_apart_are_not_cut():
         )
     )
     fit = AIM(workload=[("big", "two")]).fit(table, schema, budget=BUDGET)
-    assert not fit.encoder.cuts
+    assert not fit.model.encoder.cuts
     assert low <= fit.sample_table(50, seed=0).values("big").min()
 
 
@@ -121,7 +121,7 @@ def test_a_look_is_not_paid_where_it_says_nothing():
         (entries,) = fit.ledgers.values()
         assert {entry.run for entry in entries} == {"run"}
         assert fit.settings["counts_share"] == 0
-        assert not fit.encoder.cuts
+        assert not fit.model.encoder.cuts
     assert np.diff(plain.encoder.edges("pay")).std() < 1e-6
 
 
@@ -151,7 +151,7 @@ def test_a_column_too_narrow_for_fine_bins_keeps_equal_ones():
         Encoder(Schema((tight,)), 4096)
     table = Table.from_columns({"pay": (np.full(300, 1e16 + 8), None)})
     fit = AIM(workload=[("pay",)]).fit(table, Schema((tight,)), budget=BUDGET)
-    assert not fit.encoder.cuts
+    assert not fit.model.encoder.cuts
 
 
 @pytest.mark.parametrize("share", [-0.1, 0.91, float("nan")])
@@ -162,10 +162,10 @@ def test_a_share_out_of_bounds_is_refused(share):
 
 def test_a_fit_with_cuts_comes_back(tmp_path):
     fit = AIM(workload=WORKLOAD).fit(rows(), SCHEMA, budget=BUDGET)
-    assert fit.encoder.cuts
+    assert fit.model.encoder.cuts
     fit.save(tmp_path / "fit")
     again = type(fit).load(tmp_path / "fit")
-    assert again.encoder == fit.encoder
+    assert again.model.encoder == fit.model.encoder
     np.testing.assert_array_equal(
         again.sample_table(50, seed=3).values("pay"), fit.sample_table(50, seed=3).values("pay")
     )

@@ -38,7 +38,7 @@ def tables(parties=3, number=2000):
 def test_open_facts_are_learned_within_the_budget(name, tmp_path):
     synthesizer = SYNTHESIZERS[name](workload=[("sex", "town"), ("town", "age")], bins=8)
     fit = synthesizer.fit(tables(), OPEN, budget=BUDGET, learn=0.2, folder=tmp_path)
-    town, age = (fit.encoder.schema[n] for n in ("town", "age"))
+    town, age = (fit.model.encoder.schema[n] for n in ("town", "age"))
     assert set(town.categories) == {"?", "Ulm", "Bonn"}
     assert town.learned == ("categories",)
     assert set(age.learned) == {"low", "high"}
@@ -114,7 +114,7 @@ def test_what_cannot_run_is_refused_before_anything_is_learned(
 def test_a_schema_is_learned_beside_a_party_with_few_rows_or_none(number):
     parties = [tables()[0], tables()[0].take(range(number))]
     fit = TwoRound(workload=[("sex", "town")]).fit(parties, OPEN, budget=BUDGET, learn=0.2)
-    assert set(fit.encoder.schema["town"].categories) == {"?", "Ulm", "Bonn"}
+    assert set(fit.model.encoder.schema["town"].categories) == {"?", "Ulm", "Bonn"}
     assert fit.epsilon <= BUDGET.epsilon
 
 
@@ -126,5 +126,5 @@ def test_categories_are_learned_as_the_declared_type_whatever_a_frames_column_is
     assert frame["town"].dtype == ("int64" if gap == 0 else "float64")
     method = TwoRound(workload=[("town",)])
     fit = method.fit([frame, frame], Schema((town,)), budget=BUDGET, learn=0.2)
-    assert fit.encoder.schema["town"].categories == (1, 2, 0)
+    assert fit.model.encoder.schema["town"].categories == (1, 2, 0)
     assert fit.sample(5)["town"].dtype == "Int64"

@@ -35,7 +35,7 @@ def test_every_pair_is_a_query_by_default(name):
     data = table() if name == "aim" else [table(), table()]
     extra = {"participation": 1.0, "rounds": 2} if name == "flaim" else {}
     fitted = kind(bins=4, **extra).fit(data, schema(), budget=BUDGET)
-    assert list(fitted.workload) == list(combinations(NAMES, 2))
+    assert list(fitted.model.workload) == list(combinations(NAMES, 2))
     three = kind(bins=4, degree=3, **extra).fit(data, schema(), budget=BUDGET)
     assert list(three.workload) == list(combinations(NAMES, 3))
 
@@ -51,7 +51,7 @@ def test_pairs_that_do_not_fit_are_left_out_and_said():
     wide, limit = ("a", "b"), 8 * 2_000e-6  # 2,000 cells: 200 x 200 do not fit, 200 x 3 do
     aim = sw.FLAIM(bins=200, counts_share=0, participation=1.0, rounds=2, max_model_mb=limit)
     fitted = aim.fit([table(), table()], schema(*wide), budget=BUDGET)
-    assert list(fitted.workload) == [q for q in combinations(NAMES, 2) if q != wide]
+    assert list(fitted.model.workload) == [q for q in combinations(NAMES, 2) if q != wide]
     (note,) = predict(aim, schema(*wide), 2, BUDGET).notes
     assert "1 sets of 2 columns do not fit into 0.016 MB" in note
     assert not predict(sw.FLAIM(), schema(*wide), 2, BUDGET).notes
@@ -81,7 +81,7 @@ def test_many_columns_stay_within_the_model():
     columns = tuple(sw.Column(n, "integer", low=0, high=15) for n in names)
     encoder = Encoder(sw.Schema(columns), bins=16)
     fitted = sw.TwoRound(max_model_mb=1.0).fit([codes, codes], encoder, budget=BUDGET)
-    assert len(fitted.workload) == 55 * 54 // 2
+    assert len(fitted.model.workload) == 55 * 54 // 2
     assert fitted.model.mrf.tree.cells * 8 <= 1e6
 
 

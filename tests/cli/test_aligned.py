@@ -17,7 +17,7 @@ file = "schema.json"
 
 [method]
 name = "silofuse"
-[method.settings.diffusion]
+[method.diffusion]
 steps = 3
 batch = 16
 hidden = [8]

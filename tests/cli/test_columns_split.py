@@ -21,7 +21,7 @@ file = "schema.json"
 [method]
 name = "silofuse"
 target = "sex"
-[method.settings.diffusion]
+[method.diffusion]
 steps = 3
 batch = 16
 hidden = [8]

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms.training_prediction import predict_training
+from siloweave.core.method import Case
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
@@ -37,7 +37,6 @@ data = "north.csv"
 DIFFUSION = """\
 name = "tabddpm"
 target = "sex"
-[method.settings]
 steps = 3
 batch = 16
 hidden = [8]
@@ -89,8 +88,9 @@ def test_a_forecast_counts_the_rows_that_training_sees():
     schema = Schema((Column("x", "continuous", low=0, high=1),))
     for rows in (100, 10_000, 20_000):
         for model in (sw.TabDDPM(), sw.TabDDPM(passes=None), sw.E2E()):
-            found = predict_training(model, schema, Budget(math.inf, 1e-5), rows)
-            seconds[type(model).__name__, bool(model.settings), rows] = found.seconds
+            found = model.method.forecast(model, Case(schema, Budget(math.inf, 1e-5), 1, rows))
+            free = getattr(model, "passes", 0) is None
+            seconds[type(model).__name__, free, rows] = found.seconds
     bound, free, joint = ("TabDDPM", False), ("TabDDPM", True), ("E2E", False)
     assert seconds[*bound, 100] < seconds[*free, 100]
     assert seconds[*bound, 10_000] == seconds[*free, 10_000]
@@ -250,11 +250,11 @@ def test_a_network_is_trained_with_its_settings(fresh):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("batch = 16", 'batch = "x"', "[method.settings] batch"),
-        ("batch = 16", "batches = 16", "[method.settings] batches"),
-        ("steps = 3", "steps = 0", "[method.settings] steps"),
+        ("batch = 16", 'batch = "x"', "[method] batch"),
+        ("batch = 16", "batches = 16", "[method] batches"),
+        ("steps = 3", "steps = 0", "[method] steps"),
         ('target = "sex"', 'target = "sx"', "[method] target='sx' is no column"),
-        ('target = "sex"\n', "steps = 4\n", "write it below [method.settings]"),
+        ('target = "sex"\n', "\n[method.settings]\nsteps = 4\n", "is of an older version"),
     ],
 )
 def test_a_wrong_setting_of_a_network_is_named(fresh, old, new, said):
@@ -268,9 +268,9 @@ def test_a_wrong_setting_of_a_network_is_named(fresh, old, new, said):
 KILLED = """
 import os, signal, sys
 from siloweave.app.cli import main
-from siloweave.models.copula import GaussianCopula
+from siloweave.models.copula import Copula
 
-GaussianCopula.fit = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+Copula.fit = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(main(["run"]))
 """
 
@@ -307,9 +307,9 @@ def test_a_folder_that_gave_everything_away_serves_no_private_run(bare):
 STOPPED = """
 import os, signal, sys
 from siloweave.app.cli import main
-from siloweave.models import checkpoints
+from siloweave.models import train
 
-write = checkpoints.Keeper.keep
+write = train.Keeper.keep
 
 def keep(keeper, step, arrays):
     write(keeper, step, arrays)
@@ -317,7 +317,7 @@ def keep(keeper, step, arrays):
     if step >= 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
-checkpoints.Keeper.keep = keep
+train.Keeper.keep = keep
 sys.exit(main(["run"]))
 """
 
@@ -330,7 +330,6 @@ delta = 1e-6
 name = "dp_tabddpm"
 target = "sex"
 
-[method.settings]
 steps = 2
 batch = 16
 hidden = [8]
@@ -353,7 +352,7 @@ def test_check_of_a_private_generator_promises_what_the_ledger_will_enforce(priv
     parts = '"dp_tldm"\nscope = "autoencoder"'
     private.replace("study.toml", '"dp_tabddpm"\ntarget = "sex"', parts)
     text = (private.path / "study.toml").read_text()
-    head, _, tail = text.partition("[method.settings]")
+    head, _, tail = text.partition("steps = 2")
     private.write("study.toml", head + tail[tail.index("[[parties]]") :])
     found = private.json("check")
     assert (found["epsilon_per_party"], found["guarantee"]) == ("inf", "partial")
@@ -365,7 +364,7 @@ def test_check_of_a_private_generator_promises_what_the_ledger_will_enforce(priv
         ("epsilon = 3\ndelta = 1e-6", "epsilon = inf", "DP-TabDDPM adds noise"),
         ("[budget]\nepsilon = 3\ndelta = 1e-6\n", "", "[budget] is missing: DP-TabDDPM needs"),
         ("epsilon = 3", "epsilon = 1e-4", "Not even a single step is feasible"),
-        ("steps = 2", "steps = 2\nreach = -1", "[method.settings]"),
+        ("steps = 2", "steps = 2\nclip_range = -1", "[method]"),
         ('target = "sex"', 'target = "sex"\nclip = 0', "[method] clip=0"),
         ('target = "sex"', 'target = "age"', "[method] target='age' is no choice"),
     ],

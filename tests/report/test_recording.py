@@ -106,7 +106,8 @@ def test_a_fact_from_rows_makes_the_badge_amber(flaim):
     page = render(record)
     assert 'class="card verdict caution"' in page
     assert "1 column with facts from rows, not declared:</b> ill</p>" in page
-    reviewed = replace(flaim, encoder=replace(flaim.encoder, schema=SCHEMA.declared()))
+    encoder = replace(flaim.model.encoder, schema=SCHEMA.declared())
+    reviewed = replace(flaim, model=replace(flaim.model, encoder=encoder))
     page = render(record_of(reviewed, "a"))
     assert 'class="card verdict good"' in page
     assert "not declared" not in page
@@ -253,7 +254,7 @@ def test_bars_are_equally_wide_where_the_model_cut_bins_by_rows():
     ill = rng.random(2000) < 0.5
     real = Table.from_columns({"x": (rng.beta(1, 4, 2000), None), "ill": (ill, None)})
     fitted = AIM(workload=[("x", "ill")], bins=8).fit(real, schema, budget=Budget(20.0, 1e-6))
-    assert fitted.encoder.cuts
+    assert fitted.model.encoder.cuts
     record = record_of(fitted, "t", owner=[real])
     expected = np.histogram(real.values("x"), 8, (0.0, 1.0))[0] / 2000
     drawn, owner = (view.marginals[0] for view in (record.synthetic, record.owner))

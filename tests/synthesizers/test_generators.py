@@ -152,7 +152,7 @@ def test_more_rows_are_drawn_where_a_model_makes_some_values_too_rarely():
             return X[kept[:n]]
 
     plain = fitted.sample_table(1_000, seed=0)
-    odd = replace(fitted, model=Lopsided()).sample_table(1_000, seed=0)
+    odd = replace(fitted, model=replace(fitted.model, net=Lopsided())).sample_table(1_000, seed=0)
     assert asked[0] == 2_500
     assert len(asked) == 2
     assert sum(asked) <= 5_000
@@ -178,7 +178,7 @@ def test_nothing_is_promised_and_the_ledger_says_so(name, tmp_path):
 
 @every
 def test_a_bound_is_refused_before_anything_is_read(name):
-    with pytest.raises(BudgetError, match=r"no private training.*epsilon = 1\.0"):
+    with pytest.raises(BudgetError, match=r"adds no noise at these settings.*epsilon = 1\.0"):
         fit(name, "nowhere.csv", budget=Budget(1.0, 1e-6))
     assert fitted_once(name).budget == Budget(math.inf, 1e-6)
 
