@@ -25,6 +25,7 @@ from siloweave.methods.central.method import (
     PointDiff,
     TabDDPM,
 )
+from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
 from siloweave.methods.two_round.method import TwoRound
@@ -34,6 +35,7 @@ CLASSES: tuple[type[Synthesizer], ...] = (
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
     *(SiloFuse, E2EDistr),
+    *(FedTGAN, MDTGAN, FedTabDDPM, FedPointDiff),
 )
 """The classes that users meet; adding a method adds one here."""
 

@@ -1,439 +1,375 @@
-"""Networks that parties with different rows train together: Fed-TGAN and federated diffusions.
+"""Networks that parties with different rows train together, without showing their rows.
 
 Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN: Federated learning framework for synthesizing tabular
-data"; Kotelnikov et al. 2023, "TabDDPM", and our points in the place of its one-hot choices, in
-the rounds of McMahan et al. 2017, "Communication-efficient learning of deep networks from
-decentralized data".
+data", sections 4.1 to 4.3:
 
-**Guarantee**: none, see fed_tgan.py.
+1. Every party sends the frequencies of its categories, its number of rows, and a variational
+   Gaussian mixture of each column of numbers; the coordinator fits encoders to all of them
+   (tables/summaries.py).
+2. A party counts more in the mean the more rows it has and the nearer its columns are to those of
+   all parties: with S_ij the Jensen-Shannon or Wasserstein distance of party i in column j, scaled
+   so that a column sums to 1, SS_i = sum_j S_ij and SD_i = (1 - SS_i / sum_k SS_k) n_i / N, the
+   weights are softmax(SD).
+3. In every round each party trains the networks for an epoch of its rows, and the coordinator
+   averages generators and critics by these weights.
 
-MD-TGAN: one generator at the coordinator, one critic at every md_party; critics change places.
+Diffusions take CTGAN's place in the same rounds, which then are the federated averaging of McMahan
+et al. 2017, "Communication-efficient learning of deep networks from decentralized data": TabDDPM
+(Kotelnikov et al. 2023), and our diffusion of sphere codes. One party alone trains what a central
+fit trains, step for step.
 
-Hardy, Le Merrer & Sericola 2019, "MD-GAN: Multi-discriminator generative adversarial networks for
-distributed datasets", Algorithm 1, with CTGAN's networks and losses as in section 5.1 of Zhao,
-Birke, Kunar & Chen 2021, "Fed-TGAN", whose baseline it is.
+MD-TGAN has one generator, at the coordinator, and one critic at every party: Hardy, Le Merrer &
+Sericola 2019, "MD-GAN: Multi-discriminator generative adversarial networks for distributed
+datasets", Algorithm 1, with CTGAN's networks and losses as in section 5.1 of Zhao et al., whose
+baseline it is. In every step the coordinator sends two batches of generated rows; each party's
+critic learns from the first beside real rows and answers how its judgement of the second changes
+with every entry. The generator follows the mean of these answers. After an epoch every critic moves
+to the next party of the roster; the moments of its optimiser stay behind.
 
-In every step the coordinator sends two batches of generated rows; each md_party's critic learns
-from
-the first beside real rows and answers how its judgement of the second changes with every entry.
-The generator follows the mean of these answers. After an epoch every critic moves to the next
-md_party of the roster, its moments stay behind.
+**Guarantee**: none. Frequencies, mixtures and networks leave a party as they are, and its ledger
+says so with an event of infinite cost, entered before anything is sent. A category that one person
+holds is visible, and so is a lone value (a mode of no width). In MD-TGAN, critics, which remember
+rows best, are handed from party to party.
 
-**Guarantee**: none, for the reasons of fed_tgan.py, and one more: critics, which remember rows
-best, are handed from md_party to md_party.
-
-Departures: all parties get the same two batches (k = 1 of the paper); conditions of generated rows
-follow everyone's frequencies, those of real rows the md_party's own.
+Departures from Fed-TGAN: the quantiles of a mixture stand for draws from it; columns of few or well
+supported numbers are sent as counts instead of mixtures; batch statistics are those of the averaged
+generator's own rows instead of a mean of the parties'; the penalty is on straight lines between
+rows (CTGAN's), where the authors' code interpolates on spheres. From MD-GAN: all parties get the
+same two batches (k = 1 of the paper); conditions of generated rows follow everyone's frequencies,
+those of real rows the party's own.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from math import isfinite
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-
-from siloweave.algorithms.generated import Generated
-from siloweave.algorithms.one_owner import OneOwner
-from siloweave.algorithms.running import PartySide, Recipe, opened
-from siloweave.algorithms.visibility import AVERAGED, bare_rounds
-from siloweave.core.fit import Cost, Model
-from siloweave.core.method import Info, Views
-from siloweave.core.run import Job, merged, named_parties, plain, required_rows, settings_of
-from siloweave.errors import BudgetError, InputError, RosterError, naming_party, whole
-from siloweave.federation.session import Session
-from siloweave.federation.site import Handlers
-from siloweave.methods.central.method import CTGAN, GANModel, PointDiff, TabDDPM
+from siloweave.core.fit import FeatureModel
+from siloweave.core.method import (
+    BARE_READERS,
+    COORDINATOR,
+    NOTHING,
+    OTHERS,
+    OWN_ROWS,
+    Case,
+    Forecast,
+    Guarantee,
+    Method,
+    View,
+    Views,
+)
+from siloweave.core.run import Synthesizer, part_of
+from siloweave.errors import InputError, whole
 from siloweave.methods.fed_tgan.coordinator import (
     WEIGHTS,
-    RoundsPlan,
-    RoundsResult,
     Weights,
-    fed_tgan,
-    md_tgan,
+    coordinate,
+    coordinate_critics,
 )
-from siloweave.methods.fed_tgan.party import RoundsKind, handlers_of, party
-from siloweave.privacy.budget import UNBOUNDED, Budget
-from siloweave.protocols.networks import DiffusionModel, LatentModel, NetworkGenerator, OwnerData
-from siloweave.tables.codes import Encoder
+from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, Trainer, handlers
+from siloweave.models.settings import (
+    DiffusionSettings,
+    GANSettings,
+    LatentSettings,
+    SphereCodeSettings,
+)
+from siloweave.protocols.networks import (
+    DiffusionModel,
+    GANModel,
+    LatentModel,
+    check_trainable,
+    owner_data,
+    training_forecast,
+)
 from siloweave.tables.features import Features
-from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema, check_columns, outline
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Learner
 
-
-def without_noise(name: str, title: str, family: str, paper: str) -> Info:
-    """Facts about a network that parties train together without noise."""
-    statement = (
-        "Nothing: every party sends exact statistics of its rows and networks trained on them, and "
-        "the model may reproduce rows."
-    )
-    return Info(name, title, family, "rows", "curator", "none", paper, statement)
-
-
-def held_by(
-    data: Any, schema: Schema, names: Sequence[str] | None
-) -> tuple[dict[str, OwnerData], Table]:
-    """What each party works with, and an empty table of the kind that was given.
-
-    Raises:
-        RosterError: `data` is one table, or there is no party.
-        SchemaError, DataError: A table does not fit the schema; the message names the party.
-    """
-    held: dict[str, OwnerData] = {}
-    like: Table | None = None
-    for name, part in named_parties(data, names).items():
-        with naming_party(name):
-            table = read(part)
-            check_columns(schema, table)
-            Encoder(schema).encode(table)
-        like = outline(table) if like is None else like
-        held[name] = OwnerData(table, schema)
-    if like is None:
-        raise RosterError("data has no party; give one table per party, as a list or by name")
-    return held, like
+_NOTHING = (
+    "Nothing: every party sends exact statistics of its rows and networks trained on them, and "
+    "the model may reproduce rows."
+)
 
 
 @dataclass(frozen=True)
-class RowsSplit(OneOwner[Generated]):
-    """What networks share that parties with different rows train together.
+class RoundsSettings:
+    """How parties train together.
 
-    Args:
-        target: A column whose classes are told to the model; only for one that takes a target.
-        settings: Of the network, as a mapping: those of the same network in a central fit. How
-            long it trains is said by `rounds` and `epochs` alone.
+    Attributes:
         rounds: How often the parties' networks are averaged.
         epochs: Passes of each party over its own rows in a round.
-        weights: How parties are weighted in the mean, see `party_weights.weights_of`.
+        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+
+    Raises:
+        InputError: A value is out of bounds.
     """
 
-    target: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 500
     epochs: int = 1
     weights: Weights = "similarity and size"
-    base: ClassVar[type[NetworkGenerator]]
-    numeric: ClassVar[Any]
 
-    @classmethod
-    def settings_type(cls) -> Any:
-        """The dataclass of its settings."""
-        return cls.base.settings_type()
-
-    @staticmethod
-    @abstractmethod
-    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
-        """What trains on vectors of these features."""
-
-    @staticmethod
-    @abstractmethod
-    def model(net: Any) -> Model:
-        """The trained network as a fit keeps it."""
-
-    @property
-    def kind(self) -> RoundsKind:
-        """What is trained in rounds."""
-        return RoundsKind(self.info.title, self.numeric, self.learner)
-
-    def handlers(self) -> Handlers:
-        """A party's side; `Site.rows` is its `OwnerData`."""
-        return party(self.kind)
-
-    def coordinate(self, parties: Session, plan: RoundsPlan) -> RoundsResult:
-        """The coordinator's side."""
-        return fed_tgan(parties, self.kind, plan)
-
-    def chosen(self) -> dict[str, Any]:
-        """All settings, as plain values; raises InputError if one is wrong or unknown."""
+    def __post_init__(self) -> None:
         for name in ("rounds", "epochs"):
             whole(name, getattr(self, name), 1)
         if self.weights not in WEIGHTS:
-            raise InputError(f"weights={self.weights!r} is none of {', '.join(WEIGHTS)}")
-        if not isinstance(self.settings, Mapping):
-            raise InputError(f"settings={self.settings!r} must be a mapping from names to values")
-        given = merged(self.base().preset(), self.settings)
-        return asdict(settings_of(self.settings_type(), given))
-
-    def lasting(self, settings: dict[str, Any], rows: int) -> dict[str, Any]:
-        """The settings with the epochs or steps that all rounds amount to, for a prediction."""
-        passes = self.rounds * self.epochs
-        if "epochs" in settings:
-            return settings | {"epochs": passes}
-        own = settings.get("diffusion", settings)
-        steps = own | {"steps": passes * max(rows // own["batch"], 1)}
-        return settings | {"diffusion": steps} if "diffusion" in settings else steps
-
-    def moves(self, weights: int) -> tuple[int, int]:
-        """Questions and bytes of a party that a run will take, roughly.
-
-        Args:
-            weights: Of the networks; a moving average doubles those of a diffusion.
-        """
-        copies = 1 if issubclass(self.base, CTGAN) else 2
-        return 3 + self.rounds, 2 * 4 * weights * copies * self.rounds
-
-    def fitted(self, data: Any, schema: Schema, job: Job, names: Sequence[str] | None) -> Generated:
-        """Train over parties that hold different rows; see `fit`."""
-        settings = self.chosen()
-        self.check_schema(schema)
-        start = time.perf_counter()
-        job = replace(job, facts=self.facts)
-        most = whole("at_once", os.cpu_count() or 1 if job.at_once is None else job.at_once, 1)
-        held, like = held_by(data, schema, names)
-        for name, own in held.items():
-            required_rows(name, own.table.num_rows)
-        workers = min(len(held), most)
-        counts = (self.rounds, self.epochs, self.weights)
-        plan = RoundsPlan(schema, settings, self.target, *counts, job.seed, workers, job.progress)
-        handlers = self.handlers()
-        tables = {name: own.table for name, own in held.items()}
-        recipe = Recipe.of(self, schema)
-        line = opened(held, handlers, job, job.run, recipe, tables, transcribed=False)
-        with line as (parties, _):
-            left = self.coordinate(parties, plan)
-            closing = parties.close()
-        public = {**_timeless(settings), "target": self.target, "rounds": self.rounds}
-        public |= {"epochs": self.epochs, "weights": self.weights}
-        public["party_weights"] = left.weights.tolist()
-        cost = Cost(parties.traffic, parties.rounds, {"training": time.perf_counter() - start})
-        return Generated(
-            self.model(left.network), left.features, self.stated, job.budget, False, public,
-            closing.ledgers, closing.heads, cost, left.rows, like, left.one_way,
-        )  # fmt: skip
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What every party is given of these settings, see `Terms`."""
-        own = {"target": self.target, "rounds": self.rounds, "epochs": self.epochs}
-        return {"settings": plain(self.chosen()), **own}
-
-    def party_side(
-        self, stage: str, name: str, table: Table, schema: Schema, **_: Any
-    ) -> PartySide:
-        """A party's data, its handlers, and the facts that it is given."""
-        return OwnerData(table, schema), self.handlers(), self.facts
-
-    def allowed(self, budget: Budget | None) -> Budget:
-        """No bound; raises BudgetError where one is asked for."""
-        if budget is not None and isfinite(budget.epsilon):
-            raise BudgetError(
-                f"{self.info.title} has no private training of its own, and budget asks for "
-                f"epsilon = {budget.epsilon}. Give budget=None to go without a guarantee; "
-                "DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "
-                "same parties."
+            raise InputError(
+                f"weights={self.weights!r} is unknown; use one of {', '.join(WEIGHTS)}"
             )
-        return budget or UNBOUNDED
 
 
-def _timeless(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON keeps them, without those that rounds take the place of."""
-    kept: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
-    for part in (kept, kept.get("diffusion", {})):
-        part.pop("steps", None)
-        part.pop("epochs", None)
-    return kept
+def _views(
+    received: str, sent: str, received_in: tuple[str, ...], sent_in: tuple[str, ...]
+) -> Views:
+    """Who sees what, where the coordinator receives and parties are sent this besides encoders."""
+    facts = "each party's number of rows and exact statistics of its columns"
+    facts_in = ("Described.rows", "Described.columns", "Ready.sums", *received_in)
+    encoders = "how columns are encoded, by everyone's statistics"
+    return (
+        OWN_ROWS,
+        View(COORDINATOR, f"{facts}, {received}", NOTHING, facts_in),
+        View(OTHERS, f"{encoders}, and {sent}", NOTHING, ("Prepare", *sent_in)),
+        BARE_READERS,
+    )
+
+
+_AVERAGED = _views(
+    "and its networks after every round",
+    "the mean of all networks after every round",
+    ("Trained.networks",),
+    ("Round",),
+)
+
+
+def _forecast(trainer: Trainer, synth: Any, case: Case) -> Forecast:
+    """What a run takes, with the epochs or steps that all rounds amount to."""
+    settings = synth.settings()
+    passes = synth.rounds * settings.pop("epochs")
+    diffusion = settings.get("diffusion", settings)
+    if "steps" in diffusion:
+        diffusion["steps"] = passes * max(case.rows // diffusion["batch"], 1)
+    else:
+        settings["epochs"] = passes
+
+    def messages(weights: int, width: int) -> tuple[int, int]:
+        return 3 + synth.rounds, 2 * 4 * weights * trainer.copies * synth.rounds
+
+    return training_forecast(case, settings, messages, numeric=trainer.numeric, bounded=False)
+
+
+def _method(
+    name: str,
+    title: str,
+    family: str,
+    paper: str,
+    trainer: Trainer,
+    *,
+    check: Callable[[Any], None] = lambda synth: None,
+    answers: dict[Any, Any] = AVERAGING,
+    run: Any = coordinate,
+    visibility: Callable[[Any], Views] = lambda synth: _AVERAGED,
+) -> Method:
+    """The record of a network that parties with different rows train without noise."""
+    return Method(
+        name=name,
+        title=title,
+        family=family,
+        split="rows",
+        trust="curator",
+        paper=paper,
+        guarantee=lambda synth: Guarantee("none", _NOTHING),
+        visibility=visibility,
+        prepare=owner_data,
+        handlers=partial(handlers, answers, trainer),
+        coordinate=partial(run, trainer),
+        load=partial(FeatureModel.load, net=trainer.model.load),
+        forecast=partial(_forecast, trainer),
+        check=check,
+        check_schema=check_trainable,
+        unbounded="DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "
+        "same parties.",
+        transcribed=False,
+    )
+
+
+# GANs
+
+
+def _gan(synth: Any, features: Features) -> Learner:
+    from siloweave.models.rounds import GANLearner
+
+    return GANLearner(part_of(GANSettings, synth), features.blocks)
+
+
+_GAN = Trainer(_gan, GANModel, "modes", copies=1)
 
 
 @dataclass(frozen=True)
-class FedTGAN(RowsSplit):
+class FedTGAN(Synthesizer, RoundsSettings, GANSettings):
     """CTGAN that parties train together, those of typical rows counting more.
 
-    Args:
-        settings: Of CTGAN; its `epochs` do not count.
-        rounds, epochs, weights: See `RowsSplit`; ``weights="equal"`` is vanilla FL-TGAN.
+    Args: those of `siloweave.models.settings.GANSettings`, and
+        rounds: How often the parties' networks are averaged.
+        epochs: Passes of each party over its own rows in a round.
+        weights: How parties are weighted in the mean, see `coordinator.weights_of`; ``"equal"`` is
+            vanilla FL-TGAN.
 
     Example:
         >>> import siloweave as sw
         >>> from siloweave.datasets import adult, adult_schema
         >>> parties = sw.split_rows(adult().take(range(300)), 2, seed=0)
-        >>> small = {"batch": 50, "generator": [8], "critic": [8]}
-        >>> fitted = FedTGAN(rounds=1, settings=small).fit(parties, adult_schema())
+        >>> small = FedTGAN(rounds=1, batch=50, generator=(8,), critic=(8,))
+        >>> fitted = small.fit(parties, adult_schema())
         >>> fitted.num_rows, fitted.info.guarantee
         (300, 'none')
     """
 
-    info: ClassVar[Info] = without_noise(
+    method: ClassVar[Method] = _method(
         "fed_tgan",
         "Fed-TGAN",
         "GAN",
         "Zhao, Birke, Kunar & Chen 2021, Fed-TGAN: Federated learning framework for synthesizing "
         "tabular data, arXiv",
+        _GAN,
     )
-    base: ClassVar[type[NetworkGenerator]] = CTGAN
-    numeric: ClassVar[Any] = "modes"
 
-    @property
-    def visibility(self) -> Views:
-        """Who sees what of a run."""
-        return AVERAGED
 
-    @staticmethod
-    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
-        """CTGAN."""
-        from siloweave.models.rounds import GANLearner
-        from siloweave.models.settings import GANSettings
+def _critics_views(synth: MDTGAN) -> Views:
+    """Who sees what of a run at these settings; in one round no critic changes places."""
+    judged, made = "how its critic judges generated rows", "generated rows, which follow them"
+    if synth.rounds == 1:
+        both = f"and in every step {judged}", f"in every step {made}"
+        return _views(*both, ("Judged.feedback",), ("Judge",))
+    return _views(
+        f"in every step {judged}, and after every round but the last its critic",
+        f"in every step {made}, and after every round but the last the critic of another party",
+        ("Judged.feedback", "Handed.critic"),
+        ("Judge", "Take"),
+    )
 
-        return GANLearner(settings_of(GANSettings, settings), features.blocks)
 
-    @staticmethod
-    def model(net: Any) -> Model:
-        """A GAN."""
-        return GANModel(net)
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        return CTGAN.load(path)
+def _check_critics(synth: MDTGAN) -> None:
+    if synth.average or synth.identifiability:
+        raise InputError(
+            f"average={synth.average!r}, identifiability={synth.identifiability!r}: MD-TGAN has "
+            "neither a moving average nor a distance from real rows; leave both out"
+        )
 
 
 @dataclass(frozen=True)
-class FedTabDDPM(RowsSplit):
-    """TabDDPM that parties train together by federated averaging.
+class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
+    """CTGAN with its generator at the coordinator and a critic at every party.
 
-    Args:
-        target: A column of categories that the network is told instead of diffusing it.
-        settings: Of TabDDPM; its `steps` do not count.
-        rounds, epochs, weights: See `RowsSplit`.
-    """
-
-    rounds: int = 100
-    weights: Weights = "rows"
-    info: ClassVar[Info] = without_noise(
-        "fed_tabddpm",
-        "FedTabDDPM",
-        "diffusion",
-        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by the federated averaging "
-        "of McMahan et al. 2017",
-    )
-    base: ClassVar[type[NetworkGenerator]] = TabDDPM
-    numeric: ClassVar[Any] = TabDDPM.numeric
-    takes_target: ClassVar[bool] = True
-
-    @property
-    def visibility(self) -> Views:
-        """Who sees what of a run."""
-        return AVERAGED
-
-    @staticmethod
-    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
-        """TabDDPM."""
-        from siloweave.models.rounds import DiffusionLearner
-        from siloweave.models.settings import DiffusionSettings
-
-        return DiffusionLearner(settings_of(DiffusionSettings, settings), features.blocks, target)
-
-    @staticmethod
-    def model(net: Any) -> Model:
-        """A diffusion."""
-        return DiffusionModel(net)
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        return TabDDPM.load(path)
-
-
-@dataclass(frozen=True)
-class FedPointDiff(FedTabDDPM):
-    """Latent diffusion whose choices are points on spheres, trained by federated averaging.
-
-    Args:
-        target: A column of categories that the diffusion is told; it is no part of a point.
-        settings: Of PointDiff; the diffusion's `steps` do not count.
-        rounds, epochs, weights: See `RowsSplit`.
-    """
-
-    info: ClassVar[Info] = without_noise(
-        "fed_point_diff",
-        "FedPointDiff",
-        "latent diffusion",
-        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
-        "McMahan et al. 2017",
-    )
-    base: ClassVar[type[NetworkGenerator]] = PointDiff
-
-    @property
-    def visibility(self) -> Views:
-        """Who sees what of a run."""
-        return AVERAGED
-
-    @staticmethod
-    def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
-        """A diffusion of points."""
-        from siloweave.models.rounds import PointLearner
-        from siloweave.models.settings import LatentSettings
-
-        return PointLearner.of(settings_of(LatentSettings, settings), features.blocks, target)
-
-    @staticmethod
-    def model(net: Any) -> Model:
-        """A latent diffusion."""
-        return LatentModel(net)
-
-    @staticmethod
-    def load(path: Path) -> Model:
-        """Read a model that was saved."""
-        return PointDiff.load(path)
-
-
-@dataclass(frozen=True)
-class MDTGAN(FedTGAN):
-    """CTGAN with its generator at the coordinator and a critic at every md_party.
-
-    Args:
-        settings: Of CTGAN; its `epochs` do not count, and it has no moving average.
-        rounds, epochs: How often critics change places, and epochs between.
-        weights: Of the parties' feedback.
+    Args: those of `siloweave.models.settings.GANSettings`, without a moving average, and
+        rounds: Critics change places between them.
+        epochs: Of the mean number of rows of a party, in a round.
+        weights: Of the parties' feedback, see `coordinator.weights_of`.
     """
 
     rounds: int = 150
     weights: Weights = "equal"
-    info: ClassVar[Info] = without_noise(
+
+    method: ClassVar[Method] = _method(
         "md_tgan",
         "MD-TGAN",
         "GAN",
         "Hardy, Le Merrer & Sericola 2019, MD-GAN, IPDPS, with CTGAN's networks as in Zhao, Birke, "
         "Kunar & Chen 2021, Fed-TGAN",
+        _GAN,
+        check=_check_critics,
+        answers=CRITICS,
+        run=coordinate_critics,
+        visibility=_critics_views,
     )
 
-    @property
-    def visibility(self) -> Views:
-        """Who sees what of a run at these settings; in one round no critic changes places."""
-        judged, made = "how its critic judges generated rows", "generated rows, which follow them"
-        heard, told = f"and in every step {judged}", f"in every step {made}"
-        if self.rounds == 1:
-            return bare_rounds(heard, told, ("Judged.feedback",), ("Judge",))
-        return bare_rounds(
-            f"in every step {judged}, and after every round but the last its critic",
-            f"{told}, and after every round but the last the critic of another md_party",
-            ("Judged.feedback", "Handed.critic"),
-            ("Judge", "Take"),
+
+# Diffusions
+
+
+def _refuse_length(diffusion: DiffusionSettings, where: str = "") -> None:
+    """Refuse how long a central fit would train."""
+    usual = DiffusionSettings()
+    for name in ("steps", "passes"):
+        value, default = getattr(diffusion, name), getattr(usual, name)
+        if value != default:
+            raise InputError(
+                f"{where}{name}={value!r} does nothing here: rounds and epochs say how long the "
+                f"network trains; leave it at {default!r}"
+            )
+
+
+def _diffusion(synth: Any, features: Features) -> Learner:
+    from siloweave.models.rounds import DiffusionLearner
+
+    return DiffusionLearner(part_of(DiffusionSettings, synth), features.blocks, synth.target)
+
+
+@dataclass(frozen=True)
+class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
+    """TabDDPM that parties train together by federated averaging.
+
+    Args: those of `siloweave.models.settings.DiffusionSettings` but ``steps`` and ``passes``, and
+        rounds: How often the parties' networks are averaged.
+        epochs: Passes of each party over its own rows in a round.
+        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+        target: A column of categories that the network is conditioned on instead of diffusing it.
+    """
+
+    rounds: int = 100
+    weights: Weights = "rows"
+    target: str | None = None
+
+    method: ClassVar[Method] = _method(
+        "fed_tabddpm",
+        "FedTabDDPM",
+        "diffusion",
+        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by the federated averaging "
+        "of McMahan et al. 2017",
+        Trainer(_diffusion, DiffusionModel),
+        check=_refuse_length,
+    )
+
+
+def _latent(synth: Any, features: Features) -> Learner:
+    from siloweave.models.rounds import PointLearner
+
+    return PointLearner.of(part_of(LatentSettings, synth), features.blocks, synth.target)
+
+
+def _check_latent(synth: FedPointDiff) -> None:
+    if not isinstance(synth.autoencoder, SphereCodeSettings):
+        raise InputError(
+            f"autoencoder={synth.autoencoder!r} must be SphereCodeSettings: a coder that is "
+            "trained on rows would have to be trained in rounds of its own"
         )
+    _refuse_length(synth.diffusion, "diffusion.")
 
-    def chosen(self) -> dict[str, Any]:
-        """All settings, as plain values; raises InputError if one is wrong or unknown."""
-        made = super().chosen()
-        if made["average"] or made["identifiability"]:
-            raise InputError("settings.average and settings.identifiability: MD-TGAN has neither")
-        return made
 
-    def handlers(self) -> Handlers:
-        """A md_party's side."""
-        return handlers_of(self.kind)
+@dataclass(frozen=True)
+class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
+    """Latent diffusion whose choices are sphere codes, trained by federated averaging.
 
-    def coordinate(self, parties: Session, plan: RoundsPlan) -> RoundsResult:
-        """The coordinator's side."""
-        return md_tgan(parties, self.kind, plan)
+    Args: those of `siloweave.models.settings.LatentSettings`, with ``autoencoder`` for the sphere
+        codes and a ``diffusion`` without ``steps`` and ``passes``, and
+        rounds: How often the parties' networks are averaged.
+        epochs: Passes of each party over its own rows in a round.
+        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+        target: A column of categories that the diffusion is conditioned on; it is not coded.
+    """
 
-    @staticmethod
-    def load(path: Path) -> Any:
-        """Read a model that was saved."""
-        return FedTGAN.load(path)
+    rounds: int = 100
+    weights: Weights = "rows"
+    autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
+    target: str | None = None
+
+    method: ClassVar[Method] = _method(
+        "fed_point_diff",
+        "FedPointDiff",
+        "latent diffusion",
+        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
+        "McMahan et al. 2017",
+        Trainer(_latent, LatentModel),
+        check=_check_latent,
+    )
