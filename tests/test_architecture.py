@@ -10,6 +10,7 @@ from tests.architecture.random_rules import LAWFUL, RANDOM_RULES
 from tests.architecture.rule import Rule
 from tests.architecture.shape_rules import SHAPE_RULES
 from tests.architecture.source import ROOT, Source, all_sources
+from tests.architecture.whole_rules import ALONE, cycles, graph, names_twice, shreds
 
 RULES = (*IMPORT_RULES, *RANDOM_RULES, *SHAPE_RULES)
 
@@ -60,6 +61,41 @@ def test_imports_of_the_layers_make_no_circle():
         ]
         assert ready, f"the layers import each other: {sorted(set(DOWNWARD) - set(order))}"
         order += ready
+
+
+PACKAGE = [source for source in all_sources() if source.in_package]
+
+
+def test_no_modules_import_each_other():
+    assert cycles(graph(PACKAGE)) == []
+    ring = [
+        Source(f"src/siloweave/tables/{a}.py", f"def f():\n    import siloweave.tables.{b}")
+        for a, b in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"))
+    ]
+    assert cycles(graph(ring)) == [[f"siloweave.tables.{name}" for name in "abc"]]
+
+
+def test_no_public_class_has_the_name_of_another():
+    assert names_twice(PACKAGE) == []
+    twice = [Source(f"src/siloweave/{name}.py", "class Plan: ...") for name in "ab"]
+    assert names_twice(twice) == ["Plan in src/siloweave/a.py, src/siloweave/b.py"]
+
+
+def test_a_file_that_one_other_imports_has_a_reason_of_its_own():
+    assert shreds(PACKAGE) == []
+    assert set(ALONE) <= {source.path for source in PACKAGE}
+    pair = [
+        Source("src/siloweave/tables/a.py", "from siloweave.tables.b import x"),
+        Source("src/siloweave/tables/b.py", "x = 1"),
+    ]
+    assert shreds(pair) == ["src/siloweave/tables/b.py is imported by siloweave.tables.a alone"]
+    assert shreds(pair, {"src/siloweave/tables/b.py": "a table of its own"}) == []
+
+
+def test_the_house_keeps_its_size():
+    """What decision 0032 set; a larger house needs a new decision."""
+    assert len(PACKAGE) <= 170
+    assert sum(source.text.count("\n") for source in PACKAGE) <= 45_000
 
 
 @pytest.mark.parametrize("path", sorted(LAWFUL))

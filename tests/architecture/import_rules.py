@@ -7,6 +7,10 @@ import tomllib
 from tests.architecture.rule import Rule, all_code, package_code
 from tests.architecture.source import ROOT, Source, is_import_call, within
 
+_BELOW_PROTOCOLS = (
+    *("tables", "datasets", "statistics", "models", "evaluate", "attacks"),
+    *("privacy", "federation"),
+)
 # Layer -> the layers it may import, itself, `errors` and `progress` apart.
 DOWNWARD = {
     "errors": set(),
@@ -20,13 +24,14 @@ DOWNWARD = {
     "privacy": set(),
     "federation": {"tables", "privacy"},
     "report": set(),
-    "algorithms": {
-        *("tables", "datasets", "statistics", "models", "evaluate", "attacks"),
-        *("privacy", "federation"),
-    },
+    "core": {"tables", "statistics", "models", "privacy", "federation"},
+    "protocols": {*_BELOW_PROTOCOLS, "core"},
+    "methods": {*_BELOW_PROTOCOLS, "core", "protocols"},
+    "audit": {*_BELOW_PROTOCOLS, "core", "protocols", "methods"},
+    "app": {*_BELOW_PROTOCOLS, "core", "protocols", "methods", "audit", "report"},
 }
 # What a file may import besides, when it is first needed; decision 0030 says why.
-BESIDES = {"src/siloweave/algorithms/outcome.py": {"comparing"}}
+BESIDES = {"src/siloweave/core/fit.py": {"app"}}
 FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
 FRAME_FILE = "src/siloweave/tables/read.py"
 PICKLES = (
@@ -38,15 +43,13 @@ LATE = ("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplo
 # Slow as well, and what whole files are written in; so these files are imported late themselves.
 ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
-    *("nets", "train", "batches", "checkpoints", "descent"),
-    *("gan", "private_gan", "generator", "conditional", "draws", "critic", "ctab"),
-    *("diffusion", "denoiser", "multinomial", "options", "reverse", "autoencoder", "latent"),
-    *("rounds", "stepwise", "md_gan"),
-    *("points", "spots", "coders", "latent_law", "end_to_end", "vertigan"),
+    *("nets", "train", "descent", "multinomial", "schedules", "sphere_codes"),
+    *("gan", "private_gan", "gan_networks", "conditional", "ctab", "vertigan"),
+    *("diffusion", "denoiser", "autoencoder", "coders", "latent", "rounds", "stepwise"),
 )
 ARRAY_FILES = {
     *(f"siloweave.models.{name}" for name in NEURAL),
-    *(f"siloweave.privacy.{name}" for name in ("bookkeeping", "exact_sums")),
+    "siloweave.privacy.gradients",
 }
 # Not dependencies: read.py meets these only when the user's own frame is one.
 GUESTS = {"pandas", "pyarrow"}
@@ -62,6 +65,8 @@ def layers(source: Source) -> list[str]:
     elif layer not in DOWNWARD:
         return [f"{source.path}: folder '{layer}' has no import rule: add it to DOWNWARD"]
     allowed = {layer, "errors", "progress", *DOWNWARD[layer], *BESIDES.get(source.path, ())}
+    if layer == "app":
+        allowed |= {"", "__version__"}
     problems = []
     for line, name in source.imports:
         if not within(name, "siloweave"):
@@ -73,6 +78,42 @@ def layers(source: Source) -> list[str]:
                 f"{source.path}:{line}: {layer} imports {name}; it may import only: {permitted}"
             )
     return problems
+
+
+def methods_apart(source: Source) -> list[str]:
+    """A method imports no other method: what two share is a protocol or a model."""
+    own = source.path.removeprefix("src/siloweave/methods/").split("/")[0]
+    return [
+        f"{source.path}:{line}: method {own!r} imports {name}: put what both need in protocols/"
+        for line, name in source.imports
+        if within(name, "siloweave.methods") and not within(name, f"siloweave.methods.{own}")
+    ]
+
+
+def asks_for_methods(source: Source) -> list[str]:
+    """Nothing asks of which method or family an object is: the record says what it does."""
+    kinds = ("Synthesizer", "Method")
+    return [
+        f"{source.path}:{node.lineno}: asks isinstance of {word}: read its record instead"
+        for node, _ in source.calls()
+        if isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass")
+        for word in {ast.unparse(one) for arg in node.args[1:] for one in ast.walk(arg)}
+        if word in kinds or within(source.names.get(word, ""), "siloweave.methods")
+    ]
+
+
+def method_folder(source: Source) -> bool:
+    """Apply to the files of methods, not to their registry."""
+    return (
+        source.in_package
+        and source.path.startswith("src/siloweave/methods/")
+        and (source.path.count("/") == 4)
+    )
+
+
+def outside_core(source: Source) -> bool:
+    """Apply to the package but for core/."""
+    return source.in_package and source.layer != "core"
 
 
 def computed_imports(source: Source) -> list[str]:
@@ -179,11 +220,11 @@ IMPORT_RULES = (
             ("src/siloweave/tables/x.py", "def f():\n    from siloweave import privacy"),
             ("src/siloweave/privacy/x.py", "from siloweave.tables import Schema"),
             ("src/siloweave/models/x.py", "from ..evaluate import error"),
-            ("src/siloweave/federation/x.py", "from siloweave.algorithms.aim import AIM"),
+            ("src/siloweave/federation/x.py", "from siloweave.methods.aim.method import AIM"),
             ("src/siloweave/statistics/x.py", "__import__('siloweave.models.mrf')"),
-            ("src/siloweave/algorithms/x.py", "from siloweave.app.cli import main"),
-            ("src/siloweave/algorithms/x.py", "from siloweave.app.pages import write_report"),
-            ("src/siloweave/algorithms/outcome.py", "from siloweave.app.record import record_of"),
+            ("src/siloweave/core/x.py", "from siloweave.methods.registry import METHODS"),
+            ("src/siloweave/protocols/x.py", "from siloweave.methods.aim import party"),
+            ("src/siloweave/core/run.py", "from siloweave.app.record import record_of"),
             ("src/siloweave/report/x.py", "from siloweave import run"),
             ("src/siloweave/errors.py", "from siloweave.tables import Schema"),
             ("src/siloweave/progress.py", "from siloweave.tables import Schema"),
@@ -193,7 +234,39 @@ IMPORT_RULES = (
             ("src/siloweave/tables/x.py", "from siloweave.errors import SchemaError"),
             ("src/siloweave/models/x.py", "from siloweave.tables.codes import Codes"),
             ("src/siloweave/federation/x.py", "from ..privacy import ledger"),
-            ("src/siloweave/cli.py", "from siloweave.algorithms import AIM"),
+            ("src/siloweave/app/cli.py", "from siloweave.methods import registry"),
+        ),
+    ),
+    Rule(
+        "no method imports a method",
+        methods_apart,
+        method_folder,
+        bad=(
+            ("src/siloweave/methods/a/party.py", "from siloweave.methods.b.party import f"),
+            (
+                "src/siloweave/methods/a/method.py",
+                "def f():\n    import siloweave.methods.b.method",
+            ),
+        ),
+        good=(
+            ("src/siloweave/methods/a/party.py", "from siloweave.methods.a.messages import Ask"),
+            ("src/siloweave/methods/a/party.py", "from siloweave.protocols import secure_sums"),
+        ),
+    ),
+    Rule(
+        "nobody asks of which method something is",
+        asks_for_methods,
+        outside_core,
+        bad=(
+            ("src/siloweave/app/x.py", "def f(s):\n    return isinstance(s, Synthesizer)"),
+            (
+                "src/siloweave/app/x.py",
+                "from siloweave.methods.aim.method import AIM\nok = issubclass(int, (str, AIM))",
+            ),
+        ),
+        good=(
+            ("src/siloweave/app/x.py", "def f(s):\n    return isinstance(s, dict)"),
+            ("src/siloweave/core/run.py", "def f(s):\n    return isinstance(s, Synthesizer)"),
         ),
     ),
     Rule(
@@ -243,8 +316,8 @@ IMPORT_RULES = (
             ("src/siloweave/evaluate/x.py", "from sklearn.ensemble import X"),
             ("src/siloweave/privacy/x.py", "try:\n    import opendp.prelude as dp\nfinally: ..."),
             ("src/siloweave/models/mrf.py", "import jax.numpy as jnp"),
-            ("src/siloweave/algorithms/x.py", "from siloweave.models.gan import CTGAN"),
-            ("src/siloweave/algorithms/x.py", "from siloweave.models import diffusion"),
+            ("src/siloweave/methods/x/party.py", "from siloweave.models.gan import CTGAN"),
+            ("src/siloweave/methods/x/party.py", "from siloweave.models import diffusion"),
         ),
         good=(
             ("src/siloweave/privacy/x.py", "def f():\n    import opendp.prelude as dp"),

@@ -15,11 +15,11 @@ NOISE = {
     *("normal", "standard_normal", "multivariate_normal", "lognormal", "laplace", "gumbel"),
     *("geometric", "logistic", "exponential", "standard_exponential", "standard_t", "rvs"),
 }
-# Files outside privacy/ that may draw from a law, each with the reason.
+# Files outside privacy/ that may draw from a distribution, each with the reason.
 LAWFUL = {
     "src/siloweave/tables/split.py": "SynthFS makes its rows up: no real row stands behind them",
     "src/siloweave/models/autoencoder.py": "what a Gaussian head or a code is drawn with",
-    "src/siloweave/models/end_to_end.py": "what a latent diffusion is trained against",
+    "src/siloweave/models/latent.py": "what a latent diffusion is trained against",
 }
 ENTROPY = (
     *("secrets", "os.urandom", "os.getrandom", "random.SystemRandom", "ssl.RAND_bytes"),
@@ -104,7 +104,7 @@ RANDOM_RULES = (
         noise,
         package_code,
         bad=(
-            ("src/siloweave/algorithms/x.py", "def f(rng):\n    return rng.normal(0, 1, 3)"),
+            ("src/siloweave/protocols/x.py", "def f(rng):\n    return rng.normal(0, 1, 3)"),
             ("src/siloweave/federation/x.py", "def f():\n    import opendp.prelude as dp"),
             ("src/siloweave/models/x.py", "from scipy.stats import norm\nnorm.rvs(3)"),
             ("src/siloweave/models/x.py", "from jax.random import laplace\nlaplace(key)"),
@@ -114,7 +114,7 @@ RANDOM_RULES = (
             ("src/siloweave/privacy/x.py", "def f(rng):\n    return rng.normal(0, 1, 3)"),
             ("src/siloweave/models/x.py", "def f(rng):\n    return rng.random(3)"),
             (
-                "src/siloweave/algorithms/x.py",
+                "src/siloweave/protocols/x.py",
                 "from siloweave.privacy import mechanisms\nmechanisms.exponential([1.0])",
             ),
         ),
@@ -147,7 +147,7 @@ RANDOM_RULES = (
         entropy,
         package_code,
         bad=(
-            ("src/siloweave/algorithms/x.py", "import secrets"),
+            ("src/siloweave/protocols/x.py", "import secrets"),
             ("src/siloweave/tables/x.py", "def f():\n    from os import urandom"),
             ("src/siloweave/cli.py", "import os\nos.urandom(8)"),
         ),

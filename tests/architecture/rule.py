@@ -43,5 +43,7 @@ def any_text(source: Source) -> bool:
 
 
 def algorithm_file(source: Source) -> bool:
-    """Apply to the files that each hold one paper's algorithm."""
-    return source.in_package and source.layer == "algorithms" and "__init__" not in source.path
+    """Apply to what states a guarantee: the record of a method, and every protocol."""
+    if not source.in_package or source.path.endswith("__init__.py"):
+        return False
+    return source.layer == "protocols" or source.path.endswith("/method.py")

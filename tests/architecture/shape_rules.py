@@ -101,16 +101,16 @@ SHAPE_RULES = (
         algorithm_text,
         algorithm_file,
         bad=(
-            ("src/siloweave/algorithms/x.py", "x = 1"),
-            ("src/siloweave/algorithms/x.py", '"""X. Doe and Poe, X, 2020."""'),
-            ("src/siloweave/algorithms/x.py", '"""X.\n\n**Guarantee.** All of it.\n"""'),
+            ("src/siloweave/protocols/x.py", "x = 1"),
+            ("src/siloweave/protocols/x.py", '"""X. Doe and Poe, X, 2020."""'),
+            ("src/siloweave/protocols/x.py", '"""X.\n\n**Guarantee.** All of it.\n"""'),
         ),
         good=(
             (
-                "src/siloweave/algorithms/x.py",
+                "src/siloweave/protocols/x.py",
                 '"""X.\n\nDoe and Poe, X, VLDB 2020.\n\n**Guarantee.** Rows, from all.\n"""',
             ),
-            ("src/siloweave/algorithms/__init__.py", "x = 1"),
+            ("src/siloweave/protocols/__init__.py", "x = 1"),
         ),
     ),
     Rule(

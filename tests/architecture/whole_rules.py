@@ -1,0 +1,86 @@
+"""What holds of the package as a whole: no cycle, no name twice, no shred."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from tests.architecture.import_rules import BESIDES, is_type_checking
+from tests.architecture.source import Source
+
+# Files that a single other file imports, each with the reason why it is one of its own.
+ALONE: Mapping[str, str] = {}
+_FACES = ("__init__.py", "__main__.py")
+_METHOD_FILES = ("messages.py", "party.py", "coordinator.py", "method.py")  # DESIGN.md, section 3
+
+
+def module_of(source: Source) -> str:
+    """The dotted name of a file of the package."""
+    dotted = source.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+    return dotted.removesuffix(".__init__")
+
+
+def graph(sources: Iterable[Source]) -> dict[str, set[str]]:
+    """Which modules each module imports, late imports too; not what is for type checkers alone.
+
+    The package's face is left out: it loads a name's module when the name is used.
+    """
+    known = {module_of(source): source for source in sources if module_of(source) != "siloweave"}
+    found: dict[str, set[str]] = {}
+    for name, source in known.items():
+        typed = {
+            line
+            for node in ast.walk(source.tree)
+            if is_type_checking(node)
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.ImportFrom | ast.Import)
+            for line in [inner.lineno]
+        }
+        besides = tuple(f"siloweave.{layer}" for layer in BESIDES.get(source.path, ()))
+        targets = {
+            target if target in known else target.rpartition(".")[0]
+            for line, target in source.imports
+            if line not in typed and not (besides and target.startswith(besides))
+        }
+        found[name] = (targets & set(known)) - {name}
+    return found
+
+
+def cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other (strongly connected, of two or more)."""
+    left = {name: set(targets) for name, targets in imports.items()}
+    while free := [name for name, targets in left.items() if not targets & set(left)]:
+        for name in free:
+            del left[name]
+    while free := [n for n in left if not any(n in targets for targets in left.values())]:
+        for name in free:
+            del left[name]
+    return [sorted(left)] if left else []
+
+
+def names_twice(sources: Iterable[Source]) -> list[str]:
+    """Public classes whose name stands in two files."""
+    where = defaultdict(list)
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[node.name].append(source.path)
+    return [f"{name} in {', '.join(paths)}" for name, paths in where.items() if len(paths) > 1]
+
+
+def shreds(sources: Iterable[Source], alone: Mapping[str, str] = ALONE) -> list[str]:
+    """Files that one other file imports and that have no reason in `ALONE`."""
+    sources = list(sources)
+    importers = defaultdict(set)
+    for name, targets in graph(sources).items():
+        for target in targets:
+            importers[target].add(name)
+    found = []
+    for source in sources:
+        file = source.path.split("/")[-1]
+        in_method = source.path.startswith("src/siloweave/methods/") and file in _METHOD_FILES
+        if file in _FACES or in_method or source.path in alone:
+            continue
+        mine = importers[module_of(source)] - {"siloweave"}
+        if len(mine) == 1:
+            found.append(f"{source.path} is imported by {min(mine)} alone")
+    return found
