@@ -25,17 +25,28 @@ from siloweave.methods.central.method import (
     PointDiff,
     TabDDPM,
 )
+from siloweave.methods.dp_sgd.method import (
+    DPCTGAN,
+    DPTLDM,
+    DPFedPointDiff,
+    DPFedTabDDPM,
+    DPFedTGAN,
+    DPTabDDPM,
+)
 from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
 from siloweave.methods.two_round.method import TwoRound
+from siloweave.methods.vertigan.method import VertiGAN
 
 CLASSES: tuple[type[Synthesizer], ...] = (
     *(AIM, FLAIM, TwoRound),
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
-    *(SiloFuse, E2EDistr),
+    *(SiloFuse, E2EDistr, VertiGAN),
     *(FedTGAN, MDTGAN, FedTabDDPM, FedPointDiff),
+    *(DPCTGAN, DPTabDDPM, DPTLDM),
+    *(DPFedTGAN, DPFedTabDDPM, DPFedPointDiff),
 )
 """The classes that users meet; adding a method adds one here."""
 

@@ -1,1 +1,1 @@
-"""Networks trained by DP-SGD, over one owner or over split rows."""
+"""Networks trained under a budget: every step is a noisy sum of clipped gradients."""

@@ -1,199 +1,100 @@
-"""Private networks over split rows: every step is a masked sum of clipped gradients.
+"""The coordinator's side of DP-SGD: counts, the noise to plan, and steps by noisy masked sums.
 
-DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, "Deep learning with
-differential privacy") whose sums no single party sees (Bonawitz et al. 2017) and whose noise the
-parties add in shares (Kairouz, Liu & Steinke 2021, "The distributed discrete Gaussian mechanism for
-federated learning with secure aggregation").
+Abadi et al. 2016, "Deep learning with differential privacy"; Kairouz, Liu & Steinke 2021; see
+method.py.
 
-1. One masked sum counts every column on public bins, and the rows. Encoders, the law of the label,
-   the sampling rate and the divisor of gradients follow from it (private_counts.py).
-2. In every step the coordinator sends the weights, and whatever else a row's loss is to be given;
-   each party draws its own rows by coins of its own, clips every row's gradient, rounds the sum to
-   integers, adds its share of the noise and masks; the coordinator unmasks the sum and moves the
-   weights.
-
-What is trained is a `Stepwise` (models/stepwise.py): it says what a step's message carries, what a
-row's loss is given that message, and how the weights move. Of a diffusion the message is the
-network. Of a GAN it is the critic and a pool of generated rows (Xie, Lin, Wang, Wang & Zhou 2018,
-"Differentially private generative adversarial network": only the critic meets real rows); the
-generator moves at the coordinator, by the critic and the paid counts, which is post-processing.
-
-One party alone is the central case: its masks are empty, it adds all the noise itself, and what the
-coordinator sees is its noisy sums.
-
-**Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
-coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
-model. A party encodes its rows by its own declared facts, or not at all. A row pays for one
-noisy_histogram
-and for every step, each entered in its party's ledger before noise is drawn; all are read at one
-Renyi order, which the noisy number of rows may choose only as far as its price contains it
-(privacy/orders.py). Where a row is replaced the number of rows costs nothing; of one party alone
-it is public. The party computes the sensitivity itself (privacy/shared_steps.py) from how it clips
-and rounds, and refuses settings that are beyond what it can pay for, hold or finish. Who is drawn,
-what a row's loss draws, where in its bin a value is encoded, and the noise come from the party's
-own entropy and stay there, so that sampling amplifies towards all others; it does not towards
-someone who reads the party's memory. No loss leaves the party or steers anything: whether training
-diverged is seen by the weights alone, which follow from noisy sums. Every noisy number is a whole
-number of units, at whatever coordinate; nothing of the noise is a float. Assumed public: schema,
-bins, settings, roster, and how long a party takes. The coordinator is taken to follow the protocol;
-whatever it asks, weights and generated rows of any kind, a row's gradient is clipped and a party's
-ledger pays for what it does.
-Per-step noise holds with `tolerated` shares missing; a party that does not answer stops the run.
-Noise is drawn within `mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is
-the same at any place of a batch but for its last bits is taken from the compiler (seen on CPUs);
-`shared_steps.moved` leaves a 1024th of the clip for them.
-
-The private central generators: DP-CTGAN, DP-TabDDPM, DP-TLDM.
-
-Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, "Quantifying and Mitigating Privacy Risks for
-Tabular Generative Models", name these three; Xu et al. 2019 (CTGAN), Kotelnikov et al. 2023
-(TabDDPM) are the models.
-
-**Guarantee**: that of private_rounds.py for a roster of one, for every row and towards everyone who
-sees the model or the synthetic table. Departures from the paper: gradients are clipped per row and
-not per batch (which bounds nothing by itself: one row swings a clipped mean by two clips, whatever
-the batch), one clip holds for encoder and decoder together, both stages of DP-TLDM are paid,
-batches are Poisson samples, noise is whole numbers on a grid, and the price is read from the ledger
-with the accountant of its events instead of a limit theorem. `DPTLDM(scope="autoencoder")` is the
-paper's scope: its second stage reads every row without noise, which is no post-processing, so its
-guarantee is `partial`, its epsilon infinite, and its ledger holds an event that says so.
+**Guarantee**: that of method.py. Everything here follows from public facts and from what parties
+have paid for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from siloweave.core.run import plain
+from siloweave.core.fit import FeatureModel
+from siloweave.core.method import Result, Setup, Task
 from siloweave.federation.session import Session
-from siloweave.methods.dp_sgd.messages import BeginTraining, PrivateKind, Rest, Step
-from siloweave.methods.dp_sgd.method import law_of
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import SharedGaussian
-from siloweave.privacy.shared_steps import SharedSteps, order_for, plan_steps
-from siloweave.protocols.histograms import (
-    Histogram,
-    histogram_event,
-    noisy_histogram,
-)
-from siloweave.protocols.networks import jax_key
-from siloweave.protocols.secure_sums import (
-    exchange_keys,
-    noisy_sums,
-)
+from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
+from siloweave.methods.dp_sgd.party import Trainer, trains_unpaid
+from siloweave.privacy.budget import Relation
+from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.events import SharedGaussian, rho_once
+from siloweave.privacy.shared_steps import order_for, plan_steps
+from siloweave.protocols.histograms import histogram_event, noisy_histogram
+from siloweave.protocols.networks import from_bytes, jax_key
+from siloweave.protocols.private_steps import refuse_what_learns_nothing
+from siloweave.protocols.secure_sums import exchange_keys, noisy_sums
 from siloweave.tables.codes import Encoder
-from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 
 if TYPE_CHECKING:
-    from siloweave.models.settings import LatentSettings
     from siloweave.models.stepwise import Stepwise
 
 
-@dataclass(frozen=True)
-class PrivatePlan:
-    """What a coordinator is to do; all of it public, and fixed before anything is read.
-
-    Attributes:
-        encoder: Columns, and the bins that are counted.
-        settings: Of the network, as plain values.
-        target: A column that the model is told, or None.
-        budget: Most that any row may cost.
-        counts_share: Share of its zCDP for the noisy_histogram at the columns.
-        clip: Largest norm of a row's gradient.
-        steps: How many.
-        batch: Rows of all parties in a step, as expected.
-        tolerated: Parties that may pool what they know with the coordinator.
-        seed: First weights.
-        progress: Called with a text and the share that is done.
-    """
-
-    encoder: Encoder
-    settings: dict[str, Any]
-    target: str | None
-    budget: Budget
-    counts_share: float
-    clip: float
-    steps: int
-    batch: int
-    tolerated: int
-    seed: int
-    progress: Callable[[str, float], None]
-
-    def noisy_histogram(self, rho: float, parties: int) -> SharedGaussian:
-        """What the noisy_histogram at the columns is, out of a budget of `rho` zCDP."""
-        share = self.counts_share * rho
-        return histogram_event(self.encoder, self.budget.relation, share, parties, self.tolerated)
-
-    def order(self, noisy_histogram: SharedGaussian) -> int | None:
-        """The Renyi order at which the run is read, see privacy/orders.py."""
-        return order_for(self.budget, steps=self.steps, looks=[noisy_histogram])
-
-    def facts(self, noisy_histogram: SharedGaussian) -> dict[str, Any]:
-        """What every party is given of it, see `Terms`; `noisy_histogram` is that of all
-        parties."""
-        own = {"settings": plain(self.settings), "target": self.target, "clip": self.clip}
-        return {**own, "order": self.order(noisy_histogram)}
+def counts_event(setup: Setup) -> SharedGaussian:
+    """What the noisy histogram of all columns is, out of the run's budget."""
+    synth: Any = setup.synth
+    encoder, rho = Encoder(setup.schema, synth.bins), synth.counts_share * rho_for(setup.budget)
+    tolerated = getattr(synth, "tolerated", 0)
+    return histogram_event(encoder, setup.budget.relation, rho, len(setup.roster), tolerated)
 
 
-class PrivateResult(NamedTuple):
-    """What a run leaves: the model, the paid noisy_histogram at the columns, the noise, and the
-    rate."""
-
-    network: Any
-    noisy_histogram: Histogram
-    features: Features
-    noise: SharedSteps
-    rate: float
+def training_order(trainer: Trainer, setup: Setup) -> int | None:
+    """The Renyi order at which the run is read, see privacy/shared_steps.py."""
+    steps, _ = trainer.length(setup.synth)
+    return order_for(setup.budget, steps=steps, looks=[counts_event(setup)])
 
 
-def private_rounds(
-    parties: Session, kind: PrivateKind, plan: PrivatePlan, event: SharedGaussian
-) -> PrivateResult:
-    """Run the noisy_histogram and all steps over a roster.
+def check_affordable(trainer: Trainer, setup: Setup) -> None:
+    """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum."""
+    left = rho_for(setup.budget) - rho_once(counts_event(setup))
+    refuse_what_learns_nothing(setup.budget, left, *trainer.length(setup.synth))
 
-    Args:
-        parties: Who holds the rows; one party alone is the central case.
-        kind: What is trained.
-        plan: How.
-        event: The noisy_histogram, from `PrivatePlan.look`.
+
+def coordinate(trainer: Trainer, session: Session, task: Task) -> Result:
+    """Count columns and take all steps; one party alone is the central case.
 
     Raises:
-        BudgetError: The steps cannot be paid beside the noisy_histogram.
+        BudgetError: The steps cannot be paid beside the noisy histogram.
+        InputError: Training diverged.
         WireError: A party sent what is no answer; names it.
     """
     from siloweave.privacy.gradients import flat_size
 
-    plan.progress("counting", 0.0)
-    keys = exchange_keys(parties, plan.encoder.domain)
-    alone = len(parties.roster) == 1 and plan.budget.relation is Relation.REPLACE_ONE
-    seen = noisy_histogram(parties, keys, plan.encoder, event, plan.seed, public=alone)
-    features, rate = seen.features(kind.numeric), min(1.0, plan.batch / seen.rows)
-    training = kind.made(features, plan.settings, plan.target, seen.shares(features))
-    plan.progress("finding the noise that fits the budget", 0.0)
-    tasks = [training.task(training.empty(stage)) for stage in training.stages]
-    order = plan.order(event)
+    setup = task.setup
+    synth: Any = setup.synth
+    task.progress("counting", 0.0)
+    encoder, event = Encoder(setup.schema, synth.bins), counts_event(setup)
+    keys = exchange_keys(session, encoder.domain)
+    alone = len(session.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
+    seen = noisy_histogram(session, keys, encoder, event, task.seed, public=alone)
+    features, (steps, batch) = seen.features(trainer.numeric), trainer.length(synth)
+    rate = min(1.0, batch / seen.rows)
+    training = trainer.made(synth, features, seen.shares(features))
+    task.progress("finding the noise that fits the budget", 0.0)
+    nets = [training.task(training.empty(stage))[0] for stage in training.stages]
     noise = plan_steps(
-        plan.budget, rate=rate, steps=plan.steps, shares=event.shares, tolerated=event.tolerated,
-        dimension=max(flat_size(net) for net, _ in tasks), others=[event], order=order,
+        setup.budget, rate=rate, steps=steps, shares=event.shares, tolerated=event.tolerated,
+        dimension=max(map(flat_size, nets)), others=[event], order=training_order(trainer, setup),
     )  # fmt: skip
-    setup = (features.to_json(), msgspec.json.encode(plan.settings), plan.target)
-    parties.ask(BeginTraining(*setup, plan.clip, noise.levels, rate, order))
-    asked = partial(Step, keys, noise.share_sigma, event.tolerated)
-    unit = plan.clip / noise.levels / (rate * seen.rows)
-    drawn = training.keys(jax_key(fold_in(fold_in(plan.seed, "train"), "model")))
-    state = _steps(parties, plan, training, drawn, asked, unit)
-    return PrivateResult(training.finish(state, seen.rows, drawn.end), seen, features, noise, rate)
+    session.ask(BeginTraining(features.to_json(), noise.levels, rate))
+    ask = partial(Step, keys, noise.share_sigma, event.tolerated)
+    unit = synth.clip / noise.levels / (rate * seen.rows)
+    drawn = training.keys(jax_key(fold_in(fold_in(task.seed, "train"), "model")))
+    net = training.finish(_steps(session, task, training, drawn, ask, unit), seen.rows, drawn.end)
+    if trains_unpaid(synth):
+        net = _with_diffusion(session, net, training, task.seed)
+    target = getattr(synth, "target", None)
+    model = FeatureModel(trainer.model(net), features, seen.one_way, target)
+    facts = {"noise_multiplier": noise.multiplier, "rate": rate}
+    facts |= {"share_sigma": noise.share_sigma, "levels": noise.levels}
+    return Result(model, seen.rows, facts)
 
 
 def _steps(
-    parties: Session, plan: PrivatePlan, training: Stepwise, keys: Any, asked: Callable[..., Step],
+    session: Session, task: Task, training: Stepwise, keys: Any, ask: Callable[..., Step],
     unit: float,
 ) -> Any:  # fmt: skip
     """All steps; `unit` is what one integer of a sum is worth in the mean gradient."""
@@ -204,32 +105,25 @@ def _steps(
     from siloweave.privacy.gradients import flat_size, unflattened
 
     state = training.start(keys.born)
-    for number in range(plan.steps):
-        plan.progress(f"step {number + 1:,} of {plan.steps:,}", number / plan.steps)
+    for number in range(training.steps):
+        task.progress(f"step {number + 1:,} of {training.steps:,}", number / training.steps)
         key = jax.random.fold_in(keys.steps, number)
         message = training.message(state, key)
         net, _ = training.task(message)
-        (noisy,) = noisy_sums(parties, asked(number, packed(message)), [(flat_size(net),)])
+        (noisy,) = noisy_sums(session, ask(number, packed(message)), [(flat_size(net),)])
         state = training.moved(state, unflattened(noisy * unit, net), key)
         check_finite(state, number + 1)
     return state
 
 
-def _asked_for_the_rest(
-    parties: Session, left: PrivateResult, settings: LatentSettings, target: str | None, seed: int
-) -> Any:
+def _with_diffusion(session: Session, coder: Any, training: Any, seed: int) -> Any:
     """A latent diffusion of the trained autoencoder, and of what the party trains on its codes."""
     from siloweave.models.latent import LatentDiffusion, LatentDistribution
 
-    coder, shares = left.network, left.look.shares(left.features)
-    paid = law_of(left.features, target, shares) if coder.label else None
-    law = None if paid is None else tuple(paid)
-    (trained,) = parties.ask(Rest(coder.to_bytes(), law, seed))
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "law.safetensors"
-        path.write_bytes(trained.law.value)
-        found = LatentDistribution.load(path)
+    shares = tuple(training.law) if coder.label and training.law is not None else None
+    (reply,) = session.ask(TrainDiffusion(coder.to_bytes(), shares, seed))
+    found = from_bytes(reply.diffusion.value, LatentDistribution.load)
     return LatentDiffusion(
-        coder.coder, found.diffusion, coder.layout, settings, found.shift, found.scale,
+        coder.coder, found.diffusion, coder.layout, training.settings, found.shift, found.scale,
         coder.label,
     )  # fmt: skip

@@ -1,107 +1,39 @@
-"""How a private training begins at a party: what trains, on which vectors, and what it refuses.
+"""A party's side of DP-SGD: it draws rows, sums their clipped gradients, pays, adds noise, masks.
 
-DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy") over the rows of one party or
-of several, see private_rounds.py.
+Abadi et al. 2016, "Deep learning with differential privacy"; Kairouz, Liu & Steinke 2021; see
+method.py.
 
-**Guarantee**: that of private_rounds.py. A party computes the sensitivity and the price of a step
-itself, and refuses numbers that no event can be made of, settings or a Renyi order that are not the
-study's, what it cannot hold or finish, and encoders that are not of its own declared facts; all of
-it before anything is paid or drawn.
-
-Private networks over split rows: every step is a masked sum of clipped gradients.
-
-DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, "Deep learning with
-differential privacy") whose sums no single party sees (Bonawitz et al. 2017) and whose noise the
-parties add in shares (Kairouz, Liu & Steinke 2021, "The distributed discrete Gaussian mechanism for
-federated learning with secure aggregation").
-
-1. One masked sum counts every column on public bins, and the rows. Encoders, the law of the label,
-   the sampling rate and the divisor of gradients follow from it (private_counts.py).
-2. In every step the coordinator sends the weights, and whatever else a row's loss is to be given;
-   each party draws its own rows by coins of its own, clips every row's gradient, rounds the sum to
-   integers, adds its share of the noise and masks; the coordinator unmasks the sum and moves the
-   weights.
-
-What is trained is a `Stepwise` (models/stepwise.py): it says what a step's message carries, what a
-row's loss is given that message, and how the weights move. Of a diffusion the message is the
-network. Of a GAN it is the critic and a pool of generated rows (Xie, Lin, Wang, Wang & Zhou 2018,
-"Differentially private generative adversarial network": only the critic meets real rows); the
-generator moves at the coordinator, by the critic and the paid counts, which is post-processing.
-
-One party alone is the central case: its masks are empty, it adds all the noise itself, and what the
-coordinator sees is its noisy sums.
-
-**Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
-coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
-model. A party encodes its rows by its own declared facts, or not at all. A row pays for one
-noisy_histogram
-and for every step, each entered in its party's ledger before noise is drawn; all are read at one
-Renyi order, which the noisy number of rows may choose only as far as its price contains it
-(privacy/orders.py). Where a row is replaced the number of rows costs nothing; of one party alone
-it is public. The party computes the sensitivity itself (privacy/shared_steps.py) from how it clips
-and rounds, and refuses settings that are beyond what it can pay for, hold or finish. Who is drawn,
-what a row's loss draws, where in its bin a value is encoded, and the noise come from the party's
-own entropy and stay there, so that sampling amplifies towards all others; it does not towards
-someone who reads the party's memory. No loss leaves the party or steers anything: whether training
-diverged is seen by the weights alone, which follow from noisy sums. Every noisy number is a whole
-number of units, at whatever coordinate; nothing of the noise is a float. Assumed public: schema,
-bins, settings, roster, and how long a party takes. The coordinator is taken to follow the protocol;
-whatever it asks, weights and generated rows of any kind, a row's gradient is clipped and a party's
-ledger pays for what it does.
-Per-step noise holds with `tolerated` shares missing; a party that does not answer stops the run.
-Noise is drawn within `mechanisms.TV_PER_DRAW` of its law, as everywhere. That a row's gradient is
-the same at any place of a batch but for its last bits is taken from the compiler (seen on CPUs);
-`shared_steps.moved` leaves a 1024th of the clip for them.
-
-The private central generators: DP-CTGAN, DP-TabDDPM, DP-TLDM.
-
-Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, "Quantifying and Mitigating Privacy Risks for
-Tabular Generative Models", name these three; Xu et al. 2019 (CTGAN), Kotelnikov et al. 2023
-(TabDDPM) are the models.
-
-**Guarantee**: that of private_rounds.py for a roster of one, for every row and towards everyone who
-sees the model or the synthetic table. Departures from the paper: gradients are clipped per row and
-not per batch (which bounds nothing by itself: one row swings a clipped mean by two clips, whatever
-the batch), one clip holds for encoder and decoder together, both stages of DP-TLDM are paid,
-batches are Poisson samples, noise is whole numbers on a grid, and the price is read from the ledger
-with the accountant of its events instead of a limit theorem. `DPTLDM(scope="autoencoder")` is the
-paper's scope: its second stage reads every row without noise, which is no post-processing, so its
-guarantee is `partial`, its epsilon infinite, and its ledger holds an event that says so.
+**Guarantee**: that of method.py. A party trains what its own study says, with that study's clip and
+Renyi order. It computes the sensitivity and the price of a step itself, and refuses numbers that no
+event can be made of, what it cannot hold or finish, and encoders that are not of its own declared
+facts; all of it before anything is paid or drawn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
-from siloweave.algorithms.private_rounds import Part
+from siloweave.core.method import Place, Setup
 from siloweave.errors import InputError, SiloweaveError, WireError
 from siloweave.federation.messages import Public
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.dp_sgd.messages import (
     BeginTraining,
-    PrivateKind,
-    Rest,
     Step,
+    TrainDiffusion,
     TrainedDiffusion,
     TrainingReady,
 )
-from siloweave.methods.dp_sgd.method import _latent
 from siloweave.privacy.budget import Relation
 from siloweave.privacy.events import NonPrivate, SampledSharedGaussian
-from siloweave.privacy.shared_steps import (
-    WIDEST,
-    moved,
-    quantised,
-    span,
-)
+from siloweave.privacy.shared_steps import WIDEST, moved, quantised, span
 from siloweave.protocols.histograms import (
     CountColumns,
     CountRows,
@@ -109,106 +41,129 @@ from siloweave.protocols.histograms import (
     count_columns,
     count_rows,
 )
-from siloweave.protocols.networks import jax_key
-from siloweave.protocols.private_steps import MOST_NUMBERS, json_in, refuse_unpayable
-from siloweave.protocols.secure_sums import (
-    Counts,
-    KeyRequest,
-    relation_of,
-    send_key,
-)
+from siloweave.protocols.networks import jax_key, saved_bytes
+from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
+from siloweave.protocols.secure_sums import Counts, KeyRequest, relation_of, send_key
+from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
+from siloweave.tables.read import Table
+from siloweave.tables.schema import check_columns
 
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
 
-
 _MOST_STEPS = 2**20
+_UNPAID = "DP-TLDM's diffusion is trained on encoded rows without noise"
+
+Shares = Mapping[int, Sequence[float]]
+"""How frequent each option of each choice is, by where its block starts."""
 
 
-class Begun(NamedTuple):
-    """What was asked for, what trains, and by what vectors rows are encoded."""
+def _length(synth: Any) -> tuple[int, int]:
+    return int(synth.steps), int(synth.batch)
 
-    asked: BeginTraining
+
+@dataclass(frozen=True)
+class Trainer:
+    """What is trained.
+
+    Attributes:
+        made: From settings, features and the shares of the paid counts, which a party has not; it
+            loads its network when it is called.
+        model: Of the trained network.
+        numeric: What a number becomes, see `Features.fit`.
+        length: Steps that are paid for, and the expected rows of each.
+    """
+
+    made: Callable[[Any, Features, Shares | None], Stepwise]
+    model: Any
+    numeric: Any = "quantile"
+    length: Callable[[Any], tuple[int, int]] = _length
+
+
+@dataclass(frozen=True)
+class PartyState:
+    """What a party computes again from its rows after a restart.
+
+    Attributes:
+        begun: What was asked for.
+        training: What trains.
+        features: By which rows are encoded.
+        rows: As losses read them, once they were needed.
+        empty: Messages of zeros, by stage.
+    """
+
+    begun: BeginTraining
     training: Stepwise
     features: Features
+    rows: Any = None
+    empty: dict[int, Any] = field(default_factory=dict)
 
 
-def begin(kind: PrivateKind, request: BeginTraining, site: Site[HistogramData]) -> TrainingReady:
-    """Remember what is trained, and the secret by which rows are encoded."""
-    _checked(kind, request, site)
+def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
+    """A party's rows, which must fit the schema, and the public bins that are counted."""
+    synth: Any = setup.synth
+    check_columns(setup.schema, table)
+    encoder = Encoder(setup.schema, synth.bins)
+    return HistogramData(table, encoder, encoder.encode(table))
+
+
+# The beginning
+
+
+def begin(
+    synth: Any, trainer: Trainer, request: BeginTraining, site: Site[HistogramData]
+) -> TrainingReady:
+    """Remember what was asked for, and the secret by which rows are encoded."""
+    _checked(synth, trainer, request, site)
     site.remember("secret of encoding", site.entropy.bytes(8))
     site.remember("begin", msgspec.msgpack.encode(request))
     return TrainingReady(Public(True, "says nothing"))
 
 
-def _checked(kind: PrivateKind, request: BeginTraining, site: Site[HistogramData]) -> Begun:
+def _checked(
+    synth: Any, trainer: Trainer, request: BeginTraining, site: Site[HistogramData]
+) -> PartyState:
     """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
 
     Raises:
         WireError: Whatever is wrong with the request; names the party.
     """
     who = f"party {site.name!r}"
-    settings = json_in(request.settings, who)
-    own = {"target": request.target, "clip": request.clip, "order": request.order}
-    site.terms.require(site.name, settings=settings, **own)
-    refuse_unpayable(who, clip=request.clip, levels=request.levels, rate=request.rate)
+    refuse_unpayable(who, clip=synth.clip, levels=request.levels, rate=request.rate)
     try:
-        event_of(request, site, share_sigma=WIDEST, shares=1, tolerated=0, width=1)
+        _event(request, site, share_sigma=WIDEST, shares=1, tolerated=0, width=1)
         features = Features.from_json(request.features)
-        schema = site.rows.encoder.schema
-        if not features.cover(schema):
-            raise WireError(f"{who} is told to encode by other facts than its own")
-        if request.target is not None and request.target not in schema.names:
-            raise WireError(f"{who} has no column {request.target!r} for a target")
-        training = kind.made(features, settings, request.target, None)
-        steps, widths = training.steps, [_size(training.shapes(one)) for one in training.stages]
+        if not features.cover(site.rows.encoder.schema):
+            raise WireError(f"{who} was asked to encode by other facts than its own")
+        training = trainer.made(synth, features, None)
+        widths = [_size(training.shapes(stage)) for stage in training.stages]
     except WireError:
         raise
-    except (SiloweaveError, msgspec.MsgspecError, *_ILL_MADE) as error:
-        raise WireError(f"{who} cannot train with these settings: {error}") from error
-    if max(widths, default=0) > MOST_NUMBERS or features.width > MOST_NUMBERS:
+    except (SiloweaveError, msgspec.MsgspecError) as error:
+        raise WireError(f"{who} cannot train so: {error}") from error
+    if max(*widths, features.width) > MOST_NUMBERS:
         raise WireError(
             f"{who}: a message of {max(widths):,} numbers, or vectors of {features.width:,}, is "
             f"more than the {MOST_NUMBERS:,} that it takes. Make the networks smaller."
         )
-    if steps > _MOST_STEPS:
-        raise WireError(f"{who}: steps={steps:,} are more than the {_MOST_STEPS:,} that it takes")
-    return Begun(request, training, features)
-
-
-# What settings of the wrong kind may raise in whatever is made of them.
-_ILL_MADE = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError,
-             RecursionError, UnicodeError, ArithmeticError)  # fmt: skip
+    if training.steps > _MOST_STEPS:
+        raise WireError(
+            f"{who}: steps={training.steps:,} are more than the {_MOST_STEPS:,} that it takes"
+        )
+    return PartyState(request, training, features)
 
 
 def _size(shapes: Any) -> int:
-    """How many numbers a message has; shapes alone are looked at."""
+    """How many numbers a message has; only shapes are read."""
     import jax
 
     return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes) if hasattr(x, "shape"))
 
 
-def begun(kind: PrivateKind, site: Site[HistogramData]) -> Begun:
-    """What this run was begun with, from what is remembered."""
-    asked = site.recall("begin")
-    if asked is None:
-        raise WireError(f"party {site.name!r} is asked to train, and was never told what")
-    return _checked(kind, msgspec.msgpack.decode(asked, type=BeginTraining), site)
-
-
-def encoded(site: Site[HistogramData], features: Features, laid: Callable[[Any], Any]) -> Any:
-    """A party's rows as vectors, laid out; its secret says where in its bin a value lies."""
-    secret = site.recall("secret of encoding") or b""
-    try:
-        return laid(features.encode(site.rows.table, key=int.from_bytes(secret, "little")))
-    except SiloweaveError:  # what it says of the rows, nobody has paid for
-        raise WireError(f"party {site.name!r} cannot encode its rows so") from None
-
-
-def event_of(
-    asked: BeginTraining,
+def _event(
+    begun: BeginTraining,
     site: Site[HistogramData],
     *,
     share_sigma: float,
@@ -217,119 +172,129 @@ def event_of(
     width: int,
 ) -> SampledSharedGaussian:
     """What a step of so many numbers costs; raises InputError where there is no such event."""
+    order = site.terms.facts["order"]
     return SampledSharedGaussian(
         share_sigma=share_sigma,
         shares=shares,
         tolerated=tolerated,
-        sensitivity=moved(asked.levels, width),
+        sensitivity=moved(begun.levels, width),
         dimension=width,
-        sampling_rate=asked.rate,
+        sampling_rate=begun.rate,
         replace_one=relation_of(site) is Relation.REPLACE_ONE,
-        order=UNSET if asked.order is None else asked.order,
+        order=UNSET if order is None else order,
     )
 
 
-class _Desk(NamedTuple):
-    """What was asked for, what trains, rows as its losses read them, and messages by stage."""
+def _begun(synth: Any, trainer: Trainer, site: Site[HistogramData]) -> PartyState:
+    """What this run was begun with, without rows; from what is remembered."""
+    stored = site.recall("begin")
+    if stored is None:
+        raise WireError(f"party {site.name!r} was asked to train before the training began")
+    asked = msgspec.msgpack.decode(stored, type=BeginTraining)
+    return _checked(synth, trainer, asked, site)
 
-    begin: BeginTraining
-    training: Stepwise
-    rows: Any
-    likes: dict[int, Any]
+
+def _encoded(site: Site[HistogramData], features: Features, laid: Callable[[Any], Any]) -> Any:
+    """A party's rows as vectors, laid out; its secret says where in its bin a value lies."""
+    secret = site.recall("secret of encoding") or b""
+    try:
+        return laid(features.encode(site.rows.table, key=int.from_bytes(secret, "little")))
+    except SiloweaveError:  # its words may depend on rows, and nobody has paid for them
+        raise WireError(f"party {site.name!r} cannot encode its rows so") from None
 
 
-def _desk(kind: PrivateKind, site: Site[HistogramData]) -> _Desk:
+# A step
+
+
+def _state(synth: Any, trainer: Trainer, site: Site[HistogramData]) -> PartyState:
     """Laid out once a process, from what is remembered."""
-    name = ("private rounds", site.context.rpartition("/")[0], site.recall("begin"))
+    name = ("private steps", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
-        asked, training, features = begun(kind, site)
-        site.memo[name] = _Desk(asked, training, encoded(site, features, training.rows), {})
-    desk: _Desk = site.memo[name]
-    return desk
+        begun = _begun(synth, trainer, site)
+        rows = _encoded(site, begun.features, begun.training.rows)
+        site.memo[name] = PartyState(begun.begun, begun.training, begun.features, rows)
+    found: PartyState = site.memo[name]
+    return found
 
 
-def _asked(desk: _Desk, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
-    """The network and the loss of a step; raises WireError where the request is none."""
+def _task(state: PartyState, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
+    """The network and the loss of a step; raises WireError where the request has none."""
     from siloweave.models.rounds import unpacked
 
-    who, number = f"party {site.name!r}, step {request.number}", request.number
-    if not 0 <= number < desk.training.steps:
-        raise WireError(f"{who}: there are {desk.training.steps:,} steps, counted from 0")
+    training, number = state.training, request.number
+    who = f"party {site.name!r}, step {number}"
+    if not 0 <= number < training.steps:
+        raise WireError(f"{who}: there are {training.steps:,} steps, counted from 0")
     refuse_unpayable(who, share_sigma=request.share_sigma)
-    stage = desk.training.stage(number)
-    if stage not in desk.likes:
-        desk.likes[stage] = desk.training.empty(stage)
+    stage = training.stage(number)
+    if stage not in state.empty:
+        state.empty[stage] = training.empty(stage)
     try:
-        return desk.training.task(unpacked(request.message, desk.likes[stage]))
+        return training.task(unpacked(request.message, state.empty[stage]))
     except InputError as error:
         raise WireError(f"{who}: {error}") from error
 
 
-def step(kind: PrivateKind, request: Step, site: Site[HistogramData]) -> Counts:
+def step(synth: Any, trainer: Trainer, request: Step, site: Site[HistogramData]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
 
-    desk, size = _desk(kind, site), site.rows.table.num_rows
-    asked, shares = desk.begin, len(request.keys)
+    state, size, shares = (
+        _state(synth, trainer, site), site.rows.table.num_rows, len(request.keys)
+    )  # fmt: skip
     site.terms.check_cohort(site.name, request.keys, request.tolerated)  # before any work
-    net, loss = _asked(desk, request, site)
-    width = gradients.flat_size(net)
+    net, loss = _task(state, request, site)
     try:
         span(shares)
-        event = event_of(
-            asked, site, share_sigma=request.share_sigma, shares=shares,
-            tolerated=request.tolerated, width=width,
+        event = _event(
+            state.begun, site, share_sigma=request.share_sigma, shares=shares,
+            tolerated=request.tolerated, width=gradients.flat_size(net),
         )  # fmt: skip
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
-    picked = gradients.drawn(size, asked.rate, entropy=site.entropy)
+    picked = gradients.drawn(size, state.begun.rate, entropy=site.entropy)
     total = gradients.summed(
-        loss, net, desk.rows, picked, clip=asked.clip, layer=Dense, entropy=site.entropy
+        loss, net, state.rows, picked, clip=synth.clip, layer=Dense, entropy=site.entropy
     )
-    whole = quantised(total, clip=asked.clip, levels=asked.levels, parties=shares)
-    what = f"step {request.number + 1} of {kind.title}"
+    whole = quantised(total, clip=synth.clip, levels=state.begun.levels, parties=shares)
+    what = f"step {request.number + 1} of {synth.method.title}"
     return Counts(site.release_masked(event, what, whole, request.keys))
 
 
-def party(kind: PrivateKind) -> Handlers:
-    """A party's side: which function answers which request."""
-    return {
-        KeyRequest: send_key,
-        CountRows: count_rows,
-        CountColumns: count_columns,
-        BeginTraining: partial(begin, kind),
-        Step: partial(step, kind),
-    }
+# DP-TLDM's second stage, in the paper's scope
 
 
-_UNPAID = "DP-TLDM's diffusion is trained on encoded rows without noise"
+def trains_unpaid(synth: Any) -> bool:
+    """Whether the diffusion of a DP-TLDM is trained without noise."""
+    return getattr(synth, "scope", "end-to-end") == "autoencoder"
 
 
-def rest(kind: PrivateKind, request: Rest, site: Site[Part]) -> TrainedDiffusion:
-    """Note that nothing protects it, then train on every row, once a run."""
-    begun_in = site.recall("rest") or site.context.encode()  # the step, asked again after a crash
-    if begun_in != site.context.encode() or not _fits(kind, request.coder, site):
+def train_diffusion(
+    synth: Any, trainer: Trainer, request: TrainDiffusion, site: Site[HistogramData]
+) -> TrainedDiffusion:
+    """Enter in the ledger that nothing protects it, then train on every row, once a run."""
+    first = site.recall("rest") or site.context.encode()  # the step, asked again after a crash
+    if first != site.context.encode() or not _fits(synth, trainer, request.coder, site):
         raise WireError(
             f"party {site.name!r} trains one diffusion a run, of an autoencoder as the study has it"
         )
-    site.remember("rest", begun_in)
-    draw = partial(_diffused, kind, request, site)
+    site.remember("rest", first)
+    draw = partial(_diffused, synth, trainer, request, site)
     return TrainedDiffusion(
         site.release(NonPrivate(_UNPAID), "weights of DP-TLDM: the diffusion", draw)
     )
 
 
-def _fits(kind: PrivateKind, file: bytes, site: Site[Part]) -> bool:
-    """Whether a file says of its autoencoder what a file of the study's would say."""
+def _fits(synth: Any, trainer: Trainer, file: bytes, site: Site[HistogramData]) -> bool:
+    """Whether a file states of its autoencoder what a file of the study's would state."""
     from siloweave.models import coders
-    from siloweave.models.layout import Layout
 
-    asked, _, features = begun(kind, site)
-    settings, layout = _latent(msgspec.json.decode(asked.settings)), Layout(features.blocks)
-    label = None if asked.target is None else layout.choice_of(asked.target)
-    made = {"label": label, "numbers": settings.numbers, "key": jax_key(fold_in(0, "first"))}
-    own = coders.first(layout, settings.autoencoder, **made).to_bytes()
+    training: Any = _begun(synth, trainer, site).training
+    own = coders.first(
+        training.layout, synth.autoencoder, label=training.label, numbers=synth.numbers,
+        key=jax_key(fold_in(0, "first")),
+    ).to_bytes()  # fmt: skip
     try:
         return bool(_head(file) == _head(own))
     except msgspec.MsgspecError:
@@ -337,22 +302,30 @@ def _fits(kind: PrivateKind, file: bytes, site: Site[Part]) -> bool:
 
 
 def _head(file: bytes) -> Any:
-    """Shapes of a safetensors file, and what is said of them."""
+    """Shapes of a safetensors file, and what it states of them."""
     size = int.from_bytes(file[:8], "little")
     return msgspec.json.decode(file[8 : 8 + size])
 
 
-def _diffused(kind: PrivateKind, request: Rest, site: Site[Part]) -> bytes:
+def _diffused(
+    synth: Any, trainer: Trainer, request: TrainDiffusion, site: Site[HistogramData]
+) -> bytes:
     from siloweave.models import latent
     from siloweave.models.coders import RowCoder
 
-    asked, _, features = begun(kind, site)
-    settings = _latent(msgspec.json.decode(asked.settings))
-    coder = RowCoder.from_bytes(request.coder)
-    law = latent.fit_latents(
-        encoded(site, features, coder.encode), coder.latent, settings.diffusion,
-        scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), law=request.law,
+    features, coder = _begun(synth, trainer, site).features, RowCoder.from_bytes(request.coder)
+    return saved_bytes(
+        latent.fit_latents(
+            _encoded(site, features, coder.encode), coder.latent, synth.diffusion,
+            scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), law=request.shares,
+        )
     )  # fmt: skip
-    with TemporaryDirectory() as folder:
-        law.save(Path(folder) / "law.safetensors")
-        return (Path(folder) / "law.safetensors").read_bytes()
+
+
+def handlers(trainer: Trainer, synth: Any) -> Handlers:
+    """A party's side: which function answers which request."""
+    answers: dict[Any, Any] = {BeginTraining: begin, Step: step}
+    if trains_unpaid(synth):
+        answers[TrainDiffusion] = train_diffusion
+    own = {request: partial(answer, synth, trainer) for request, answer in answers.items()}
+    return {KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns, **own}

@@ -1,1 +1,1 @@
-"""VertiGAN: one generator over split columns."""
+"""VertiGAN: a GAN over split columns with a private critic at every party."""

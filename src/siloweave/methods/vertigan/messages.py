@@ -1,94 +1,49 @@
-"""VertiGAN: one generator whose trunk is the server's, with a head and a critic at every party.
+"""What VertiGAN sends (Jiang et al. 2023), and how its budget is divided over all parties.
 
-Jiang, Zhang, Karakus & Unsal 2023, "Distributed GAN-Based Privacy-Preserving Publication of
-Vertically-Partitioned Data", PVLDB 16(11); the setting as VertiMRF (Zhao et al., KDD 2024) runs it
-for comparison. In every round the server sends hidden rows; each party takes several private
-steps of its critic on its own real rows, one step of its head against the critic, and answers with
-the slope of its loss at the hidden rows, which the trunk follows. Heads never leave; in the end
-each party makes its own synthetic columns of the server's hidden rows.
+Settings travel in no message: every party has those of its own study, and from them and its budget
+it computes the same plan as the coordinator. How the budget is divided is ours.
 
-**Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards the server and
-everyone who sees synthetic rows; towards the other parties under replace-one only, since each holds
-the same people, so that for it no row can come or go, only change: read so, an add/remove budget of
-1 is 1.6 with two parties and 2.0 with four, of 14 columns and 40,000 rows. Counts and sums of
-clipped gradients are exact integers with exact discrete noise (privacy/exact_sums.py,
-privacy/shared_steps.py); a party computes their sensitivity itself. One person's row lies at every
-party, so what all parties release about it composes: the number of rows, which is common to all and
-asked of the first party alone (public under replace-one); every party's column counts, told once a
-run; and all critic steps of all parties, with one noise, the least for which all ledgers read
-together keep to the budget; they are read at one Renyi order (privacy/orders.py). A party's share
-is what its own ledger holds; before it trains it reads what all are going to pay together, and
-refuses if that is beyond its limit. Head, slopes and synthetic columns are computed from the
-private critic (post-processing). Noise, batches and what a row's loss draws come from the party's
-own entropy, fresh in every round. Once a round is paid for nothing refuses it: networks that
-diverged answer with slopes that are not finite, which the server refuses. Assumed public: schema,
-bounds and bins, settings, roster,
-and that rows are aligned. The server sees every slope, each of them paid for. With
-``private=False`` or without a bound: none, and every ledger says so.
-
-* The gradient penalty is of one real row and one generated row. The published replica adds the
-  penalty's mean over the batch to each row's loss, so that one row moves every clipped gradient and
-  the sum by up to twice the batch times the clip; nothing of its noise covers that.
-* Heads start from the paid frequencies (``informed``), Adam takes the place of RMSprop.
-* Rows are aligned, and yet no step uses it: a critic sees its own party's columns alone. That
-  columns of two parties go together can only come of the trunk, and mostly it is chance.
-
-How VertiGAN begins: a budget divided, columns counted, and what a party checks before it trains.
-
-Jiang, Zhang, Karakus & Unsal 2023, see vertigan.py; how the budget is divided is ours. All parties
-hold the same people, so what they release adds up, and the number of rows is common to all.
-
-**Guarantee** (dp): of `counted`. Rows, add/remove or replace-one as the party's budget says,
-towards everyone. Paid before it is drawn: the number of rows where it is asked (discrete Gaussian;
-public under replace-one), and the counts of all the party's columns at once (discrete Gaussian; a
-row is in at most one cell of each table of `ResolutionLevels`, so the joint L2 sensitivity is sqrt(tables),
-times sqrt(2) under replace-one). Assumed public: schema and bins.
+**Guarantee**: see method.py. A plan follows from public facts alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING
 
-import msgspec
-import numpy as np
-import numpy.typing as npt
+from msgspec import UNSET
 
-from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
+from siloweave.core.fit import Matrix
+from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.methods.dp_sgd.method import refuse_what_learns_nothing
-from siloweave.methods.vertigan.party import (
-    _LEAST_SIGMA,
-    _ROWS_SHARE,
-)
+from siloweave.models.settings import VertiGANSettings
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, size_sensitivity
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
-from siloweave.privacy.events import Event, Gaussian, rho_once
-from siloweave.privacy.shared_steps import SharedSteps, order_for, plan_steps
+from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian, rho_once
+from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
+from siloweave.protocols.private_steps import refuse_what_learns_nothing
 from siloweave.tables.codes import Encoder
 from siloweave.tables.levels import ResolutionLevels
+from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    pass
+    from siloweave.methods.vertigan.method import VertiGAN
 
-
-class Moved(Reply, frozen=True):
-    """How the loss of the party's head changes with the hidden rows."""
-
-    slope: Released[Array]
-
-
-class TrainCritics(Request[Moved], frozen=True, tag="vertigan/train_critics"):
-    """Train on these hidden rows."""
-
-    number: int
-    hidden: Array
+_ROWS_SHARE = 0.01  # of the zCDP for the number of rows
+_LEAST_SIGMA = 0.5
+_FINITE = "finite; where training diverged, lower critic_rate and generator_rate"
 
 
 class Counted(Reply, frozen=True):
-    """How many rows there are, paid for or public, and every column's noisy counts."""
+    """How many rows there are, paid for or public, and every column's noisy counts.
+
+    Attributes:
+        paid_rows: From the first party, where the number of rows is private.
+        known_rows: From the first party, where it is public.
+        counts: Of all columns at all resolution levels.
+    """
 
     paid_rows: tuple[Released[int], ...]
     known_rows: tuple[Public[int], ...]
@@ -96,17 +51,7 @@ class Counted(Reply, frozen=True):
 
 
 class CountOwnColumns(Request[Counted], frozen=True, tag="vertigan/count_columns"):
-    """Count your rows, and the codes of every column, with discrete Gaussian noise.
-
-    Attributes:
-        rows_sigma: Of the number of rows, which is not asked for where this is None.
-        counts_sigma: Of the counts.
-        bins: Equal-width bins of a column of numbers.
-    """
-
-    rows_sigma: float | None
-    counts_sigma: float
-    bins: int
+    """Count your rows, if you are the first party, and the codes of your columns, with noise."""
 
 
 class VertiGANReady(Reply, frozen=True):
@@ -120,55 +65,37 @@ class BeginVertiGAN(Request[VertiGANReady], frozen=True, tag="vertigan/begin"):
     """Make a head and a critic.
 
     Attributes:
-        settings: Of the networks, as JSON.
         seed: What is drawn without rows.
-        clip: Largest norm of a row's gradient; 0 for training without noise.
-        rows: As they were counted.
-        rate: Probability of each row to be in a step.
+        rows: As they were counted; 0, and so is all below, for training without noise.
         levels: Units of a sum that make one `clip`.
         share_sigma: Noise of every step, in units.
         dimension: Numbers of a step at the party that has the most; all pay for so many.
-        order: The Renyi order at which all is read, see privacy/orders.py.
-        prices: What every party is going to release, its counts included.
     """
 
-    settings: bytes
     seed: int
-    clip: float = 0.0
     rows: int = 0
-    rate: float = 0.0
     levels: int = 0
     share_sigma: float = 0.0
     dimension: int = 0
-    order: int | None = None
-    prices: dict[str, tuple[Event, ...]] = msgspec.field(default_factory=dict)
 
 
-def rows_in(party: str, seen: Counted) -> int:
-    """How many rows a party said that it has, at least 1; raises WireError if it does not."""
-    told = [*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows)]
-    (rows,) = CheckedReply(party).items("numbers of rows", told, count=1)
-    return max(1, CheckedReply(party).number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
+class Moved(Reply, frozen=True):
+    """How the loss of the party's head changes with the hidden rows."""
+
+    slope: Released[Array]
 
 
-def counts_in(party: str, seen: Counted, encoder: Encoder) -> npt.NDArray[np.int64]:
-    """The noisy counts of a party's columns; raises WireError if they are none."""
-    cells = ResolutionLevels(encoder).cells
-    return CheckedReply(party).array("counts", seen.counts.value, WHOLE, (cells,)).astype(np.int64)
+class TrainCritics(Request[Moved], frozen=True, tag="vertigan/train_critics"):
+    """Train on these hidden rows, (made, units of the trunk's last layer)."""
+
+    number: int
+    hidden: Array
 
 
-# Prices
-def _rows_events(relation: Relation, sigma: float) -> list[Event]:
-    """Of the number of rows; none where it is public."""
-    moved = size_sensitivity(relation)
-    return [Gaussian(sigma=sigma, sensitivity=moved)] if moved else []
-
-
-def _counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
-    """Of tables of counts, released together: every row is in one cell of each, or in none."""
-    return Gaussian(
-        sigma=sigma, sensitivity=sqrt(tables) * marginal_sensitivity(relation, norm="l2")
-    )
+def like_hidden(name: str, field: str, array: Array, settings: VertiGANSettings) -> Matrix:
+    """Hidden rows or slopes; raises WireError if they have not the shape of the settings."""
+    shape = (settings.made, settings.trunk[-1])
+    return CheckedReply(name).reals(field, array, shape, finite=_FINITE)
 
 
 @dataclass(frozen=True)
@@ -177,9 +104,9 @@ class VertiGANPlan:
 
     Attributes:
         budget: Most that any row may cost, at all parties together.
-        rows_sigma: Noise of the number of rows.
+        rows_sigma: Noise of the number of rows, which the first party is asked for.
         counts_sigma: Noise of all counts.
-        looks: What each party releases before the training, in roster order.
+        before: What each party releases before the training, by name, in roster order.
         steps: Noisy steps of all parties.
         batch: Expected rows of a step.
     """
@@ -187,38 +114,39 @@ class VertiGANPlan:
     budget: Budget
     rows_sigma: float
     counts_sigma: float
-    looks: tuple[tuple[Event, ...], ...]
+    before: Mapping[str, tuple[Event, ...]]
     steps: int
     batch: int
 
     @classmethod
-    def of(
-        cls, budget: Budget, tables: Sequence[int], *, share: float, steps: int, batch: int
-    ) -> VertiGANPlan:
-        """Divide a budget.
+    def of(cls, synth: VertiGAN, parts: Mapping[str, Schema], budget: Budget) -> VertiGANPlan:
+        """Divide a budget: a hundredth of the zCDP for the number of rows, `counts_share`, steps.
 
         Args:
+            synth: The study's settings.
+            parts: Every party's columns, in roster order.
             budget: Most that any row may cost.
-            tables: Of counts, of each party's columns.
-            share: Of the zCDP for the counts; a hundredth goes to the number of rows, which the
-                first party is asked for.
-            steps: Noisy steps of all parties.
-            batch: Expected rows of a step.
 
         Raises:
             BudgetError: It does not pay for the steps with noise that leaves any signal, whatever
                 the number of rows; the message says what is feasible.
         """
         rho, relation = rho_for(budget), budget.relation
-        unit = _counts_event(relation, sum(tables), 1.0).sensitivity
+        tables = {n: ResolutionLevels(Encoder(p, synth.bins)).number for n, p in parts.items()}
+        unit = counts_event(relation, sum(tables.values()), 1.0).sensitivity
         rows_sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
-        counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(share * rho, unit))
-        looks: list[list[Event]] = [[_counts_event(relation, n, counts_sigma)] for n in tables]
-        looks[0] = [*_rows_events(relation, rows_sigma), *looks[0]]
-        own = tuple(tuple(events) for events in looks)
-        left = rho - sum(rho_once(event) for events in own for event in events)
-        refuse_what_learns_nothing(budget, left, steps, batch)
-        return cls(budget, rows_sigma, counts_sigma, own, steps, batch)
+        counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(synth.counts_share * rho, unit))
+        before: dict[str, tuple[Event, ...]] = {
+            name: (counts_event(relation, number, counts_sigma),) for name, number in tables.items()
+        }
+        first = next(iter(before))
+        if sensitivity := size_sensitivity(relation):
+            rows = Gaussian(sigma=rows_sigma, sensitivity=sensitivity)
+            before[first] = (rows, *before[first])
+        left = rho - sum(rho_once(event) for events in before.values() for event in events)
+        steps = len(parts) * synth.steps
+        refuse_what_learns_nothing(budget, left, steps, synth.batch)
+        return cls(budget, rows_sigma, counts_sigma, before, steps, synth.batch)
 
     def rate(self, rows: int) -> float:
         """Probability of each row to be in a step."""
@@ -226,7 +154,7 @@ class VertiGANPlan:
 
     @property
     def order(self) -> int | None:
-        """The Renyi order at which the run is read, see privacy/orders.py."""
+        """The Renyi order at which the run is read, see `privacy.shared_steps.order_for`."""
         return order_for(self.budget, steps=self.steps, looks=self._all)
 
     def noise(self, rows: int, dimension: int) -> SharedSteps:
@@ -241,6 +169,27 @@ class VertiGANPlan:
             dimension=dimension, others=self._all, order=self.order,
         )  # fmt: skip
 
+    def steps_event(self, request: BeginVertiGAN, count: int) -> Event:
+        """What so many critic steps cost; raises InputError where there is no such event."""
+        order = self.order
+        return SampledSharedGaussian(
+            share_sigma=request.share_sigma,
+            shares=1,
+            tolerated=0,
+            sensitivity=moved(request.levels, request.dimension),
+            dimension=request.dimension,
+            sampling_rate=self.rate(request.rows),
+            replace_one=self.budget.relation is Relation.REPLACE_ONE,
+            count=count,
+            order=UNSET if order is None else order,
+        )
+
     @property
     def _all(self) -> tuple[Event, ...]:
-        return tuple(event for events in self.looks for event in events)
+        return tuple(event for events in self.before.values() for event in events)
+
+
+def counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
+    """Of tables of counts, released together: every row is in one cell of each, or in none."""
+    unit = marginal_sensitivity(relation, norm="l2")
+    return Gaussian(sigma=sigma, sensitivity=sqrt(tables) * unit)
