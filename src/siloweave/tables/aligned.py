@@ -64,12 +64,7 @@ class AlignedColumn:
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Tables with the same columns, ready to be compared.
-
-    Attributes:
-        columns: In the order of the first table, without ids.
-        num_rows: Per table.
-        left_out: Columns that hold ids, which are not compared.
+    """Tables with the same columns, in the order of the first; ids are left out.
 
     Example:
         >>> one = Table.from_columns({"x": (np.array([1.5, 2.0]), None)})
@@ -102,23 +97,13 @@ class Aligned:
         return {column.name: column for column in self.columns}
 
     def column(self, name: str) -> AlignedColumn:
-        """Return a column by its name.
-
-        Raises:
-            DataError: There is none.
-        """
+        """Return a column by its name; DataError when it is not there."""
         if name not in self._places:
             raise DataError(f"there is no column {name!r}; there are {', '.join(self.names)}")
         return self._places[name]
 
     def with_rows(self, table: str, like: str, rows: NDArray[np.int64]) -> Aligned:
-        """The same, with a further table made of some rows of one that is there.
-
-        Args:
-            table: The new table's name; one of that name is replaced.
-            like: Whose rows.
-            rows: Places; they may repeat.
-        """
+        """The same, with a further table of some rows, perhaps repeated, of one that is there."""
         columns = tuple(
             replace(c, values={**c.values, table: c.values[like][rows]}) for c in self.columns
         )

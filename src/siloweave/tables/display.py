@@ -12,23 +12,13 @@ LONGEST = 60
 
 
 def shortened(value: object, most: int = LONGEST) -> str:
-    """A value as text, cut where it is long.
-
-    Example:
-        >>> shortened("abcdefgh", 5)
-        'abcd…'
-    """
+    """A value as text, cut where it is long."""
     text = str(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def listed(names: Sequence[str], most: int = MOST) -> str:
-    """Names with commas; of many, the first and how many more there are.
-
-    Example:
-        >>> listed(["a", "b", "c"], 2)
-        'a, b and 1 more'
-    """
+    """Names with commas; of many, the first and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"

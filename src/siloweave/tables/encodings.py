@@ -68,9 +68,6 @@ class Settings:
         spike_share: Share of rows from which one value of a continuum gets an option of its own.
         few_values: A column with at most so many distinct numbers becomes a categorical.
         wide: A categorical column with more options becomes digits.
-
-    Raises:
-        DataError: An argument is out of range.
     """
 
     numeric: Numeric = "quantile"
@@ -223,9 +220,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     def values_of(self, column: Column, table: Table) -> tuple[Floats, _Mask]:
         """Return a column's values less the origin, and which are missing.
 
-        Raises:
-            DataError: When values are infinite.
-            SchemaError: When values are outside the bounds, or missing where the schema has none.
+        DataError when values are infinite, SchemaError when they do not fit the schema.
         """
         raw, gone = numbers_of(column, table)
         values = (raw - self.origin if self.origin else raw).astype(np.float64)
@@ -255,10 +250,8 @@ ColumnEncoding = CategoricalEncoding | NumericEncoding
 class Points:
     """What is known about the values of a column of numbers.
 
-    Args:
-        values: Ascending: distinct values, or means of bins.
-        weights: How often each occurs, 0 or more.
-        edges: Edges of the bins, one more than values; None when values are exact.
+    Values ascend: distinct values, or means of bins; each has a weight, 0 or more. Edges are those
+    of the bins, one more than values, or None when values are exact.
     """
 
     values: Floats

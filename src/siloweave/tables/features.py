@@ -45,14 +45,7 @@ _Reals = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Block:
-    """Part of a row's vector.
-
-    Args:
-        column: The column that it belongs to.
-        start: Where it starts in the vector.
-        size: How many entries it has; 1 for a number.
-        kind: ``number`` for one real number, ``categorical`` for `size` one-hot options.
-    """
+    """Part of a row's vector: a real ``number``, or a ``categorical`` of `size` one-hot options."""
 
     column: str
     start: int
@@ -82,19 +75,10 @@ def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
 def _read_vectors(
     vectors: _Reals, encodings: Sequence[ColumnEncoding], key: Key
 ) -> list[tuple[_Ints, Floats]]:
-    """Read which options vectors have, and their numbers.
+    """Read which option each row has of every column, and its number.
 
-    Args:
-        vectors: (rows, width) real numbers.
-        encodings: Of the columns whose blocks the vectors are made of.
-        key: Which of several equal largest entries is taken.
-
-    Returns:
-        For each column the option of each row (the rank, for digits; 0 without a categorical) and
-        its number (0 where there is none).
-
-    Raises:
-        DataError: When an entry is NaN or infinite; says in which column.
+    The option is the rank for digits, and 0 without a categorical; a number is 0 where there is
+    none. The key decides which of several equal largest entries is taken.
     """
     blocks = _blocks(encodings)
     _check_finite(vectors, blocks)
@@ -181,10 +165,6 @@ class Features:
     neighbours that were seen; on decode it is clipped to the schema's bounds and rounded to the
     column's resolution (whole, as many decimals as every fitted value had, or one of the fitted
     values where each occurs ten times on average).
-
-    Args:
-        schema: Facts about every column; numbers and datetimes need both bounds.
-        encodings: What becomes of each column but ids, in the schema's order.
 
     Example:
         >>> schema = Schema((Column("sex", "categorical", ("f", "m"), missing=True),))
@@ -286,9 +266,8 @@ class Features:
 
         Example:
             >>> schema = Schema((Column("age", "integer", low=0, high=100),))
-            >>> features = Features.declared(schema)
             >>> table = Table.from_columns({"age": (np.array([0, 75]), None)})
-            >>> features.encode(table, key=0).tolist()
+            >>> Features.declared(schema).encode(table, key=0).tolist()
             [[-1.0], [0.5]]
         """
         settings = Settings("standard", 1.0, few_values, wide)
@@ -314,7 +293,8 @@ class Features:
         """Learn encoders from counts over an encoder's codes, exact or noisy.
 
         Parties that do not pool rows share sums of counts; the result is the same whoever held
-        the rows.
+        the rows. Spikes are found where each bin holds a single value, and at 0 and the bounds
+        where bins are narrow (`bins.spike_bins`).
 
         **Guarantee.** The result depends on the schema, the encoder's bins and the counts only:
         it is post-processing of them, and as private as they are.
@@ -323,20 +303,13 @@ class Features:
             encoder: Its bins are what was counted.
             counts: Column name to one count per code (``encoder.domain``); a noisy count below 0
                 counts as 0. A column without counts is encoded as by `declared`.
-            numeric: What a continuum becomes, as in `fit`.
-            spike_share: As in `fit`; spikes are found where each bin holds a single value, and
-                at 0 and the bounds where bins are narrow (`bins.spike_bins`).
+            numeric: As in `fit`, and so are the other arguments.
+            spike_share: As in `fit`.
             few_values: As in `fit`.
             wide: As in `fit`.
 
         Raises:
             DataError: When counts are of no such column, of another length, or not finite.
-
-        Example:
-            >>> encoder = Encoder(Schema((Column("age", "integer", low=0, high=99),)), bins=20)
-            >>> counts = {"age": np.array([0.0, 9.1, -2.0, *[4.0] * 17])}
-            >>> Features.from_counts(encoder, counts, numeric="quantile").width
-            1
         """
         settings = Settings(numeric, spike_share, few_values, wide)
         _check_names("counts", counts, encoder.domain.names)
@@ -365,16 +338,12 @@ class Features:
         return all(_covers(one, schema[one.column]) for one in self.encodings)
 
     def encode(self, table: Table, *, key: Key) -> NDArray[np.float32]:
-        """Turn rows into vectors.
+        """Turn rows into (rows, width) float32; a number never fitted counts as the nearest.
 
         Args:
             table: Rows of the schema's columns.
             key: Which mode a value is said to come from, and where in its interval of the normal
                 distribution a frequent value lies.
-
-        Returns:
-            (rows, width), also where there are no rows; a number that was never fitted counts as
-            the nearest that was.
 
         Raises:
             CapacityError: When the vectors would take more than 16 GiB.
@@ -402,16 +371,13 @@ class Features:
         return made
 
     def decode(self, values: NDArray[np.floating], *, key: Key, like: Table | None = None) -> Table:
-        """Turn vectors into rows.
+        """Turn vectors into a table with the schema's columns in order; ids run from 1.
 
         Args:
             values: (rows, width) real numbers; of a categorical the largest entry counts.
             key: Which of several equal largest entries is taken.
             like: The result's frame and types are this table's; a categorical type lists the
                 schema's categories, whatever the table's own type lists.
-
-        Returns:
-            A table with the schema's columns in order; ids run from 1.
 
         Raises:
             DataError: When the shape is wrong or an entry is NaN or infinite.
@@ -451,11 +417,7 @@ class Features:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Features:
-        """Read features that `to_json` wrote.
-
-        Raises:
-            SchemaError: When the text is not such JSON, names the field that is wrong.
-        """
+        """Read features that `to_json` wrote; SchemaError names the field that is wrong."""
         file = versioned(text, _File, "a features file")
         return cls(Schema(file.columns), file.encodings)
 

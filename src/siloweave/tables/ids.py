@@ -41,9 +41,8 @@ _MOST_SHOWN = 3  # positions of rows named in an error
 class IdPolicy:
     """What a party does with rows that cannot be matched one to one.
 
-    Attributes:
-        missing: Rows where a part of the id is missing: refuse, or leave them out.
-        duplicates: Rows that share an id: refuse, leave all of them out, or keep the first.
+    Rows where a part of the id is missing are refused or left out; rows that share an id are
+    refused, all left out, or left out but the first.
     """
 
     missing: Literal["error", "drop"] = "error"
@@ -80,9 +79,6 @@ def check_rules(on: Sequence[str], rules: Rules) -> None:
 
     Raises:
         InputError: There is no column, one is there twice, or a rule is unknown.
-
-    Example:
-        >>> check_rules(["id"], {"id": ["strip", "digits"]})
     """
     if not (_texts(on) and on):
         raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
@@ -112,6 +108,9 @@ def normal_ids(
 ) -> Ids:
     """Read and normalise a table's ids.
 
+    A composite id keeps its parts apart, so ("1", "23") is not ("12", "3"). What is empty once the
+    rules were applied is missing.
+
     Args:
         table: The rows.
         on: Names of the id columns in the study.
@@ -121,23 +120,15 @@ def normal_ids(
         policy: What to do with missing and repeated ids; an error when None.
         columns: What the columns are called in this table, if otherwise.
 
-    Returns:
-        The ids; a composite id keeps its parts apart, so ("1", "23") is not ("12", "3"). What is
-        empty once the rules were applied is missing.
-
     Raises:
         InputError: A rule is unknown, or on and columns differ in length.
         DataError: No such column, a number that is not whole, a text that is no date, or missing
             or repeated ids that the policy does not allow. Names numbers of rows, never an id.
 
     Example:
-        >>> ids = np.array([" A-1", "a1 "], dtype=object)
-        >>> found = normal_ids(
-        ...     Table.from_columns({"id": (ids, None)}),
-        ...     ["id"],
-        ...     rules={"id": ["letters-digits", "casefold"]},
-        ...     policy=IdPolicy(duplicates="first"),
-        ... )
+        >>> ids = Table.from_columns({"id": (np.array([" A-1", "a1 "], dtype=object), None)})
+        >>> rules = {"id": ["letters-digits", "casefold"]}
+        >>> found = normal_ids(ids, ["id"], rules=rules, policy=IdPolicy(duplicates="first"))
         >>> len(found.values), found.rows.tolist(), found.duplicated
         (1, [0], 1)
     """
@@ -208,11 +199,6 @@ def id_texts(table: Table, name: str) -> list[str | None]:
 
     Raises:
         DataError: The column holds booleans, or numbers that are not whole.
-
-    Example:
-        >>> number = Table.from_columns({"id": (np.array([7.0, 8.0]), None)})
-        >>> id_texts(number, "id")
-        ['7', '8']
     """
     kind = table.kind(name)
     if kind == "booleans":
@@ -291,12 +277,7 @@ _PLAIN: dict[str, Callable[[str], str]] = {
 
 
 def shape_of(values: Sequence[bytes]) -> str:
-    """What `Ids.values` look like, in words: lengths and kinds of characters, no id.
-
-    Example:
-        >>> shape_of([_joined(["AB-12"]), _joined(["CD-1"])])
-        '4 to 5 characters: capitals, digits, punctuation'
-    """
+    """What `Ids.values` look like, in words: lengths and kinds of characters, no id."""
     return "; ".join(_shape(part) for part in zip(*map(_split, values), strict=True)) or "no ids"
 
 

@@ -185,8 +185,7 @@ _V = TypeVar("_V", bound=_Versioned)
 def versioned(text: str | bytes, kind: type[_V], what: str) -> _V:
     """Read JSON of a known version; `what` names it in errors, such as "a schema file".
 
-    Raises:
-        SchemaError: When the text is not such JSON, names the field that is wrong.
+    SchemaError names the field that is wrong.
     """
     try:
         file = msgspec.json.decode(text, type=kind)
@@ -207,10 +206,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True, dict=True):
-    """The public facts of a table: one `Column` each, in order.
-
-    Args:
-        columns: At least one column; names are unique.
+    """The public facts of a table: one `Column` each, in order; names are unique.
 
     Raises:
         SchemaError: When a name repeats or there is no column.
@@ -267,11 +263,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Schema:
-        """Read a schema that `to_json` wrote.
-
-        Raises:
-            SchemaError: When the text is not such JSON, names the field that is wrong.
-        """
+        """Read a schema that `to_json` wrote; SchemaError names the field that is wrong."""
         return cls(versioned(text, _File, "a schema file").columns)
 
     def to_sdv(self) -> dict[str, Any]:
@@ -437,12 +429,8 @@ def describe(
 ) -> Column:
     """Describe one column from its values; ``from_data`` names the facts taken from them.
 
-    Args:
-        table: The rows.
-        name: The column.
-        kind: What the column is known to be; proposed from the values when None.
-        pattern: How a datetime column is written as text; proposed when None.
-        max_categories: Text with more values gets a category for the rest.
+    Kind and pattern, how a datetime column is written as text, are proposed where they are not
+    known. Text with more values than `max_categories` gets a category for the rest.
 
     Raises:
         SchemaError: When no value is there to describe, or values do not fit ``kind``.

@@ -99,15 +99,10 @@ def _as_given(table: Any, pieces: list[Any]) -> list[Any]:
 def iid(num_rows: int, parties: int, *, key: Key) -> Parts:
     """Spread rows at random, in parts of equal size (at most one row apart).
 
-    Returns:
-        For each party ascending row positions; together every row once.
+    Returns ascending positions of each party's rows.
 
     Raises:
         DataError: When there are fewer rows than parties.
-
-    Example:
-        >>> sorted(int(row) for part in iid(5, 2, key=0) for row in part)
-        [0, 1, 2, 3, 4]
     """
     _check("row", num_rows, parties)
     order = generator(fold_in(key, "iid")).permutation(num_rows)
@@ -129,7 +124,7 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Par
             the paper's, and in which copies stay together.
 
     Returns:
-        K ascending arrays of row positions, none empty; together every row once.
+        Ascending positions of each party's rows, at least one.
 
     Raises:
         DataError: When there are fewer rows than parties.
@@ -160,6 +155,8 @@ def label_skew(
 ) -> Parts:
     """Spread each class by shares drawn from Dirichlet(beta, ..., beta).
 
+    Shares are floored and the rows left over go to the largest remainders.
+
     Args:
         labels: One class per row.
         parties: K, from 1 to the number of rows.
@@ -167,17 +164,11 @@ def label_skew(
         key: Random key.
 
     Returns:
-        K ascending arrays of row positions, none empty; together every row once. Shares are
-        floored and the rows left over go to the largest remainders.
+        Ascending positions of each party's rows, at least one.
 
     Raises:
         DataError: When there are fewer rows than parties.
         InputError: When ``beta`` is not a positive number.
-
-    Example:
-        >>> parts = label_skew([0, 0, 0, 1, 1, 1], 2, 0.1, key=0)
-        >>> sum(len(part) for part in parts)
-        6
     """
     classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)[1]
     _check("row", len(classes), parties)
@@ -208,18 +199,16 @@ def synth_fs(
 ) -> list[Codes]:
     """Make the SynthFS data of the FLAIM paper: parties whose features have different means.
 
+    Per party and feature, a mean is drawn from a truncated Zipf distribution; values are normal
+    around it with variance 1, rounded and clipped into the domain.
+
     Args:
-        exponent: a > 0 of the Zipf distribution that means are drawn from; small is more skew.
+        exponent: a > 0 of the Zipf distribution; small is more skew.
         key: Random key.
         parties: How many parties.
         rows: Rows per party.
         features: Columns, named ``f0`` and so on.
         values: Means are 1 to this; the domain has one code more, since it starts at 0.
-
-    Returns:
-        One set of codes per party. Per party and feature: a mean from the truncated
-        Zipf distribution, values normal around it with variance 1, rounded and clipped into the
-        domain.
 
     Raises:
         InputError: When an argument is out of range.
@@ -412,12 +401,7 @@ def split_columns(
 
 
 def contiguous(columns: int, parties: int) -> Parts:
-    """Neighbouring columns, the same number each; the last party takes the remainder too.
-
-    Example:
-        >>> [part.tolist() for part in contiguous(5, 2)]
-        [[0, 1], [2, 3, 4]]
-    """
+    """Neighbouring columns, the same number each; the last party takes the remainder too."""
     _check("column", columns, parties)
     each = columns // parties
     return np.split(np.arange(columns), [each * k for k in range(1, parties)])
@@ -426,15 +410,8 @@ def contiguous(columns: int, parties: int) -> Parts:
 def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -> Parts:
     """Give each column to a party with probability r_k, where r is drawn from Dirichlet(alpha).
 
-    Args:
-        columns: How many there are.
-        parties: K, from 1 to ``columns``.
-        alpha: Concentration > 0, the same for all parties.
-        key: Random key.
-
-    Returns:
-        K arrays of columns. VertiBench may leave a party without any; here it then gets one of
-        the party with the most.
+    VertiBench may leave a party without any column; here it then gets one of the party with the
+    most.
 
     Raises:
         DataError: There are fewer columns than parties.
@@ -479,18 +456,12 @@ def correlations(table: Table) -> _Matrix:
 def cross_correlation(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> float:
     """How much columns of different parties correlate, less how much they do within parties.
 
-    VertiBench's Icor: the mean over pairs of parties i != j of Pcor(i, j) - Pcor(i, i), where
-    Pcor of two parties with d columns in the smaller one is the standard deviation (over d - 1)
-    of the d singular values of the correlations between them, divided by the root of d: 0 where
-    all columns are equally related, 1 where they are all the same. With d = 1, where the paper's
-    formula has no value, it is the norm of the correlations over the root of their number.
-
-    Args:
-        matrix: Correlations of all columns.
-        parts: Columns of each party.
-
-    Returns:
-        From -1 (all within parties) upwards; 0 for one party.
+    VertiBench's Icor, from -1 (all within parties) upwards and 0 for one party: the mean over pairs
+    of parties i != j of Pcor(i, j) - Pcor(i, i), where Pcor of two parties with d columns in the
+    smaller one is the standard deviation (over d - 1) of the d singular values of the correlations
+    between them, divided by the root of d: 0 where all columns are equally related, 1 where they
+    are all the same. With d = 1, where the paper's formula has no value, it is the norm of the
+    correlations over the root of their number.
     """
     return _mean(_pcors(matrix, parts))
 
@@ -533,16 +504,9 @@ def _together(block: _Matrix) -> float:
 def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key) -> Parts:
     """Find parts of equal size whose `cross_correlation` lies at `beta` between its extremes.
 
-    Args:
-        matrix: Correlations of all columns.
-        parties: K, from 1 to the number of columns.
-        beta: From 0 (the least that is found) to 1 (the most).
-        key: Random key.
-
-    Returns:
-        K arrays of columns, at most one apart in size. VertiBench searches with a genetic
-        algorithm; here it is by exchanging columns between parties from several starts, and
-        extremes are those that this search finds.
+    Beta goes from 0 (the least that is found) to 1 (the most). VertiBench searches with a genetic
+    algorithm; here it is by exchanging columns between parties from several starts, and extremes
+    are those that this search finds.
 
     Raises:
         DataError: There are fewer columns than parties.
