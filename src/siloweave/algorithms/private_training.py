@@ -48,7 +48,6 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import rho_once
 from siloweave.privacy.shared_steps import CLIPS
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -297,7 +296,7 @@ def check_affordable(plan: PrivatePlan, parties: int) -> None:
         BudgetError: With what would be feasible; nothing was read.
     """
     rho = rho_for(plan.budget)
-    left = rho - rho_once(plan.look(rho, max(parties, 1)))
+    left = rho - plan.look(rho, max(parties, 1)).rho
     refuse_what_learns_nothing(plan.budget, left, plan.steps, plan.batch)
 
 

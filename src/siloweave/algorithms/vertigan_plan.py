@@ -35,7 +35,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, size_sensitivity
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
-from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian, rho_once
+from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
 from siloweave.tables.codes import Encoder
 from siloweave.tables.levels import ResolutionLevels
@@ -199,7 +199,7 @@ class VertiGANPlan:
         looks: list[list[Event]] = [[_counts_event(relation, n, counts_sigma)] for n in tables]
         looks[0] = [*_rows_events(relation, rows_sigma), *looks[0]]
         own = tuple(tuple(events) for events in looks)
-        left = rho - sum(rho_once(event) for events in own for event in events)
+        left = rho - sum(event.rho for events in own for event in events)
         refuse_what_learns_nothing(budget, left, steps, batch)
         return cls(budget, rows_sigma, counts_sigma, own, steps, batch)
 

@@ -28,7 +28,7 @@ from siloweave.algorithms.generated import Generated
 from siloweave.algorithms.outcome import GUARANTEED, Outcome
 from siloweave.evaluate.workload import negative_log_likelihood, tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
-from siloweave.privacy.events import Event, NonPrivate, rho_once, times
+from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.ledger import Entry
 from siloweave.report import words
 from siloweave.report.record import (
@@ -368,7 +368,7 @@ def _ledger_rows(fitted: Outcome, name: str, entries: Sequence[Entry]) -> list[L
                 mechanism=entry.event.mechanism,
                 parameters=_parameters(entry.event),
                 cumulative_epsilon=tally.epsilon(fitted.budget.delta),
-                rho=rho_once(entry.event) * times(entry.event),
+                rho=entry.event.rho * entry.event.count,
             )
         )
     return rows

@@ -44,8 +44,6 @@ from siloweave.errors import InputError
 from siloweave.privacy import sampled
 from siloweave.privacy.events import BaseEvent, Event, encode, known, order_of
 
-__all__ = ["DIGITS", "Tally", "epsilon", "epsilon_of_rho", "rho", "round_up"]
-
 #: Significant digits of a printed epsilon.
 DIGITS = 7
 

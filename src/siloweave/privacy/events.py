@@ -15,7 +15,6 @@ The constitution of this file:
 """
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,33 +25,6 @@ from siloweave.privacy.sampled import SampledStep
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-__all__ = [
-    "UNREADABLE",
-    "BaseEvent",
-    "Event",
-    "Exponential",
-    "Gaussian",
-    "Laplace",
-    "NonPrivate",
-    "SampledGaussian",
-    "SampledSharedGaussian",
-    "SharedGaussian",
-    "ThresholdGaussian",
-    "compose",
-    "decode",
-    "delta_once",
-    "encode",
-    "known",
-    "order_of",
-    "pure_once",
-    "rho_once",
-    "shared_excess",
-    "shared_rho",
-    "times",
-    "to_dp_event",
-]
-
 
 #: A Renyi order that is not said: what a step is may not depend on earlier outputs then.
 _Order = int | msgspec.UnsetType
@@ -669,79 +641,7 @@ def known(event: Event) -> Event:
     )
 
 
-def rho_once(event: Event) -> float:
-    """Concentrated privacy (zCDP) of a single release of the event; infinite without privacy.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    return known(event).rho
-
-
-def pure_once(event: Event) -> float:
-    """Pure differential privacy (delta = 0) of a single release, infinite where there is none.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    return known(event).pure
-
-
-def delta_once(event: Event) -> float:
-    """Probability with which a single release may escape the bound on its zCDP; mostly 0.
-
-    Raises:
-        LedgerError: the event is unknown.
-
-    Example:
-        >>> delta_once(Gaussian(sigma=3.0, sensitivity=1.0))
-        0.0
-        >>> delta_once(ThresholdGaussian(sigma=3.0, sensitivity=1.0, threshold=20)) < 1e-8
-        True
-    """
-    return known(event).delta
-
-
 def order_of(event: Event) -> int | None:
-    """The Renyi order at which alone a list with this event may be read; mostly None.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
+    """The Renyi order at which alone a list with this event may be read; mostly None."""
     order = known(event).order
     return order if isinstance(order, int) else None
-
-
-def times(event: Event) -> int:
-    """How many releases the event stands for.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    return known(event).count
-
-
-def to_dp_event(event: Event) -> "DpEvent":
-    """The event in the vocabulary of ``dp_accounting``: only what is proven about it.
-
-    There is no word for zCDP that is escaped with some probability, nor for a list that may be read
-    at one order alone, so a threshold and a step with an order become events that every accountant
-    there refuses; :mod:`siloweave.privacy.accountants` prices them.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    import dp_accounting as dpa
-    from dp_accounting import dp_event
-
-    if order_of(event) is not None or event.delta > 0:
-        return dp_event.UnsupportedDpEvent()
-    single = event.dp_event()
-    return single if event.count == 1 else dpa.SelfComposedDpEvent(single, event.count)
-
-
-def compose(events: Sequence[Event]) -> "DpEvent":
-    """All events, adaptively one after the other, in the vocabulary of ``dp_accounting``."""
-    import dp_accounting as dpa
-
-    return dpa.ComposedDpEvent([to_dp_event(event) for event in events])

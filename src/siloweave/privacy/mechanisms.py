@@ -22,21 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from siloweave.errors import InputError
 
-__all__ = [
-    "EXPONENTIAL_SLACK",
-    "LARGEST_TABLE",
-    "TV_PER_DRAW",
-    "Entropy",
-    "OSEntropy",
-    "SeededEntropy",
-    "add_gaussian",
-    "add_laplace",
-    "check_width",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "exponential",
-]
-
 #: Bound on the total variation distance between one table draw and the exact distribution.
 TV_PER_DRAW = 2.0**-95
 #: Bound on what integer weights add to the privacy loss of one selection, in nats.
