@@ -224,7 +224,7 @@ class PrivatePlan:
 
     def order(self, look: SharedGaussian) -> int | None:
         """The Renyi order at which the run is read, see privacy/orders.py."""
-        return order_for(self.budget, steps=self.steps, looks=[look])
+        return order_for(self.budget, steps=self.steps, others=[look])
 
     def facts(self, look: SharedGaussian) -> dict[str, Any]:
         """What every party is given of it, see `Terms`; `look` is that of all parties."""

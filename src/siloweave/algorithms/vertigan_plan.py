@@ -210,7 +210,7 @@ class VertiGANPlan:
     @property
     def order(self) -> int | None:
         """The Renyi order at which the run is read, see privacy/orders.py."""
-        return order_for(self.budget, steps=self.steps, looks=self._all)
+        return order_for(self.budget, steps=self.steps, others=self._all)
 
     def noise(self, rows: int, dimension: int) -> SharedSteps:
         """The least noise of every step that keeps to the budget.

@@ -45,7 +45,7 @@ class SampledStep(NamedTuple):
 
 #: (noise multiplier, sampling rate) and the number of such steps, sorted.
 Kinds = tuple[tuple[tuple[float, float], int], ...]
-#: (noise multiplier, excess of its distribution, sampling rate) and the number of such steps, sorted.
+#: (noise multiplier, excess of the noise, sampling rate) and the number of such steps, sorted.
 Whole = tuple[tuple[tuple[float, float, float], int], ...]
 #: Points that the losses of one step are rounded up to; the answer is within some 0.1 percent.
 FINE = 8_000
