@@ -20,25 +20,24 @@ if TYPE_CHECKING:
     from siloweave.algorithms.fitted import Fitted
     from siloweave.algorithms.gans import ADSGAN, CTABGAN, CTGAN, CopulaGAN
     from siloweave.algorithms.generated import Generated
-    from siloweave.algorithms.insiders import attack_run
-    from siloweave.algorithms.latent_insiders import invert_run
     from siloweave.algorithms.latent_methods import SiloFuse
     from siloweave.algorithms.md_tgan import MDTGAN
     from siloweave.algorithms.private_generators import DPCTGAN, DPTLDM, DPTabDDPM
     from siloweave.algorithms.private_rows_split import DPFedPointDiff, DPFedTabDDPM, DPFedTGAN
     from siloweave.algorithms.registry import load
     from siloweave.algorithms.rows_split import FedPointDiff, FedTabDDPM, FedTGAN
-    from siloweave.algorithms.score_parties import score_parties
     from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
     from siloweave.algorithms.vertigan_method import VertiGAN
     from siloweave.app.pages import write_page
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
+    from siloweave.audit.transcripts import attack_run, invert_run
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.scoring import score
     from siloweave.evaluate.workload import tvd, workload_error
     from siloweave.privacy.budget import Budget, Relation
     from siloweave.privacy.calibrate import budget_of_separation
+    from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
@@ -141,13 +140,13 @@ _HOME = {
     "AlignedRows": lambda: import_module("siloweave.algorithms.align_rows"),
     "align_rows": lambda: import_module("siloweave.algorithms.align_rows"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
-    "attack_run": lambda: import_module("siloweave.algorithms.insiders"),
+    "attack_run": lambda: import_module("siloweave.audit.transcripts"),
     "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),
-    "invert_run": lambda: import_module("siloweave.algorithms.latent_insiders"),
+    "invert_run": lambda: import_module("siloweave.audit.transcripts"),
     "load": lambda: import_module("siloweave.algorithms.registry"),
     "read": lambda: import_module("siloweave.tables.read"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),
-    "score_parties": lambda: import_module("siloweave.algorithms.score_parties"),
+    "score_parties": lambda: import_module("siloweave.protocols.scoring"),
     "shadow_attack": lambda: import_module("siloweave.attacks.shadow"),
     "split_columns": lambda: import_module("siloweave.tables.split"),
     "split_rows": lambda: import_module("siloweave.tables.split"),

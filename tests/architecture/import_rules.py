@@ -24,6 +24,14 @@ DOWNWARD = {
         *("tables", "datasets", "statistics", "models", "evaluate", "attacks"),
         *("privacy", "federation"),
     },
+    "protocols": {
+        *("tables", "statistics", "models", "evaluate", "attacks", "privacy", "federation"),
+        "algorithms",
+    },
+    "audit": {
+        *("tables", "statistics", "models", "evaluate", "attacks", "privacy", "federation"),
+        *("protocols", "algorithms"),
+    },
 }
 # What a file may import besides, when it is first needed; decision 0030 says why.
 BESIDES = {"src/siloweave/algorithms/outcome.py": {"comparing"}}

@@ -8,7 +8,7 @@ autoencoders LatentDiff, whose code (models/coders.py, models/latent_law.py) thi
 
 **Guarantee** (none by default): the coordinator sees a code of every row, one real person each.
 The paper's theorem says that an unknown encoder cannot be inverted for sure; it does not rule out
-that almost all cells come back (see latent_insiders.py, which measures it). With
+that almost all cells come back (see audit/transcripts.py, which measures it). With
 ``privacy="latents"`` (dp, replace-one row, towards everyone, the other parties among them): each
 party bounds its integer latent rows and adds discrete Gaussian noise before they leave, see
 latent_noise.py. Assumed public: schema, settings, number and order of rows.

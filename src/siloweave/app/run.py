@@ -514,10 +514,11 @@ def _for_owners(
     """Real rows for the owners' report, and what was measured on them."""
     if fitted.info.split != "columns":
         return owner_rows(fitted, tables), {}
-    from siloweave.algorithms.latent_insiders import recovered
     from siloweave.algorithms.running import TRANSCRIPT
+    from siloweave.audit.transcripts import recovered_shares
 
-    return owner_rows(fitted, tables), recovered(study.folder / TRANSCRIPT, fitted, tables)
+    transcript = study.folder / TRANSCRIPT
+    return owner_rows(fitted, tables), recovered_shares(transcript, fitted, tables)
 
 
 def _summary(

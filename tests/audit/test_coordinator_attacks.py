@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from siloweave.algorithms.copulas import GaussianCopula
-from siloweave.algorithms.insiders import attack_run
-from siloweave.algorithms.overheard import overheard
 from siloweave.algorithms.running import TRANSCRIPT
 from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
+from siloweave.audit.transcripts import attack_run, noisy_marginals
 from siloweave.errors import InputError, RosterError
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Schema, Table
@@ -68,12 +67,12 @@ def test_who_is_behind_a_sum(tmp_path):
     data = {f"p{k}": people(60 + k, k) for k in range(5)}
     encoder = run(FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0).encoder
     coded = {name: encoder.encode(part) for name, part in data.items()}
-    heard = overheard(tmp_path / TRANSCRIPT, encoder.domain)
-    some = [one for one in heard if len(one.behind) < len(one.cohort)]
+    seen = noisy_marginals(tmp_path / TRANSCRIPT, encoder.domain)
+    some = [one for one in seen if len(one.contributors) < len(one.cohort)]
     assert some
-    for one in heard:
+    for one in seen:
         m = one.measurement
-        rows = sum(coded[name].num_rows for name in one.behind)
+        rows = sum(coded[name].num_rows for name in one.contributors)
         spread = m.sigma * np.sqrt(m.counts.size)
         assert abs(m.counts.sum() - rows) < 6 * spread + 1e-9
 

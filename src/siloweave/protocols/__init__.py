@@ -1,0 +1,1 @@
+"""What several methods share: messages, party sides and coordinator sides of one purpose."""
