@@ -57,7 +57,7 @@ def invertible(draw: bytes) -> tuple[bytes, bytes] | None:
     """A scalar and the one that undoes it, or None if X25519 cannot express the latter.
 
     X25519 sets five bits of a scalar, so of the multiples of 8 from 2^254 to 2^255 only about
-    every second has an inverse among them; draw again where there is none.
+    every second has an inverse among them; draw again where it has no such inverse.
 
     Args:
         draw: 32 random bytes.

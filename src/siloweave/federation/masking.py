@@ -57,7 +57,7 @@ def agree(secret: bytes, peer: bytes) -> bytes:
     """The secret that two parties share, from one's secret and the other's public key.
 
     Raises:
-        WireError: if the public key is none, or a point of small order.
+        WireError: The public key has another length, or is a point of small order.
     """
     return agree_with(secret, {"peer": peer})["peer"]
 
@@ -120,7 +120,7 @@ def room(parties: int, sigma: float) -> int:
 
 
 def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-    """Counts within plus and minus `most`; says so in the party's own log where it cut one.
+    """Counts within plus and minus `most`; a cut is noted in the party's own log.
 
     **Guarantee**: brings no two vectors further apart.
     """

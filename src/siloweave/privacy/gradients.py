@@ -304,7 +304,7 @@ def summed(
     what is summed: both come from the same inputs and output gradients, so the bound holds even for
     a model that is differentiated wrongly. A row more moves others to other places of a batch, and
     what their losses draw goes by place: all draws come from the party's entropy, so they are alike
-    for every place, and two neighbours can be told apart only by what one row adds. A row whose
+    for every place, and two neighbours differ only by what one row adds. A row whose
     gradient is not finite counts nothing, so the sum is finite. No loss is returned.
     """
     total = np.zeros(flat_size(model))

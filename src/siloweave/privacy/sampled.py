@@ -9,7 +9,7 @@ be taken for granted), so it is priced as a removal followed by an addition: if 
 (e, d), both are (2 e, d (1 + e^e)).
 
 Steps whose noise is a sum of discrete Gaussians have no known dominating pair of that kind. They
-are priced by Renyi divergences of whole orders, of which `step_rdp` says why they hold.
+are priced by Renyi divergences of whole orders, for the reasons in `step_rdp`.
 
 Steps whose noise and rate follow from a noisy number of rows are read at one order, with all else:
 `at_order`.
