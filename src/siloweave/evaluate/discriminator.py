@@ -94,7 +94,8 @@ def discriminate(
     """Fit classifiers to distinguish both tables' rows, in three folds.
 
     As many rows of either table, each scored by the classifier that did not see it: boosted trees,
-    or a logistic regression, which sees single columns and their shares but no relation.
+    or, if `linear`, a logistic regression on standardised numbers and indicators of categories and
+    of missing values, which sees single columns and their shares but no relation.
 
     Args:
         tables: Both tables, aligned.
@@ -103,12 +104,7 @@ def discriminate(
         key: Which rows, which folds and the trees.
         max_rows: Rows of either table, at most.
         rank_columns: Whether to find the columns that distinguish synthetic rows best.
-        linear: Whether the judge is a logistic regression on standardised numbers and indicators
-            of the categories and of missing values; boosted trees otherwise.
-
-    Returns:
-        The probabilities; `Discriminator.propensity`, `Discriminator.auc` and
-        `Discriminator.detection` sum them up.
+        linear: Whether to fit a logistic regression.
 
     Raises:
         InputError: There is no such table, or one has fewer rows than folds.

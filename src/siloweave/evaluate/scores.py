@@ -62,11 +62,8 @@ class ScoreSettings(msgspec.Struct, frozen=True):
 
     Args:
         rows: Rows of each table that was given.
-        seed: The seed.
         max_rows: Rows of either table in a boosting fit, at most.
-        ceiling: What the ceiling compares.
-        floor: What the floor compares.
-        target: The column that was asked for.
+        ceiling: What the ceiling compares; `floor` likewise.
         left_out: Columns that hold ids.
         caps: Other limits, by name.
     """
@@ -85,8 +82,6 @@ class ColumnHistogram(msgspec.Struct, frozen=True):
     """How one column's rows spread over the same cells in both tables, to be drawn.
 
     Args:
-        name: The column.
-        kind: ``numeric`` or ``categorical``.
         cells: Names of the cells: categories, the most frequent real ones first; empty for numbers.
         edges: Edges of the cells of numbers, one more than cells; the outer ones hold what lies
             outside too. Empty for categories.
