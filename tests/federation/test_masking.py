@@ -28,7 +28,7 @@ def cohort(names=NAMES):
     """Shared secrets of every party with every other."""
     secrets = {n: masking.new_secret() for n in names}
     keys = {n: masking.public_key(s) for n, s in secrets.items()}
-    return {n: {p: masking.agree(secrets[n], keys[p]) for p in names if p != n} for n in names}
+    return {n: masking.agree_with(secrets[n], {p: keys[p] for p in names if p != n}) for n in names}
 
 
 def uniform_p(words, bits=8):
@@ -149,7 +149,7 @@ SMALL_ORDER = [
 @pytest.mark.parametrize("key", [*SMALL_ORDER, b"", bytes(31), bytes(33)], ids=bytes.hex)
 def test_a_key_that_gives_no_secret_is_refused(key):
     with pytest.raises(WireError, match="not usable"):
-        masking.agree(masking.new_secret(), key)
+        masking.agree_with(masking.new_secret(), {"peer": key})
 
 
 def test_sums_of_nobody_and_of_different_shapes_are_refused():

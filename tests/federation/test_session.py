@@ -212,6 +212,23 @@ def test_a_ledger_that_was_edited_at_the_party_is_refused_at_the_end_of_a_run(ch
         parties.close()
 
 
+@pytest.mark.parametrize("wrong", [b"-500.0", b'"much"', b"\xff"])
+def test_a_ledger_that_cannot_be_read_names_the_party(wrong):
+    def edited(name, answer):
+        envelope = wire.decode(answer, Envelope)
+        if envelope.step == 0:
+            return answer
+        reply = wire.decode(envelope.body, Closed)
+        text = reply.entries.value.replace(b"500.0", wrong)
+        entries = msgspec.structs.replace(reply.entries, value=text)
+        return with_reply(answer, msgspec.structs.replace(reply, entries=entries))
+
+    parties, _ = recorded(["a"], change=edited)
+    parties.ask(Ask(500.0))
+    with pytest.raises(WireError, match="party 'a' sent a ledger that cannot be read"):
+        parties.close()
+
+
 def test_a_ledger_comes_back_at_the_end_of_a_run():
     parties, _ = recorded(["a", "b"])
     parties.ask(Ask(500.0), ["b"])
