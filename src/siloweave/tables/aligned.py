@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import BINNED
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Column, Kind, Schema, describe
+from siloweave.tables.schema import Kind, Schema, describe
 
 _ANY = 1 << 40  # categories: as many as there are
 _DAY = 86_400_000_000.0  # microseconds
@@ -132,7 +132,11 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
         if kind == "id":
             left_out.append(name)
             continue
-        _check_values(name, read_in)
+        for which, table in read_in.items():
+            if table.missing(name).all():
+                raise DataError(
+                    f"column {name!r} has no value in any row of {which}; leave it out everywhere"
+                )
         if kind in BINNED:
             columns.append(_numeric(name, kind, pattern, read_in))
         else:
@@ -157,23 +161,12 @@ def _check(first: str, main: Table, name: str, table: Table) -> None:
         )
 
 
-def _check_values(name: str, tables: Mapping[str, Table]) -> None:
-    for which, table in tables.items():
-        if table.missing(name).all():
-            raise DataError(
-                f"column {name!r} has no value in any row of {which}; leave it out of both tables"
-            )
-
-
 def _kind_of(table: Table, name: str, schema: Schema | None) -> tuple[Kind, str | None]:
-    if schema is None:
-        if table.missing(name).all():
-            raise DataError(f"column {name!r} has no value in any row; leave it out")
-        found: Column = describe(table, name, max_categories=_ANY)
-    elif name in schema.names:
-        found = schema[name]
-    else:
+    if schema is not None and name not in schema.names:
         raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")
+    if schema is None and table.missing(name).all():
+        raise DataError(f"column {name!r} has no value in any row; leave it out")
+    found = schema[name] if schema is not None else describe(table, name, max_categories=_ANY)
     return found.kind, found.format
 
 
@@ -206,8 +199,7 @@ def _categorical(name: str, tables: Mapping[str, Table]) -> AlignedColumn:
             f"column {name!r} holds {held}; convert one of them, so that equal values are equal"
         )
     labels = tuple(dict.fromkeys(v for table in tables.values() for v in table.counts(name)[0]))
-    codes = {which: table.lookup(name, labels) for which, table in tables.items()}
-    values = {
-        which: np.where(found < 0, np.int32(len(labels)), found) for which, found in codes.items()
-    }
+    values = {which: table.lookup(name, labels) for which, table in tables.items()}
+    for codes in values.values():
+        codes[codes < 0] = len(labels)
     return AlignedColumn(name, "categorical", values, labels)

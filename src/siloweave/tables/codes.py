@@ -74,12 +74,11 @@ class Domain:
 
     def position(self, name: str) -> int:
         """Return where an attribute stands in the domain order; SchemaError for an unknown one."""
-        try:
-            return self.positions[name]
-        except KeyError:
+        if name not in self.positions:
             raise SchemaError(
                 f"the domain has no attribute {name!r}; it has {', '.join(self.names)}"
-            ) from None
+            )
+        return self.positions[name]
 
     def size_of(self, name: str) -> int:
         """Return how many codes an attribute has."""
@@ -132,7 +131,7 @@ class Codes:
                 raise DataError(f"codes of {name!r} must be one-dimensional whole numbers")
             if len(array) and (int(array.min()) < 0 or int(array.max()) >= size):
                 raise DataError(f"codes of {name!r} must be from 0 to {size - 1}")
-            fitted.append(array.astype(_smallest(size), copy=False))
+            fitted.append(array.astype(np.min_scalar_type(size - 1), copy=False))
         object.__setattr__(self, "columns", tuple(fitted))
 
     def __repr__(self) -> str:
@@ -186,18 +185,10 @@ class Codes:
         if not parts:
             raise DataError("nothing to stack: give at least one set of codes")
         domain = parts[0].domain
-        for i, part in enumerate(parts):
-            if part.domain != domain:
-                raise DataError(f"part {i} is coded in another domain than part 0")
+        if odd := [i for i, part in enumerate(parts) if part.domain != domain]:
+            raise DataError(f"part {odd[0]} is coded in another domain than part 0")
         columns = zip(*(part.columns for part in parts), strict=True)
         return _trusted(domain, tuple(np.concatenate(column) for column in columns))
-
-
-def _smallest(size: int) -> type[np.unsignedinteger]:
-    for dtype in (np.uint8, np.uint16, np.uint32):
-        if size - 1 <= np.iinfo(dtype).max:
-            return dtype
-    return np.uint64
 
 
 def _trusted(domain: Domain, columns: tuple[_Unsigned, ...]) -> Codes:
@@ -330,7 +321,7 @@ class Encoder:
             else:
                 codes, gone = _looked_up(column, table)
             codes[gone] = self._values(column)
-            arrays.append(codes.astype(_smallest(size)))
+            arrays.append(codes.astype(np.min_scalar_type(size - 1)))
         return _trusted(self.domain, tuple(arrays))
 
     def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:

@@ -341,11 +341,11 @@ class Table:
         if series.dtype == pl.String and self._origin.text:
             numbers = series.str.strip_chars().cast(pl.Float64, strict=False)
             wrong = numbers.null_count() - missing
-            if wrong == 0:
-                return numbers.fill_nan(None)
-            raise SchemaError(
-                f"column {name!r}: {wrong} rows hold text, but the schema says {wanted}"
-            )
+            if wrong:
+                raise SchemaError(
+                    f"column {name!r}: {wrong} rows hold text, but the schema says {wanted}"
+                )
+            return numbers.fill_nan(None)
         if series.dtype not in _WHOLE and series.dtype not in (pl.Float64, pl.Null):
             raise SchemaError(
                 f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}"
@@ -358,9 +358,8 @@ class Table:
         if found in (target, pl.Null) or (whole and kind in (int, float)):
             return series.cast(target)
         if found == pl.Float64 and kind is int:
-            return series.cast(pl.Int64, strict=False).set(
-                (series != series.round()).fill_null(True), None
-            )
+            broken = (series != series.round()).fill_null(True)
+            return series.cast(pl.Int64, strict=False).set(broken, None)
         if self._origin.text:
             if kind is bool and (found == pl.String or whole):
                 return _flags(series.cast(pl.String))
@@ -416,17 +415,20 @@ def read_batches(
 
 def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iterator[Table]:
     try:
-        if file.suffix.lower() == ".csv":
-            csv_header(file)
-            lazy, origin = pl.scan_csv(file, infer_schema=False, glob=False), _Origin("csv")
-        else:
-            lazy, origin = pl.scan_parquet(file, glob=False), _Origin()
+        lazy, origin = _scanned(file)
         if columns is not None:
             lazy = lazy.select(list(columns))
         for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
             yield Table(_normal(_blank(frame) if origin.text else frame.get_columns()), origin)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
+
+
+def _scanned(file: Path) -> tuple[pl.LazyFrame, _Origin]:
+    if file.suffix.lower() == ".parquet":
+        return pl.scan_parquet(file, glob=False), _Origin()
+    csv_header(file)
+    return pl.scan_csv(file, infer_schema=False, glob=False), _Origin("csv")
 
 
 def _read(source: Any) -> Table:
@@ -454,13 +456,12 @@ def _read(source: Any) -> Table:
 
 def _read_file(file: Path) -> Table:
     try:
-        if file.suffix.lower() == ".parquet":
-            return Table(_normal(pl.read_parquet(file, glob=False).get_columns()), _Origin())
-        csv_header(file)
-        raw = pl.read_csv(file, infer_schema=False, glob=False)
+        lazy, origin = _scanned(file)
+        raw = lazy.collect()
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-    return Table(_normal(map(_typed, _blank(raw))), _Origin("csv"))
+    columns = map(_typed, _blank(raw)) if origin.text else raw.get_columns()
+    return Table(_normal(columns), origin)
 
 
 def table_file(path: str | os.PathLike[str]) -> Path:
