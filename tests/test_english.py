@@ -46,7 +46,7 @@ MOST = {
     "algorithms": 145,
     "models": 117,
     "siloweave": 15,
-    "tables": 48,
+    "tables": 0,
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -303,14 +304,12 @@ def encoding_of_options(
 ) -> CategoricalEncoding:
     """Encode a categorical column; with more than `wide` options it becomes digits.
 
-    Weights, how often each code occurs, order the ranks of a wide column; codes are ranks when
-    they are None.
+    Weights, how often each code occurs, order the ranks of a wide column; codes are ranks
+    without weights.
     """
     if options <= wide:
         return CategoricalEncoding(column, options, (options,))
-    digits = 2
-    while _root(options, digits) > _BASE:
-        digits += 1
+    digits = next(number for number in count(2) if _root(options, number) <= _BASE)
     base = _root(options, digits)
     first = -(-options // base ** (digits - 1))
     order = () if weights is None else tuple(np.argsort(-weights, kind="stable").tolist())

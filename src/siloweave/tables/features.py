@@ -77,8 +77,8 @@ def _read_vectors(
 ) -> list[tuple[_Ints, Floats]]:
     """Read which option each row has of every column, and its number.
 
-    The option is the rank for digits, and 0 without a categorical; a number is 0 where there is
-    none. The key decides which of several equal largest entries is taken.
+    The option is the rank for digits, and 0 without a categorical; a column without a number
+    has 0. The key decides which of several equal largest entries is taken.
     """
     blocks = _blocks(encodings)
     _check_finite(vectors, blocks)
@@ -351,7 +351,12 @@ class Features:
             SchemaError: When rows hold a value outside the schema.
         """
         check_columns(self.schema, table)
-        _check_size(table.num_rows, self.width)
+        needed = 4 * table.num_rows * self.width
+        if needed > _MOST_BYTES:
+            raise CapacityError(
+                f"{table.num_rows} rows of {self.width} numbers take {needed / 2**30:.0f} GiB; "
+                "encode a sample of the rows, or lower wide so that more columns become digits"
+            )
         made = np.zeros((table.num_rows, self.width), dtype=np.float32)
         rows = np.arange(table.num_rows)
         blocks = iter(self.blocks)
@@ -382,7 +387,13 @@ class Features:
         Raises:
             DataError: When the shape is wrong or an entry is NaN or infinite.
         """
-        vectors = self._checked(values)
+        vectors = np.asarray(values)
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            raise DataError(
+                f"values has shape {vectors.shape}; these features decode (rows, {self.width})"
+            )
+        if vectors.dtype.kind != "f":
+            raise DataError(f"values has type {vectors.dtype}; give real numbers")
         found: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
         read = _read_vectors(vectors, self.encodings, key)
         for encoding, (options, numbers) in zip(self.encodings, read, strict=True):
@@ -399,16 +410,6 @@ class Features:
         categories = {column.name: column.categories for column in self.schema.columns}
         in_order = {name: found[name] for name in self.schema.names}
         return Table.from_columns(in_order, like, categories)
-
-    def _checked(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        vectors = np.asarray(values)
-        if vectors.ndim != 2 or vectors.shape[1] != self.width:
-            raise DataError(
-                f"values has shape {vectors.shape}; these features decode (rows, {self.width})"
-            )
-        if vectors.dtype.kind != "f":
-            raise DataError(f"values has type {vectors.dtype}; give real numbers")
-        return vectors
 
     def to_json(self) -> str:
         """Return the features as JSON text, with a version; `from_json` reads it back."""
@@ -446,15 +447,6 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
     if encoding.scale is None:
         return bool(encoding.spikes)
     return encoding.scale.takes(encoding.low, encoding.high)
-
-
-def _check_size(rows: int, width: int) -> None:
-    needed = 4 * rows * width
-    if needed > _MOST_BYTES:
-        raise CapacityError(
-            f"{rows} rows of {width} numbers take {needed / 2**30:.0f} GiB; encode a sample of the "
-            "rows, or lower wide so that more columns become digits"
-        )
 
 
 def _check_names(argument: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -138,10 +138,11 @@ def normal_ids(
         raise InputError(f"ids are made of {list(on)}, and this party names {list(local)}")
     parts = [_part(table, here, rules.get(name, ())) for name, here in zip(on, local, strict=True)]
     whole = [None if None in row else _joined(row) for row in zip(*parts, strict=True)]
+    names = ", ".join(map(repr, local))
     absent = sum(one is None for one in whole)
     if absent and policy.missing == "error":
         raise DataError(
-            f"{absent} of {len(whole)} rows have no id in {_listed(local)}; fill them in, or leave "
+            f"{absent} of {len(whole)} rows have no id in {names}; fill them in, or leave "
             "such rows out with missing='drop'"
         )
     counts = Counter(one for one in whole if one is not None)
@@ -150,11 +151,14 @@ def normal_ids(
         places = [i for i, one in enumerate(whole) if one is not None and counts[one] > 1]
         shown = ", ".join(str(i) for i in places[:_MOST_SHOWN])
         raise DataError(
-            f"{repeated} of {len(whole)} rows share an id in {_listed(local)} with another (rows "
+            f"{repeated} of {len(whole)} rows share an id in {names} with another (rows "
             f"{shown}{', …' if repeated > _MOST_SHOWN else ''}, from 0); keep one row per id, add "
-            "a column that tells them apart, or use duplicates='drop' or 'first'"
+            "a column in which they differ, or use duplicates='drop' or 'first'"
         )
-    kept = _kept(whole, counts, policy.duplicates == "first")
+    kept: dict[bytes, int] = {}
+    for row, one in enumerate(whole):
+        if one is not None and (policy.duplicates == "first" or counts[one] == 1):
+            kept.setdefault(one, row)
     rows = np.fromiter(kept.values(), dtype=np.int64, count=len(kept))
     return Ids(tuple(kept), rows, absent, len(whole) - absent - len(kept))
 
@@ -165,18 +169,6 @@ def _texts(given: Any) -> bool:
     return listed and all(isinstance(one, str) for one in given)
 
 
-def _kept(whole: Sequence[bytes | None], counts: Counter[bytes], first: bool) -> dict[bytes, int]:
-    kept: dict[bytes, int] = {}
-    for row, one in enumerate(whole):
-        if one is not None and (first or counts[one] == 1):
-            kept.setdefault(one, row)
-    return kept
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)
-
-
 def _joined(parts: Sequence[str | None]) -> bytes:
     """Parts with their lengths before them, so that no two lists of parts have the same bytes."""
     texts = [(part or "").encode() for part in parts]
@@ -184,12 +176,12 @@ def _joined(parts: Sequence[str | None]) -> bytes:
 
 
 def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
-    """One column's texts; None where there is none."""
+    """One column's texts; None for an empty one."""
     if name not in table.names:
         raise DataError(f"there is no id column {name!r}; name one that every party has")
     texts = id_texts(table, name)
     for rule in rules:
-        change = _rule(name, rule)
+        change = _PLAIN.get(rule) or partial(_day, name, rule[len(_DATE) :] or None)
         texts = [None if text is None else change(text) for text in texts]
     return [text or None for text in texts]
 
@@ -217,16 +209,16 @@ def id_texts(table: Table, name: str) -> list[str | None]:
 def _in_utc(text: str) -> str:
     """A datetime in UTC, without zeros at its end, a midnight as its day; other text as it is."""
     found = _ISO.fullmatch(text)
-    if found is not None and found[5]:
-        with suppress(ValueError, OverflowError):  # else there is no such datetime: a text
-            at = datetime.fromisoformat(found[1] + "T" + found[2] + (found[3] or "") + found[5])
-            fraction = f".{found[4]}" if found[4] else ""
-            return _in_utc(f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}{fraction}")
-        return text
     if found is None:
         return text
-    day, minute, second, fraction = (found[1], found[2], found[3] or ":00", found[4] or "")
-    rest = fraction.rstrip("0")
+    day, minute, second, fraction, zone = found.groups("")
+    if zone:
+        with suppress(ValueError, OverflowError):  # else there is no such datetime: a text
+            at = datetime.fromisoformat(f"{day}T{minute}{second}{zone}").astimezone(UTC)
+            rest = f".{fraction}" if fraction else ""
+            return _in_utc(f"{at.replace(tzinfo=None).isoformat()}{rest}")
+        return text
+    second, rest = second or ":00", fraction.rstrip("0")
     clock = f"{minute}{second}{'.' if rest else ''}{rest}"
     return day if clock == "00:00:00" else f"{day}T{clock}"
 
@@ -245,12 +237,6 @@ def _whole(table: Table, name: str) -> NDArray[np.int64]:
             "give text, or whole numbers of a type that can be missing, such as pandas' Int64"
         )
     return found
-
-
-def _rule(name: str, rule: str) -> Callable[[str], str]:
-    if rule == "date" or rule.startswith(_DATE):
-        return partial(_day, name, rule[len(_DATE) :] or None)
-    return _PLAIN[rule]
 
 
 def _day(name: str, pattern: str | None, text: str) -> str:

@@ -387,7 +387,7 @@ def read(source: Any, *, columns: Sequence[str] | None = None) -> Table:
 
     Raises:
         DataError: When the file is missing, unreadable or no table, a column name repeats or is
-            no text, or a column's type is none that a table can hold.
+            no text, or a table cannot hold a column's type.
 
     Example:
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
@@ -651,7 +651,7 @@ def _with_declared(
     """Types of a frame without values that were found in rows.
 
     A categorical type or enum lists the column's public values in their order and no others, and
-    is left out where there are none.
+    is left out without such values.
     """
     found = dict(dtypes)
     for name, dtype in dtypes.items():

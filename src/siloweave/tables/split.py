@@ -11,7 +11,7 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import combinations_with_replacement, product
@@ -257,18 +257,17 @@ def _filled(parts: Parts, key: Key) -> Parts:
     return parts
 
 
-def _umap_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
+def _umap_plane(codes: Codes, key: Key) -> _Matrix:
     if not find_spec("umap"):
         raise InputError(
             "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
             "fallback method='pca', whose clusters differ from the paper's"
         )
-    rows: NDArray[np.float64] = np.stack(
-        [column.astype(np.float64) for column in codes.columns], axis=1
-    )
+    rows: _Matrix = np.stack([column.astype(np.float64) for column in codes.columns], axis=1)
     if len(rows) <= 3:
         return rows
-    crowded = _most_copies(rows) > _COPIES * len(rows)
+    copies = np.unique(rows, axis=0, return_counts=True)[1]
+    crowded = copies.max() > _COPIES * len(rows)
     if crowded:
         rows += _HAIR * generator(fold_in(key, "hair")).random(rows.shape)
     umap = import_module("umap").UMAP(
@@ -279,16 +278,11 @@ def _umap_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
         n_jobs=1,
         init="pca" if crowded else "spectral",  # a crowd is an island; islands have no spectrum
     )
-    plane: NDArray[np.float64] = umap.fit_transform(rows).astype(np.float64)
+    plane: _Matrix = umap.fit_transform(rows).astype(np.float64)
     return plane
 
 
-def _most_copies(rows: NDArray[np.float64]) -> int:
-    """How often the most frequent row is there."""
-    return int(np.unique(rows, axis=0, return_counts=True)[1].max())
-
-
-def _pca_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
+def _pca_plane(codes: Codes, key: Key) -> _Matrix:
     """Two principal components of the one-hot codes, by subspace iteration on a sparse matrix."""
     n, sizes = codes.num_rows, codes.domain.sizes
     starts = np.cumsum((0, *sizes[:-1]))
@@ -298,21 +292,17 @@ def _pca_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
         (np.ones(n * len(sizes)), np.stack(places, axis=1).ravel(), pointers), shape=(n, sum(sizes))
     )
     mean = hot.sum(axis=0) / n
-    plane: NDArray[np.float64] = np.zeros((n, 0))
     axes = generator(key).standard_normal((sum(sizes), min(8, sum(sizes))))
     for _ in range(_ITERATIONS):
         plane = hot @ axes - mean @ axes
         axes = np.linalg.qr(hot.T @ plane - np.outer(mean, plane.sum(axis=0)))[0]
     plane = hot @ axes - mean @ axes
     vectors = np.linalg.eigh(plane.T @ plane)[1]
-    flat: NDArray[np.float64] = plane @ vectors[:, ::-1][:, :2]
+    flat: _Matrix = plane @ vectors[:, ::-1][:, :2]
     return flat
 
 
-_PLANES: dict[str, Callable[[Codes, Key], NDArray[np.float64]]] = {
-    "umap": _umap_plane,
-    "pca": _pca_plane,
-}
+_PLANES: dict[str, Callable[[Codes, Key], _Matrix]] = {"umap": _umap_plane, "pca": _pca_plane}
 
 
 def _coded(rows: Any) -> Codes:
@@ -453,7 +443,7 @@ def correlations(table: Table) -> _Matrix:
     return matrix
 
 
-def cross_correlation(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> float:
+def cross_correlation(matrix: _Matrix, parts: Parts) -> float:
     """How much columns of different parties correlate, less how much they do within parties.
 
     VertiBench's Icor, from -1 (all within parties) upwards and 0 for one party: the mean over pairs
@@ -466,29 +456,21 @@ def cross_correlation(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> fl
     return _mean(_pcors(matrix, parts))
 
 
-def _mean(blocks: _Matrix) -> float:
-    parties = len(blocks)
+def _mean(pcors: _Matrix) -> float:
+    parties, own = len(pcors), np.diag(pcors)
     if parties < 2:
         return 0.0
-    own = np.diag(blocks)
-    return float((blocks.sum() - own.sum()) / (parties * (parties - 1)) - own.mean())
+    return float((pcors.sum() - own.sum()) / (parties * (parties - 1)) - own.mean())
 
 
-def _pcors(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> _Matrix:
-    """Pcor of every two parties."""
-    number = len(parts)
-    pairs = combinations_with_replacement(range(number), 2)
-    return _updated(np.zeros((number, number)), matrix, parts, pairs)
-
-
-def _updated(
-    pcors: _Matrix,
-    matrix: _Matrix,
-    parts: Sequence[NDArray[np.int64]],
-    pairs: Iterable[tuple[int, int]],
+def _pcors(
+    matrix: _Matrix, parts: Parts, known: _Matrix | None = None, changed: Sequence[int] = ()
 ) -> _Matrix:
-    found = pcors.copy()
-    for i, j in pairs:
+    """Pcor of every two parties; with those that are known, of the changed parties alone."""
+    number = len(parts)
+    found = np.zeros((number, number)) if known is None else known.copy()
+    every = combinations_with_replacement(range(number), 2)
+    for i, j in every if known is None else product(changed, range(number)):
         found[i, j] = found[j, i] = _together(matrix[np.ix_(parts[i], parts[j])])
     return found
 
@@ -536,20 +518,18 @@ def _searched(
 ) -> tuple[float, Parts]:
     """The best split that exchanges of two columns reach from a few random starts."""
     random = generator(key)
-    best, value, found = np.inf, 0.0, sizes
+    tried = []
     for _ in range(_STARTS):
         order = random.permutation(len(matrix))
-        here, parts = _exchanged(matrix, [order[part] for part in sizes], worse, random)
-        if worse(here) < best:
-            best, value, found = worse(here), here, parts
-    return value, found
+        tried.append(_exchanged(matrix, [order[part] for part in sizes], worse, random))
+    return min(tried, key=lambda one: worse(one[0]))
 
 
 def _exchanged(
     matrix: _Matrix, parts: Parts, worse: Callable[[float], float], random: np.random.Generator
 ) -> tuple[float, Parts]:
-    blocks = _pcors(matrix, parts)
-    now = _mean(blocks)
+    known = _pcors(matrix, parts)
+    now = _mean(known)
     for _ in range(_TRIES * len(matrix)):
         if worse(now) == 0:
             break
@@ -557,8 +537,8 @@ def _exchanged(
         i, j = random.integers(len(parts[a])), random.integers(len(parts[b]))
         tried = [part.copy() for part in parts]
         tried[a][i], tried[b][j] = parts[b][j], parts[a][i]
-        changed = _updated(blocks, matrix, tried, product((a, b), range(len(parts))))
-        then = _mean(changed)
+        pcors = _pcors(matrix, tried, known, (a, b))
+        then = _mean(pcors)
         if worse(then) < worse(now):
-            now, parts, blocks = then, tried, changed
+            now, parts, known = then, tried, pcors
     return now, parts

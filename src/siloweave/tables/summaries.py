@@ -316,7 +316,7 @@ def _pooled(parts: Sequence[Points]) -> Points:
 
 
 def _deviation(points: Points) -> float:
-    """Standard deviation, or 1 where there is none."""
+    """Standard deviation, or 1 instead of 0."""
     total = float(points.weights.sum())
     if total <= 0:
         return 1.0
