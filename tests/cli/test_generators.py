@@ -268,9 +268,9 @@ def test_a_wrong_setting_of_a_network_is_named(fresh, old, new, said):
 KILLED = """
 import os, signal, sys
 from siloweave.app.cli import main
-from siloweave.models.copula import GaussianCopula
+from siloweave.models.copula import Copula
 
-GaussianCopula.fit = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+Copula.fit = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(main(["run"]))
 """
 

@@ -274,7 +274,7 @@ def _trained(kind: RoundsKind, request: Round, site: Site[OwnerData]) -> bytes:
         if not facts.possible(learner.layout, LARGEST):
             raise said.wrong("sums", f"those of {request.rows:,} rows")
         work.rows = learner.rows(work.vectors, facts)
-        work.started = learner.start(work.keys.born, total)
+        work.started = learner.start(work.keys.initial, total)
     shared, kept = learner.split(work.started)
     if number:  # two slots, so that a round asked again starts from where it did
         before = site.recall(f"moments/{(number - 1) % 2}") or b""
@@ -417,7 +417,7 @@ def fed_tgan(parties: Session, kind: RoundsKind, plan: RoundsPlan) -> RoundsResu
     agreed = agree(parties, kind, plan)
     learner, facts = agreed.learner, agreed.facts
     sums = Array.of(facts.sums, "<f8")
-    shared, _ = learner.split(learner.start(agreed.keys.born, 1))
+    shared, _ = learner.split(learner.start(agreed.keys.initial, 1))
     for number in range(plan.rounds):
         plan.progress(f"round {number + 1:,} of {plan.rounds:,}", number / plan.rounds)
         request = Round(number, facts.rows, sums, packed(shared))

@@ -142,8 +142,9 @@ class CTABGAN(NetworkGenerator):
     @classmethod
     def check_width(cls, features: Features) -> None:
         """Refuse rows that do not fit into a square with their conditions."""
-        ctab = cls.net.home()
-        ctab.side_of(ctab.entries(features.blocks))
+        from siloweave.models.gan_networks import side_of
+
+        side_of(cls.net.home().entries(features.blocks))
 
 
 @dataclass(frozen=True)
@@ -207,8 +208,8 @@ class CopulaGAN(CTGAN):
     @classmethod
     def load(cls, path: Path) -> Model:
         """Read a model that was saved."""
-        from siloweave.models.conditional import GAN
         from siloweave.models.copula import ScoreModes
+        from siloweave.models.gan import GAN
 
         gan = GAN.load(path)
         return _ScoredGAN(gan, ScoreModes.from_facts(gan.note["scores"]))

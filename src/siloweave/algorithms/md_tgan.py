@@ -109,7 +109,7 @@ def _recalled(site: Site[OwnerData], kind: RoundsKind, number: int) -> Critics:
 
     work = work_of(kind, site)
     if work.started is None:  # every party begins with a critic of its own
-        start = work.learner.start(own_key(work.keys.born, work.place), 1)
+        start = work.learner.start(own_key(work.keys.initial, work.place), 1)
         work.started = Critics(start.critic, start.critic_moments)
         work.rows = work.learner.rows(work.vectors, Facts.of(work.vectors))
     if number == 0:
@@ -224,19 +224,18 @@ class _Server:
     learner: Any
     state: Any
     critic: Any
-    law: Any
+    frequencies: Any
     steps: Any
 
     @classmethod
     def of(cls, learner: Any, facts: Any, keys: Any) -> _Server:
-        from siloweave.models.conditional import RowTable, drawing
+        from siloweave.models.conditional import drawing
         from siloweave.models.gan import Critics
 
-        start = learner.start(keys.born, 1)
-        nobody = np.zeros((0, 0), np.int32)
-        law = drawing(RowTable(nobody, learner.conditions(facts)))
+        start = learner.start(keys.initial, 1)
+        frequencies = drawing(learner.conditions(facts))
         state = Critics(start.generator, start.generator_moments)
-        return cls(learner, state, start.critic, law, keys.steps)
+        return cls(learner, state, start.critic, frequencies, keys.steps)
 
     def step(self, parties: Session, number: int, weights: Any, at_once: int) -> None:
         """One update of everything."""
@@ -246,7 +245,7 @@ class _Server:
         from siloweave.models.gan import asked_rows, followed
 
         step, key = self.learner.step, jax.random.fold_in(self.steps, number)
-        asked, made = asked_rows(step, self.state.net, self.law, key)
+        asked, made = asked_rows(step, self.state.net, self.frequencies, key)
         rows = [Array.of(np.asarray(x), "<f4") for x in made]
         places = [Array.of(np.asarray(x), "<u4") for x in asked]
         request = Judge(number, rows[0], places[0], rows[1], places[1])

@@ -292,7 +292,7 @@ def _steps(
     from siloweave.models.stepwise import check_finite
     from siloweave.privacy.gradients import flat_size, unflattened
 
-    state = training.start(keys.born)
+    state = training.start(keys.initial)
     for number in range(plan.steps):
         plan.progress(f"step {number + 1:,} of {plan.steps:,}", number / plan.steps)
         key = jax.random.fold_in(keys.steps, number)

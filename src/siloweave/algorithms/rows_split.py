@@ -353,10 +353,10 @@ class FedPointDiff(FedTabDDPM):
     @staticmethod
     def learner(features: Features, settings: dict[str, Any], target: str | None) -> Learner:
         """A diffusion of points."""
-        from siloweave.models.rounds import PointLearner
+        from siloweave.models.rounds import SphereCodeLearner
         from siloweave.models.settings import LatentSettings
 
-        return PointLearner.of(settings_of(LatentSettings, settings), features.blocks, target)
+        return SphereCodeLearner.of(settings_of(LatentSettings, settings), features.blocks, target)
 
     @staticmethod
     def model(net: Any) -> Model:

@@ -77,9 +77,9 @@ from siloweave.tables.keys import fold_in
 from siloweave.tables.levels import ResolutionLevels
 
 if TYPE_CHECKING:
-    from siloweave.models.gan_networks import Heads
+    from siloweave.models.gan_networks import GANState, Heads
     from siloweave.models.settings import VertiGANSettings
-    from siloweave.models.vertigan import Own, Trunk
+    from siloweave.models.vertigan import Trunk
 
 __all__ = ["PARTY", "vertigan"]
 
@@ -134,7 +134,7 @@ class _Desk:
     features: Features
     heads: Heads
     rows: Any
-    first: Own
+    first: GANState
 
 
 def begin(request: BeginVertiGAN, site: Site[ColumnsPart]) -> VertiGANReady:
@@ -208,14 +208,14 @@ def round_(request: TrainCritics, site: Site[ColumnsPart]) -> Moved:
     return Moved(site.release(event, what, draw))
 
 
-def _before(desk: _Desk, site: Site[ColumnsPart], number: int) -> Own:
+def _before(desk: _Desk, site: Site[ColumnsPart], number: int) -> GANState:
     """The networks before a round; the last two are kept, so that a round can be done again."""
     from siloweave.models.rounds import unpacked
 
     if number == 0 and site.recall("round/1") is None:
         return desk.first
     kept = site.recall(f"round/{(number - 1) % 2}")
-    own: Own
+    own: GANState
     own, done = (desk.first, -1) if kept is None else unpacked(kept, (desk.first, np.array(0)))
     if int(done) != number - 1 or number >= desk.settings.rounds:
         raise WireError(
@@ -225,7 +225,9 @@ def _before(desk: _Desk, site: Site[ColumnsPart], number: int) -> Own:
     return own
 
 
-def _played(desk: _Desk, site: Site[ColumnsPart], number: int, own: Own, hidden: Matrix) -> Array:
+def _played(
+    desk: _Desk, site: Site[ColumnsPart], number: int, own: GANState, hidden: Matrix
+) -> Array:
     """All critic steps, and the head's; where a bound is kept, nothing here raises for a row."""
     import jax.numpy as jnp
 
@@ -248,7 +250,9 @@ def _played(desk: _Desk, site: Site[ColumnsPart], number: int, own: Own, hidden:
     return Array.of(np.asarray(slope), "<f4")
 
 
-def _privately(desk: _Desk, site: Site[ColumnsPart], own: Own, hidden: Any) -> tuple[Own, Any]:
+def _privately(
+    desk: _Desk, site: Site[ColumnsPart], own: GANState, hidden: Any
+) -> tuple[GANState, Any]:
     """Critic steps along sums of clipped gradients, rounded to integers, with exact noise."""
     import jax
 

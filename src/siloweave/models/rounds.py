@@ -1,17 +1,20 @@
 """Training in rounds: what owners of different rows exchange, and how one model comes of it.
 
-Every owner trains a copy of the networks for an epoch of its own rows and gives them away; their
+Every owner trains a copy of the networks for an epoch of its own rows and sends them; their
 weighted mean is what the next round starts from (McMahan, Moore, Ramage, Hampson & Agüera y Arcas,
 Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017). Moments of
 the optimiser stay with the owner. With one owner a training in rounds is the training in one piece,
 update for update: `Learner.run` draws the batches and keys of `fit_gan` and of `diffusion.fit`.
+
+**Guarantee**: none. Networks and `Facts` that an owner sends are computed from its rows without
+noise.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,13 +29,12 @@ from safetensors.numpy import load, save
 from siloweave.errors import InputError
 from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
-from siloweave.models.conditional import GAN, Conditions, settle
+from siloweave.models.conditional import Conditions
 from siloweave.models.denoiser import NumberHead
 from siloweave.models.descent import State as Descended
 from siloweave.models.diffusion import TabDDPMModel
-from siloweave.models.gan import GANState as Contest
-from siloweave.models.gan import GANStep, Matching, Seen, conditional_columns
-from siloweave.models.gan_networks import Heads
+from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
+from siloweave.models.gan_networks import GANState, Heads
 from siloweave.models.latent import LABEL, LatentDiffusion, latent_blocks
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.settings import (
@@ -45,20 +47,6 @@ from siloweave.models.sphere_codes import SphereCodeCoder, spots_of
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
-__all__ = [
-    "DiffusionLearner",
-    "Facts",
-    "GANLearner",
-    "Keys",
-    "Lap",
-    "Learner",
-    "PointLearner",
-    "mean_of",
-    "own_key",
-    "packed",
-    "unpacked",
-]
-
 Array = jax.Array
 Floats = NDArray[np.float64]
 _OWNERS = 2**32 - 1  # more than there are steps
@@ -67,7 +55,7 @@ _OWNERS = 2**32 - 1  # more than there are steps
 class Keys(NamedTuple):
     """Keys of a training: for first weights, for steps, and for what is drawn at the end."""
 
-    born: Array
+    initial: Array
     steps: Array
     end: Array
 
@@ -132,7 +120,7 @@ class Facts(NamedTuple):
         if np.abs(self.sums[2:]).max(initial=0.0) > size:
             return False
         for block in layout.choices:
-            part = slice(block.start, block.start + block.size)
+            part = slice(block.start, block.stop)
             one = (least[part] >= 0).all() and (most[part] <= 1).all()
             if not (one and abs(total[part].sum() - self.rows) <= 1e-6 * self.rows):
                 return False
@@ -166,7 +154,7 @@ def unpacked(data: bytes, like: Any) -> Any:
     """A tree like another one, with the arrays that `packed` wrote.
 
     Raises:
-        InputError: The bytes are none, an array has another shape or type, or holds NaN or an
+        InputError: The bytes hold no arrays, or an array has another shape or type, NaN or an
             infinity.
     """
     try:
@@ -176,9 +164,9 @@ def unpacked(data: bytes, like: Any) -> Any:
     dynamic, static = eqx.partition(like, eqx.is_array)
     leaves, structure = jax.tree.flatten(dynamic)
     found = [arrays[name] for name in sorted(arrays)]
-    said = [(x.shape, x.dtype.name) for x in found]
-    if said != [(x.shape, x.dtype.name) for x in leaves]:
-        raise InputError(f"the arrays have other shapes than this model's: {said[:4]} and so on")
+    shapes = [(x.shape, x.dtype.name) for x in found]
+    if shapes != [(x.shape, x.dtype.name) for x in leaves]:
+        raise InputError(f"the arrays have other shapes than this model's: {shapes[:4]} and so on")
     for x in found:
         if x.dtype.kind == "f" and not np.isfinite(x).all():
             raise InputError("an array holds NaN or an infinity")
@@ -240,7 +228,7 @@ class Learner(ABC):
         """One step, of so many in an owner's whole training."""
 
     @abstractmethod
-    def start(self, born: Array, steps: int) -> Any:
+    def start(self, initial: Array, steps: int) -> Any:
         """The state before the first step."""
 
     @abstractmethod
@@ -262,11 +250,7 @@ class Learner(ABC):
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
         """Take a part of an owner's steps; one compiled program serves all owners of a size.
 
-        Args:
-            state: What is there before.
-            rows: Of `rows`.
-            lap: Which steps.
-            key: The owner's key for steps.
+        `rows` are what `rows` returned, and `key` is the owner's key for steps.
 
         Raises:
             TrainingError: Training diverged.
@@ -312,7 +296,7 @@ class GANLearner(Learner):
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """Rows in inner order, drawn with the owner's own conditions."""
         seen = Seen.of(V, self.layout, self.columns)
-        data = jax.tree.map(jnp.asarray, (seen.rows, seen.drawing))
+        data = jax.tree.map(jnp.asarray, (seen.rows, seen.frequencies))
         return data, Matching(seen.conditions.sizes, self.settings.batch)
 
     def batch(self, rows: int) -> int:
@@ -323,36 +307,33 @@ class GANLearner(Learner):
         """The step; its rate does not depend on how many there are."""
         return self.step
 
-    def start(self, born: Array, steps: int) -> Contest:
+    def start(self, initial: Array, steps: int) -> GANState:
         """Fresh networks."""
-        started: Contest = self.step.start(born)
+        started: GANState = self.step.start(initial)
         return started
 
-    def split(self, state: Contest) -> tuple[Any, Any]:
+    def split(self, state: GANState) -> tuple[Any, Any]:
         """Generator, critic (and moving average, where there is one); both moments."""
         average = (state.average,) if self.settings.average else ()
         kept = (state.generator_moments, state.critic_moments)
         return (state.generator, state.critic, *average), kept
 
-    def joined(self, shared: Any, kept: Any) -> Contest:
+    def joined(self, shared: Any, kept: Any) -> GANState:
         """The state; without a moving average it is the generator."""
         generator, critic, *average = shared
         ours, theirs = kept
-        return Contest(generator, critic, ours, theirs, average[0] if average else generator)
+        return GANState(generator, critic, ours, theirs, average[0] if average else generator)
 
     def conditions(self, facts: Facts) -> Conditions:
         """Everyone's conditions, and how many rows meet each."""
         choices = self.step.heads.conditional.choices
         counts = [facts.sums[0, b.start : b.stop].round().astype(int).tolist() for b in choices]
-        sizes = tuple(b.size for b in choices)
-        return Conditions(sizes, tuple(n for part in counts for n in part))
+        return Conditions(tuple(b.size for b in choices), tuple(n for part in counts for n in part))
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> GAN:
         """The generator, with batch statistics of its own rows under everyone's conditions."""
-        heads, conditions = self.step.heads, self.conditions(facts)
-        state = self.joined(shared, (None, None))
-        running = settle(self.settings, heads, state.average, conditions, key)
-        return GAN(self.settings, heads, conditions, state.average, running)
+        average = self.joined(shared, (None, None)).average
+        return GAN.of(self.settings, self.step.heads, self.conditions(facts), average, key=key)
 
 
 @dataclass(frozen=True)
@@ -362,7 +343,7 @@ class DiffusionLearner(Learner):
     Attributes:
         settings: Of the diffusion; its steps do not count.
         blocks: Of a vector.
-        label: Column that the network is told, or None.
+        label: Column that the network is conditioned on, or None.
     """
 
     settings: DiffusionSettings
@@ -375,7 +356,7 @@ class DiffusionLearner(Learner):
         return Layout(self.blocks)
 
     @cached_property
-    def told(self) -> Block | None:
+    def label_block(self) -> Block | None:
         """The block of the label; None where it is the only one."""
         if self.label is None or len(self.layout.blocks) == 1:
             return None
@@ -383,8 +364,8 @@ class DiffusionLearner(Learner):
 
     def keys(self, key: Array) -> Keys:
         """Two keys, as `diffusion.fit` has them; nothing is drawn at the end."""
-        born, steps = jax.random.split(key)
-        return Keys(born, steps, steps)
+        initial, steps = jax.random.split(key)
+        return Keys(initial, steps, steps)
 
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
         """What is taken from each entry, and what it is divided by: nothing, and 1."""
@@ -395,7 +376,7 @@ class DiffusionLearner(Learner):
         """Numbers, codes and labels."""
         shift, scale = self.frame(facts)
         rows = self.layout.check((V - shift) / scale, least=0)
-        return diffusion.rows_of(rows, self.layout, self.told), "shuffled"
+        return diffusion.rows_of(rows, self.layout, self.label_block), "shuffled"
 
     def batch(self, rows: int) -> int:
         """At most all rows."""
@@ -404,11 +385,11 @@ class DiffusionLearner(Learner):
     def update(self, steps: int) -> Any:
         """A step whose rate falls to 0 over the owner's whole training."""
         settings = replace(self.settings, steps=max(steps, 1))
-        return diffusion.descent(settings, self.layout, self.told)
+        return diffusion.descent(settings, self.layout, self.label_block)
 
-    def start(self, born: Array, steps: int) -> Descended:
+    def start(self, initial: Array, steps: int) -> Descended:
         """A fresh network."""
-        net = diffusion.network(self.layout, self.settings, self.told, born)
+        net = diffusion.network(self.layout, self.settings, self.label_block, initial)
         state: Descended = self.update(steps).start(net)
         return state
 
@@ -427,46 +408,47 @@ class DiffusionLearner(Learner):
         ranges = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
         if self.settings.clip_range is not None:
             ranges = [(-self.settings.clip_range, self.settings.clip_range)] * len(ranges)
-        law = () if self.told is None else facts.share(self.told)
-        return TabDDPMModel(shared[1], self.layout, self.settings, self.told, law, tuple(ranges))
+        label = self.label_block
+        shares = () if label is None else facts.share(label)
+        return TabDDPMModel(shared[1], self.layout, self.settings, label, shares, tuple(ranges))
 
 
 @dataclass(frozen=True)
-class PointLearner(DiffusionLearner):
-    """A latent diffusion in rounds, whose coder is points on spheres and learns nothing.
+class SphereCodeLearner(DiffusionLearner):
+    """A latent diffusion in rounds, whose coder is sphere codes and learns nothing.
 
     Attributes:
         latent: Settings of the whole; those of its diffusion are `settings`.
         features: Blocks of a feature vector; `blocks` are those of a latent row.
-        target: Column that the diffusion is told, as the features call it.
+        target: Column that the diffusion is conditioned on, as the features call it.
     """
 
-    latent: LatentSettings | None = None
-    features: tuple[Block, ...] = ()
-    target: str | None = None
+    latent: LatentSettings = field(kw_only=True)
+    features: tuple[Block, ...] = field(kw_only=True)
+    target: str | None = field(kw_only=True)
 
     @classmethod
     def of(
         cls, settings: LatentSettings, features: tuple[Block, ...], target: str | None
-    ) -> PointLearner:
-        """The learner of these settings; raises InputError where the coder is not points."""
-        coder = _points(settings, features, target)
+    ) -> SphereCodeLearner:
+        """The learner of these settings; raises InputError where the coder is no sphere codes."""
+        coder = _coder(settings, features, target)
         blocks = latent_blocks(coder.latent, coder.label.size if coder.label else 0)
         label = LABEL if coder.label else None
-        return cls(settings.diffusion, blocks, label, settings, features, target)
+        return cls(
+            settings.diffusion, blocks, label, latent=settings, features=features, target=target
+        )
 
     @cached_property
     def layout(self) -> Layout:
-        """The blocks, and which latents are points; asked for while a program is traced."""
-        assert self.latent is not None
+        """The blocks, and which latents are sphere codes; read while a program is traced."""
         _, _, rest, settings = _coded(self.latent, self.features, self.target)
         return Layout(self.blocks, spots_of(rest, settings))
 
     @cached_property
     def coder(self) -> RowCoder:
-        """Rows to points and back."""
-        assert self.latent is not None
-        return _points(self.latent, self.features, self.target)
+        """Rows to latent rows and back."""
+        return _coder(self.latent, self.features, self.target)
 
     def keys(self, key: Array) -> Keys:
         """The keys of the diffusion within `latent.fit`."""
@@ -479,7 +461,6 @@ class PointLearner(DiffusionLearner):
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
         """Mean and standard deviation of each latent over all owners, where they are scaled."""
         shift, scale = super().frame(facts)
-        assert self.latent is not None
         if self.latent.scaled:
             mean = facts.sums[0] / facts.rows
             spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
@@ -488,18 +469,17 @@ class PointLearner(DiffusionLearner):
         return shift, scale
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """A `LatentDiffusion` of points."""
-        assert self.latent is not None
+        """A `LatentDiffusion` of sphere codes."""
         numbers = list(self.layout.numbers)
         shift, scale = (part[numbers] for part in self.frame(facts))
         ddpm, rows = super().finish(shared, facts, key), self.coder
         return LatentDiffusion(rows.coder, ddpm, rows.layout, self.latent, shift, scale, rows.label)
 
 
-def _points(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
-    """The coder of feature vectors whose choices are points."""
-    layout, label, rest, points = _coded(settings, features, target)
-    return RowCoder(SphereCodeCoder.of(rest, points), layout, label, settings.numbers)
+def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
+    """The coder of feature vectors whose choices are sphere codes."""
+    layout, label, rest, codes = _coded(settings, features, target)
+    return RowCoder(SphereCodeCoder.of(rest, codes), layout, label, settings.numbers)
 
 
 def _coded(
@@ -508,8 +488,8 @@ def _coded(
     """All blocks, the label, the blocks that are coded, and how."""
     if not isinstance(settings.autoencoder, SphereCodeSettings):
         raise InputError(
-            "settings.autoencoder must be points, {'per_bit': 1.0}: a coder that is trained on "
-            "rows would have to be trained in rounds of its own"
+            "settings.autoencoder must be sphere codes, {'per_bit': 1.0}: a coder that is trained "
+            "on rows would have to be trained in rounds of its own"
         )
     layout = Layout(tuple(features))
     label = None if target is None or len(layout.blocks) == 1 else layout.choice_of(target)

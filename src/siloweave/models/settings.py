@@ -101,7 +101,7 @@ def check(settings: Any, **bounds: Bound) -> None:
 ACTIVATIONS = ("relu", "silu", "gelu", "tanh", "leaky_relu")
 """Of hidden layers."""
 Family = Literal["beta", "norm", "truncnorm", "uniform", "gamma", "kde"]
-"""A law that a numeric column may be given."""
+"""A distribution that a numeric column may be given."""
 FAMILIES: tuple[str, ...] = get_args(Family)
 """All families, the default first."""
 _SEPARATE = {  # what counts only where coder and diffusion are trained one after the other
@@ -115,8 +115,8 @@ class CopulaSettings:
     """How a Gaussian copula is fitted.
 
     Attributes:
-        family: Law of the numeric columns.
-        families: Laws of single columns by name, before `family`.
+        family: Distribution of the numeric columns.
+        families: Distributions of single columns by name, before `family`.
         scores: What stands for a category: the normal ``mean`` of its piece, or a ``uniform``
             draw from it.
 
@@ -160,10 +160,10 @@ class GANSettings:
         average: Share of the old weights in the moving average of the generator that rows are
             drawn from; 0 draws from the last weights.
         identifiability: None, or what the distance from real rows means (ADS-GAN).
-        identifiability_weight: How much the generator is paid for it.
+        identifiability_weight: Of that distance in the generator's loss.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
 
     Example:
         >>> GANSettings(batch=100).steps(rows=1_000)
@@ -274,7 +274,7 @@ class CTABSettings:
             drawn by; 0 takes the last weights.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
     """
 
     noise: int = 100
@@ -325,11 +325,10 @@ class PrivateGANSettings:
         steps: Critic steps.
         ratio: Critic steps to one of the generator.
         average: Share of the old weights in the moving average of the generator.
-        pool: Generated rows that a critic step is shown, and those of a generator step; as many
-            as `batch` if None.
+        pool: Generated rows in a critic step, and in a generator step; as many as `batch` if None.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
     """
 
     noise: int = 64
@@ -367,7 +366,7 @@ class PrivateGANSettings:
 
     @property
     def plain(self) -> GANSettings:
-        """What the generator that is left samples with."""
+        """Settings with which the trained generator samples."""
         return GANSettings(
             noise=self.noise,
             generator=self.generator,
@@ -404,10 +403,10 @@ class VertiGANSettings:
         rounds: Steps of the generator, each a message to every party.
         critic_steps: Critic steps of a round.
         average: Share of the old weights in the moving average of trunk and heads.
-        informed: Whether heads start from the frequencies of categories, or from chance.
+        informed: Whether heads start from the frequencies of categories, or from random ones.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
     """
 
     noise: int = 64
