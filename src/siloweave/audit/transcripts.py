@@ -36,7 +36,7 @@ from siloweave.algorithms.flaim import Chosen, MeasureQueries, Select, chosen_by
 from siloweave.algorithms.generated import Matrix
 from siloweave.algorithms.latent_noise import CodeNoised, Noised
 from siloweave.algorithms.registry import load
-from siloweave.algorithms.running import TRANSCRIPT, named_parties
+from siloweave.algorithms.running import TRANSCRIPT, coded_rows, named_parties
 from siloweave.algorithms.secure_sum import Count, Counts, summed
 from siloweave.algorithms.silofuse import Coded
 from siloweave.algorithms.woven import Woven
@@ -48,7 +48,7 @@ from siloweave.federation.records import TranscriptRecord, read_transcript
 from siloweave.models.estimate import Measurement
 from siloweave.privacy.ledger import Ledger
 from siloweave.statistics.marginals import marginal
-from siloweave.tables.codes import Clique, Codes, Domain, Encoder
+from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 
@@ -227,8 +227,8 @@ def attack_run(
         data = {next(iter(ledgers)): data}
     encoder = fitted.encoder
     named = _parties_of_run(data, None, sorted(ledgers))
-    parts = {name: _coded(part, encoder) for name, part in named.items()}
-    others = _coded(control, encoder)
+    parts = {name: coded_rows(name, part, encoder) for name, part in named.items()}
+    others = control if isinstance(control, Codes) else encoder.encode(read(control))
     seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain)
     return tuple(
         _exposure(name, parts, others, seen, ledgers[name].rho, targets // 2, fold_in(seed, name))
@@ -247,10 +247,6 @@ def _parties_of_run(
             "party's rows under its name"
         )
     return parts
-
-
-def _coded(part: Any, encoder: Encoder) -> Codes:
-    return part if isinstance(part, Codes) else encoder.encode(read(part))
 
 
 def _exposure(
@@ -384,13 +380,8 @@ def recovered_shares(path: Path, fitted: Any, tables: Mapping[str, Table]) -> di
     """Shares of real cells that the coordinator recovers from latents, for the owners' report.
 
     Quick inverses on a few rows: a lower bound of what more effort would get. There is a share per
-    party and way, beside what the best constant guess gets; none where the run sent no latents of
-    all rows.
-
-    Args:
-        path: The run's transcript.
-        fitted: The fit that the run returned.
-        tables: The parties' rows.
+    party and way, beside what the best constant guess gets; the result is empty where the run sent
+    no latents of all rows.
     """
     try:
         latents = sent_latents(path)
