@@ -174,7 +174,10 @@ class Scores(msgspec.Struct, frozen=True):
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.DecodeError as error:
-            raise InputError(f"not a file of scores: {error}") from None
+            raise InputError(
+                f"not a file of scores: {error}; give what to_json of this version of siloweave "
+                "wrote, or score the tables again"
+            ) from None
 
     def to_frame(self, kind: Frame | None = None) -> Any:
         """Return one row per score; what was not measured is in `not_measured`.

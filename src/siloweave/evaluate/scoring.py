@@ -92,7 +92,7 @@ CAPS = {
     "workload queries": 64,
     "classes of a target": CLASSES,
     "trees per class to predict a column": SHORT.count,
-    "trees to tell rows apart": LONG.count,
+    "trees to distinguish rows": LONG.count,
     "folds": FOLDS,
     "rows of a support vector machine": 1_000,
     "jackknife groups": GROUPS,
@@ -168,7 +168,7 @@ def score(
     key = fold_in(seed, "score")
     sides = make_sides(aligned, fold_in(key, "sides"))
     sheet = Sheet(sides)
-    progress("telling rows apart", 0.05)
+    progress("distinguishing rows", 0.05)
     distinguishing = _add_discriminability(sheet, fold_in(key, "discriminator"), max_rows)
     progress("comparing columns", 0.2)
     _add_measures(sheet, key)
@@ -627,15 +627,15 @@ def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[
     sheet.add(
         Heading("discriminator AUC", family, "lower", "0 to 1", "Lopez-Paz and Oquab, ICLR 2017"),
         lambda a, b: trees(a, b).auc,
-        note="0.5 where rows cannot be told apart; below 0.5 rows stand in both tables",
+        note="0.5 where rows cannot be distinguished; below 0.5 rows stand in both tables",
         interval=folds(trees, lambda fold: fold.auc, 1.0),
         interval_by=OVER_FOLDS,
     )
     sheet.add(
         Heading("logistic detection", family, "higher", OF_100, "SDMetrics"),
         lambda a, b: 100.0 * logistic(a, b).detection,
-        note="100 where a logistic regression cannot tell rows apart; it sees no relation "
-        "between columns",
+        note="100 where a logistic regression cannot distinguish rows; it sees no relation between "
+        "columns",
         # Not cut at 100: a fold with an area below 1/2 is chance too.
         interval=folds(logistic, lambda fold: 200.0 * (1.0 - fold.auc), 100.0),
         interval_by=OVER_FOLDS,
