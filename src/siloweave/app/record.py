@@ -36,7 +36,7 @@ from siloweave.report.record import (
     BudgetTerms,
     LedgerRow,
     Marginal,
-    Method,
+    MethodFacts,
     OwnerView,
     PartyCost,
     Phase,
@@ -320,9 +320,9 @@ def _apart(fitted: Outcome) -> tuple[str, ...]:
     return (text,)
 
 
-def _method(fitted: Outcome) -> Method:
+def _method(fitted: Outcome) -> MethodFacts:
     info = fitted.info
-    return Method(
+    return MethodFacts(
         name=info.title,
         family=info.family,
         split=info.split,

@@ -27,7 +27,7 @@ class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all parts of a record: frozen, by keyword, no unknown fields."""
 
 
-class Method(_Plain, frozen=True, kw_only=True):
+class MethodFacts(_Plain, frozen=True, kw_only=True):
     """The synthesizer that was run.
 
     Args:
@@ -253,7 +253,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     title: str
     created: str
     siloweave_version: str
-    method: Method
+    method: MethodFacts
     budget: BudgetTerms
     private: bool
     epsilon_spent: float
