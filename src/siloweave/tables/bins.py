@@ -258,18 +258,13 @@ def _step(column: Column) -> int:
     return _MICROSECOND if any("." in bound for bound in bounds) else _SECOND
 
 
-def spike_bins(column: Column, weights: Floats, share: float = SPIKE_SHARE) -> dict[int, float]:
+def spike_bins(column: Column, weights: Floats) -> dict[int, float]:
     """Return narrow bins that most likely hold one value alone, and that value.
 
     Counts do not say where in its bin a value lies, but 0 and the bounds are where columns have
-    spikes: unused amounts, and numbers that were cut off. Such a bin holds at least a share of all
-    rows, and several times as many as its neighbours. Wide bins, and bins of single values, are not
-    spikes.
-
-    Args:
-        column: Any column.
-        weights: One count per code, 0 or more.
-        share: Of all rows, what such a bin holds at least.
+    spikes: unused amounts, and numbers that were cut off. Such a bin holds 2 % of all rows or more,
+    and several times as many as its neighbours. Wide bins, and bins of single values, are not
+    spikes. Weights are one count per code, 0 or more.
     """
     size = len(weights) - column.missing
     if column.kind not in BINNED or size < _FINE:
@@ -282,7 +277,7 @@ def spike_bins(column: Column, weights: Floats, share: float = SPIKE_SHARE) -> d
     for value in known:
         place = int(np.searchsorted(edges[1:-1], value, side="right"))
         neighbours = [weights[i] for i in (place - 1, place + 1) if 0 <= i < size]
-        heavy = weights[place] >= max(share * float(weights.sum()), _ALONE * max(neighbours))
+        heavy = weights[place] >= max(SPIKE_SHARE * float(weights.sum()), _ALONE * max(neighbours))
         if edges[0] <= value <= last and heavy:
             found.setdefault(place, value)
     return found

@@ -7,7 +7,7 @@ with a continuum. What is learned is plain data that goes to JSON and back uncha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
-from siloweave.tables.bins import BINNED, SPIKE_SHARE
+from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of, running
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
     Numeric,
     Points,
-    Settings,
+    check_numeric,
     counted,
     declared,
     encoding_of_bounds,
@@ -151,7 +151,7 @@ class Features:
     """How a table's rows become vectors, and back; made by `fit`, `from_counts` or `declared`.
 
     * A categorical or boolean column is one categorical; ``missing`` adds a last option. With more
-      than ``wide`` options it is the digits of the category's rank by frequency, most significant
+      than 256 options it is the digits of the category's rank by frequency, most significant
       first, two or more blocks of at most 128 options: 100,000 categories take 140 entries, not
       100,000. Digits are decoded from the left, each among those that some category has after the
       digits before it, so every vector decodes to a category.
@@ -195,9 +195,6 @@ class Features:
         *,
         numeric: Numeric = "quantile",
         key: Key,
-        spike_share: float = SPIKE_SHARE,
-        few_values: int = 20,
-        wide: int = 256,
     ) -> Features:
         """Learn encoders from rows; nothing here is private.
 
@@ -208,22 +205,19 @@ class Features:
                 often are spread over their share of the distribution); ``modes``, a mode of a
                 variational mixture and the place in it; ``standard``, deviations from the mean.
             key: No fit draws from it as yet: mixtures start from quantiles and use all rows.
-            spike_share: Share of rows that makes a value a spike, above 0.
-            few_values: Up to so many distinct numbers are a categorical, at least 1.
-            wide: Categorical columns with more options become digits, at least 1.
 
         Raises:
             DataError: When the table has no rows.
             SchemaError: When rows do not fit the schema, or a bound is not declared.
         """
-        settings = Settings(numeric, spike_share, few_values, wide)
+        check_numeric(numeric)
         check_rows(schema, table)
         encodings: list[ColumnEncoding] = []
         for column in schema.coded:
             if column.kind not in BINNED:
                 options = options_of(column)
                 weights = np.bincount(codes_of(column, table), minlength=options).astype(np.float64)
-                encodings.append(encoding_of_options(column.name, weights, options, wide))
+                encodings.append(encoding_of_options(column.name, weights, options))
                 continue
             bounds = encoding_of_bounds(column)
             values, gone = bounds.values_of(column, table)
@@ -232,37 +226,19 @@ class Features:
                 bounds, resolution=bounds.resolution or resolution_of(seen)
             )
             points = Points(seen, counts.astype(np.float64))
-            points = points.with_every_whole_number(bounds, few_values)
-            encodings.append(learned(bounds, points, settings))
+            points = points.with_every_whole_number(bounds)
+            encodings.append(learned(bounds, points, numeric))
         return cls(schema, tuple(encodings))
 
     @classmethod
-    def declared(
-        cls,
-        schema: Schema,
-        *,
-        bins: int = 1,
-        spikes: Mapping[str, Sequence[float]] | None = None,
-        few_values: int = 20,
-        wide: int = 256,
-    ) -> Features:
-        """Make encoders of public facts alone.
+    def declared(cls, schema: Schema) -> Features:
+        """Make encoders of public facts alone: a number lies between -1 (``low``) and 1 (``high``).
 
-        **Guarantee.** No row is read: the result depends on the schema and the arguments only, so
-        a private fit owes nothing for it as long as these are public.
-
-        Args:
-            schema: Facts about every column; numbers and datetimes need both bounds.
-            bins: With 1 a number lies between -1 (``low``) and 1 (``high``); with more it is a
-                categorical of equal-width bins between the bounds and the place in one, -1 to 1.
-            spikes: Values of columns of integers or continuous numbers that are known to be
-                frequent, each an option of its own, such as ``{"capital-gain": [0]}``.
-            few_values: Whole numbers with at most so many values are a categorical.
-            wide: Categorical columns with more options become digits, in the schema's order.
+        **Guarantee.** No row is read: the result depends on the schema only, so a private fit owes
+        nothing for it as long as the schema is public.
 
         Raises:
-            DataError: When an argument is out of range, or a spike is out of bounds.
-            SchemaError: When a bound is not declared.
+            SchemaError: When a bound of a number or datetime is not declared.
 
         Example:
             >>> schema = Schema((Column("age", "integer", low=0, high=100),))
@@ -270,14 +246,7 @@ class Features:
             >>> Features.declared(schema).encode(table, key=0).tolist()
             [[-1.0], [0.5]]
         """
-        settings = Settings("standard", 1.0, few_values, wide)
-        if bins < 1:
-            raise DataError(f"bins={bins!r} must be 1 or more")
-        spikes = spikes or {}
-        binned = [column.name for column in schema.coded if column.kind in BINNED]
-        _check_names("spikes", spikes, binned)
-        encodings = [declared(c, bins, spikes.get(c.name, ()), settings) for c in schema.coded]
-        return cls(schema, tuple(encodings))
+        return cls(schema, tuple(declared(column) for column in schema.coded))
 
     @classmethod
     def from_counts(
@@ -286,9 +255,6 @@ class Features:
         counts: Mapping[str, NDArray[np.integer] | NDArray[np.floating]],
         *,
         numeric: Numeric = "modes",
-        spike_share: float = SPIKE_SHARE,
-        few_values: int = 20,
-        wide: int = 256,
     ) -> Features:
         """Learn encoders from counts over an encoder's codes, exact or noisy.
 
@@ -303,27 +269,25 @@ class Features:
             encoder: Its bins are what was counted.
             counts: Column name to one count per code (``encoder.domain``); a noisy count below 0
                 counts as 0. A column without counts is encoded as by `declared`.
-            numeric: As in `fit`, and so are the other arguments.
-            spike_share: As in `fit`.
-            few_values: As in `fit`.
-            wide: As in `fit`.
+            numeric: What a continuum becomes, as in `fit`.
 
         Raises:
             DataError: When counts are of no such column, of another length, or not finite.
         """
-        settings = Settings(numeric, spike_share, few_values, wide)
-        _check_names("counts", counts, encoder.domain.names)
+        check_numeric(numeric)
+        wrong, known = sorted(set(counts) - set(encoder.domain.names)), encoder.domain.names
+        if wrong:
+            raise DataError(f"counts names {', '.join(wrong)}; it may name only {', '.join(known)}")
         encodings: list[ColumnEncoding] = []
         for column in encoder.schema.coded:
             if column.name not in counts:
-                encodings.append(declared(column, 1, (), settings))
+                encodings.append(declared(column))
                 continue
             weights = _weights(encoder, column.name, counts[column.name])
             if column.kind in BINNED:
-                encodings.append(counted(column, weights, settings))
+                encodings.append(counted(column, weights, numeric))
             else:
-                options = encoding_of_options(column.name, weights, len(weights), wide)
-                encodings.append(options)
+                encodings.append(encoding_of_options(column.name, weights, len(weights)))
         return cls(encoder.schema, tuple(encodings))
 
     def cover(self, schema: Schema) -> bool:
@@ -355,7 +319,7 @@ class Features:
         if needed > _MOST_BYTES:
             raise CapacityError(
                 f"{table.num_rows} rows of {self.width} numbers take {needed / 2**30:.0f} GiB; "
-                "encode a sample of the rows, or lower wide so that more columns become digits"
+                "encode a sample of the rows"
             )
         made = np.zeros((table.num_rows, self.width), dtype=np.float32)
         rows = np.arange(table.num_rows)
@@ -447,12 +411,6 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
     if encoding.scale is None:
         return bool(encoding.spikes)
     return encoding.scale.takes(encoding.low, encoding.high)
-
-
-def _check_names(argument: str, given: Iterable[str], known: Sequence[str]) -> None:
-    wrong = sorted(set(given) - set(known))
-    if wrong:
-        raise DataError(f"{argument} names {', '.join(wrong)}; it may name only {', '.join(known)}")
 
 
 def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:

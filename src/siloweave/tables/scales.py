@@ -181,36 +181,7 @@ class Curve(_OneMode, frozen=True, tag="curve"):
         return values
 
 
-class Bins(msgspec.Struct, frozen=True, tag="bins"):
-    """Declared bins: the bin is the mode, the place inside it the number, from -1 to 1."""
-
-    edges: tuple[float, ...]
-
-    @property
-    def modes(self) -> int:
-        """How many bins there are."""
-        return len(self.edges) - 1
-
-    def takes(self, low: float, high: float) -> bool:
-        """Whether every value between these becomes a finite number."""
-        return len(self.edges) > 1 and ascending(self.edges)
-
-    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
-        """Return bins and places."""
-        edges = np.array(self.edges)
-        found = np.searchsorted(edges[1:-1], values, side="right").astype(np.int64)
-        low, high = edges[found], edges[found + 1]
-        return found, np.clip(2.0 * (values - low) / (high - low) - 1.0, -1.0, 1.0)
-
-    def join(self, modes: _Modes, numbers: Floats) -> Floats:
-        """Return the values; a place outside its bin counts as the bin's end."""
-        edges = np.array(self.edges)
-        low, high = edges[modes], edges[modes + 1]
-        values: Floats = low + (high - low) * (np.clip(numbers, -1.0, 1.0) + 1.0) / 2.0
-        return values
-
-
-Scale = Line | Steps | Curve | Bins | Mixture
+Scale = Line | Steps | Curve | Mixture
 """Any of the ways to make a number of a value."""
 
 

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
-from siloweave.tables.bins import BINNED
+from siloweave.tables.bins import BINNED, SPIKE_SHARE
 from siloweave.tables.codes import codes_of, options_of
 from siloweave.tables.encodings import (
+    FEW_VALUES,
     RESOLUTIONS,
     ColumnEncoding,
     Numeric,
     NumericEncoding,
     Points,
-    Settings,
+    check_numeric,
     encoding_of_bounds,
     encoding_of_options,
     learned,
@@ -36,7 +37,6 @@ from siloweave.tables.schema import Column, Schema
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
 _LISTED = 1024  # distinct values that are listed with their counts, where rows support them
 _SUPPORT = 10  # rows per distinct value, for the values to be all there is
-_DEFAULT = Settings()
 _EXACT = 2**53  # whole numbers up to here are float64
 
 
@@ -130,8 +130,8 @@ def _of_numbers(column: Column, table: Table) -> ColumnSummary:
     values, gone = bounds.values_of(column, table)
     seen, times = np.unique(values[~gone], return_counts=True)
     total, kinds = int(times.sum()), len(seen)
-    listed = times >= max(_DEFAULT.spike_share, 10.0 / max(kinds, 1)) * total
-    if kinds <= _DEFAULT.few_values or (kinds <= _LISTED and total >= _SUPPORT * kinds):
+    listed = times >= max(SPIKE_SHARE, 10.0 / max(kinds, 1)) * total
+    if kinds <= FEW_VALUES or (kinds <= _LISTED and total >= _SUPPORT * kinds):
         listed = np.ones(kinds, dtype=np.bool_)
     rest, often = seen[~listed], times[~listed]
     return ColumnSummary(
@@ -150,26 +150,26 @@ def agreed_features(
     summaries: Sequence[Sequence[ColumnSummary]],
     *,
     numeric: Numeric = "quantile",
-    wide: int = 256,
 ) -> Features:
     """Learn encoders from the summaries of several owners, each in the schema's order without ids.
 
     A mixture is represented by 2,048 evenly spaced quantiles instead of random draws, so the result
     depends on the summaries alone. Where every number is listed, it is what `Features.fit`, which
-    explains `numeric` and `wide`, learns from all rows at one place.
+    explains `numeric`, learns from all rows at one place.
 
     Raises:
         DataError: Summaries are not of these columns.
     """
-    settings, encodings = Settings(numeric, wide=wide), list[ColumnEncoding]()
+    check_numeric(numeric)
+    encodings: list[ColumnEncoding] = []
     for column, owners in _by_column(schema, summaries):
         if column.kind not in BINNED:
             counts = _counts(owners).sum(0)
-            encodings.append(encoding_of_options(column.name, counts, len(counts), wide))
+            encodings.append(encoding_of_options(column.name, counts, len(counts)))
             continue
         bounds, points = _points(column, owners)
-        whole = _pooled(points).with_every_whole_number(bounds, settings.few_values)
-        encodings.append(learned(bounds, whole, settings))
+        whole = _pooled(points).with_every_whole_number(bounds)
+        encodings.append(learned(bounds, whole, numeric))
     return Features(schema, tuple(encodings))
 
 
