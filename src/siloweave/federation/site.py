@@ -498,7 +498,8 @@ class Site(Generic[Rows]):
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
         self._begin_run(envelope.run)
-        name, digest = f"reply/{envelope.run}/{envelope.step}", wire.body_digest(envelope.body)
+        name = f"reply/{envelope.run}/{envelope.step}"
+        digest = wire.body_digest(envelope.body, envelope.sender)
         stored = self._store.get(name)
         if stored is not None:
             self._refuse_changed(envelope, stored, digest, "answered")
@@ -564,7 +565,7 @@ class Site(Generic[Rows]):
             raise wire.decode(stored[_DIGEST:], Refusal).error()
 
     def _refuse_changed(self, asked: Envelope, stored: bytes, digest: bytes, done: str) -> None:
-        """Refuse a step that was asked with another body before."""
+        """Refuse a step that was asked with another body, or by somebody else, before."""
         if stored[:_DIGEST] != digest:
             raise WireError(
                 f"party {self.name!r}: step {asked.step} of run {asked.run} was {done} before for "
