@@ -170,7 +170,7 @@ def tabddpm(args: argparse.Namespace, keep: Any) -> None:
         table, files = without_gaps(prepare(ADULT, args.data, args.rows or 25_000), folder)
         features = Features.fit(table.train, table.schema, numeric="quantile", key=0)
         layout = Layout(tuple(features.blocks))
-        label = layout.choice_of(table.target)
+        label = layout.categorical_of(table.target)
         rest = layout.without(label)
         X = features.encode(table.train, key=1)
         numbers, codes = rest.split(X)

@@ -44,7 +44,7 @@ class DiffusionModel(NetworkModel):
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of the label was; nothing of other columns."""
         known = self.net.label is not None and column == self.net.label.column
-        return tuple(self.net.label_law) if known else None
+        return tuple(self.net.label_shares) if known else None
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows."""
@@ -66,11 +66,6 @@ class LatentModel(DiffusionModel):
         if hasattr(self.net.settings.autoencoder, "per_bit"):
             return super().takes
         return frozenset() if self.net.label is None else frozenset({self.net.label.column})
-
-    def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of the label was; nothing of other columns."""
-        known = self.net.label is not None and column == self.net.label.column
-        return tuple(self.net.diffusion.label_law) if known else None
 
 
 @dataclass(frozen=True)

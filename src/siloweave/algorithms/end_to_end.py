@@ -230,10 +230,10 @@ def _work(site: Site[ColumnsPart]) -> _Work:
     settings = settings_of_facts(msgspec.json.decode(request.settings))
     layout = Layout(features.blocks)
     mine = request.target if request.target in held.table.names else None
-    coder = coders.first(
+    coder = coders.RowCoder.untrained(
         layout,
         divided(settings.autoencoder, request.parties),
-        label=None if mine is None else layout.choice_of(mine),
+        label=None if mine is None else layout.categorical_of(mine),
         numbers=settings.numbers,
         key=jax_key(fold_in(request.seed, "coder", *held.table.names)),
     )

@@ -170,14 +170,11 @@ def _trained(
         RANGE,
         DenoiserSide,
         LatentDistribution,
-        latent_blocks,
-        told_block,
+        latent_layout,
     )
-    from siloweave.models.layout import Layout
 
     pace, rows = settings.diffusion, len(told)
-    layout = Layout(latent_blocks(latent, told.shape[1]))
-    label = told_block(layout, told.shape[1])
+    layout, label = latent_layout(latent, told.shape[1])
     born, key = split_key(fold_in(fold_in(task.seed, "train"), "model"))
     side = DenoiserSide(pace, ())
     state = side.start(diffusion.network(layout, pace, label, born))
@@ -196,9 +193,7 @@ def _trained(
     law = tuple(float(p) for p in told.mean(0)) if label else ()
     ranges = ((-RANGE, RANGE),) * latent
     ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, law, ranges)
-    return LatentDistribution(
-        ddpm, np.zeros(latent, np.float32), np.ones(latent, np.float32), facts
-    )
+    return LatentDistribution.unscaled(ddpm, facts)
 
 
 @dataclass(frozen=True)

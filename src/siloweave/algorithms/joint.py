@@ -54,7 +54,7 @@ class JointModel(NetworkModel):
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of the label was; nothing of other columns."""
         label = self.net.facts["label"]
-        return tuple(self.net.diffusion.label_law) if label and column == label else None
+        return tuple(self.net.diffusion.label_shares) if label and column == label else None
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw the parties' parts, side by side in roster order."""
@@ -104,7 +104,7 @@ class CoderHome:
 
     def encode(self, X: Matrix) -> Matrix:
         """Its part of vectors, NaN where rows are free."""
-        return self.rows.told(X)
+        return self.rows.encode_known(X)
 
     def coder(self) -> bytes:
         """What `of` reads again."""

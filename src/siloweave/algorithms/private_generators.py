@@ -221,14 +221,14 @@ def rest(kind: PrivateKind, request: Rest, site: Site[Part]) -> TrainedDiffusion
 
 def _fits(kind: PrivateKind, file: bytes, site: Site[Part]) -> bool:
     """Whether a file says of its autoencoder what a file of the study's would say."""
-    from siloweave.models import coders
+    from siloweave.models.coders import RowCoder
     from siloweave.models.layout import Layout
 
     asked, _, features = begun(kind, site)
     settings, layout = _latent(msgspec.json.decode(asked.settings)), Layout(features.blocks)
-    label = None if asked.target is None else layout.choice_of(asked.target)
+    label = None if asked.target is None else layout.categorical_of(asked.target)
     made = {"label": label, "numbers": settings.numbers, "key": jax_key(fold_in(0, "first"))}
-    own = coders.first(layout, settings.autoencoder, **made).to_bytes()
+    own = RowCoder.untrained(layout, settings.autoencoder, **made).to_bytes()
     try:
         return bool(_head(file) == _head(own))
     except msgspec.MsgspecError:
@@ -250,7 +250,7 @@ def _diffused(kind: PrivateKind, request: Rest, site: Site[Part]) -> bytes:
     coder = RowCoder.from_bytes(request.coder)
     law = latent.fit_latents(
         encoded(site, features, coder.encode), coder.latent, settings.diffusion,
-        scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), law=request.law,
+        scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), label_shares=request.law,
     )  # fmt: skip
     with TemporaryDirectory() as folder:
         law.save(Path(folder) / "law.safetensors")
@@ -271,10 +271,7 @@ def _asked_for_the_rest(
         path = Path(folder) / "law.safetensors"
         path.write_bytes(trained.law.value)
         found = LatentDistribution.load(path)
-    return LatentDiffusion(
-        coder.coder, found.diffusion, coder.layout, settings, found.shift, found.scale,
-        coder.label,
-    )  # fmt: skip
+    return LatentDiffusion(coder, found, settings)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Shankar, Brouwer, Hai & Chen 2024, "SiloFuse: cross-silo synthetic data generati
 tabular diffusion models" (ICDE), Algorithms 1 and 2. Every party codes its rows at home and sends
 the latents once; the coordinator trains a diffusion on the latents side by side, and what it draws
 is cut into the parties' parts, which they decode at home. With one party it is PointDiff, or with
-autoencoders LatentDiff, whose code (models/coders.py, models/latent_law.py) this is.
+autoencoders LatentDiff, whose code (models/coders.py, models/latent.py) this is.
 
 **Guarantee** (none by default): the coordinator sees a code of every row, one real person each.
 The paper's theorem says that an unknown encoder cannot be inverted for sure; it does not rule out
@@ -163,7 +163,7 @@ def code(request: Code, site: Site[ColumnsPart]) -> Coded:
 
 
 def _plain(coder: RowCoder) -> tuple[tuple[int, int, int], ...]:
-    return tuple((s.start, s.dimensions, s.options) for s in coder.spots)
+    return tuple((s.start, s.dimensions, s.options) for s in coder.sphere_codes)
 
 
 def one_way_of(site: Site[ColumnsPart]) -> tuple[Released[str], ...]:
@@ -192,7 +192,7 @@ def _fitted(request: Code, held: ColumnsPart, features: Features, X: Matrix) -> 
         X,
         layout,
         divided(settings, request.parties),
-        label=None if mine is None else layout.choice_of(mine),
+        label=None if mine is None else layout.categorical_of(mine),
         numbers=request.numbers,
         key=jax_key(fold_in(request.seed, "coder", *held.table.names)),
         progress=held.progress,
@@ -278,7 +278,7 @@ def trained(
         latent,
         settings.diffusion,
         scaled=settings.scaled,
-        spots=spots,
+        sphere_codes=spots,
         facts=facts,
         key=split_key(fold_in(fold_in(task.seed, "train"), "model"))[1],
         progress=task.progress,

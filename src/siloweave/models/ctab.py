@@ -48,7 +48,7 @@ _LEAST = 1e-4  # added inside logarithms
 def entries(blocks: Sequence[Block]) -> int:
     """How many entries a row has together with its condition, which names all its choices."""
     layout = Layout(tuple(blocks))
-    return layout.width + sum(block.size for block in layout.choices)
+    return layout.width + sum(block.size for block in layout.categoricals)
 
 
 class _State(NamedTuple):
@@ -184,8 +184,8 @@ def fit_ctab(
         TrainingError: Training diverged.
     """
     layout, label = Layout(tuple(blocks)), None
-    seen = Seen.of(X, layout, tuple(dict.fromkeys(b.column for b in layout.choices)))
+    seen = Seen.of(X, layout, tuple(dict.fromkeys(b.column for b in layout.categoricals)))
     if labels is not None:
-        block = layout.choice_of(labels)
+        block = layout.categorical_of(labels)
         label = (int(np.flatnonzero(seen.heads.order == block.start)[0]), block.size)
     return seen.fit(_Step(settings or CTABSettings(), seen.heads, label), key, progress, store)

@@ -177,7 +177,7 @@ class GAN:
         best, least = np.full(len(given), -1), np.full(len(given), np.inf)
         counts = np.array([*self.conditions.counts, np.inf])
         for first, block in zip(
-            self.conditions.starts, self.heads.conditional.choices, strict=True
+            self.conditions.starts, self.heads.conditional.categoricals, strict=True
         ):
             part = given[:, block.start : block.stop]
             free = np.isnan(part[:, 0])
@@ -214,7 +214,7 @@ class GAN:
                 raise DataError(f"{path} is not a stored GAN; it holds {facts.get('format')!r}")
             settings: Settings = _KINDS[facts["kind"]](**facts["settings"])
             heads = Heads(tuple(Block(**b) for b in facts["blocks"]), tuple(facts["columns"]))
-            sizes = tuple(block.size for block in heads.conditional.choices)
+            sizes = tuple(block.size for block in heads.conditional.categoricals)
             conditions = Conditions(sizes, tuple(facts["counts"]))
             generator = generator_of(settings, heads, jax.random.key(0))
             return settings, heads, conditions, generator, generator.start(), facts["note"]
@@ -503,7 +503,7 @@ class Seen:
         X = checked_numbers(layout.check(X), layout)
         heads = Heads(layout.blocks, columns)
         codes = heads.conditional.split(X)[1].astype(np.int64)
-        conditions = Conditions.of(codes, [b.size for b in heads.conditional.choices])
+        conditions = Conditions.of(codes, [b.size for b in heads.conditional.categoricals])
         inner = np.ascontiguousarray(X[:, heads.order])
         return cls(heads, inner, drawing(conditions, codes=codes), conditions)
 
@@ -539,9 +539,9 @@ class Seen:
 def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:
     """Columns whose choices are conditions: `labels`, or all that have no number."""
     if labels is not None:
-        return (layout.choice_of(labels).column,)
+        return (layout.categorical_of(labels).column,)
     numbers = {b.column for b in layout.blocks if b.kind == "number"}
-    return tuple(dict.fromkeys(b.column for b in layout.choices if b.column not in numbers))
+    return tuple(dict.fromkeys(b.column for b in layout.categoricals if b.column not in numbers))
 
 
 def checked_numbers(X: Matrix, layout: Layout) -> Matrix:

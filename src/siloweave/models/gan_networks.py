@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.multinomial import Options
-from siloweave.models.nets import MLP, Dense, Tape, averaged
+from siloweave.models.nets import MLP, Dense, averaged
 from siloweave.models.settings import CTABSettings, GANSettings
 from siloweave.tables.features import Block
 
@@ -80,7 +80,7 @@ class Heads:
     @cached_property
     def parts(self) -> tuple[Block, ...]:
         """All choices in inner order."""
-        return (*self.free.choices, *self.conditional.choices)
+        return (*self.free.categoricals, *self.conditional.categoricals)
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -96,7 +96,7 @@ class Heads:
     @property
     def condition_width(self) -> int:
         """Length of the conditional vector, the last part of a row."""
-        return sum(b.size for b in self.conditional.choices)
+        return sum(b.size for b in self.conditional.categoricals)
 
     @cached_property
     def options(self) -> Options:
@@ -251,11 +251,11 @@ class Critic(eqx.Module):
         )
         return scaled
 
-    def __call__(self, x: Array, tape: Tape | None = None, *, masks: Array | None = None) -> Array:
+    def __call__(self, x: Array, *, masks: Array | None = None) -> Array:
         """Score packs, (packs, pac x width) -> (packs,)."""
-        return self.above(self.layers[0](x, tape), tape, masks=masks)
+        return self.above(self.layers[0](x), masks=masks)
 
-    def above(self, pre: Array, tape: Tape | None = None, *, masks: Array | None = None) -> Array:
+    def above(self, pre: Array, *, masks: Array | None = None) -> Array:
         """Scores by the first layer's values before their activation: (packs, units) -> (packs,).
 
         The first layer is the widest by far, and it is affine: its value for a mixture of packs is
@@ -267,7 +267,7 @@ class Critic(eqx.Module):
             if masks is not None:
                 x = x * masks[:, start : start + x.shape[1]]
                 start += x.shape[1]
-            pre = layer(x, tape)
+            pre = layer(x)
         return pre[:, 0]
 
     def slopes(self, x: Array) -> Array:

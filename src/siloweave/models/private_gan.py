@@ -70,7 +70,7 @@ class ConditionalRowLoss(RowLoss):
     def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
         """The loss; the key picks the row's condition too."""
         a, b, c = jax.random.split(key, 3)
-        sizes = [block.size for block in self.heads.conditional.choices]
+        sizes = [block.size for block in self.heads.conditional.categoricals]
         met = row[row.shape[0] - sum(sizes) :]
         if sizes:
             column = jax.random.randint(a, (), 0, len(sizes))
@@ -260,7 +260,7 @@ def _networks(
 def _conditions(heads: Heads, shares: Mapping[int, Sequence[float]] | None) -> Conditions:
     """The paid shares as counts, at least one in each column."""
     sizes, counts = [], []
-    for block in heads.conditional.choices:
+    for block in heads.conditional.categoricals:
         p = np.zeros(block.size)
         if shares is not None:
             p = np.maximum(np.asarray(shares[block.start], dtype=np.float64), 0.0)

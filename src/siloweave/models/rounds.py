@@ -35,7 +35,7 @@ from siloweave.models.descent import State as Descended
 from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import GANState, Heads
-from siloweave.models.latent import LABEL, LatentDiffusion, latent_blocks
+from siloweave.models.latent import LABEL, LatentDiffusion, LatentDistribution, latent_blocks
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.settings import (
     DiffusionSettings,
@@ -43,7 +43,7 @@ from siloweave.models.settings import (
     LatentSettings,
     SphereCodeSettings,
 )
-from siloweave.models.sphere_codes import SphereCodeCoder, spots_of
+from siloweave.models.sphere_codes import SphereCodeCoder, sphere_codes_of
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 
@@ -119,7 +119,7 @@ class Facts(NamedTuple):
         total, squares, least, most = self.sums
         if np.abs(self.sums[2:]).max(initial=0.0) > size:
             return False
-        for block in layout.choices:
+        for block in layout.categoricals:
             part = slice(block.start, block.stop)
             one = (least[part] >= 0).all() and (most[part] <= 1).all()
             if not (one and abs(total[part].sum() - self.rows) <= 1e-6 * self.rows):
@@ -326,7 +326,7 @@ class GANLearner(Learner):
 
     def conditions(self, facts: Facts) -> Conditions:
         """Everyone's conditions, and how many rows meet each."""
-        choices = self.step.heads.conditional.choices
+        choices = self.step.heads.conditional.categoricals
         counts = [facts.sums[0, b.start : b.stop].round().astype(int).tolist() for b in choices]
         return Conditions(tuple(b.size for b in choices), tuple(n for part in counts for n in part))
 
@@ -360,7 +360,7 @@ class DiffusionLearner(Learner):
         """The block of the label; None where it is the only one."""
         if self.label is None or len(self.layout.blocks) == 1:
             return None
-        return self.layout.choice_of(self.label)
+        return self.layout.categorical_of(self.label)
 
     def keys(self, key: Array) -> Keys:
         """Two keys, as `diffusion.fit` has them; nothing is drawn at the end."""
@@ -443,7 +443,7 @@ class SphereCodeLearner(DiffusionLearner):
     def layout(self) -> Layout:
         """The blocks, and which latents are sphere codes; read while a program is traced."""
         _, _, rest, settings = _coded(self.latent, self.features, self.target)
-        return Layout(self.blocks, spots_of(rest, settings))
+        return Layout(self.blocks, sphere_codes_of(rest, settings))
 
     @cached_property
     def coder(self) -> RowCoder:
@@ -464,7 +464,9 @@ class SphereCodeLearner(DiffusionLearner):
         if self.latent.scaled:
             mean = facts.sums[0] / facts.rows
             spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
-            for i in NumberHead(len(self.layout.numbers), spots=self.layout.spots).plain:
+            for i in NumberHead(
+                len(self.layout.numbers), sphere_codes=self.layout.sphere_codes
+            ).plain:
                 shift[i], scale[i] = mean[i], spread[i] if spread[i] > 1e-4 else 1.0
         return shift, scale
 
@@ -473,7 +475,7 @@ class SphereCodeLearner(DiffusionLearner):
         numbers = list(self.layout.numbers)
         shift, scale = (part[numbers] for part in self.frame(facts))
         ddpm, rows = super().finish(shared, facts, key), self.coder
-        return LatentDiffusion(rows.coder, ddpm, rows.layout, self.latent, shift, scale, rows.label)
+        return LatentDiffusion(rows, LatentDistribution(ddpm, shift, scale), self.latent)
 
 
 def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
@@ -492,5 +494,5 @@ def _coded(
             "on rows would have to be trained in rounds of its own"
         )
     layout = Layout(tuple(features))
-    label = None if target is None or len(layout.blocks) == 1 else layout.choice_of(target)
+    label = None if target is None or len(layout.blocks) == 1 else layout.categorical_of(target)
     return layout, label, rest_of(layout, label), settings.autoencoder

@@ -25,10 +25,10 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models import autoencoder, diffusion
 from siloweave.models.autoencoder import Coder, latent_size
-from siloweave.models.coders import RowCoder, assembled, places_of, rest_of, untrained
+from siloweave.models.coders import RowCoder, coder_of, places_of, rest_of
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.descent import Descent, State
-from siloweave.models.latent import LatentDiffusion, latent_blocks, put_together, told_block
+from siloweave.models.latent import LatentDiffusion, latent_layout
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.multinomial import Groups
 from siloweave.models.nets import MLP
@@ -278,7 +278,7 @@ class LatentSteps(Stepwise):
         """The block of the target; None where it is the only one."""
         if self.target is None or len(self.blocks) == 1:
             return None
-        return self.layout.choice_of(self.target)
+        return self.layout.categorical_of(self.target)
 
     @cached_property
     def rest(self) -> Layout:
@@ -292,9 +292,7 @@ class LatentSteps(Stepwise):
 
     def _latents(self, size: int) -> tuple[Layout, Block | None]:
         """The blocks of a latent row, and the label's."""
-        options = self.label.size if self.label else 0
-        latents = Layout(latent_blocks(size, options))
-        return latents, told_block(latents, options)
+        return latent_layout(size, self.label.size if self.label else 0)
 
     def diffusing(self, size: int) -> Descent:
         """A step of the diffusion."""
@@ -313,7 +311,7 @@ class LatentSteps(Stepwise):
 
     def start(self, initial: Array) -> State:
         """A fresh autoencoder."""
-        state: State = self.coding.start(untrained(self.rest, self.settings.dense, initial))
+        state: State = self.coding.start(coder_of(self.rest, self.settings.dense, key=initial).net)
         return state
 
     def opened(self, stage: int, initial: Array) -> State | Second:
@@ -352,11 +350,16 @@ class LatentSteps(Stepwise):
     def finish(self, state: State | Second, rows: int, key: Array) -> LatentDiffusion | RowCoder:
         """The whole model, or the trained autoencoder."""
         if not isinstance(state, Second):
-            coder = assembled(state.average, self.rest, self.settings.dense)
+            coder = coder_of(self.rest, self.settings.dense, state.average)
             return RowCoder(coder, self.layout, self.label, self.settings.numbers)
-        size, most = state.coder.latent, self.settings.diffusion.clip_range
+        most, shares = self.settings.diffusion.clip_range, self.shares if self.label else None
         assert most is not None  # what a private fit is given
-        facts = (tuple(self.shares or ()) if self.label else (), ((-most, most),) * size)
-        frame = (np.zeros(size, np.float32), np.ones(size, np.float32))
-        nets = (state.coder, state.state.average)
-        return put_together(nets, self.layout, self.settings, self.label, facts, frame)
+        return LatentDiffusion.of_networks(
+            state.coder,
+            state.state.average,
+            self.layout,
+            self.settings,
+            self.label,
+            tuple(shares or ()),
+            most,
+        )
