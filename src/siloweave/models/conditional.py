@@ -94,21 +94,13 @@ class Conditions:
 
 
 class Drawing(NamedTuple):
-    """What rows and their conditions are drawn by; arrays, so tables of a shape share a program.
+    """What rows and their conditions are drawn by; arrays, so tables of a shape share a program."""
 
-    Attributes:
-        order: (rows, columns): row numbers, sorted by the category in each column.
-        ends: (conditions,), where each ends in [0, 1] by the distribution of training.
-        last: The last condition that has any probability.
-        counts: (conditions,), rows of each.
-        before: (conditions,), rows of the column's conditions before it.
-    """
-
-    order: Array
-    ends: Array
-    last: Array
-    counts: Array
-    before: Array
+    order: Array  # (rows, columns): row numbers, sorted by the category in each column
+    ends: Array  # (conditions,), where each ends in [0, 1] by the distribution of training
+    last: Array  # the last condition that has any probability
+    counts: Array  # (conditions,), rows of each
+    before: Array  # (conditions,), rows of the column's conditions before it
 
 
 def drawing(conditions: Conditions, by: Frequency = "log", codes: Ints | None = None) -> Drawing:
@@ -146,16 +138,9 @@ def draw_places(drawing: Drawing, uniform: Array) -> Array:
 
 
 def draw_rows(columns: Ints, drawing: Drawing, places: Array, uniform: Array) -> Array:
-    """Draw for each condition one real row that meets it, uniformly.
+    """Numbers of real rows that meet the conditions at these places, one each, drawn uniformly.
 
-    Args:
-        columns: `Conditions.columns`.
-        drawing: What is drawn by.
-        places: Conditions that one real row or more meets.
-        uniform: Which of them: a draw from [0, 1) for each place.
-
-    Returns:
-        Row numbers, as many as places.
+    `columns` are `Conditions.columns`, each place has a real row, `uniform` is from [0, 1).
     """
     many = drawing.counts[places]
     pick = jnp.minimum((uniform * many).astype(jnp.int32), many - 1)

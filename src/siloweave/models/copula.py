@@ -640,11 +640,6 @@ class ScoreModes:
     A column that has a number and one choice uses the number in rows that choose the first option
     (as `Features` writes it); there that option becomes the modes.
 
-    Attributes:
-        blocks: Of the vectors that are encoded.
-        margins: Of each number, in the order of `blocks`.
-        mixtures: Of each number's scores.
-
     Example:
         >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 2, "categorical"))
         >>> X = np.stack([np.linspace(2, 3, 50), np.ones(50), np.zeros(50)], 1).astype(np.float32)
@@ -653,9 +648,9 @@ class ScoreModes:
         True
     """
 
-    blocks: tuple[Block, ...]
-    margins: tuple[Margin, ...]
-    mixtures: tuple[Mixture, ...]
+    blocks: tuple[Block, ...]  # of the vectors that are encoded
+    margins: tuple[Margin, ...]  # of each number, in the order of `blocks`
+    mixtures: tuple[Mixture, ...]  # of each number's scores
 
     @classmethod
     def fit(

@@ -61,17 +61,11 @@ class _State(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """One critic step, one classifier step, one generator step.
+    """One critic step, one classifier step, one generator step."""
 
-    Attributes:
-        settings: Of the GAN.
-        heads: Outputs of the generator.
-        label: Where the label's categories lie in a row, (start, size); None without a label.
-    """
-
-    settings: CTABSettings
-    heads: Heads
-    label: tuple[int, int] | None
+    settings: CTABSettings  # of the GAN
+    heads: Heads  # outputs of the generator
+    label: tuple[int, int] | None  # where the label lies in a row, (start, size)
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:

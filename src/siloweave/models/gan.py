@@ -230,18 +230,10 @@ def draw(
     key: Array,
     running: Running | None = None,
 ) -> tuple[Array, Array, Running]:
-    """Generate rows under conditions.
+    """Generate rows under conditions, (n, condition_width).
 
-    Args:
-        settings: Noise and temperature.
-        heads: Outputs of the generator.
-        generator: The network.
-        asked: Conditions, (n, condition_width).
-        key: Noise of the inputs and of the choices.
-        running: Batch statistics; those of these rows if None.
-
-    Returns:
-        Rows, the logits behind them, and the statistics; the first two (n, width).
+    Returns rows and the logits behind them, both (n, width), and the batch statistics, which are
+    those of these rows unless `running` is given. The key draws inputs and choices.
     """
     shape = (asked.shape[0], settings.noise + heads.width)
     uniform = jax.random.uniform(key, shape, minval=TINY, maxval=1.0 - TINY)
@@ -281,8 +273,7 @@ class Batch(NamedTuple):
         real: Real rows in inner order.
         met: The conditions that they were drawn by.
         asked: The conditions of the rows generated for the critic: the same, moved by half a
-            batch, so that they meet in other packs. As draws are independent, that is as good as
-            a random order.
+            batch into other packs. As draws are independent, that equals a random order.
         again: The conditions of the rows generated for the generator's own step.
     """
 
@@ -330,7 +321,7 @@ class GANStep:
     Attributes:
         settings: Of the GAN.
         heads: Outputs of the generator.
-        weights: Of each feature in the distance to the nearest row, in inner order.
+        weights: Of features in the distance to the nearest row, in inner order.
     """
 
     settings: GANSettings
@@ -399,11 +390,11 @@ def distance(
     reading: Literal["nearest", "pairs"],
     weights: Sequence[float] = (),
 ) -> Array:
-    """How far each generated row is from real rows, (n,).
+    """How far each generated row, of (n, width), is from real rows, (n,).
 
     Args:
-        real: (n, width).
-        fake: (n, width).
+        real: Real rows, as many.
+        fake: Generated rows.
         reading: ``"pairs"``: from the real row in the same place. ``"nearest"``: from the nearest
             real row, features weighted.
         weights: One per feature, for ``"nearest"``.
@@ -427,7 +418,7 @@ def entropy_weights(X: Matrix, heads: Heads) -> tuple[float, ...]:
     """Inverse entropy of the block of each feature, scaled to mean 1, in inner order.
 
     Numbers are cut into 20 bins of equal width. A block that never varies has weight 0: no
-    distance in it can tell rows apart.
+    distance in it separates rows.
     """
     found = np.zeros(heads.width)
     for block in heads.blocks:
@@ -479,19 +470,12 @@ def fit_gan(
 
 @dataclass(frozen=True)
 class Seen:
-    """What training reads: rows in inner order, and which of them meet each condition.
+    """What training reads: rows in inner order, and which of them meet each condition."""
 
-    Attributes:
-        heads: Outputs of the generator.
-        rows: (rows, width), in inner order.
-        frequencies: What rows and conditions are drawn by.
-        conditions: What rows are sorted by.
-    """
-
-    heads: Heads
-    rows: Matrix
-    frequencies: Drawing
-    conditions: Conditions
+    heads: Heads  # outputs of the generator
+    rows: Matrix  # (rows, width), in inner order
+    frequencies: Drawing  # what rows and conditions are drawn by
+    conditions: Conditions  # what rows are sorted by
 
     @classmethod
     def of(cls, X: Matrix, layout: Layout, columns: tuple[str, ...]) -> Seen:
@@ -592,13 +576,9 @@ def _vectors(step: GANStep, places: Array) -> Array:
 def asked_rows(
     step: GANStep, generator: Any, frequencies: Drawing, key: Array
 ) -> tuple[AskedRows, MadeRows]:
-    """Draw conditions as in training, and rows under them.
+    """Draw conditions by their frequencies in all rows, and rows of the one generator under them.
 
-    Args:
-        step: Settings and heads.
-        generator: The one generator.
-        frequencies: Of the conditions of all rows together.
-        key: Of this update; `followed` takes the same.
+    The key is that of this update; `followed` takes the same.
     """
     a, b, c, d = jax.random.split(key, 4)
     size = (step.settings.batch,)
@@ -625,18 +605,9 @@ def judged(
 ) -> tuple[Critics, Array]:
     """One step of a critic on its owner's rows, then its feedback.
 
-    Args:
-        step: Settings and heads.
-        sampler: Draws the owner's rows with conditions of their own.
-        state: The critic.
-        rows: What `sampler` reads.
-        asked: The conditions of the generated rows.
-        made: Generated rows.
-        key: Of this owner and update.
-
-    Returns:
-        The critic, and how minus its score changes with every entry of ``made.again``, (batch,
-        width).
+    The sampler draws the owner's `rows` with conditions of their own; the key is of this owner and
+    update. Returns the critic, and the gradient of minus its score with respect to ``made.again``,
+    (batch, width).
     """
     a, b, c = jax.random.split(key, 3)
     own: Batch = sampler(rows, a)
@@ -656,17 +627,9 @@ def judged(
 def followed(
     step: GANStep, state: Critics, asked: AskedRows, feedback: Array, key: Array
 ) -> tuple[Critics, Array]:
-    """One step of the generator along the critics' mean feedback.
+    """One step of the generator along the mean feedback of `judged`, (batch, width).
 
-    Args:
-        step: Settings and heads.
-        state: The generator and its moments.
-        asked: The conditions of its rows.
-        feedback: (batch, width), of `judged`.
-        key: The one of `asked_rows`.
-
-    Returns:
-        The generator, and whether it is finite.
+    The key is the one of `asked_rows`. Returns the generator, and whether it is finite.
     """
     condition, drawing = _vectors(step, asked.again), jax.random.split(key, 4)[3]
 

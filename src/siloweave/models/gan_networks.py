@@ -107,12 +107,8 @@ class Heads:
         """Turn a network's last layer, (n, width) in inner order, into rows.
 
         Numbers go through tanh; each choice is a softmax of its logits with Gumbel noise, divided
-        by the temperature (Jang, Gu & Poole 2017), soft and differentiable.
-
-        Args:
-            raw: The last layer.
-            temperature: Towards 0 choices become one-hot.
-            uniform: (n, width) draws from the open interval (0, 1), which become the noise.
+        by the temperature (Jang, Gu & Poole 2017), soft and differentiable. `uniform`, (n, width),
+        is from the open interval (0, 1).
         """
         d = len(self.free.numbers)
         if d == self.width:
@@ -122,12 +118,7 @@ class Heads:
         return jnp.concatenate([jnp.tanh(raw[:, :d]), soft], axis=1)
 
     def cross_entropy(self, raw: Array, condition: Array) -> Array:
-        """Cross-entropy of the logits with the condition, (n,).
-
-        Args:
-            raw: (n, width), before `outputs`.
-            condition: (n, condition_width), one 1 in each row.
-        """
+        """Cross-entropy, (n,), of logits before `outputs` with the one-hot condition."""
         logs = self.options.log_softmax(raw[:, len(self.free.numbers) :])
         asked = logs[:, logs.shape[1] - self.condition_width :]
         return -jnp.sum(asked * condition, axis=1)
@@ -170,7 +161,7 @@ class ResidualGenerator(eqx.Module):
     def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
         """Map noise and condition, (n, fan_in), to (n, fan_out), and return the statistics used.
 
-        The statistics are those of the batch if `running` is None.
+        The statistics are those of the batch unless `running` is given.
         """
         # What a layer reads of x is kept apart, because nobody needs its slope with respect to x.
         used, made = [], jnp.zeros((len(x), 0))
@@ -379,15 +370,10 @@ def layered_losses(critic: Critic, real: Array, fake: Array, *, weight: float, k
 
 
 class RowLoss(eqx.Module):
-    """A critic's loss of one real row beside a random one of a pool of generated rows.
+    """A critic's loss of one real row beside a random one of a pool of generated rows."""
 
-    Attributes:
-        penalty: Weight of the gradient penalty.
-        pool: Generated rows, (rows, width); no real row has a part in them.
-    """
-
-    penalty: float = eqx.field(static=True)
-    pool: Array
+    penalty: float = eqx.field(static=True)  # weight of the gradient penalty
+    pool: Array  # generated rows, (rows, width); no real row has a part in them
 
     def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
         """The loss; `row` is (width,), in inner order."""
@@ -571,21 +557,13 @@ def generator_of(settings: GANSettings | CTABSettings, heads: Heads, key: Array)
 
 
 class GANState(NamedTuple):
-    """What training changes: two networks, the states of their optimisers, and the average.
+    """What training changes: two networks, the states of their optimisers, and the average."""
 
-    Attributes:
-        generator: Makes rows; of a VertiGAN's party it is the head.
-        critic: Compares real rows with generated ones.
-        generator_moments: State of the generator's optimiser.
-        critic_moments: State of the critic's optimiser.
-        average: Moving average of the generator, which draws the rows in the end.
-    """
-
-    generator: Any
-    critic: Any
-    generator_moments: optax.OptState
-    critic_moments: optax.OptState
-    average: Any
+    generator: Any  # makes rows; of a VertiGAN's party it is the head
+    critic: Any  # compares real rows with generated ones
+    generator_moments: optax.OptState  # state of the generator's optimiser
+    critic_moments: optax.OptState  # state of the critic's optimiser
+    average: Any  # moving average of the generator, which draws the rows in the end
 
 
 def adam(

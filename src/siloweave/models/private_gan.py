@@ -61,8 +61,7 @@ _SCALE = 1_000_000  # what shares are multiplied with to become the counts that 
 class ConditionalRowLoss(RowLoss):
     """The critic's loss of one real row, whose condition is one of its own categories.
 
-    Attributes:
-        heads: What a row is made of; rows of the pool have their conditions behind them.
+    Rows of the pool have their conditions behind them.
     """
 
     heads: Heads = eqx.field(static=True)
@@ -81,11 +80,8 @@ class ConditionalRowLoss(RowLoss):
 class PrivateGANStep(eqx.Module):
     """A critic that follows real rows, and a generator that follows the critic.
 
-    Attributes:
-        settings: Sizes and rates.
-        heads: Outputs of the generator.
-        frequencies: How conditions are drawn; public, or paid for. Arrays: other counts need no
-            other program.
+    Frequencies of conditions are public, or paid for. They are arrays, so that other counts need no
+    other program.
     """
 
     settings: PrivateGANSettings = eqx.field(static=True)
@@ -157,17 +153,11 @@ class PrivateGANStep(eqx.Module):
 
 
 class CriticMessage(NamedTuple):
-    """A step's message.
+    """A step's message."""
 
-    Attributes:
-        critic: Whose gradient is asked for.
-        rows: (pool, width), generated rows in half precision.
-        places: (pool,), the condition that each was drawn under.
-    """
-
-    critic: Critic
-    rows: Array
-    places: Array
+    critic: Critic  # whose gradient is asked for
+    rows: Array  # (pool, width), generated rows in half precision
+    places: Array  # (pool,), the condition that each was drawn under
 
 
 @dataclass(frozen=True)
@@ -180,8 +170,7 @@ class GANSteps(Stepwise):
         settings: Of the GAN.
         blocks: Of a feature vector.
         shares: For every choice, by where its block starts, how frequent each category is: public,
-            or paid for. Where they are None all are taken for equal: whoever generates nothing
-            needs none.
+            or paid for. Without them all are taken to be equal: who only has rows needs no shares.
     """
 
     settings: PrivateGANSettings

@@ -61,31 +61,19 @@ class Keys(NamedTuple):
 
 
 class Lap(NamedTuple):
-    """A part of an owner's steps.
+    """A part of an owner's steps."""
 
-    Attributes:
-        rows: How many the owner has.
-        first: Steps behind it before.
-        last: Steps behind it afterwards.
-        total: Steps of its whole training.
-    """
-
-    rows: int
-    first: int
-    last: int
-    total: int
+    rows: int  # how many the owner has
+    first: int  # steps behind it before
+    last: int  # steps behind it afterwards
+    total: int  # steps of its whole training
 
 
 class Facts(NamedTuple):
-    """What an owner's vectors add up to, exactly.
+    """What an owner's vectors add up to, exactly."""
 
-    Attributes:
-        rows: How many.
-        sums: (4, width): of each entry the sum, the sum of squares, the least and the largest.
-    """
-
-    rows: int
-    sums: Floats
+    rows: int  # how many
+    sums: Floats  # (4, width): of each entry the sum, the sum of squares, the least and the largest
 
     @classmethod
     def of(cls, V: Matrix) -> Facts:
@@ -174,11 +162,7 @@ def unpacked(data: bytes, like: Any) -> Any:
 
 
 def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
-    """The weighted mean of networks, array by array, in float64; the order of owners counts.
-
-    Args:
-        trees: At least one, all alike.
-        weights: One each, 0 or more, of sum 1.
+    """The weighted mean of networks, array by array, in float64; weights have the sum 1.
 
     Example:
         >>> mean_of([np.float32([1.0]), np.float32([3.0])], [0.25, 0.75]).tolist()
@@ -264,15 +248,10 @@ class Learner(ABC):
 
 @dataclass(frozen=True)
 class GANLearner(Learner):
-    """CTGAN in rounds: generator and critic are shared, Adam's moments stay with the owner.
+    """CTGAN in rounds: generator and critic are shared, Adam's moments stay with the owner."""
 
-    Attributes:
-        settings: Of the GAN; its epochs do not count.
-        blocks: Of a feature vector.
-    """
-
-    settings: GANSettings
-    blocks: tuple[Block, ...]
+    settings: GANSettings  # of the GAN; its epochs do not count
+    blocks: tuple[Block, ...]  # of a feature vector
 
     @cached_property
     def layout(self) -> Layout:
@@ -338,17 +317,11 @@ class GANLearner(Learner):
 
 @dataclass(frozen=True)
 class DiffusionLearner(Learner):
-    """TabDDPM in rounds: network and moving average are shared, moments stay with the owner.
+    """TabDDPM in rounds: network and moving average are shared, moments stay with the owner."""
 
-    Attributes:
-        settings: Of the diffusion; its steps do not count.
-        blocks: Of a vector.
-        label: Column that the network is conditioned on, or None.
-    """
-
-    settings: DiffusionSettings
-    blocks: tuple[Block, ...]
-    label: str | None = None
+    settings: DiffusionSettings  # of the diffusion; its steps do not count
+    blocks: tuple[Block, ...]  # of a vector
+    label: str | None = None  # column that the network is conditioned on, or None
 
     @cached_property
     def layout(self) -> Layout:
@@ -418,9 +391,9 @@ class SphereCodeLearner(DiffusionLearner):
     """A latent diffusion in rounds, whose coder is sphere codes and learns nothing.
 
     Attributes:
-        latent: Settings of the whole; those of its diffusion are `settings`.
-        features: Blocks of a feature vector; `blocks` are those of a latent row.
-        target: Column that the diffusion is conditioned on, as the features call it.
+        latent: Settings of the whole.
+        features: Of a feature vector; `blocks` are of a latent row.
+        target: Column of the label.
     """
 
     latent: LatentSettings = field(kw_only=True)

@@ -186,43 +186,26 @@ class DiffusionSteps(Stepwise):
 
 
 class Second(NamedTuple):
-    """The state of a latent diffusion's second stage.
+    """The state of a latent diffusion's second stage."""
 
-    Attributes:
-        coder: The trained autoencoder.
-        state: Of the diffusion.
-    """
-
-    coder: Coder
-    state: State
+    coder: Coder  # the trained autoencoder
+    state: State  # of the diffusion
 
 
 class CodedRows(NamedTuple):
-    """A message of the second stage.
+    """A message of the second stage."""
 
-    Attributes:
-        encoder: Of the trained autoencoder.
-        net: The denoiser, whose gradient is asked for.
-    """
-
-    encoder: MLP
-    net: Denoiser
+    encoder: MLP  # of the trained autoencoder
+    net: Denoiser  # the denoiser, whose gradient is asked for
 
 
 class CodedLoss(eqx.Module):
-    """The loss of one row's latent, which a trained encoder makes of the row.
+    """The loss of one row's latent, which a trained encoder makes of the row."""
 
-    Attributes:
-        encoder: As it came in the message; nothing moves it.
-        latent: How many of its outputs are latent means.
-        groups: (how many, of which size) of the row's choices.
-        descent: The diffusion of latents.
-    """
-
-    encoder: MLP
-    latent: int = eqx.field(static=True)
-    groups: Groups = eqx.field(static=True)
-    descent: Descent
+    encoder: MLP  # as it came in the message; nothing moves it
+    latent: int = eqx.field(static=True)  # how many of its outputs are latent means
+    groups: Groups = eqx.field(static=True)  # (how many, of which size) of the row's choices
+    descent: Descent  # the diffusion of latents
 
     def __call__(self, net: Denoiser, row: Rows, key: Array) -> Array:
         """The diffusion's loss."""

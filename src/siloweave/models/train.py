@@ -69,17 +69,13 @@ class Keeper:
         self._written, self._at = -1, time.monotonic()
 
     def open(self, arrays: Any, *, run: dict[str, Any], data: Any) -> tuple[int, Any]:
-        """The step and arrays to continue from; (0, `arrays`) when the folder holds none.
-
-        Args:
-            arrays: The state of a fresh run.
-            run: Settings that have to be the same.
-            data: A pytree of keys and rows that have to be the same.
+        """The step and arrays to continue from; 0 and those of a fresh run without a checkpoint.
 
         Raises:
-            DataError: The checkpoint is damaged, or of another run.
+            DataError: The checkpoint is damaged, or of a run with other settings, keys or rows.
         """
-        assert self.folder is not None
+        if self.folder is None:
+            return 0, arrays
         leaves = [_plain(x) for x in jax.tree.leaves(arrays)]
         shapes = [f"{x.dtype}{list(x.shape)}" for x in leaves]
         self._facts = {"format": _FORMAT, **run, "data": _digest(data), "arrays": shapes}
@@ -372,10 +368,9 @@ def train(
     arrays, static = eqx.partition(state, eqx.is_array)
     arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
     job = _Job(update, rows, static, plan, key)
-    keeper, start = Keeper(store, every=checkpoint_seconds), 0
-    if store is not None:
-        run = {"batch": batch, "sampler": plan.name}
-        start, arrays = keeper.open(arrays, run=run, data=(key, rows))
+    keeper = Keeper(store, every=checkpoint_seconds)
+    run = {"batch": batch, "sampler": plan.name}
+    start, arrays = keeper.open(arrays, run=run, data=(key, rows))
     try:
         arrays = _loop(job, arrays, max(start, first), steps, progress, keeper)
     finally:

@@ -104,13 +104,9 @@ def hidden_rows(settings: VertiGANSettings, trunk: MLP, key: Array) -> Array:
 
 @eqx.filter_jit
 def follow(settings: VertiGANSettings, shared: TrunkState, slope: Array, key: Array) -> TrunkState:
-    """One step of the trunk.
+    """One step of the trunk along the summed slopes of all parties at the hidden rows.
 
-    Args:
-        settings: Rates and sizes.
-        shared: The trunk before.
-        slope: How the losses of all parties change with the hidden rows, summed.
-        key: The key that these hidden rows were made with.
+    The key is the one that these hidden rows were made with.
     """
     _, back = eqx.filter_vjp(
         lambda trunk: _hidden(settings, trunk, settings.made, key), shared.trunk
@@ -146,12 +142,8 @@ def own_start(
 ) -> GANState:
     """A fresh head and critic.
 
-    Args:
-        settings: Rates and sizes.
-        heads: What the party's columns are.
-        shares: How frequent each option of each choice is, by where its block starts; public, or
-            paid for. Not read unless `settings.informed`.
-        key: First weights.
+    `shares` is how frequent each option of each choice is, by where its block starts; public, or
+    paid for. It is not read unless `settings.informed`.
     """
     d, logs = len(heads.free.numbers), np.zeros(heads.width, dtype=np.float32)
     if settings.informed and heads.parts:
@@ -234,16 +226,8 @@ def play(
 ) -> tuple[GANState, Array]:
     """A party's round without noise: several critic steps, then one step of the head.
 
-    Args:
-        settings: Rates and sizes.
-        heads: What the party's columns are.
-        own: Its networks before.
-        hidden: The round's hidden rows.
-        rows: (rows, width), real rows in inner order.
-        key: Of batches, and of all else that is drawn.
-
-    Returns:
-        The networks afterwards, and how the head's loss changes with the hidden rows.
+    `rows` are real rows in inner order, (rows, width). Returns the networks afterwards, and the
+    slope of the head's loss at the hidden rows.
 
     Raises:
         TrainingError: Training diverged.
@@ -295,17 +279,11 @@ def _checked(facts: Mapping[str, Any], kind: str, path: Path) -> VertiGANSetting
 
 @dataclass(frozen=True)
 class Trunk:
-    """A trained trunk: makes the hidden rows that every head turns into its own columns.
+    """A trained trunk: makes the hidden rows that every head turns into its own columns."""
 
-    Attributes:
-        settings: How it was trained.
-        net: The network.
-        parties: How many heads it has.
-    """
-
-    settings: VertiGANSettings
-    net: MLP
-    parties: int
+    settings: VertiGANSettings  # how it was trained
+    net: MLP  # the network
+    parties: int  # how many heads it has
 
     def sample(self, n: int, *, key: Array) -> Matrix:
         """Draw hidden rows, (n, units of the trunk's last layer)."""
@@ -337,17 +315,11 @@ class Trunk:
 
 @dataclass(frozen=True)
 class Head:
-    """A party's trained head.
+    """A party's trained head."""
 
-    Attributes:
-        settings: How it was trained.
-        heads: What the party's columns are.
-        net: The network.
-    """
-
-    settings: VertiGANSettings
-    heads: Heads
-    net: MLP
+    settings: VertiGANSettings  # how it was trained
+    heads: Heads  # what the party's columns are
+    net: MLP  # the network
 
     def rows(self, hidden: Matrix, *, key: Array) -> Matrix:
         """Turn hidden rows into feature vectors of the party's columns, choices as one-hot."""
