@@ -177,7 +177,7 @@ def tabddpm(args: argparse.Namespace, keep: Any) -> None:
         labels = X[:, label.start : label.start + label.size].argmax(1).astype(np.int32)
         save_file({"numbers": numbers, "codes": codes, "labels": labels}, folder / "rows.st")
         job = {
-            **files, "rows": str(folder / "rows.st"), "sizes": [b.size for b in rest.choices],
+            **files, "rows": str(folder / "rows.st"), "sizes": [b.size for b in rest.categoricals],
             "classes": label.size, "target": table.target, "hidden": HIDDEN,
             "timesteps": TIMESTEPS, "batch": args.batch or 1024, "rate": RATE, "decay": DECAY,
             "steps": [5 + args.steps, 5, 5, 5 + args.steps], "threads": args.threads, "seed": 0,

@@ -72,7 +72,7 @@ def table(rng=None):
 
 
 def rows_of(X, heads=HEADS):
-    sizes = [b.size for b in heads.conditional.choices]
+    sizes = [b.size for b in heads.conditional.categoricals]
     codes = heads.conditional.split(X)[1].astype(np.int64)
     conditions = Conditions.of(codes, sizes)
     return (jnp.asarray(X[:, heads.order]), drawing(conditions, codes=codes)), conditions
@@ -317,7 +317,7 @@ def test_cross_entropy_is_that_of_the_column_asked_for():
     places = np.arange(60) % HEADS.condition_width
     found = jax.jit(HEADS.cross_entropy)(jnp.asarray(raw), np.eye(HEADS.condition_width)[places])
     start, logs = WIDTH - HEADS.condition_width, []
-    for block in HEADS.conditional.choices:
+    for block in HEADS.conditional.categoricals:
         logs.append(log_softmax(raw[:, start : start + block.size], axis=1))
         start += block.size
     want = -np.concatenate(logs, axis=1)[np.arange(60), places]

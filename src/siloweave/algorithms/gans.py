@@ -52,7 +52,7 @@ class GANModel(NetworkModel):
 
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of a column was, where the model knows."""
-        names = [block.column for block in self.net.heads.conditional.choices]
+        names = [block.column for block in self.net.heads.conditional.categoricals]
         if names.count(column) != 1 or column not in self.takes:
             return None  # no condition, or one in digits
         shares: tuple[float, ...] = self.net.conditions.shares(names.index(column))
