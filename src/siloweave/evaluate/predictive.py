@@ -428,32 +428,21 @@ def _standardised(
 
 # FLAIM's experiment
 
-
 Boosting = Literal["histogram", "exact"]
 
 
 def train_on_synthetic(
-    synthetic: Codes,
-    real_test: Codes,
-    target: str,
-    *,
-    key: Key,
-    boosting: Boosting = "histogram",
+    synthetic: Codes, real_test: Codes, target: str, *, key: Key, boosting: Boosting = "histogram"
 ) -> float:
     """AUC on real rows of gradient boosting trained on synthetic rows.
 
     100 trees of depth 4 with learning rate 0.1, as FLAIM's experiments (Maddock, Cormode and
     Maple, KDD 2024); the features are the codes of all other attributes. With more than two
     classes it is the unweighted mean of one-vs-rest AUCs over the classes in the real rows; a
-    class that the synthetic table never shows counts 0.5.
-
-    Args:
-        synthetic: Rows to train on.
-        real_test: Real rows to test on, in the same domain, with two classes or more.
-        target: The attribute to predict.
-        key: Seeds the trees.
-        boosting: ``"histogram"`` finds splits over histograms of codes and is many times faster;
-            ``"exact"`` searches every split, as FLAIM's code. State which when comparing.
+    class that the synthetic table never shows counts 0.5. Rows to train on and to test on have the
+    same domain; the key seeds the trees. ``"histogram"`` finds splits over histograms of codes and
+    is many times faster; ``"exact"`` searches every split, as FLAIM's code: state which one you
+    compare.
 
     Returns:
         AUC in [0, 1]; NaN, with a warning that says why, when the synthetic rows have one class.
@@ -504,11 +493,8 @@ def train_on_synthetic(
 def _classifier(boosting: Boosting, key: Key) -> Any:
     from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 
-    settings = {
-        "max_depth": 4,
-        "learning_rate": 0.1,
-        "random_state": int(generator(key).integers(2**31)),
-    }
+    seed = int(generator(key).integers(2**31))
+    settings = {"max_depth": 4, "learning_rate": 0.1, "random_state": seed}
     if boosting == "histogram":
         return HistGradientBoostingClassifier(max_iter=100, early_stopping=False, **settings)
     if boosting == "exact":
@@ -520,11 +506,8 @@ def _macro_auc(truth: NDArray[Any], probability: NDArray[np.float64], seen: NDAr
     """Mean one-vs-rest AUC over the classes in `truth`."""
     from sklearn.metrics import roc_auc_score
 
-    place = {int(label): i for i, label in enumerate(seen)}
-    areas = [
-        float(roc_auc_score(truth == label, probability[:, place[label]]))
-        if label in place
-        else 0.5
-        for label in np.unique(truth).tolist()
-    ]
+    known, areas = seen.tolist(), []
+    for label in np.unique(truth).tolist():
+        column = probability[:, known.index(label)] if label in known else None
+        areas.append(0.5 if column is None else float(roc_auc_score(truth == label, column)))
     return float(np.mean(areas))

@@ -24,7 +24,6 @@ class Score(msgspec.Struct, frozen=True):
     """One measure of a synthetic table.
 
     Args:
-        name: Unique among a table's scores.
         family: What it belongs to, such as ``resemblance``.
         value: Of the synthetic table against the real one.
         ceiling: Of rows as real as the real ones; None where there is no such thing, see `note`.
@@ -212,11 +211,10 @@ class Scores(msgspec.Struct, frozen=True):
             if drawn is None:
                 raise InputError("there is one column and no pair of columns; name the column")
             return Picture(drawn["svg"])
-        for one in self.columns:
-            if one.name == column:
-                return Picture(column_chart(msgspec.to_builtins(one))["svg"])
-        known = ", ".join(one.name for one in self.columns)
-        raise InputError(f"column={column!r} was not compared; there are {known}")
+        found = {one.name: one for one in self.columns}
+        if column not in found:
+            raise InputError(f"column={column!r} was not compared; there are {', '.join(found)}")
+        return Picture(column_chart(msgspec.to_builtins(found[column]))["svg"])
 
     def __str__(self) -> str:
         return "\n".join(_text(self))

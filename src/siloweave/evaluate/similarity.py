@@ -352,12 +352,7 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
 
 
 class Wasserstein(NamedTuple):
-    """Mean Wasserstein distance.
-
-    Args:
-        mean: Over the columns that could be scaled, in shares of the real column's range.
-        left_out: Numeric columns of one real value, which have no range to scale by.
-    """
+    """Mean distance in shares of the real columns' ranges, without columns of one real value."""
 
     mean: float
     left_out: tuple[str, ...]
@@ -387,9 +382,6 @@ def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserste
     """Mean Wasserstein distance of the numeric columns, scaled to the real columns' ranges.
 
     The smallest and largest real value of a column become 0 and 1. Missing values are left out.
-
-    Returns:
-        The mean, 0 or more, and the columns that have no real range.
 
     Raises:
         InputError: There is no such table, no numeric column, or none with two real values.
@@ -491,12 +483,7 @@ def marginal_error(
 
 
 class PairTrends(NamedTuple):
-    """Mean similarity of the trends of pairs of columns.
-
-    Args:
-        percent: 0 to 100.
-        pairs: How many pairs the mean is over.
-    """
+    """Mean similarity of the trends of pairs of columns, 0 to 100, and of how many pairs."""
 
     percent: float
     pairs: int
