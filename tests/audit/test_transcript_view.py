@@ -5,9 +5,8 @@ import pytest
 from tests.algorithms.kills import KilledError, Tap
 from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, tables
 
-from siloweave.algorithms import look
+import siloweave as sw
 from siloweave.algorithms.running import TRANSCRIPT
-from siloweave.algorithms.synthesizers import AIM, FLAIM, TwoRound
 from siloweave.audit.transcripts import noisy_marginals
 from siloweave.errors import InputError, WireError
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
@@ -23,11 +22,11 @@ def fewer(monkeypatch):
     def cut(column, weights, bins):
         return cuts_of(column, weights, bins - 1)
 
-    monkeypatch.setattr(look, "cuts_of", cut)
+    monkeypatch.setattr("siloweave.algorithms.look.cuts_of", cut)
 
 
 @pytest.mark.parametrize(
-    "method", [FLAIM(bins=8), TwoRound(bins=8), FLAIM(bins=8, variant="naive")]
+    "method", [sw.FLAIM(bins=8), sw.TwoRound(bins=8), sw.FLAIM(bins=8, variant="naive")]
 )
 def test_every_noisy_marginal_of_a_run_is_read(method, tmp_path):
     parts = tables()
@@ -49,13 +48,13 @@ def test_a_run_that_was_cut_short_is_read_once(tmp_path, monkeypatch):
     parts = tables()
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     settings = {"budget": BUDGET, "seed": 1, "noise": "seeded"}
-    FLAIM(bins=8).fit(parts, SCHEMA, folder=whole, **settings)
+    sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=whole, **settings)
     with monkeypatch.context() as patch:
         Tap(patch, at=30)
         with pytest.raises(KilledError):
-            FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
+            sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
     before = list(read_transcript(cut / TRANSCRIPT))
-    fitted = FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
+    fitted = sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
     domain = fitted.encoder.domain
     again = noisy_marginals(cut / TRANSCRIPT, domain)
     first = noisy_marginals(whole / TRANSCRIPT, domain)
@@ -67,7 +66,7 @@ def test_a_run_that_was_cut_short_is_read_once(tmp_path, monkeypatch):
 
 def test_a_central_run_is_read_too(tmp_path):
     part = tables()[0]
-    fitted = AIM(bins=8).fit(part, SCHEMA, budget=BUDGET, folder=tmp_path)
+    fitted = sw.AIM(bins=8).fit(part, SCHEMA, budget=BUDGET, folder=tmp_path)
     found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.encoder.domain)
     assert [o.measurement.clique for o in found] == [c for r in fitted.measured for c in r.cliques]
 
@@ -78,7 +77,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path):
 
 
 def test_a_transcript_is_for_its_owner_and_of_its_domain(tmp_path):
-    FLAIM(bins=8).fit(tables(), SCHEMA, budget=BUDGET, folder=tmp_path)
+    sw.FLAIM(bins=8).fit(tables(), SCHEMA, budget=BUDGET, folder=tmp_path)
     path = tmp_path / TRANSCRIPT
     assert path.stat().st_mode & 0o077 == 0
     with pytest.raises(WireError, match="the domain lacks"):
