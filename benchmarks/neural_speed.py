@@ -170,14 +170,14 @@ def tabddpm(args: argparse.Namespace, keep: Any) -> None:
         table, files = without_gaps(prepare(ADULT, args.data, args.rows or 25_000), folder)
         features = Features.fit(table.train, table.schema, numeric="quantile", key=0)
         layout = Layout(tuple(features.blocks))
-        label = layout.choice_of(table.target)
+        label = layout.categorical_of(table.target)
         rest = layout.without(label)
         X = features.encode(table.train, key=1)
         numbers, codes = rest.split(X)
         labels = X[:, label.start : label.start + label.size].argmax(1).astype(np.int32)
         save_file({"numbers": numbers, "codes": codes, "labels": labels}, folder / "rows.st")
         job = {
-            **files, "rows": str(folder / "rows.st"), "sizes": [b.size for b in rest.choices],
+            **files, "rows": str(folder / "rows.st"), "sizes": [b.size for b in rest.categoricals],
             "classes": label.size, "target": table.target, "hidden": HIDDEN,
             "timesteps": TIMESTEPS, "batch": args.batch or 1024, "rate": RATE, "decay": DECAY,
             "steps": [5 + args.steps, 5, 5, 5 + args.steps], "threads": args.threads, "seed": 0,

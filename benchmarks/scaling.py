@@ -106,7 +106,7 @@ def adult_codes(rows: int):
 def fit(point: Point) -> Point:
     import numpy as np
 
-    from siloweave.methods.aim.method import AIM, AIM
+    from siloweave.methods.aim.method import AIM
     from siloweave.methods.flaim.method import FLAIM
     from siloweave.privacy.budget import Budget
     from siloweave.tables import generator

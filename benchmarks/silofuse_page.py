@@ -59,7 +59,7 @@ paper's architecture is below the published one.
 variants of an attack averaged (attacks of `sw.attack`). Ours and the published figures are not the
 same measure. Ours takes a fifth of the rows as control. The paper has no control, so it counts what
 is learned about everybody as a risk, and is lower for a good generator. It judges the table, not
-what the coordinator sees: for that see the owners' reports and `latent_insiders.py`. Seconds are
+what the coordinator sees: for that see the owners' reports and `audit/transcripts.py`. Seconds are
 wall time of the fit, parties one after the other, on two cores that other work shared.
 """
 

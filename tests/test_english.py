@@ -44,11 +44,9 @@ CONSTRUCTIONS = [
 #: number may only fall: write new texts without them, and lower it when you edit old ones.
 MOST = {
     "algorithms": 145,
-    "federation": 15,
-    "models": 117,
-    "privacy": 10,
+    "models": 59,
     "siloweave": 15,
-    "tables": 48,
+    "tables": 0,
 }
 
 

@@ -9,16 +9,15 @@ Example:
     1.0
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from siloweave.algorithms.insiders import attack_run
-    from siloweave.algorithms.latent_insiders import invert_run
-    from siloweave.algorithms.score_parties import score_parties
     from siloweave.app.pages import write_page
     from siloweave.attacks.attack import attack
     from siloweave.attacks.shadow import shadow_attack
+    from siloweave.audit.transcripts import attack_run, invert_run
     from siloweave.core.fit import Fit
     from siloweave.errors import SiloweaveError
     from siloweave.evaluate.scoring import score
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from siloweave.privacy.budget import Budget, Relation
     from siloweave.privacy.calibrate import budget_of_separation
     from siloweave.protocols.alignment import AlignedRows, align_rows
+    from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
@@ -115,7 +115,7 @@ __all__ = [
 # The version of this package, as in its metadata.
 __version__ = "0.1.0"
 
-_MODULES = {
+_MODULES: dict[str, Callable[[], Any]] = {
     "AlignedRows align_rows": lambda: import_module("siloweave.protocols.alignment"),
     "Budget Relation": lambda: import_module("siloweave.privacy.budget"),
     "Column Schema": lambda: import_module("siloweave.tables.schema"),
@@ -133,7 +133,9 @@ _MODULES = {
     "tvd workload_error": lambda: import_module("siloweave.evaluate.workload"),
     "write_page": lambda: import_module("siloweave.app.pages"),
 }
-_HOME = {name: module for names, module in _MODULES.items() for name in names.split()}
+_HOME: dict[str, Callable[[], Any]] = {
+    name: module for names, module in _MODULES.items() for name in names.split()
+}
 
 
 def _methods() -> Any:

@@ -19,7 +19,6 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import rho_once
 from siloweave.protocols import schema as schemas_module
 from siloweave.protocols.schema import (
     HANDLERS,
@@ -254,7 +253,7 @@ def test_neighbours_with_the_same_values_are_as_close_as_was_paid_for(seed):
             sized**2 / (2 * ledger.events[1].sigma_total ** 2),
         ]
         for cost, event in zip(spent, ledger.events, strict=True):
-            assert cost <= rho_once(event) * (1 + 1e-9)
+            assert cost <= event.rho * (1 + 1e-9)
 
 
 def test_a_value_that_one_neighbour_lacks_passes_with_at_most_delta():
@@ -295,7 +294,7 @@ def test_the_forgotten_square_root_of_two_is_noticed(monkeypatch):
     base, other = [rows(["Ulm", "Bonn", t], [1] * 3, [1.0] * 3) for t in ("Ulm", "Bonn")]
     twin, ledger = pair(base, other, Relation.REPLACE_ONE)
     named = twin.distances("l2")[0]
-    assert named**2 / (2 * ledger.events[0].sigma ** 2) > 1.9 * rho_once(ledger.events[0])
+    assert named**2 / (2 * ledger.events[0].sigma ** 2) > 1.9 * ledger.events[0].rho
 
 
 def test_noise_that_is_left_out_is_noticed(monkeypatch):

@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
-from tests.algorithms import test_agree_schema, test_fed_tgan, test_score, test_vertigan
+from tests.algorithms import test_agree_schema, test_fed_tgan, test_vertigan
 from tests.algorithms.lies import lie
+from tests.protocols import test_scoring
 from tests.synthesizers import test_columns
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 
@@ -182,23 +183,23 @@ def test_parties_with_other_rows(kind, question, field, change, words, monkeypat
 
 
 def flaim():
-    parts = [test_score.people(200, seed) for seed in (1, 2)]
-    sw.FLAIM(rounds=2, bins=4).fit(parts, test_score.SCHEMA, budget=BUDGET)
+    parts = [test_scoring.people(200, seed) for seed in (1, 2)]
+    sw.FLAIM(rounds=2, bins=4).fit(parts, test_scoring.SCHEMA, budget=BUDGET)
 
 
 def oracle():
-    parts = [test_score.people(200, seed) for seed in (1, 2)]
-    sw.FLAIM(rounds=1, bins=4, variant="oracle").fit(parts, test_score.SCHEMA, budget=BUDGET)
+    parts = [test_scoring.people(200, seed) for seed in (1, 2)]
+    sw.FLAIM(rounds=1, bins=4, variant="oracle").fit(parts, test_scoring.SCHEMA, budget=BUDGET)
 
 
 def aim():
-    sw.AIM(bins=4).fit(test_score.people(200), test_score.SCHEMA, budget=BUDGET)
+    sw.AIM(bins=4).fit(test_scoring.people(200), test_scoring.SCHEMA, budget=BUDGET)
 
 
 def score():
-    parts = {"party-1": test_score.people(90, 1), "party-2": test_score.people(90, 2)}
-    test_score.score_parties(
-        parts, parts["party-1"], test_score.ENCODER, budget=BUDGET, queries=[("sex",)]
+    parts = {"party-1": test_scoring.people(90, 1), "party-2": test_scoring.people(90, 2)}
+    test_scoring.score_parties(
+        parts, parts["party-1"], test_scoring.ENCODER, budget=BUDGET, queries=[("sex",)]
     )
 
 

@@ -20,7 +20,7 @@ from siloweave.federation.messages import Array
 from siloweave.methods.vertigan.coordinator import vertigan
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.method import VertiGAN
-from siloweave.methods.vertigan.party import HANDLERS, own_plan, priced
+from siloweave.methods.vertigan.party import HANDLERS, own_plan
 from siloweave.privacy import (
     Budget,
     Gaussian,
@@ -31,6 +31,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.accountants import epsilon
 from siloweave.protocols.columns import ColumnsPart, parts_of, read_woven
+from siloweave.protocols.scoring import priced
 from siloweave.tables import Column, Schema, Table
 
 NET = {

@@ -144,7 +144,7 @@ def test_the_report_says_in_words_that_nothing_is_protected(bare):
     public = (bare.path / "run/report.html").read_text()
     assert "trained on the rows without noise" in public
     assert "ε = ∞" in public
-    assert "no bound was set, and none holds" in public
+    assert "no bound was set, and no bound holds" in public
     assert "inf<" not in public
     assert "TVD" not in public
     owner = (bare.path / "run/report-owner.html").read_text()

@@ -101,12 +101,12 @@ def with_reply(answer, reply):
     return wire.encode(msgspec.structs.replace(envelope, body=wire.encode(reply)))
 
 
-def parties_of(sites, **settings):
+def session_of(sites, **settings):
     by_name = {site.name: site for site in sites}
     return Session(list(by_name), InProcess(by_name, HANDLERS), **({"run": "r1"} | settings))
 
 
-def masked_sum(parties, share_sigma=20.0):
-    keys = {n: r.key.value for n, r in zip(parties.roster, parties.ask(Hello()), strict=True)}
-    words = [r.sums.words.numpy() for r in parties.ask(Sum(keys, share_sigma))]
+def masked_sum(session, share_sigma=20.0):
+    keys = {n: r.key.value for n, r in zip(session.roster, session.ask(Hello()), strict=True)}
+    words = [r.sums.words.numpy() for r in session.ask(Sum(keys, share_sigma))]
     return words, masking.unmask_sum(words)

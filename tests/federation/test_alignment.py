@@ -20,8 +20,8 @@ from tests.federation.small import reply_in
 @pytest.mark.parametrize("number", [2, 3, 4, 5])
 def test_what_is_found_is_what_sets_have_in_common(number):
     sets = drawn(number, seed=number)
-    parties, sites, _ = run_of(sets)
-    found = align(parties, ["id"], chunk=CHUNK)
+    session, sites, _ = run_of(sets)
+    found = align(session, ["id"], chunk=CHUNK)
     common = reduce(set.intersection, map(set, sets))
     assert 0 < len(common) < min(map(len, sets))
     assert found.common == len(common)
@@ -33,8 +33,8 @@ def test_what_is_found_is_what_sets_have_in_common(number):
 
 def test_rows_keep_their_columns_together():
     sets = drawn(3)
-    parties, sites, _ = run_of(sets)
-    align(parties, ["id"], chunk=CHUNK)
+    session, sites, _ = run_of(sets)
+    align(session, ["id"], chunk=CHUNK)
     for ids, site in zip(sets, sites.values(), strict=True):
         table = common_rows(site, "r1")
         assert [ids[row] for row in table.values("row")] == table.values("id").tolist()
@@ -51,19 +51,19 @@ def test_rows_keep_their_columns_together():
     ids=["one row", "all rows", "one of many", "five parties"],
 )
 def test_small_sets(sets, common):
-    parties, sites, _ = run_of(sets)
-    assert align(parties, ["id"], chunk=CHUNK).common == len(common)
+    session, sites, _ = run_of(sets)
+    assert align(session, ["id"], chunk=CHUNK).common == len(common)
     assert all(sorted(one) == common for one in ids_found(sites))
 
 
 @pytest.mark.parametrize("sizes", [(400, 500), (90, 70, 80, 400)])
 def test_what_is_foreseen_is_what_it_takes(sizes):
-    parties, _, _ = run_of([list(range(size)) for size in sizes])
-    leader = align(parties, ["id"], chunk=CHUNK).leader
+    session, _, _ = run_of([list(range(size)) for size in sizes])
+    leader = align(session, ["id"], chunk=CHUNK).leader
     rounds, size = foreseen(sizes, CHUNK)
-    traffic = parties.traffic[leader]
+    traffic = session.traffic[leader]
     frames = 1000 * traffic.messages  # every message repeats the session
-    assert parties.rounds == rounds
+    assert session.rounds == rounds
     assert size < traffic.bytes_from_party + traffic.bytes_to_party < size + frames
 
 
@@ -71,16 +71,16 @@ def test_the_agreed_order_is_random():
     sets = [list(range(40))] * 2
     orders = []
     for _ in range(3):
-        parties, sites, _ = run_of(sets)
-        align(parties, ["id"], chunk=CHUNK)
+        session, sites, _ = run_of(sets)
+        align(session, ["id"], chunk=CHUNK)
         orders.append(tuple(ids_found(sites)[0]))
     assert len({*orders, tuple(range(40))}) == 4
 
 
 def test_no_id_and_no_digest_of_one_crosses_the_wire():
     sets = [[f"PATIENT-{i:05d}" for i in range(60)], [f"PATIENT-{i:05d}" for i in range(20, 90)]]
-    parties, sites, line = run_of(sets)
-    align(parties, ["id"], chunk=CHUNK)
+    session, sites, line = run_of(sets)
+    align(session, ["id"], chunk=CHUNK)
     crossed = b"".join(frame + answer for _, _, frame, answer in line.log)
     assert b"PATIENT" not in crossed
     assert b"00021" not in crossed
@@ -102,8 +102,8 @@ def test_points_are_sent_in_an_order_that_says_nothing_of_rows(monkeypatch):
     orders = []
     for _ in range(3):
         raised.clear()
-        parties, sites, _ = run_of([list(range(30)), list(range(50))])
-        align(parties, ["id"], chunk=CHUNK)
+        session, sites, _ = run_of([list(range(30)), list(range(50))])
+        align(session, ["id"], chunk=CHUNK)
         rows = {d: i for i, d in enumerate(alignment_party.hashed_ids(sites["p0"]).values)}
         sent = b"".join(one for one in raised if len(one) < 50 * 64)
         orders.append(tuple(rows[sent[i : i + 64]] for i in range(0, len(sent), 64)))
@@ -115,15 +115,15 @@ def test_two_runs_have_nothing_in_common_on_the_wire():
     """Fresh secrets each run; the run's name and the columns enter every digest."""
     texts = []
     for run in ("r1", "r1", "r2"):
-        parties, _, line = run_of([[1, 2, 3], [2, 3, 4]], run=run)
-        align(parties, ["id"])
+        session, _, line = run_of([[1, 2, 3], [2, 3, 4]], run=run)
+        align(session, ["id"])
         points = b"".join(reply_in(one, Piece).data.value for one in blinded(line))
         texts.append({points[i : i + 32] for i in range(0, len(points), 32)})
     assert len(texts[0] | texts[1] | texts[2]) == 9
     known = []
     for run, on in (("r1", "id"), ("r2", "id"), ("r1", "row")):
-        parties, sites, _ = run_of([[0, 1], [0, 1]], run=run)
-        align(parties, [on])
+        session, sites, _ = run_of([[0, 1], [0, 1]], run=run)
+        align(session, [on])
         known.append(set(alignment_party.hashed_ids(sites["p0"]).values))
     assert not known[0] & known[1]
     assert not known[0] & known[2]
@@ -146,10 +146,10 @@ def test_the_leader_cannot_tell_which_party_lacks_an_id(monkeypatch):
         "_pair_keys",
         lambda session, site: keys.setdefault(site.name, pair_keys(session, site)),
     )
-    parties, sites, _ = run_of(sets)
+    session, sites, _ = run_of(sets)
     kept, remember = {}, sites["p0"].remember
     sites["p0"].remember = lambda name, value: (kept.setdefault(name, value), remember(name, value))
-    align(parties, ["id"])
+    align(session, ["id"])
     ids, known = alignment_party.hashed_ids(sites["p0"]), keys["p0"]
     order = np.frombuffer(kept["order"], dtype="<i8")
     digests = [ids.values[i] for i in order]
@@ -168,8 +168,8 @@ def test_the_leader_cannot_tell_which_party_lacks_an_id(monkeypatch):
 
 
 def test_releases_are_in_every_ledger_under_their_names():
-    parties, sites, _ = run_of(drawn(3))
-    found = align(parties, ["id"], chunk=CHUNK)
+    session, sites, _ = run_of(drawn(3))
+    found = align(session, ["id"], chunk=CHUNK)
     for name, site in sites.items():
         entries = site.ledger.entries
         assert all(isinstance(entry.event, NonPrivate) for entry in entries)
@@ -181,17 +181,17 @@ def test_releases_are_in_every_ledger_under_their_names():
 
 
 def test_a_party_with_a_bound_releases_nothing():
-    parties, _, line = run_of([[1, 2], [2, 3]], limit=Budget(1.0, 1e-6))
+    session, _, line = run_of([[1, 2], [2, 3]], limit=Budget(1.0, 1e-6))
     with pytest.raises(BudgetError, match="Nothing was released"):
-        align(parties, ["id"])
+        align(session, ["id"])
     assert not line.log
 
 
 @pytest.mark.parametrize("common", [True, False])
 def test_secrets_are_forgotten_at_the_end(common):
-    parties, sites, _ = run_of([[1, 2, 3], [2, 3, 4] if common else [4, 5, 6]])
+    session, sites, _ = run_of([[1, 2, 3], [2, 3, 4] if common else [4, 5, 6]])
     with nullcontext() if common else pytest.raises(DataError, match="no id in id is common"):
-        align(parties, ["id"])
+        align(session, ["id"])
     for site in sites.values():
         for name in ("pair", "power", "blinds", "group", "common", "table"):
             assert site.recall(name) in (None, b"forgotten")
@@ -199,22 +199,22 @@ def test_secrets_are_forgotten_at_the_end(common):
 
 
 def test_a_party_limits_what_others_bring():
-    parties, sites, _ = run_of([[1, 2], [2, 3, 4, 5]], most=3)
+    session, sites, _ = run_of([[1, 2], [2, 3, 4, 5]], most=3)
     with pytest.raises(RosterError, match="most = 3 ids, and one announced 4"):
-        align(parties, ["id"])
+        align(session, ["id"])
     assert all(len(site.ledger.entries) == 1 for site in sites.values())
 
 
 def test_one_party_has_nothing_to_align_with():
-    parties, _, _ = run_of([[1, 2]])
+    session, _, _ = run_of([[1, 2]])
     with pytest.raises(RosterError, match="needs two parties"):
-        align(parties, ["id"])
+        align(session, ["id"])
 
 
 def test_nothing_in_common_says_what_ids_look_like_and_releases_it():
-    parties, sites, _ = run_of([["A-1", "A-2"], ["3", "4"]])
+    session, sites, _ = run_of([["A-1", "A-2"], ["3", "4"]])
     with pytest.raises(DataError, match="no id in id is common to all 2 parties") as error:
-        align(parties, ["id"])
+        align(session, ["id"])
     assert "'p0' has 3 characters: capitals, digits, punctuation" in str(error.value)
     assert "give rules" in str(error.value)
     for site in sites.values():
@@ -222,7 +222,7 @@ def test_nothing_in_common_says_what_ids_look_like_and_releases_it():
 
 
 def test_what_is_found_prints_and_says_where_little_is_common():
-    parties, _, _ = run_of([[1, *range(10, 30)], [1, *range(50, 90)]])
-    found = align(parties, ["id"])
+    session, _, _ = run_of([[1, *range(10, 30)], [1, *range(50, 90)]])
+    found = align(session, ["id"])
     assert "few: 4.8 %" in str(found)
     assert "few" not in str(replace(found, common=20))

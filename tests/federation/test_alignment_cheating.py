@@ -77,10 +77,10 @@ BAD = {
 def test_points_that_are_wrong_name_the_party(bad, who):
     edit, words = BAD[bad]
     kind, change = (Blind, with_data(edit)) if who == "leader" else (Raise, with_points(edit))
-    parties, sites, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(kind, change))
+    session, sites, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(kind, change))
     sender = "p0" if who == "leader" else "p1"
     with pytest.raises(WireError, match=words) as error:
-        align(parties, ["id"])
+        align(session, ["id"])
     assert f"party '{sender}' sent" in str(error.value)
     with pytest.raises(WireError, match="have not been aligned"):
         common_rows(sites["p1"], "r1")
@@ -94,9 +94,9 @@ def test_a_party_that_sends_what_another_sent_is_found_out():
             return with_reply(answer, heard.setdefault(request.part, reply_in(answer, Raised)))
         return answer
 
-    parties, _, _ = run_of([[1, 2], [2, 3, 4], [2, 5, 6]], change=copied)
+    session, _, _ = run_of([[1, 2], [2, 3, 4], [2, 5, 6]], change=copied)
     with pytest.raises(WireError, match="party 'p2' sent points that came from 'p1'"):
-        align(parties, ["id"])
+        align(session, ["id"])
 
 
 @pytest.mark.parametrize("kind", [Hide, Blind, Raise, NameRows], ids=lambda kind: kind.__name__)
@@ -105,9 +105,9 @@ def test_an_answer_of_another_session_names_the_party(kind):
         rest = [getattr(reply, field) for field in reply.__struct_fields__[1:]]
         return type(reply)(replace_public(reply.plan, b"another"), *rest)
 
-    parties, _, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(kind, stale))
+    session, _, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(kind, stale))
     with pytest.raises(WireError, match=r"party 'p[01]' answered for another alignment"):
-        align(parties, ["id"])
+        align(session, ["id"])
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_an_answer_of_another_session_names_the_party(kind):
     ids=["cut", "longer", "empty"],
 )
 def test_a_table_of_another_size_names_the_party(edit):
-    parties, _, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(Hide, with_data(edit)))
+    session, _, _ = run_of([[1, 2, 3], [2, 3, 4, 5]], change=edited(Hide, with_data(edit)))
     with pytest.raises(WireError, match="party 'p1' sent a table of"):
-        align(parties, ["id"])
+        align(session, ["id"])
 
 
 def test_a_leader_that_tells_parties_different_orders_is_found_out():
@@ -130,18 +130,18 @@ def test_a_leader_that_tells_parties_different_orders_is_found_out():
         other = isinstance(request, NameRows) and request.party == "p2"
         return with_reply(answer, turned(reply_in(answer, Piece))) if other else answer
 
-    parties, _, _ = run_of([[1, 2], [1, 2, 3], [1, 2, 4]], change=change)
+    session, _, _ = run_of([[1, 2], [1, 2, 3], [1, 2, 4]], change=change)
     with pytest.raises(WireError, match="party 'p2' was sent other common rows"):
-        align(parties, ["id"])
+        align(session, ["id"])
 
 
 def test_a_leader_that_names_rows_that_are_not_there_is_found_out():
     def invented(reply):
         return with_data(lambda data: data[:-16] + bytes(16))(reply)
 
-    parties, _, _ = run_of([[1, 2], [1, 2, 3]], change=edited(NameRows, invented))
+    session, _, _ = run_of([[1, 2], [1, 2, 3]], change=edited(NameRows, invented))
     with pytest.raises(WireError, match="are not 2 different rows of this party"):
-        align(parties, ["id"])
+        align(session, ["id"])
 
 
 def ask(site, request, step=0):
@@ -270,8 +270,8 @@ def test_a_part_of_a_table_that_is_not_there_is_not_stored(part):
 
 
 def test_a_finished_alignment_is_not_asked_again():
-    parties, sites, line = run_of([[1, 2, 3], [2, 3, 4]])
-    align(parties, ["id"])
+    session, sites, line = run_of([[1, 2, 3], [2, 3, 4]])
+    align(session, ["id"])
     plan = next(r.plan for _, r, _, _ in line.log if isinstance(r, Confirm))
     with pytest.raises(WireError, match="has finished this alignment; start a new run"):
         ask(sites["p1"], Hide(plan, 0), 99)

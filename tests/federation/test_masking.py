@@ -15,8 +15,8 @@ from tests.federation.small import (
     Sum,
     frame,
     masked_sum,
-    parties_of,
     reply_in,
+    session_of,
     site_of,
 )
 
@@ -28,7 +28,7 @@ def cohort(names=NAMES):
     """Shared secrets of every party with every other."""
     secrets = {n: masking.new_secret() for n in names}
     keys = {n: masking.public_key(s) for n, s in secrets.items()}
-    return {n: {p: masking.agree(secrets[n], keys[p]) for p in names if p != n} for n in names}
+    return {n: masking.agree_with(secrets[n], {p: keys[p] for p in names if p != n}) for n in names}
 
 
 def uniform_p(words, bits=8):
@@ -149,7 +149,7 @@ SMALL_ORDER = [
 @pytest.mark.parametrize("key", [*SMALL_ORDER, b"", bytes(31), bytes(33)], ids=bytes.hex)
 def test_a_key_that_gives_no_secret_is_refused(key):
     with pytest.raises(WireError, match="not usable"):
-        masking.agree(masking.new_secret(), key)
+        masking.agree_with(masking.new_secret(), {"peer": key})
 
 
 def test_sums_of_nobody_and_of_different_shapes_are_refused():
@@ -161,8 +161,8 @@ def test_sums_of_nobody_and_of_different_shapes_are_refused():
 
 def test_a_sum_over_sites_is_exact_but_for_the_noise():
     rows = [[1, 2, 300], [10, 20, 0], [-4, 0, 7]]
-    parties = parties_of([site_of(n, r) for n, r in zip(NAMES, rows, strict=True)])
-    words, total = masked_sum(parties, share_sigma=20.0)
+    session = session_of([site_of(n, r) for n, r in zip(NAMES, rows, strict=True)])
+    words, total = masked_sum(session, share_sigma=20.0)
     assert (np.abs(total - [7, 22, 307]) < 8 * 20 * 3**0.5).all()
     assert all(w.dtype == np.uint32 for w in words)
     partial = masking.unmask_sum(words[:2])
@@ -170,7 +170,7 @@ def test_a_sum_over_sites_is_exact_but_for_the_noise():
 
 
 def test_a_party_alone_adds_its_noise_unmasked():
-    _, total = masked_sum(parties_of([site_of("a", [5, 6])]), share_sigma=20.0)
+    _, total = masked_sum(session_of([site_of("a", [5, 6])]), share_sigma=20.0)
     assert (np.abs(total - [5, 6]) < 160).all()
 
 
@@ -225,5 +225,5 @@ def test_a_peer_that_keeps_its_key_over_two_runs_still_cancels(monkeypatch):
     monkeypatch.setattr(masking, "new_secret", lambda entropy: next(secrets))
     one, peer = site_of("a", [4]), site_of("b", [5])
     for run in ("r1", "r2"):
-        _, total = masked_sum(parties_of([one, peer], run=run), share_sigma=20.0)
+        _, total = masked_sum(session_of([one, peer], run=run), share_sigma=20.0)
         assert abs(int(total[0]) - 9) < 300

@@ -29,7 +29,7 @@ def tell(request, site):
     return Told(site.release_under(kept.decode(), lambda: 10 * request.step))
 
 
-def parties_of(sites, handler=tell, run="r"):
+def session_of(sites, handler=tell, run="r"):
     return Session(tuple(sites), InProcess(sites, {Tell: handler}), run=run)
 
 
@@ -39,8 +39,8 @@ def site(name="clinic"):
 
 def test_one_entry_pays_for_all_steps():
     sites = {"clinic": site()}
-    parties = parties_of(sites)
-    assert [parties.ask(Tell(k))[0].value.value for k in range(4)] == [0, 10, 20, 30]
+    session = session_of(sites)
+    assert [session.ask(Tell(k))[0].value.value for k in range(4)] == [0, 10, 20, 30]
     assert len(sites["clinic"].ledger.entries) == 1
     assert sites["clinic"].ledger.epsilon(1e-6) == float("inf")
 
@@ -64,17 +64,17 @@ def test_nothing_else_pays_for_a_step(entry):
         return Told(site.release_under(entry(site), lambda: drawn.append(1) or 1))
 
     with pytest.raises(LedgerError, match="does not pay for what is asked in step 0"):
-        parties_of({"clinic": site()}, handler).ask(Tell(0))
+        session_of({"clinic": site()}, handler).ask(Tell(0))
     assert not drawn
 
 
 def test_each_party_may_be_asked_something_of_its_own_in_one_step():
     sites = {"a": site("a"), "b": site("b"), "c": site("c")}
-    parties = parties_of(sites)
-    replies = parties.ask_each({"c": Tell(3), "a": Tell(1)})
+    session = session_of(sites)
+    replies = session.ask_each({"c": Tell(3), "a": Tell(1)})
     assert [reply.value.value for reply in replies] == [30, 10]
-    assert parties.rounds == 1
-    assert {name: t.messages for name, t in parties.traffic.items()} == {"a": 1, "b": 0, "c": 1}
+    assert session.rounds == 1
+    assert {name: t.messages for name, t in session.traffic.items()} == {"a": 1, "b": 0, "c": 1}
     for wrong in ({}, {"d": Tell(1)}):
         with pytest.raises(RosterError, match="the roster is"):
-            parties.ask_each(wrong)
+            session.ask_each(wrong)

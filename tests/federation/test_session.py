@@ -13,8 +13,8 @@ from tests.federation.small import (
     Hello,
     Size,
     frame,
-    parties_of,
     reply_in,
+    session_of,
     site_of,
     with_reply,
 )
@@ -47,16 +47,16 @@ def test_a_roster_needs_parties_with_names_of_their_own():
 
 @pytest.mark.parametrize("to", [[], ["z"], ["a", "z"]], ids=str)
 def test_asking_nobody_or_a_stranger_is_an_error(to):
-    parties, recorder = recorded()
+    session, recorder = recorded()
     with pytest.raises(RosterError, match="the roster is"):
-        parties.ask(Hello(), to)
+        session.ask(Hello(), to)
     assert not recorder.frames
 
 
 def test_a_party_is_asked_once():
-    parties, recorder = recorded()
+    session, recorder = recorded()
     with pytest.raises(RosterError, match="a party counts once"):
-        parties.ask(Hello(), ["a", "b", "a"])
+        session.ask(Hello(), ["a", "b", "a"])
     assert not recorder.frames
 
 
@@ -67,19 +67,19 @@ def test_a_missing_party_is_an_error_not_a_smaller_answer():
 
 
 def test_replies_come_in_the_order_asked():
-    parties, _ = recorded()
-    keys = [r.key.value for r in parties.ask(Hello())]
-    backwards = [r.key.value for r in parties.ask(Hello(), ["c", "a"])]
+    session, _ = recorded()
+    keys = [r.key.value for r in session.ask(Hello())]
+    backwards = [r.key.value for r in session.ask(Hello(), ["c", "a"])]
     assert backwards == [keys[2], keys[0]]
     assert len(set(keys)) == 3
 
 
 def test_traffic_is_counted_on_the_bytes():
-    parties, recorder = recorded()
-    parties.ask(Hello())
-    parties.ask(Ask(50.0), ["b"])
-    assert parties.rounds == 2
-    for name, seen in parties.traffic.items():
+    session, recorder = recorded()
+    session.ask(Hello())
+    session.ask(Ask(50.0), ["b"])
+    assert session.rounds == 2
+    for name, seen in session.traffic.items():
         mine = [(f, a) for n, f, a in recorder.frames if n == name]
         assert seen.messages == len(mine) == (2 if name == "b" else 1)
         assert seen.bytes_to_party == sum(len(f) for f, _ in mine) > 0
@@ -87,8 +87,8 @@ def test_traffic_is_counted_on_the_bytes():
 
 
 def test_frames_are_those_of_the_wire():
-    parties, recorder = recorded(["a"])
-    (reply,) = parties.ask(Ask(50.0))
+    session, recorder = recorded(["a"])
+    (reply,) = session.ask(Ask(50.0))
     ((_, sent, answer),) = recorder.frames
     assert sent == frame(Ask(50.0), to="a")
     assert reply_in(answer, Size) == reply
@@ -100,18 +100,18 @@ def test_frames_are_those_of_the_wire():
     ids=["cut", "empty", "longer"],
 )
 def test_a_broken_answer_names_the_party_and_the_step(change):
-    parties, _ = recorded(change=change)
+    session, _ = recorded(change=change)
     with pytest.raises(WireError, match="party 'a', step 0: not a Envelope"):
-        parties.ask(Hello())
+        session.ask(Hello())
 
 
 def steps_of(names, count, run="r1", *, sites=None, change=lambda name, answer: answer):
     """Every answer of a run of so many steps, by party and step."""
     sites = sites or {n: site_of(n) for n in names}
     recorder = Recorder(InProcess(sites, HANDLERS), change)
-    parties = Session(names, recorder, run=run)
+    session = Session(names, recorder, run=run)
     for _ in range(count):
-        parties.ask(Ask(500.0))
+        session.ask(Ask(500.0))
     return {(n, i // len(names)): a for i, (n, _, a) in enumerate(recorder.frames)}
 
 
@@ -140,9 +140,17 @@ def test_a_reply_that_answers_another_question_is_refused_though_it_fits_its_typ
 
 def test_an_answer_for_another_coordinator_or_a_question_sent_back_is_refused():
     sites = {"a": site_of("a")}
-    Session(["a"], InProcess(sites, HANDLERS), run="r1").ask(Ask(50.0))
-    with pytest.raises(WireError, match="answer's to is 'coordinator' and must be 'stranger'"):
+    recorder = Recorder(InProcess(sites, HANDLERS))
+    Session(["a"], recorder, run="r1").ask(Ask(50.0))
+    with pytest.raises(WireError, match="was answered before for another request"):
         Session(["a"], InProcess(sites, HANDLERS), run="r1", sender="stranger").ask(Ask(50.0))
+
+    class Kept:
+        def send(self, name, frame):
+            return recorder.frames[0][2]
+
+    with pytest.raises(WireError, match="answer's to is 'coordinator' and must be 'stranger'"):
+        Session(["a"], Kept(), run="r1", sender="stranger").ask(Ask(50.0))
 
     class Mirror:
         def send(self, name, frame):
@@ -158,21 +166,21 @@ def test_what_answers_another_question_is_not_written_down(tmp_path):
     path, mix_up = tmp_path / "transcript", [True]
     for mix_up[0] in (True, False):
         line = Recorder(InProcess(sites, HANDLERS), lambda _, a: stale if mix_up[0] else a)
-        parties = Session(["a"], line, run="r2", transcript=FolderTranscript(path))
+        session = Session(["a"], line, run="r2", transcript=FolderTranscript(path))
         if mix_up[0]:
             with pytest.raises(WireError, match="answer's run is 'r1' and must be 'r2'"):
-                parties.ask(Ask(500.0))
+                session.ask(Ask(500.0))
         else:
-            (reply,) = parties.ask(Ask(500.0))
+            (reply,) = session.ask(Ask(500.0))
     (heard,) = read_transcript(path)
     assert wire.decode(heard.answer, Size) == reply
 
 
 def test_a_run_that_is_started_again_gets_the_same_replies():
     sites = [site_of("a"), site_of("b")]
-    first = parties_of(sites).ask(Ask(50.0))
-    assert parties_of(sites).ask(Ask(50.0)) == first
-    assert parties_of(sites, run="r2").ask(Ask(50.0)) != first
+    first = session_of(sites).ask(Ask(50.0))
+    assert session_of(sites).ask(Ask(50.0)) == first
+    assert session_of(sites, run="r2").ask(Ask(50.0)) != first
     assert [len(s.ledger.entries) for s in sites] == [2, 2]
 
 
@@ -205,16 +213,33 @@ def test_a_ledger_that_was_edited_at_the_party_is_refused_at_the_end_of_a_run(ch
         text = msgspec.structs.replace(reply.entries, value=msgspec.json.encode(change(entries)))
         return with_reply(answer, msgspec.structs.replace(reply, entries=text))
 
-    parties, _ = recorded(["a"], change=edited)
+    session, _ = recorded(["a"], change=edited)
     for _ in range(3):
-        parties.ask(Ask(500.0))
+        session.ask(Ask(500.0))
     with pytest.raises(WireError, match=f"party 'a' sent a ledger that cannot be read: {words}"):
-        parties.close()
+        session.close()
+
+
+@pytest.mark.parametrize("wrong", [b"-500.0", b'"much"', b"\xff"])
+def test_a_ledger_that_cannot_be_read_names_the_party(wrong):
+    def edited(name, answer):
+        envelope = wire.decode(answer, Envelope)
+        if envelope.step == 0:
+            return answer
+        reply = wire.decode(envelope.body, Closed)
+        text = reply.entries.value.replace(b"500.0", wrong)
+        entries = msgspec.structs.replace(reply.entries, value=text)
+        return with_reply(answer, msgspec.structs.replace(reply, entries=entries))
+
+    session, _ = recorded(["a"], change=edited)
+    session.ask(Ask(500.0))
+    with pytest.raises(WireError, match="party 'a' sent a ledger that cannot be read"):
+        session.close()
 
 
 def test_a_ledger_comes_back_at_the_end_of_a_run():
-    parties, _ = recorded(["a", "b"])
-    parties.ask(Ask(500.0), ["b"])
-    closing = parties.close()
+    session, _ = recorded(["a", "b"])
+    session.ask(Ask(500.0), ["b"])
+    closing = session.close()
     assert [len(entries) for entries in closing.ledgers.values()] == [0, 1]
     assert set(closing.heads) == {"a", "b"}

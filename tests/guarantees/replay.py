@@ -26,7 +26,7 @@ import numpy as np
 
 from siloweave.errors import SiloweaveError
 from siloweave.privacy import mechanisms
-from siloweave.privacy.events import Event, rho_once, times
+from siloweave.privacy.events import Event
 from siloweave.privacy.ledger import Ledger
 
 NOISE = ("add_gaussian", "add_laplace")
@@ -82,7 +82,7 @@ class Tape:
 
     def require_paid(self, events: Iterable[Event]) -> None:
         """Fail if this pair of neighbours costs more than ``events`` say."""
-        paid = math.fsum(rho_once(event) * times(event) for event in events)
+        paid = math.fsum(event.rho * event.count for event in events)
         spent = self.rho()
         if spent > paid * (1 + 1e-9):
             raise AssertionError(f"neighbours are {spent} zCDP apart, but only {paid} was charged")

@@ -17,7 +17,6 @@ from siloweave.privacy import (
     SharedGaussian,
 )
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import rho_once
 from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.tables import Column, Schema
 from tests.guarantees.flaim_whole import (
@@ -255,6 +254,6 @@ def test_parties_of_a_fit_draw_noise_of_their_own(noise):
 def test_an_event_says_what_a_sum_costs_without_its_colluders():
     run, tape = lonely(2, 0)
     for one in sums_of(run, tape):
-        price = rho_once(one.event)
+        price = one.event.rho
         assert price >= one.event.sensitivity**2 / (2 * claimed_sigma(one.event) ** 2)
     assert any(isinstance(e, Gaussian) for e in run.ledger("p0").events)

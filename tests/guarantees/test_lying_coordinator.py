@@ -7,7 +7,6 @@ import siloweave as sw
 from siloweave.federation import masking
 from siloweave.methods.flaim import party as flaim
 from siloweave.privacy import Budget, Relation
-from siloweave.privacy.events import rho_once
 from siloweave.privacy.identity import Identity
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
@@ -123,7 +122,7 @@ def refused(one, other, lie):
         raise AssertionError(f"{lie}: the course depends on rows: {error}") from error
     assert outcomes[0] == outcomes[1], f"{lie}: the answer depends on rows, unpaid"
     for paid, (_, moved) in zip(paid_calls(tape), twin.moved, strict=True):
-        cost, price = real_cost(paid, moved), rho_once(paid.event)
+        cost, price = real_cost(paid, moved), paid.event.rho
         assert cost <= price * (1 + 1e-6), f"{lie}: {cost} zCDP for {paid.event}"
         if isinstance(paid.event, MaskedSum):  # every study here says that one party may help
             missed = min(1, paid.event.shares - 1)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms import score
-from siloweave.algorithms.score_parties import score_parties
 from siloweave.federation.site import Terms
 from siloweave.privacy import Budget, Relation, gradients
+from siloweave.protocols import scoring
+from siloweave.protocols.scoring import score_parties
 from siloweave.tables.features import Features
 from tests.guarantees.test_lying_coordinator import (
     SCHEMA,
@@ -100,7 +100,7 @@ def any_shares(patch):
     def shares(request, site):
         return [np.asarray(one.numpy(), np.float64) for one in request.shares]
 
-    patch.setattr(score, "_shares", shares)
+    patch.setattr(scoring, "_shares", shares)
 
 
 def any_cohort(patch):

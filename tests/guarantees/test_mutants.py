@@ -12,7 +12,6 @@ from siloweave.privacy import (
     SharedGaussian,
     mechanisms,
 )
-from siloweave.privacy.events import rho_once
 from tests.guarantees.exact import (
     DEEP,
     N,
@@ -76,7 +75,7 @@ def test_mutants_of_the_noise_do_not_fit(mutant):
 
 
 def test_the_mutant_with_half_the_noise_costs_four_times_the_price():
-    price = rho_once(Gaussian(sigma=4.0, sensitivity=1.0))
+    price = Gaussian(sigma=4.0, sensitivity=1.0).rho
     assert worst_rho(float_masses(2.0, 60)) > 3.9 * price
 
 
@@ -102,13 +101,11 @@ def test_mutants_that_share_noise_are_noticed(mutant):
 
 def test_the_mutant_with_half_the_shares_missing_is_noticed():
     """Four shares claimed, two there: neighbours are twice as far apart as was paid for."""
-    price = rho_once(
-        SharedGaussian(share_sigma=2.0, shares=4, tolerated=0, sensitivity=1.0, dimension=1)
-    )
+    price = SharedGaussian(share_sigma=2.0, shares=4, tolerated=0, sensitivity=1.0, dimension=1).rho
     assert worst_rho(sum_of_shares(2.0, 4)) <= price * (1 + 1e-9)
     assert worst_rho(sum_of_shares(2.0, 2)) > 1.9 * price
     tolerant = SharedGaussian(share_sigma=2.0, shares=4, tolerated=2, sensitivity=1.0, dimension=1)
-    assert worst_rho(sum_of_shares(2.0, 2)) <= rho_once(tolerant) * (1 + 1e-9)
+    assert worst_rho(sum_of_shares(2.0, 2)) <= tolerant.rho * (1 + 1e-9)
 
 
 def test_the_mutants_of_selection_are_noticed():

@@ -260,7 +260,7 @@ def test_the_mutant_whose_law_of_the_label_nobody_paid_for_is_caught(monkeypatch
     monkeypatch.setattr(file.Look, "shares", peeking)
     monkeypatch.setattr(file, "count_columns", count)
     pair = twins(Study(), *neighbours())
-    one, other = (run.model.network.label_law for run in (pair.first, pair.second))
+    one, other = (run.model.network.label_shares for run in (pair.first, pair.second))
     assert one != other
 
 

@@ -46,7 +46,6 @@ UNSOUND = {
     "a steep line": ("scale", line(0, 1e-200)),
     "steps without levels": ("scale", {"type": "steps", "values": [0, 1, 2], "levels": [0.5]}),
     "steps of no width": ("scale", {"type": "steps", "values": [0, 1, 2], "levels": [0, 0.5]}),
-    "no bin": ("scale", {"type": "bins", "edges": [1]}),
     "a mode of no width": (
         "scale", {"type": "modes", "means": [0, 1], "scales": [0, 1], "weights": [0.5, 0.5]},
     ),

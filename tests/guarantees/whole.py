@@ -40,7 +40,6 @@ from siloweave.privacy import (
     marginal_sensitivity,
 )
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import rho_once
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 from tests.federation.rosters import site_with, terms_of
@@ -303,7 +302,7 @@ class Twins:
 
 def _each_within_its_event(pair: Twins) -> None:
     for paid, (_, moved) in zip(paid_calls(pair.tape), pair.twin.moved, strict=True):
-        cost, price = real_cost(paid, moved), rho_once(paid.event)
+        cost, price = real_cost(paid, moved), paid.event.rho
         assert cost <= price * (1 + 1e-9), f"{paid.event} was charged for {cost} zCDP"
 
 

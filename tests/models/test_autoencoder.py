@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from siloweave.errors import DataError, InputError
-from siloweave.models import autoencoder
-from siloweave.models.autoencoder import Autoencoder, reconstruction
+from siloweave.models import autoencoder, coders
+from siloweave.models.autoencoder import reconstruction
+from siloweave.models.coders import RowCoder
 from siloweave.models.denoiser import Rows
+from siloweave.models.layout import Layout
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, toy
@@ -68,7 +70,7 @@ def test_the_reconstruction_is_the_likelihood_of_the_heads():
 def test_the_divergence_is_that_of_normal_laws():
     """Zero weights: latents N(0, 1), so the divergence is nothing; a shifted mean costs μ²/2."""
     settings = AutoencoderSettings(hidden=(8,), latent=3, divergence=2.0)
-    layout = autoencoder.Layout(BLOCKS)
+    layout = Layout(BLOCKS)
     net = jax.tree.map(jnp.zeros_like, autoencoder.Coder(layout, settings, key=KEY))
     numbers, codes = layout.split(toy(5))
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(5, jnp.int32))
@@ -85,15 +87,15 @@ def test_the_divergence_is_that_of_normal_laws():
 
 
 def test_a_stored_autoencoder_gives_the_same(tmp_path):
-    model = autoencoder.fit(toy(30), BLOCKS, TINY, key=KEY)
+    model = coders.fit(toy(30), Layout(BLOCKS), TINY, key=KEY)
     model.save(tmp_path / "a.safetensors")
-    again = Autoencoder.load(tmp_path / "a.safetensors")
+    again = RowCoder.load(tmp_path / "a.safetensors")
     Z = model.encode(toy(30))
     assert Z.shape == (30, 3)
     assert np.array_equal(Z, again.encode(toy(30)))
     assert np.array_equal(model.decode(Z, key=KEY), again.decode(Z, key=KEY))
     with pytest.raises(DataError, match="not a stored model"):
-        Autoencoder.load(tmp_path / "missing.safetensors")
+        RowCoder.load(tmp_path / "missing.safetensors")
 
 
 def test_what_cannot_be_encoded_is_refused():

@@ -7,9 +7,7 @@ from siloweave.models.copula import (
     CategoryMargin,
     Copula,
     Margin,
-    from_normal,
     positive_definite,
-    to_normal,
 )
 from siloweave.models.settings import FAMILIES, CopulaSettings
 from siloweave.tables.features import Block
@@ -52,7 +50,7 @@ def mixed(n=6000):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_fits_its_own_law(family):
+def test_a_family_fits_its_own_distribution(family):
     x = drawn(LAWS[family])
     law = Margin.fit(x, family)
     assert stats.kstest(law.cdf(x), "uniform").statistic < 0.035
@@ -69,15 +67,15 @@ def test_a_wrong_family_is_seen_to_be_wrong(family):
 def test_values_come_back_from_their_normal_scores(family, law):
     x = drawn(LAWS[law])
     margin = Margin.fit(x, family)
-    gap = np.abs(from_normal(margin, to_normal(margin, x)) - x)
-    inside = np.abs(to_normal(margin, x)) < 5.0  # beyond, probabilities are cut off
+    gap = np.abs(margin.from_normal(margin.to_normal(x)) - x)
+    inside = np.abs(margin.to_normal(x)) < 5.0  # beyond, probabilities are cut off
     assert inside.mean() > 0.99
     assert gap[inside].max() < 1e-4
-    assert np.isfinite(to_normal(margin, np.array([-1e30, 1e30]))).all()
+    assert np.isfinite(margin.to_normal(np.array([-1e30, 1e30]))).all()
 
 
 @pytest.mark.parametrize("skewed", [1.0, -1.0])
-def test_a_truncated_normal_law_far_in_one_tail_stays_exact(skewed):
+def test_a_truncated_normal_distribution_far_in_one_tail_stays_exact(skewed):
     x = skewed * drawn(stats.expon())
     law = Margin.fit(x, "truncnorm")
     u = np.linspace(0.01, 0.99, 50)
@@ -85,7 +83,7 @@ def test_a_truncated_normal_law_far_in_one_tail_stays_exact(skewed):
     assert (np.diff(law.ppf(u)) > 0).all()
 
 
-def test_the_beta_law_has_the_shapes_of_greatest_likelihood():
+def test_the_beta_distribution_has_the_shapes_of_greatest_likelihood():
     x = drawn(stats.beta(2.0, 5.0))
     a, b, low, high = Margin.fit(x, "beta").parameters
     x = np.quantile(x, (np.arange(2000) + 0.5) / 2000)
@@ -97,17 +95,17 @@ def test_a_spike_at_the_edge_is_fitted_without_nan():
     x = np.concatenate([np.zeros(9000), drawn(stats.expon(), 1000) * 1e4])
     for family in FAMILIES:
         law = Margin.fit(x, family)
-        assert np.isfinite(from_normal(law, to_normal(law, x))).all()
+        assert np.isfinite(law.from_normal(law.to_normal(x))).all()
 
 
 def test_a_constant_column_comes_back_constant():
     law = Margin.fit(np.full(5, 7.5), "beta")
     assert law.family == "constant"
-    assert set(from_normal(law, np.array([-3.0, 0.0, 3.0]))) == {7.5}
+    assert set(law.from_normal(np.array([-3.0, 0.0, 3.0]))) == {7.5}
 
 
 @pytest.mark.parametrize("values", [[], [1.0, np.nan], [np.inf, 1.0]])
-def test_a_law_needs_finite_values(values):
+def test_a_distribution_needs_finite_values(values):
     with pytest.raises(InputError, match="finite"):
         Margin.fit(np.array(values))
 

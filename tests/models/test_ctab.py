@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.models.conditional import GAN
 from siloweave.models.ctab import entries, fit_ctab, information
+from siloweave.models.gan import GAN
 from siloweave.models.gan_networks import (
     ConvCritic,
     ConvGenerator,

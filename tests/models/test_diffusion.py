@@ -76,8 +76,8 @@ def test_few_rows_are_not_seen_too_often():
 
 def test_labels_follow_their_law_or_are_balanced(labelled):
     assert_like_the_toy(labelled.sample(2000, key=KEY, steps=25))
-    assert labelled.label_law == pytest.approx((0.5, 0.5), abs=0.03)
-    rare = replace(labelled, label_law=(0.95, 0.05))
+    assert labelled.label_shares == pytest.approx((0.5, 0.5), abs=0.03)
+    rare = replace(labelled, label_shares=(0.95, 0.05))
     assert rare.sample(2000, key=KEY, steps=25)[:, 5].mean() == pytest.approx(0.05, abs=0.02)
     assert rare.sample(2000, key=KEY, steps=25, balanced=True)[:, 5].mean() == pytest.approx(
         0.5, abs=0.03
@@ -245,7 +245,7 @@ def test_a_class_with_one_row_and_one_that_nobody_has():
     X[:, 1:] = [0, 1, 0, 1, 0]
     X[0, 4:] = [0, 1]
     model = diffusion.fit(X, BLOCKS, TINY, key=KEY, labels="y")
-    assert model.label_law == pytest.approx((29 / 30, 1 / 30))
+    assert model.label_shares == pytest.approx((29 / 30, 1 / 30))
     assert model.sample(50, key=KEY, balanced=True)[:, 5].mean() == pytest.approx(0.5, abs=0.25)
     X[0, 4:] = [1, 0]
     model = diffusion.fit(X, BLOCKS, TINY, key=KEY, labels="y")

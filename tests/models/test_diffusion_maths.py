@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import CHOICE_LOSSES, Denoiser, Rows, row_losses
+from siloweave.models.denoiser import Denoiser, Rows, row_losses
 from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout
 from siloweave.models.multinomial import (
@@ -24,7 +24,7 @@ from siloweave.models.multinomial import (
 )
 from siloweave.models.nets import MLP, Dense, averaged, fresh
 from siloweave.models.schedules import kept_variance, walk
-from siloweave.models.settings import DiffusionSettings
+from siloweave.models.settings import CHOICE_LOSSES, DiffusionSettings
 from siloweave.privacy import gradients
 from siloweave.privacy.gradients import factors
 from siloweave.tables.features import Block

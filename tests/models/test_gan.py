@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from siloweave.errors import DataError, InputError
-from siloweave.models.conditional import GAN
-from siloweave.models.gan import fit_gan
+from siloweave.models.gan import GAN, fit_gan
 from siloweave.models.settings import GANSettings, ads_gan_settings
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
@@ -66,9 +65,9 @@ def test_rows_have_the_shape_of_the_features(gan):
     assert np.abs(X[:, 8] - 0.25).mean() < 0.2
 
 
-def test_the_law_of_conditions_decides_how_frequent_a_rare_category_is(gan):
+def test_the_frequency_of_conditions_decides_how_frequent_a_rare_category_is(gan):
     real, log = (
-        gan.sample(6_000, key=KEY, law=law)[:, CODES["flag"]].mean(0)[0] for law in ("real", "log")
+        gan.sample(6_000, key=KEY, by=by)[:, CODES["flag"]].mean(0)[0] for by in ("real", "log")
     )
     assert real == pytest.approx(table()[:, 9].mean(), abs=0.06)
     assert log > real + 0.05
@@ -86,7 +85,7 @@ def test_numbers_follow_the_category_that_is_asked_for(gan):
 
 
 def test_rows_may_be_asked_for_different_things(gan):
-    """The rarer condition is told; what is not asked for is free."""
+    """The network is conditioned on the rarer one; what is not asked for is free."""
     given = np.full((600, 11), np.nan, np.float32)
     given[:200, CODES["class"]] = np.eye(4)[1]
     given[200:400, CODES["class"]], given[200:400, CODES["flag"]] = np.eye(4)[0], np.eye(2)[0]

@@ -11,13 +11,18 @@ from scipy.special import log_softmax, softmax
 from siloweave.errors import InputError
 from siloweave.models.conditional import (
     Conditions,
-    draw,
-    draw_conditions,
+    draw_places,
     draw_rows,
     drawing,
-    row_table,
 )
-from siloweave.models.gan import GANStep, Matching, conditional_columns, distance, entropy_weights
+from siloweave.models.gan import (
+    GANStep,
+    Matching,
+    conditional_columns,
+    distance,
+    draw,
+    entropy_weights,
+)
 from siloweave.models.gan_networks import (
     Critic,
     Heads,
@@ -67,9 +72,10 @@ def table(rng=None):
 
 
 def rows_of(X, heads=HEADS):
-    sizes = [b.size for b in heads.conditional.choices]
-    found = row_table(heads.conditional.split(X)[1].astype(np.int64), sizes)
-    return (jnp.asarray(X[:, heads.order]), drawing(found)), found.conditions
+    sizes = [b.size for b in heads.conditional.categoricals]
+    codes = heads.conditional.split(X)[1].astype(np.int64)
+    conditions = Conditions.of(codes, sizes)
+    return (jnp.asarray(X[:, heads.order]), drawing(conditions, codes=codes)), conditions
 
 
 # The critic
@@ -189,21 +195,20 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
 def test_categories_are_drawn_by_the_logarithm_of_their_counts():
     conditions = Conditions((5, 2), (500, 100, 10, 1, 0, 300, 311))
     weights = np.log1p([500, 100, 10, 1, 0])
-    law = conditions.law("log")
-    np.testing.assert_allclose(law[:5], weights / weights.sum() / 2)
-    np.testing.assert_allclose(conditions.law("real")[:5], np.array([500, 100, 10, 1, 0]) / 611 / 2)
-    drawn = np.asarray(draw_conditions(law, jax.random.uniform(KEY, (40_000,))))
+    p, wrong = conditions.distribution("log"), conditions.distribution("real")
+    np.testing.assert_allclose(p[:5], weights / weights.sum() / 2)
+    np.testing.assert_allclose(wrong[:5], np.array([500, 100, 10, 1, 0]) / 611 / 2)
+    drawn = np.asarray(draw_places(drawing(conditions), jax.random.uniform(KEY, (40_000,))))
     found = np.bincount(drawn, minlength=7)
     assert found[4] == 0
-    assert stats.chisquare(found[law > 0], 40_000 * law[law > 0]).pvalue > 1e-3
-    wrong = conditions.law("real")
+    assert stats.chisquare(found[p > 0], 40_000 * p[p > 0]).pvalue > 1e-3
     assert stats.chisquare(found[wrong > 0], 40_000 * wrong[wrong > 0]).pvalue < 1e-9
 
 
 def test_draws_at_the_ends_stay_inside():
-    law = np.array([0.0, 0.3, 0.0, 0.7, 0.0])
+    frequencies = drawing(Conditions((5,), (0, 3, 0, 7, 0)), "real")
     ends = jnp.array([0.0, np.float32(1.0) - np.float32(6e-8), 0.2999, 0.3001])
-    assert draw_conditions(law, ends).tolist() == [1, 3, 1, 3]
+    assert draw_places(frequencies, ends).tolist() == [1, 3, 1, 3]
 
 
 def test_real_rows_meet_their_condition_and_all_of_them_are_reached():
@@ -246,9 +251,9 @@ def test_without_conditions_rows_are_drawn_uniformly():
     assert stats.chisquare(many).pvalue > 1e-3
 
 
-def test_an_unknown_law_is_refused():
-    with pytest.raises(InputError, match="law"):
-        Conditions((3, 2), (5, 0, 9, 1, 1)).law("flat")
+def test_an_unknown_frequency_is_refused():
+    with pytest.raises(InputError, match="by='flat'"):
+        Conditions((3, 2), (5, 0, 9, 1, 1)).distribution("flat")
 
 
 # Heads
@@ -271,7 +276,7 @@ def test_inner_order_is_numbers_then_free_choices_then_conditions():
     assert sorted(HEADS.order.tolist()) == list(range(WIDTH))
     X = table()
     inner = X[:, HEADS.order]
-    np.testing.assert_array_equal(HEADS.join(inner[:, :2], HEADS.codes(inner)), X)
+    np.testing.assert_array_equal(HEADS.vectors(inner), X)
 
 
 def test_a_choice_that_belongs_to_a_number_is_no_condition():
@@ -303,7 +308,7 @@ def test_categories_are_drawn_by_their_shares():
     heads = Heads((Block("c", 0, 3, "categorical"),), ("c",))
     raw = jnp.tile(jnp.log(jnp.asarray(shares, jnp.float32)), (30_000, 1))
     u = jax.random.uniform(KEY, raw.shape, minval=1e-7, maxval=1 - 1e-7)
-    codes = heads.codes(np.asarray(outputs(heads, raw, u)))[:, 0]
+    codes = heads.vectors(np.asarray(outputs(heads, raw, u))).argmax(1)
     assert stats.chisquare(np.bincount(codes), 30_000 * shares).pvalue > 1e-3
 
 
@@ -312,7 +317,7 @@ def test_cross_entropy_is_that_of_the_column_asked_for():
     places = np.arange(60) % HEADS.condition_width
     found = jax.jit(HEADS.cross_entropy)(jnp.asarray(raw), np.eye(HEADS.condition_width)[places])
     start, logs = WIDTH - HEADS.condition_width, []
-    for block in HEADS.conditional.choices:
+    for block in HEADS.conditional.categoricals:
         logs.append(log_softmax(raw[:, start : start + block.size], axis=1))
         start += block.size
     want = -np.concatenate(logs, axis=1)[np.arange(60), places]

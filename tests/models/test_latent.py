@@ -117,5 +117,5 @@ def test_what_a_joint_training_makes_no_use_of_is_refused_by_name(name, value):
     latent.settings_of_facts(joint)
     part, _, inner = name.rpartition(".")
     odd = {part: {**joint[part], inner: value}} if part else {inner: value}
-    with pytest.raises(InputError, match=rf"^{name}={value!r} does nothing where joint=True"):
+    with pytest.raises(InputError, match=rf"^{name}={value!r} has no effect where joint=True"):
         latent.settings_of_facts(joint | odd)

@@ -1,7 +1,5 @@
 """Points in the place of an autoencoder."""
 
-from dataclasses import replace
-
 import equinox as eqx
 import jax
 import numpy as np
@@ -66,7 +64,9 @@ def test_rows_come_back_and_noise_up_to_half_a_gap_does_no_harm():
     assert np.array_equal(coder.decode(moved, key=KEY)[:, choices], X[:, choices])
     kept = [b for b in layout.blocks if b.kind == "categorical"]
     of = dict(zip([b.column for b in layout.blocks], codes, strict=True))
-    for b, spot in zip(kept, coder.spots, strict=True):  # what a denoiser is told is what is sent
+    for b, spot in zip(
+        kept, coder.sphere_codes, strict=True
+    ):  # what a denoiser is told is what is sent
         told = curve(spot.options, spot.dimensions)[of[b.column]]
         there = Z[:, spot.start : spot.start + spot.dimensions]
         np.testing.assert_array_equal(there, told.astype(np.float32))
@@ -92,11 +92,10 @@ def test_the_joint_law_is_recovered_and_kept(fitted, tmp_path):
 
 
 def test_points_that_were_saved_elsewhere_are_refused(fitted, tmp_path):
-    moved = eqx.tree_at(lambda n: n.tables[0], fitted.coder.net, -fitted.coder.net.tables[0])
-    older = replace(fitted, coder=replace(fitted.coder, net=moved))
+    older = eqx.tree_at(lambda m: m.rows.coder.net.tables[0], fitted, replace_fn=lambda x: -x)
     for model, kind in ((older, LatentDiffusion), (older.rows, RowCoder)):
         model.save(tmp_path / "model.safetensors")
-        with pytest.raises(DataError, match="points lay elsewhere: fit it again"):
+        with pytest.raises(DataError, match="sphere codes lay elsewhere: fit it again"):
             kind.load(tmp_path / "model.safetensors")
 
 
@@ -115,8 +114,8 @@ def test_any_column_can_be_given(fitted):
 def test_wrong_settings():
     with pytest.raises(InputError, match="per_bit"):
         SphereCodeSettings(per_bit=0.5)
-    with pytest.raises(InputError, match="points learn nothing"):
+    with pytest.raises(InputError, match="sphere codes learn nothing"):
         LatentSettings(SphereCodeSettings(), DiffusionSettings(prediction="clean"), joint=True)
-    with pytest.raises(InputError, match="points have numbers as they are"):
+    with pytest.raises(InputError, match="sphere codes leave numbers as they are"):
         LatentSettings(SphereCodeSettings(), DiffusionSettings(prediction="clean"), numbers="draw")
     assert isinstance(LatentSettings().autoencoder, AutoencoderSettings)

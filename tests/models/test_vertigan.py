@@ -8,11 +8,10 @@ import pytest
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import vertigan
-from siloweave.models.gan_networks import gradient_penalty
+from siloweave.models.gan_networks import RowLoss, gradient_penalty
 from siloweave.models.settings import VertiGANSettings
 from siloweave.models.vertigan import (
     Head,
-    RowLoss,
     Trunk,
     follow,
     heads_of,
@@ -100,7 +99,7 @@ def test_trunk_and_head_move_as_one_network_would():
         made = vertigan._rows(SMALL, HEADS, head, hidden_rows(SMALL, trunk, KEY), drawing)
         return -after.critic(made).mean()
 
-    wanted, _ = eqx.filter_jit(eqx.filter_grad(whole))((shared.trunk, own.head))
+    wanted, _ = eqx.filter_jit(eqx.filter_grad(whole))((shared.trunk, own.generator))
     _, back = eqx.filter_vjp(lambda trunk: hidden_rows(SMALL, trunk, KEY), shared.trunk)
     leaves = [jax.tree.leaves(tree) for tree in (wanted, back(slope)[0])]
     for one, other in zip(*leaves, strict=True):
@@ -117,12 +116,14 @@ def test_trunk_and_head_move_as_one_network_would():
 def test_heads_start_from_the_frequencies_they_are_told():
     settings = VertiGANSettings(trunk=(4,), head=(4,))
     hidden = np.asarray(jax.random.uniform(KEY, (3000, 4)))
-    known = own_start(settings, HEADS, {1: LAW}, KEY).head
+    known = own_start(settings, HEADS, {1: LAW}, KEY).generator
     rows = Head(settings, HEADS, known).rows(hidden, key=KEY)
     np.testing.assert_allclose(rows[:, 1:].mean(0), LAW, atol=0.12)
     assert set(np.unique(rows[:, 1:])) == {0.0, 1.0}
     assert np.abs(rows[:, 0]).max() <= 1.0
-    blind = own_start(VertiGANSettings(trunk=(4,), head=(4,), informed=False), HEADS, {}, KEY).head
+    blind = own_start(
+        VertiGANSettings(trunk=(4,), head=(4,), informed=False), HEADS, {}, KEY
+    ).generator
     gap = known.layers[-1].bias - blind.layers[-1].bias
     np.testing.assert_allclose(gap[1:], np.log(LAW), atol=1e-5)
     assert float(gap[0]) == 0.0
@@ -154,7 +155,7 @@ def test_it_learns_one_partys_law():
 
 def test_networks_are_kept_as_data_and_read_again(tmp_path):
     shared, own = shared_start(SMALL, KEY), start()
-    trunk, head = Trunk(SMALL, shared.trunk, 2), Head(SMALL, HEADS, own.head)
+    trunk, head = Trunk(SMALL, shared.trunk, 2), Head(SMALL, HEADS, own.generator)
     trunk.save(tmp_path / "trunk")
     again, back = Trunk.load(tmp_path / "trunk"), Head.read(head.written())
     hidden = trunk.sample(7, key=KEY)

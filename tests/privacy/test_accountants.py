@@ -22,6 +22,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
+from tests.privacy.composed import composed, translated
 
 SINGLE = [
     Gaussian(sigma=7.3, sensitivity=1.0),
@@ -89,10 +90,10 @@ def _fields(event):
 def test_events_for_dp_accounting_fold_as_well(event, accountant):
     def read(events):
         fresh = accountant()
-        fresh.compose(ev.compose(events))
+        fresh.compose(composed(events))
         return fresh.get_epsilon(1e-6)
 
-    if not accountant().supports(ev.to_dp_event(event)):
+    if not accountant().supports(translated(event)):
         with pytest.raises(dpa.UnsupportedEventError):
             read([event])
         return
@@ -202,7 +203,7 @@ def test_an_unknown_event_is_refused_and_not_counted():
 
 def test_probabilities_of_escaping_add_up_and_come_out_of_delta():
     event = ThresholdGaussian(sigma=7.3, sensitivity=1.0, threshold=36)
-    escape = ev.delta_once(event)
+    escape = event.delta
     tally = ac.Tally([event] * 3)
     assert 3 * escape <= tally.delta <= 3 * escape * (1 + 1e-12)
     assert tally.copy().delta == tally.delta

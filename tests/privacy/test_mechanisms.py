@@ -74,11 +74,11 @@ def test_entropy_says_whether_it_is_private():
     for entropy in (OSEntropy(), SeededEntropy(b"seed")):
         assert len(entropy.bytes(3)) == 3
         assert len(entropy.bytes(0)) == 0
-        assert entropy.uint64(5).dtype == np.uint64
+        assert mechanisms._words(entropy, 5).dtype == np.uint64
 
 
 def test_words_of_the_system_look_uniform():
-    words = OSEntropy().uint64(200_000)
+    words = mechanisms._words(OSEntropy(), 200_000)
     assert np.unique(words).size == words.size
     ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0)
     assert np.abs(ones.astype(float) - 100_000).max() < 7 * math.sqrt(200_000) / 2

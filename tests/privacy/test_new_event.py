@@ -31,6 +31,7 @@ from siloweave.privacy import events as ev
 from siloweave.report import render
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
+from tests.privacy.composed import composed, translated
 
 DELTA = 1e-5
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -57,7 +58,7 @@ PRICES = [
 
 @pytest.mark.parametrize(("event", "rho", "pure", "escape", "epsilon"), PRICES)
 def test_what_an_event_costs_never_changes(event, rho, pure, escape, epsilon):
-    one = ev.rho_once(event), ev.pure_once(event), ev.delta_once(event)
+    one = event.rho, event.pure, event.delta
     assert one == pytest.approx((rho, pure, escape), rel=1e-14)
     assert ac.epsilon([event], DELTA) == epsilon
 
@@ -81,12 +82,12 @@ def toy():
 
 def test_a_new_event_is_priced_and_composed(toy):
     event = toy(epsilon=0.4, count=6)
-    assert (ev.pure_once(event), ev.delta_once(event), ev.times(event)) == (0.4, 0.0, 6)
-    assert ev.rho_once(event) == pytest.approx(0.08)
+    assert (event.pure, event.delta, event.count) == (0.4, 0.0, 6)
+    assert event.rho == pytest.approx(0.08)
     assert ac.epsilon([event], DELTA) == ac.epsilon([toy(epsilon=0.4)] * 6, DELTA) == 2.4
     assert ac.rho([event, Gaussian(5.0, 1.0)]) == pytest.approx(6 * 0.08 + 1 / 50)
     accountant = dp_accounting.rdp.RdpAccountant()
-    accountant.compose(ev.compose([event]))
+    accountant.compose(composed([event]))
     assert 2.4 < accountant.get_epsilon(DELTA) < 6
 
 
@@ -109,7 +110,7 @@ class Uneven(ev.BaseEvent, frozen=True, tag="uneven"):
 def test_an_event_with_a_loss_distribution_is_read_by_it():
     event = Uneven(scale=5.0, count=20)
     accountant = dp_accounting.pld.PLDAccountant()
-    accountant.compose(ev.to_dp_event(event))
+    accountant.compose(translated(event))
     read = ac.epsilon([event], DELTA)
     assert read == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-6)
     assert read < 0.95 * ac.epsilon([Laplace(5.0, 1.0, 20), Gaussian(1e6, 1.0)], DELTA)
@@ -188,9 +189,9 @@ def test_what_is_no_event_is_refused_by_name():
         rho: float = 0.0
         count: int = 1
 
-    for price in (ev.rho_once, ev.pure_once, ev.delta_once, ev.times, ev.order_of, ev.to_dp_event):
+    for price in (ac.rho, ac.Tally, lambda events: ac.epsilon(events, DELTA)):
         with pytest.raises(LedgerError, match="event of type Invented is unknown"):
-            price(Invented())
+            price([Invented()])
     ledger = Ledger("north", limit=Budget(7.0, DELTA))
     with pytest.raises(LedgerError, match="event of type Invented is unknown"):
         ledger.charge(Invented(), run="r", step="0", what="w", to="c")

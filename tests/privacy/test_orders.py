@@ -3,6 +3,7 @@
 import math
 from inspect import signature
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -21,7 +22,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
-from siloweave.privacy.calibrate import rho_for, sampled_multiplier
+from siloweave.privacy.calibrate import falls_to, rho_for
 from siloweave.privacy.shared_steps import moved, order_for, plan_steps
 from tests.guarantees.exact import float_masses
 
@@ -117,8 +118,8 @@ def plan(epsilon, rho_share=0.01, delta=DELTA):
 
 def test_the_order_follows_from_budget_and_steps():
     """And from what is paid before them; it takes nothing that was released."""
-    budget, looks = plan(1.0)
-    facts = {"steps": 500, "looks": looks}
+    budget, counts = plan(1.0)
+    facts = {"steps": 500, "others": counts}
     orders = [
         order_for(budget, **facts),
         order_for(Budget(8.0, DELTA), **facts),
@@ -126,7 +127,18 @@ def test_the_order_follows_from_budget_and_steps():
         order_for(Budget(1.0, 1e-9), **facts),
     ]
     assert len(set(orders)) == 4
-    assert set(signature(order_for).parameters) == {"budget", "steps", "looks"}
+    assert set(signature(order_for).parameters) == {"budget", "steps", "others"}
+
+
+def multiplier(budget, order, *, rate, steps, others):
+    """The least noise with which the steps cost the budget, read at this order; None for none."""
+    step = SampledGaussian(1.0, rate, count=steps, order=order)
+
+    def cost(noise):
+        one = msgspec.structs.replace(step, noise_multiplier=noise)
+        return ac.epsilon([*others, one], budget.delta)
+
+    return falls_to(cost, budget.epsilon)
 
 
 def free_step(order):
@@ -138,27 +150,26 @@ def free_step(order):
 @pytest.mark.parametrize("steps", [400, 1000])
 def test_the_order_is_that_of_the_least_noise_or_near_it(epsilon, most, steps):
     """For a batch of 1024 of up to 60,000 rows; tables of very many rows pay more."""
-    budget, looks = plan(epsilon)
+    budget, counts = plan(epsilon)
     for rate in (0.0171, 0.0314, 0.3, 1.0):
-        facts = {"rate": rate, "steps": steps, "others": looks}
-        order = order_for(budget, steps=steps, looks=looks)
-        fitting = [a for a in range(2, 48) if ac.epsilon([*looks, free_step(a)], DELTA) < epsilon]
+        facts = {"rate": rate, "steps": steps, "others": counts}
+        order = order_for(budget, steps=steps, others=counts)
+        fitting = [a for a in range(2, 48) if ac.epsilon([*counts, free_step(a)], DELTA) < epsilon]
         around = [a for a in fitting if abs(a - order) in (0, 1, 2, 3, 6)]
         assert len(around) > 2
-        least = min(sampled_multiplier(budget, order=a, **facts) for a in around)
-        assert sampled_multiplier(budget, order=order, **facts) <= least * (most + 0.001)
+        least = min(multiplier(budget, a, **facts) for a in around)
+        assert multiplier(budget, order, **facts) <= least * (most + 0.001)
 
 
 def test_replaced_rows_need_no_order_and_looks_that_cost_all_leave_one():
-    budget, looks = plan(1.0)
+    budget, counts = plan(1.0)
     replaced = Budget(1.0, DELTA, relation=Relation.REPLACE_ONE)
-    assert order_for(replaced, steps=10, looks=looks) is None
+    assert order_for(replaced, steps=10, others=counts) is None
     spent = [Gaussian(1.0, 1.0)]
-    order = order_for(budget, steps=10, looks=spent)
-    with pytest.raises(BudgetError, match="cannot pay"):
-        sampled_multiplier(budget, rate=0.1, steps=10, others=spent, order=order)
+    order = order_for(budget, steps=10, others=spent)
+    assert multiplier(budget, order, rate=0.1, steps=10, others=spent) is None
     with pytest.raises(InputError, match="order_for: steps = 0"):
-        order_for(budget, steps=0, looks=looks)
+        order_for(budget, steps=0, others=counts)
 
 
 # The reading
@@ -199,7 +210,7 @@ def test_of_several_orders_the_dearest_counts():
     assert both == max(alike)
     assert ac.epsilon([continuous(8, 100), masked(None, 100)], DELTA) == alike[0]
     replaced = masked(None, 1, replace_one=True)
-    rho = ev.rho_once(replaced)
+    rho = replaced.rho
     with_it = ac.epsilon([continuous(8, 100), replaced], DELTA)
     assert with_it == ac.epsilon([continuous(8, 100), Gaussian(math.sqrt(0.5 / rho), 1.0)], DELTA)
 
@@ -274,19 +285,19 @@ def test_a_ledger_stops_at_the_reading_of_the_order():
 def test_every_noisy_number_of_rows_gives_a_plan_within_the_budget(epsilon):
     budget = Budget(epsilon, DELTA)
     unit = math.sqrt(16)
-    look = SharedGaussian(unit / math.sqrt(0.8 * rho_for(budget)), 5, 1, unit, 300)
+    counted = SharedGaussian(unit / math.sqrt(0.8 * rho_for(budget)), 5, 1, unit, 300)
     for rows in (1, 150, 900, 4_000, 20_000, 100_000):
         rate = min(1.0, 200 / rows)
-        order = order_for(budget, steps=100, looks=[look])
-        facts = {"shares": 5, "tolerated": 1, "dimension": 900, "others": [look]}
+        order = order_for(budget, steps=100, others=[counted])
+        facts = {"shares": 5, "tolerated": 1, "dimension": 900, "others": [counted]}
         found = plan_steps(budget, rate=rate, steps=100, order=order, **facts)
         step = SampledSharedGaussian(
             found.share_sigma, 5, 1, moved(found.levels, 900), 900, rate, False, 100, order
         )
         most, near = (1.08, 0.99) if rate >= 0.02 else (1.35, 0.95)  # many rows: decision 0014
-        assert near * epsilon < ac.epsilon([look, step], DELTA) <= epsilon
+        assert near * epsilon < ac.epsilon([counted, step], DELTA) <= epsilon
         free = plan_steps(budget, rate=rate, steps=100, **facts)
         assert free.multiplier * 0.999 <= found.multiplier <= free.multiplier * most
-        noise = sampled_multiplier(budget, rate=rate, steps=100, others=[look], order=order)
+        noise = multiplier(budget, order, rate=rate, steps=100, others=[counted])
         paid = SampledGaussian(noise, rate, count=100, order=order)
-        assert near * epsilon < ac.epsilon([look, paid], DELTA) <= epsilon
+        assert near * epsilon < ac.epsilon([counted, paid], DELTA) <= epsilon

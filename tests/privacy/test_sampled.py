@@ -144,31 +144,10 @@ def test_a_ledger_pays_before_the_first_step_and_stops_at_its_limit():
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize(("epsilon", "steps"), [(0.5, 50), (3.0, 1000)])
 def test_the_multiplier_of_a_budget_is_the_least(relation, epsilon, steps):
-    budget = Budget(epsilon=epsilon, delta=DELTA, relation=relation)
-    found = cal.sampled_multiplier(budget, rate=0.01, steps=steps)
     replace = relation is Relation.REPLACE_ONE
+    found = cal.falls_to(lambda m: read(m, steps, rate=0.01, replace_one=replace), epsilon)
     assert read(found, steps, rate=0.01, replace_one=replace) <= epsilon
     assert read(found * 0.995, steps, rate=0.01, replace_one=replace) > epsilon
-
-
-def test_the_steps_of_a_budget_are_the_most():
-    budget = Budget(epsilon=1.0, delta=DELTA)
-    found = cal.sampled_steps(budget, rate=0.02, multiplier=1.5)
-    assert read(1.5, found, rate=0.02) <= 1.0
-    assert read(1.5, math.ceil(found * 1.002) + 1, rate=0.02) > 1.0
-    part = [Gaussian(sigma=20.0, sensitivity=1.0)]
-    assert 0 < cal.sampled_steps(budget, rate=0.02, multiplier=1.5, others=part) < found
-
-
-def test_a_budget_too_small_for_one_step_says_what_is_feasible():
-    tiny = Budget(epsilon=0.01, delta=DELTA)
-    with pytest.raises(BudgetError, match=r"single step .* Feasible: a multiplier of at least"):
-        cal.sampled_steps(tiny, rate=0.1, multiplier=0.3)
-    spent = [Gaussian(sigma=1.0, sensitivity=1.0)]
-    with pytest.raises(BudgetError, match="the other releases cost"):
-        cal.sampled_multiplier(tiny, rate=0.1, steps=1, others=spent)
-    with pytest.raises(BudgetError, match=r"separation = 0\.01 is too small for a single step"):
-        cal.separated_steps(0.01, rate=0.5, multiplier=0.5)
 
 
 @pytest.mark.parametrize("separation", [0.1, 0.15, 0.2])
@@ -177,19 +156,6 @@ def test_a_separation_means_the_fixed_point_of_the_trade_off_curve(separation):
     fixed = norm.cdf(-mu / 2)
     assert math.sqrt(2) * abs(fixed - 0.5) == pytest.approx(separation, rel=1e-9)
     assert norm.cdf(norm.ppf(1 - fixed) - mu) == pytest.approx(fixed, rel=1e-9)  # G_mu(a) = a
-    assert sampled.separation_of((((1 / mu, 1.0), 1),)) == pytest.approx(separation, rel=1e-4)
-    needed = cal.separated_multiplier(separation, rate=1.0, steps=9)
-    assert needed == pytest.approx(3 / mu, rel=2e-3)
-
-
-def test_steps_and_multiplier_of_a_separation_fit_each_other():
-    multiplier = cal.separated_multiplier(0.15, rate=0.01, steps=2000)
-    assert sampled.separation_of((((multiplier, 0.01), 2000),)) <= 0.15
-    steps = cal.separated_steps(0.15, rate=0.01, multiplier=multiplier)
-    assert steps == pytest.approx(2000, rel=0.01)
-    # The limit theorem's mu = rate sqrt(steps (exp(1/s^2) - 1)) is close for many small steps.
-    limit = 0.01 * math.sqrt(2000 * math.expm1(multiplier**-2))
-    assert limit == pytest.approx(cal.mu_of_separation(0.15), rel=0.1)
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.1, 0.71, math.nan])

@@ -1,4 +1,4 @@
-"""Masked steps on Poisson samples: their price against exact laws, and their grid on neighbours."""
+"""Masked steps on Poisson samples: their exact price, and their grid on neighbours."""
 
 import math
 
@@ -26,7 +26,7 @@ from tests.guarantees.exact import float_masses, renyi
 DELTA = 1e-5
 
 
-def law(sigma, shares):
+def mass_of(sigma, shares):
     """Mass of a sum of discrete Gaussians on -reach..reach."""
     one = float_masses(sigma, int(40 * sigma))
     total = one
@@ -48,9 +48,9 @@ def event(sigma=8.0, shares=4, tolerated=1, far=3.0, rate=0.1, **more):
 
 @pytest.mark.parametrize("rate", [0.02, 0.3, 0.9])
 @pytest.mark.parametrize(("sigma", "shares", "far"), [(4.0, 1, 3), (2.0, 3, 2), (1.0, 2, 1)])
-def test_divergences_of_exact_laws_are_never_above_the_price(rate, sigma, shares, far):
+def test_divergences_of_exact_distributions_are_never_above_the_price(rate, sigma, shares, far):
     """Both directions, at every whole order that floats can follow, with true sums of shares."""
-    p = law(sigma, shares)
+    p = mass_of(sigma, shares)
     mixed = (1 - rate) * p + rate * shifted(p, far)
     paid = event(sigma, shares, 0, float(far), rate)
     prices = dict(zip(sampled.WHOLE_ORDERS, sampled.step_rdp(paid.multiplier, paid.excess, rate),
@@ -67,7 +67,7 @@ def test_divergences_of_exact_laws_are_never_above_the_price(rate, sigma, shares
 def test_a_formula_without_the_excess_would_be_too_small_for_narrow_shares():
     """The mutant that takes a sum of narrow shares for one discrete Gaussian."""
     sigma, shares = 0.55, 2
-    p = law(sigma, shares)
+    p = mass_of(sigma, shares)
     one = float_masses(sigma * math.sqrt(2), (len(p) - 1) // 2)
     core = slice(len(p) // 2 - 6, len(p) // 2 + 7)
     ratio = np.abs(np.log(p[core] / one[core])).max()
@@ -77,7 +77,7 @@ def test_a_formula_without_the_excess_would_be_too_small_for_narrow_shares():
 
 @pytest.mark.parametrize(("sigma", "shares"), [(0.6, 2), (0.7, 3), (0.8, 5), (1.0, 4)])
 def test_a_sum_of_shares_is_as_near_to_one_gaussian_as_is_said(sigma, shares):
-    p = law(sigma, shares)
+    p = mass_of(sigma, shares)
     one = float_masses(sigma * math.sqrt(shares), (len(p) - 1) // 2)
     core = slice(len(p) // 2 - 8, len(p) // 2 + 9)
     assert np.abs(np.log(p[core] / one[core])).max() <= ev.shared_excess(sigma, shares) / 2 + 1e-12
@@ -86,7 +86,7 @@ def test_a_sum_of_shares_is_as_near_to_one_gaussian_as_is_said(sigma, shares):
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize(("sigma", "shares", "far", "rate"), [(4.0, 1, 3, 0.1), (2.0, 3, 2, 0.4)])
 def test_the_reading_covers_the_exact_privacy_curve(sigma, shares, far, rate, steps):
-    p = law(sigma, shares)
+    p = mass_of(sigma, shares)
     mixed = (1 - rate) * p + rate * shifted(p, far)
     epsilon = ac.epsilon([event(sigma, shares, 0, float(far), rate, count=steps)], DELTA)
     for one, other in ((mixed, p), (p, mixed)):

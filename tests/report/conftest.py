@@ -12,7 +12,7 @@ from siloweave.report import (
     BudgetTerms,
     LedgerRow,
     Marginal,
-    Method,
+    MethodFacts,
     OwnerView,
     PartyCost,
     Phase,
@@ -48,7 +48,7 @@ NUMBERS = {
 }
 HOSPITALS = ("Northgate", "St. Elm", "Harbour Clinic", "Vale General")
 
-METHOD = Method(
+METHOD = MethodFacts(
     name="AugFLAIM (Private)",
     family="graphical model",
     split="rows",

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from siloweave.datasets import adult, adult_schema
-from siloweave.statistics import cramers_v, mutual_information
-from siloweave.tables import Codes, Domain, Encoder
+from siloweave.statistics import cramers_v
+from siloweave.tables import Codes, Domain
 
 
 def codes(*columns):
@@ -12,11 +11,10 @@ def codes(*columns):
     return Codes(Domain(names, tuple(int(array.max()) + 3 for array in arrays)), arrays)
 
 
-@pytest.mark.parametrize("measure", [cramers_v, mutual_information])
-def test_extremes(measure):
+def test_extremes():
     random = np.random.default_rng(0)
     a, b = random.integers(0, 4, 5000), random.integers(0, 3, 5000)
-    matrix = measure(codes(a, (a * 3 + 1) % 4, b, np.zeros(5000, int)))
+    matrix = cramers_v(codes(a, (a * 3 + 1) % 4, b, np.zeros(5000, int)))
     assert (matrix == matrix.T).all()
     assert np.diag(matrix).tolist() == [1, 1, 1, 1]
     assert matrix[0, 1] == pytest.approx(1)
@@ -38,19 +36,6 @@ def test_cramers_v_by_hand():
     assert cramers_v(codes(a, b))[0, 1] == pytest.approx(expected)
 
 
-def test_mutual_information_agrees_with_scikit_learn():
-    from sklearn.metrics import normalized_mutual_info_score
-
-    made = Encoder(adult_schema()).encode(adult().take(range(2000)))
-    matrix = mutual_information(made)
-    for i, j in ((0, 5), (3, 4), (7, 9)):
-        expected = normalized_mutual_info_score(
-            made.columns[i], made.columns[j], average_method="geometric"
-        )
-        assert matrix[i, j] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("measure", [cramers_v, mutual_information])
-def test_few_rows(measure):
-    assert measure(codes([0], [1])).tolist() == [[1, 0], [0, 1]]
-    assert np.isfinite(measure(codes([0, 1], [1, 0]))).all()
+def test_few_rows():
+    assert cramers_v(codes([0], [1])).tolist() == [[1, 0], [0, 1]]
+    assert np.isfinite(cramers_v(codes([0, 1], [1, 0]))).all()

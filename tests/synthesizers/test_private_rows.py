@@ -241,7 +241,7 @@ def test_point_diffusions_take_nothing_from_the_rows():
     for settings, said in (
         ({"scaled": True}, "scaled=True"),
         ({"diffusion": {"clip_range": None}}, "clip_range=None"),
-        ({"autoencoder": {"hidden": [4]}}, "must be points|no setting"),
+        ({"autoencoder": {"hidden": [4]}}, "must be sphere codes|no setting"),
     ):
         with pytest.raises(InputError, match=said):
             made("dp_fed_point_diff", settings=settings, target=None).fit(
@@ -326,7 +326,7 @@ def test_requests_that_no_training_makes_are_refused(monkeypatch, wrong):
     from siloweave.methods.dp_sgd.coordinator import private_rounds as file
 
     def asking(parties, plan, training, keys, asked, unit):
-        message = training.message(training.start(keys.born), keys.steps)
+        message = training.message(training.start(keys.initial), keys.steps)
         parties.ask(asked(0, wrong(message)))
 
     monkeypatch.setattr(file, "_steps", asking)

@@ -23,9 +23,9 @@ def values_of(table, name):
     return [None if m else v for v, m in zip(table.values(name).tolist(), gone, strict=True)]
 
 
-def there_and_back(table, schema, numeric="quantile", **options):
+def there_and_back(table, schema, numeric="quantile"):
     """Encode and decode through JSON, and check what holds for every table."""
-    features = Features.fit(table, schema, numeric=numeric, key=1, **options)
+    features = Features.fit(table, schema, numeric=numeric, key=1)
     read_back = Features.from_json(features.to_json())
     assert read_back == features
     assert read_back.to_json() == features.to_json()
@@ -144,7 +144,9 @@ def test_everything_comes_back(data, rows, numeric, wide):
     }
     table = read(pl.DataFrame(columns, schema=TYPES))
     schema = Schema(tuple(column for column, _ in KINDS))
-    _, _, back = there_and_back(table, schema, numeric, wide=wide)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("siloweave.tables.encodings.WIDE", wide)
+        _, _, back = there_and_back(table, schema, numeric)
     for column, _ in KINDS:
         was, now = values_of(table, column.name), values_of(back, column.name)
         if column.kind != "continuous":
@@ -156,7 +158,7 @@ def test_everything_comes_back(data, rows, numeric, wide):
 
 
 @settings(max_examples=30)
-@given(st.data(), st.sampled_from((*NUMERIC, "declared", "bins")), st.integers(1, 30))
+@given(st.data(), st.sampled_from((*NUMERIC, "declared")), st.integers(1, 30))
 def test_any_vector_is_a_row_of_the_schema(data, way, seed):
     random = np.random.default_rng(seed)
     columns = {
@@ -165,10 +167,13 @@ def test_any_vector_is_a_row_of_the_schema(data, way, seed):
     }
     table = read(pl.DataFrame(columns, schema=TYPES))
     schema = Schema(tuple(column for column, _ in KINDS))
-    if way in NUMERIC:
-        features = Features.fit(table, schema, numeric=way, key=0, wide=2)
-    else:
-        features = Features.declared(schema, bins=1 if way == "declared" else 7, wide=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("siloweave.tables.encodings.WIDE", 2)
+        features = (
+            Features.fit(table, schema, numeric=way, key=0)
+            if way in NUMERIC
+            else Features.declared(schema)
+        )
     vectors = random.standard_normal((50, features.width)) * 10.0 ** (seed % 5)
     back = features.decode(vectors, key=seed)
     features.encode(back, key=0)  # refuses what the schema does not allow

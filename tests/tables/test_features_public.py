@@ -56,23 +56,14 @@ def same(table, back, tolerance=1e-5):
         assert np.allclose(was, now, atol=tolerance) if name == "x" else (was == now).all(), name
 
 
-@pytest.mark.parametrize("bins", [1, 7])
-def test_declared_features_bring_rows_back(bins):
-    table = rows()
-    features = Features.declared(SCHEMA, bins=bins, spikes={"k": [3], "x": [0.0]})
+def test_declared_features_bring_rows_back():
+    table, features = rows(), Features.declared(SCHEMA)
     assert Features.from_json(features.to_json()) == features
     same(table, features.decode(features.encode(table, key=0), key=0))
     sizes = {}
     for block in features.blocks:
         sizes.setdefault(block.column, []).append(block.size)
-    assert sizes == {
-        "c": [3],
-        "i": [1, bins + 1],
-        "k": [1, bins + 1],
-        "x": [1, bins + 1],
-        "z": [1],
-        "d": [1] if bins == 1 else [1, bins],
-    }
+    assert sizes == {"c": [3], "i": [1, 2], "k": [1], "x": [1], "z": [1], "d": [1]}
 
 
 def test_declared_numbers_span_minus_1_to_1():
@@ -162,15 +153,5 @@ def test_bad_counts_and_declarations_are_refused():
     ):
         with pytest.raises(DataError, match=match):
             Features.from_counts(encoder, counts)
-    for spikes, match in (
-        ({"c": [1]}, "spikes names c"),
-        ({"x": [9.0]}, "from -5.0 to 5.0"),
-        ({"k": [0.5]}, "from 0 to 40"),
-        ({"d": [1]}, "datetimes have none"),
-    ):
-        with pytest.raises(DataError, match=match):
-            Features.declared(SCHEMA, spikes=spikes)
-    with pytest.raises(DataError, match="bins=0"):
-        Features.declared(SCHEMA, bins=0)
     with pytest.raises(SchemaError, match="no declared low and high"):
         Features.declared(Schema((Column("x", "continuous", low=0.0),)))

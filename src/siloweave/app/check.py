@@ -83,7 +83,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
     alignment: AlignmentForecast | None = None
 
 
-def forecast_study(study: Study) -> Forecast:
+def forecast_study(study: Study) -> StudyForecast:
     """Check everything about a study that needs no rows, and forecast_study the rest.
 
     Args:

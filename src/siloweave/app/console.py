@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from siloweave.app.check import Forecast
+from siloweave.app.check import StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, spelled
 from siloweave.privacy.identity import spelled_key
@@ -127,7 +127,7 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
         console.print(f"(the {_PARTIES} that spent most of {len(summary.parties)})")
 
 
-def print_forecast(found: Forecast, *, json: bool) -> None:
+def print_forecast(found: StudyForecast, *, json: bool) -> None:
     """What a run would take."""
     if json:
         _json(found)
@@ -160,7 +160,7 @@ def print_forecast(found: Forecast, *, json: bool) -> None:
     console.print("No row was counted and nothing was written.")
 
 
-def _print_whole_run(console: Console, found: Forecast) -> None:
+def _print_whole_run(console: Console, found: StudyForecast) -> None:
     grid = _grid("of the whole run, all parties in one process", ">")
     grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
     known = found.seconds is not None

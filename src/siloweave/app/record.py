@@ -27,7 +27,7 @@ from siloweave.core.fit import Fit, MarginalModel
 from siloweave.core.method import GUARANTEED
 from siloweave.evaluate.workload import negative_log_likelihood, tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
-from siloweave.privacy.events import Event, NonPrivate, rho_once, times
+from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.ledger import Entry
 from siloweave.report import words
 from siloweave.report.record import (
@@ -35,7 +35,7 @@ from siloweave.report.record import (
     BudgetTerms,
     LedgerRow,
     Marginal,
-    Method,
+    MethodFacts,
     OwnerView,
     PartyCost,
     Phase,
@@ -324,9 +324,9 @@ def _apart(fitted: Fit) -> tuple[str, ...]:
     return (text,)
 
 
-def _method(fitted: Fit) -> Method:
+def _method(fitted: Fit) -> MethodFacts:
     info = fitted.info
-    return Method(
+    return MethodFacts(
         name=info.title,
         family=info.family,
         split=info.split,
@@ -372,7 +372,7 @@ def _ledger_rows(fitted: Fit, name: str, entries: Sequence[Entry]) -> list[Ledge
                 mechanism=entry.event.mechanism,
                 parameters=_parameters(entry.event),
                 cumulative_epsilon=tally.epsilon(fitted.budget.delta),
-                rho=rho_once(entry.event) * times(entry.event),
+                rho=entry.event.rho * entry.event.count,
             )
         )
     return rows

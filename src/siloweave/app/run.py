@@ -513,10 +513,10 @@ def _for_owners(
     """Real rows for the owners' report, and what was measured on them."""
     if fitted.info.split != "columns":
         return owner_rows(fitted, tables), {}
-    from siloweave.algorithms.latent_insiders import recovered
+    from siloweave.audit.transcripts import recovered_shares
     from siloweave.core.run import TRANSCRIPT
 
-    return owner_rows(fitted, tables), recovered(study.folder / TRANSCRIPT, fitted, tables)
+    return owner_rows(fitted, tables), recovered_shares(study.folder / TRANSCRIPT, fitted, tables)
 
 
 def _summary(

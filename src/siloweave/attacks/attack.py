@@ -266,13 +266,15 @@ def _overlap(values: Ordinals, allowed: bool) -> list[str]:
     if not allowed:
         raise DataError(
             f"control overlaps train: {text}. Take a control that the generator never saw, or "
-            "pass allow_overlap=True (--allow-overlap) to get risks that are too low"
+            "pass allow_overlap=True (--allow-overlap) to measure risks that are then too low"
         )
     return [f"control overlaps train, so risks are too low: {text}"]
 
 
 def _sides(tables: Aligned, known: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    columns = tables.names if known is None else [known] if isinstance(known, str) else known
+    if known is None:
+        return tables.names[::2], tables.names[1::2]
+    columns = [known] if isinstance(known, str) else known
     named = [isinstance(item, str) for item in columns]
     if all(named):
         sides = (tuple(columns[::2]), tuple(columns[1::2]))

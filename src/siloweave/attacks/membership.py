@@ -106,15 +106,9 @@ def membership(
 ) -> tuple[Membership, ...]:
     """Attack rows of ``train`` as members and rows of ``control`` as others, with each score."""
     found = scores(tables, targets, reference)
+    settings: Any = {"attacks": len(found), "confidence": confidence}
     return tuple(
-        judged(
-            name,
-            of["train"],
-            of["control"],
-            attacks=len(found),
-            key=fold_in(key, "membership", name),
-            confidence=confidence,
-        )
+        judged(name, of["train"], of["control"], key=fold_in(key, "membership", name), **settings)
         for name, of in found.items()
     )
 

@@ -94,21 +94,10 @@ def discriminate(
     """Fit classifiers to distinguish both tables' rows, in three folds.
 
     As many rows of either table, each scored by the classifier that did not see it: boosted trees,
-    or a logistic regression, which sees single columns and their shares but no relation.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-        key: Which rows, which folds and the trees.
-        max_rows: Rows of either table, at most.
-        rank_columns: Whether to find the columns that distinguish synthetic rows best.
-        linear: Whether the judge is a logistic regression on standardised numbers and indicators
-            of the categories and of missing values; boosted trees otherwise.
-
-    Returns:
-        The probabilities; `Discriminator.propensity`, `Discriminator.auc` and
-        `Discriminator.detection` sum them up.
+    or, if `linear`, a logistic regression on standardised numbers and indicators of categories and
+    of missing values, which sees single columns and their shares but no relation. The key draws at
+    most `max_rows` rows of either table and the folds, and seeds the trees. `rank_columns`: find
+    the columns that distinguish synthetic rows best.
 
     Raises:
         InputError: There is no such table, or one has fewer rows than folds.

@@ -148,14 +148,15 @@ def as_classes(values: NDArray[Any], classes: Rows) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class Utilities:
-    """How well each target is predicted on real rows.
+    """How well each target is predicted on real rows, and which cannot be predicted and why.
+
+    Macro-F1 of a categorical target; of a numeric one the share of the absolute error that the
+    model takes away (D2), from 0 to 1.
 
     Attributes:
         real: Per target and fold: trained on the other folds of the real rows.
         trained_on: Per table, target and fold: trained on that table's rows, tested on the same
-            folds. Macro-F1 of a categorical target; of a numeric one the share of the absolute
-            error that the model takes away (D2), from 0 to 1.
-        left_out: Targets that cannot be predicted, and why.
+            folds.
     """
 
     real: Mapping[str, Folds]
@@ -163,16 +164,10 @@ class Utilities:
     left_out: Mapping[str, str]
 
     def ratio(self, table: str, targets: Sequence[str] | None = None) -> tuple[float, Folds]:
-        """Utility of a table as a share of the real rows' own, in percent.
+        """Utility of a table as a share of the real rows' own, in percent, at most 100.
 
-        The 90th percentile over targets of the table's scores over that of the real ones.
-
-        Args:
-            table: One of `trained_on`.
-            targets: Some targets; all by default.
-
-        Returns:
-            The ratio of the means over folds, and the ratio in each fold; at most 100 each.
+        The 90th percentile over targets (all by default) of the table's scores over that of the
+        real ones: of the means over folds, and in each fold.
 
         Raises:
             InputError: No target could be predicted, or real rows do not predict any.
@@ -206,21 +201,11 @@ def utility_ratio(
 ) -> float:
     """Utility of synthetic rows as a share of the real rows' own, in percent.
 
-    Every column is the target once; boosted trees learn it from all others, in 3 folds of the real
-    rows. Categorical: macro-F1. Numeric: D2 of the absolute error, clipped to [0, 1], of trees that
+    Every column, or only `target`, is predicted; boosted trees learn it from all others, in 3 folds
+    of at most `max_rows` real rows, and models of either table from two thirds as many.
+    Categorical: macro-F1. Numeric: D2 of the absolute error, clipped to [0, 1], of trees that
     minimise squared errors. Then the ratio of the 90th percentiles over columns, so only columns
-    that can be predicted well count.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-        key: Which rows, which folds and the trees.
-        target: One column only, instead of all.
-        max_rows: Real rows used, at most; models of either table learn from two thirds as many.
-
-    Returns:
-        0 to 100.
+    that can be predicted well count. The key draws rows and folds and seeds the trees.
 
     Raises:
         InputError: There is no such table or target, fewer rows than folds, or nothing that real
@@ -351,22 +336,12 @@ def svm_misclassification(
     targets: Sequence[str] | None = None,
     max_rows: int = 1_000,
 ) -> float:
-    """Share of real rows that a support vector machine trained on synthetic rows gets wrong.
+    """Mean share of real rows that a support vector machine trained on synthetic rows gets wrong.
 
     Numbers and indicators of the 20 most frequent values of each category, standardised by the
     training rows; RBF kernel with gamma 1/features, C = 1. A missing number is the training
-    median.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The table to test on.
-        synthetic: The table to train on.
-        key: Which rows.
-        targets: Categorical columns to predict, one at a time; by default all with two values.
-        max_rows: Rows to train on and rows to test on, at most.
-
-    Returns:
-        The mean over targets, 0 to 1.
+    median. The mean, 0 to 1, is over `targets`, by default all categorical columns with two values.
+    The key draws at most `max_rows` rows to train on, and as many to test on.
 
     Raises:
         InputError: There is no such table or column, a target is numeric or has one real value, or
@@ -453,32 +428,21 @@ def _standardised(
 
 # FLAIM's experiment
 
-
 Boosting = Literal["histogram", "exact"]
 
 
 def train_on_synthetic(
-    synthetic: Codes,
-    real_test: Codes,
-    target: str,
-    *,
-    key: Key,
-    boosting: Boosting = "histogram",
+    synthetic: Codes, real_test: Codes, target: str, *, key: Key, boosting: Boosting = "histogram"
 ) -> float:
     """AUC on real rows of gradient boosting trained on synthetic rows.
 
     100 trees of depth 4 with learning rate 0.1, as FLAIM's experiments (Maddock, Cormode and
     Maple, KDD 2024); the features are the codes of all other attributes. With more than two
     classes it is the unweighted mean of one-vs-rest AUCs over the classes in the real rows; a
-    class that the synthetic table never shows counts 0.5.
-
-    Args:
-        synthetic: Rows to train on.
-        real_test: Real rows to test on, in the same domain, with two classes or more.
-        target: The attribute to predict.
-        key: Seeds the trees.
-        boosting: ``"histogram"`` finds splits over histograms of codes and is many times faster;
-            ``"exact"`` searches every split, as FLAIM's code. State which when comparing.
+    class that the synthetic table never shows counts 0.5. Rows to train on and to test on have the
+    same domain; the key seeds the trees. ``"histogram"`` finds splits over histograms of codes and
+    is many times faster; ``"exact"`` searches every split, as FLAIM's code: state which one you
+    compare.
 
     Returns:
         AUC in [0, 1]; NaN, with a warning that says why, when the synthetic rows have one class.
@@ -529,11 +493,8 @@ def train_on_synthetic(
 def _classifier(boosting: Boosting, key: Key) -> Any:
     from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 
-    settings = {
-        "max_depth": 4,
-        "learning_rate": 0.1,
-        "random_state": int(generator(key).integers(2**31)),
-    }
+    seed = int(generator(key).integers(2**31))
+    settings = {"max_depth": 4, "learning_rate": 0.1, "random_state": seed}
     if boosting == "histogram":
         return HistGradientBoostingClassifier(max_iter=100, early_stopping=False, **settings)
     if boosting == "exact":
@@ -545,11 +506,8 @@ def _macro_auc(truth: NDArray[Any], probability: NDArray[np.float64], seen: NDAr
     """Mean one-vs-rest AUC over the classes in `truth`."""
     from sklearn.metrics import roc_auc_score
 
-    place = {int(label): i for i, label in enumerate(seen)}
-    areas = [
-        float(roc_auc_score(truth == label, probability[:, place[label]]))
-        if label in place
-        else 0.5
-        for label in np.unique(truth).tolist()
-    ]
+    known, areas = seen.tolist(), []
+    for label in np.unique(truth).tolist():
+        column = probability[:, known.index(label)] if label in known else None
+        areas.append(0.5 if column is None else float(roc_auc_score(truth == label, column)))
     return float(np.mean(areas))

@@ -24,7 +24,6 @@ class Score(msgspec.Struct, frozen=True):
     """One measure of a synthetic table.
 
     Args:
-        name: Unique among a table's scores.
         family: What it belongs to, such as ``resemblance``.
         value: Of the synthetic table against the real one.
         ceiling: Of rows as real as the real ones; None where there is no such thing, see `note`.
@@ -62,11 +61,8 @@ class ScoreSettings(msgspec.Struct, frozen=True):
 
     Args:
         rows: Rows of each table that was given.
-        seed: The seed.
         max_rows: Rows of either table in a boosting fit, at most.
-        ceiling: What the ceiling compares.
-        floor: What the floor compares.
-        target: The column that was asked for.
+        ceiling: What the ceiling compares; `floor` likewise.
         left_out: Columns that hold ids.
         caps: Other limits, by name.
     """
@@ -85,8 +81,6 @@ class ColumnHistogram(msgspec.Struct, frozen=True):
     """How one column's rows spread over the same cells in both tables, to be drawn.
 
     Args:
-        name: The column.
-        kind: ``numeric`` or ``categorical``.
         cells: Names of the cells: categories, the most frequent real ones first; empty for numbers.
         edges: Edges of the cells of numbers, one more than cells; the outer ones hold what lies
             outside too. Empty for categories.
@@ -179,7 +173,10 @@ class Scores(msgspec.Struct, frozen=True):
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.DecodeError as error:
-            raise InputError(f"not a file of scores: {error}") from None
+            raise InputError(
+                f"not a file of scores: {error}; give what to_json of this version of siloweave "
+                "wrote, or score the tables again"
+            ) from None
 
     def to_frame(self, kind: Frame | None = None) -> Any:
         """Return one row per score; what was not measured is in `not_measured`.
@@ -214,11 +211,10 @@ class Scores(msgspec.Struct, frozen=True):
             if drawn is None:
                 raise InputError("there is one column and no pair of columns; name the column")
             return Picture(drawn["svg"])
-        for one in self.columns:
-            if one.name == column:
-                return Picture(column_chart(msgspec.to_builtins(one))["svg"])
-        known = ", ".join(one.name for one in self.columns)
-        raise InputError(f"column={column!r} was not compared; there are {known}")
+        found = {one.name: one for one in self.columns}
+        if column not in found:
+            raise InputError(f"column={column!r} was not compared; there are {', '.join(found)}")
+        return Picture(column_chart(msgspec.to_builtins(found[column]))["svg"])
 
     def __str__(self) -> str:
         return "\n".join(_text(self))

@@ -12,7 +12,7 @@ where a measure is quick, and from three folds where models are fitted.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -56,6 +56,7 @@ Counts = NDArray[np.int64]
 Pair = tuple[str, str]
 Compute = Callable[[str, str], float]
 """A measure, from the names of the real table and of the other one."""
+OfTables = Callable[[Aligned, str, str], float]
 Band = tuple[float, float] | None
 """An interval; None where nothing estimates one."""
 Interval = Callable[[float], Band]
@@ -91,7 +92,7 @@ CAPS = {
     "workload queries": 64,
     "classes of a target": CLASSES,
     "trees per class to predict a column": SHORT.count,
-    "trees to tell rows apart": LONG.count,
+    "trees to distinguish rows": LONG.count,
     "folds": FOLDS,
     "rows of a support vector machine": 1_000,
     "jackknife groups": GROUPS,
@@ -167,7 +168,7 @@ def score(
     key = fold_in(seed, "score")
     sides = make_sides(aligned, fold_in(key, "sides"))
     sheet = Sheet(sides)
-    progress("telling rows apart", 0.05)
+    progress("distinguishing rows", 0.05)
     distinguishing = _add_discriminability(sheet, fold_in(key, "discriminator"), max_rows)
     progress("comparing columns", 0.2)
     _add_measures(sheet, key)
@@ -240,15 +241,10 @@ def _check_target(tables: Aligned, target: str | None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """All tables, and which two stand for the value, the ceiling and the floor.
+    """All tables, those made of others too, and names of the two behind each comparison.
 
-    Attributes:
-        tables: The tables given, and those made of them.
-        value: Names of the real and the synthetic table.
-        ceiling: Names of two real tables; None where the rows do not suffice.
-        floor: Names of the real table and of the one with shuffled columns.
-        ceiling_text: What the ceiling compares.
-        floor_text: What the floor compares.
+    The value compares the real and the synthetic table, the ceiling two real tables (None where the
+    rows do not suffice), the floor the real table and the one with shuffled columns.
     """
 
     tables: Aligned
@@ -288,14 +284,12 @@ class Sides:
 def make_sides(tables: Aligned, key: Key) -> Sides:
     """Make the tables that ceilings and floors need.
 
-    Args:
-        tables: ``real``, ``synthetic`` and, where there is one, ``holdout``; without a holdout the
-            ceiling compares one half of the real rows to the other.
-        key: How real rows are halved and columns shuffled.
+    Of tables named ``real``, ``synthetic`` and perhaps ``holdout``; without a holdout the ceiling
+    compares one half of the real rows to the other. The key halves rows and shuffles columns.
     """
     count = tables.num_rows["real"]
     sides = Sides(
-        tables=_shuffled(tables, "real", "floor", fold_in(key, "floor")),
+        tables=_with_floor(tables, fold_in(key, "floor")),
         value=("real", "synthetic"),
         ceiling=None,
         floor=("real", "floor"),
@@ -321,13 +315,13 @@ def make_sides(tables: Aligned, key: Key) -> Sides:
     return replace(sides, ceiling=pair, ceiling_text=text)
 
 
-def _shuffled(tables: Aligned, like: str, name: str, key: Key) -> Aligned:
-    """Add a table whose columns are those of another, each shuffled on its own."""
+def _with_floor(tables: Aligned, key: Key) -> Aligned:
+    """Add the real table with each column shuffled on its own."""
     columns = []
     for column in tables.columns:
-        mixed = generator(fold_in(key, column.name)).permutation(column.values[like])
-        columns.append(replace(column, values={**column.values, name: mixed}))
-    counts = {**tables.num_rows, name: tables.num_rows[like]}
+        mixed = generator(fold_in(key, column.name)).permutation(column.values["real"])
+        columns.append(replace(column, values={**column.values, "floor": mixed}))
+    counts = {**tables.num_rows, "floor": tables.num_rows["real"]}
     return Aligned(tuple(columns), counts, tables.left_out)
 
 
@@ -357,15 +351,7 @@ def _without_tenths(sides: Sides, key: Key) -> list[Aligned]:
 def jackknife(value: float, without: Sequence[float], most: float) -> Band:
     """95% interval from the values without each of ten groups of rows; None without ten values.
 
-    Args:
-        value: With all rows.
-        without: Without each group.
-        most: The largest possible value; the smallest is 0.
-
-    Example:
-        >>> low, high = jackknife(0.5, [0.49, 0.51] * 5, 1.0)
-        >>> round(low, 4), round(high, 4)
-        (0.4321, 0.5679)
+    It is cut to what is possible, from 0 to `most`.
     """
     if len(without) != GROUPS:
         return None
@@ -456,18 +442,11 @@ class Sheet:
 # Measures that fit no model, and the two papers' means over some of them
 
 
-OfTables = Callable[[Aligned, str, str], float]
-
-
 @dataclass(frozen=True)
 class Measure:
-    """One measure of two aligned tables.
+    """One measure of aligned tables, from the tables and the names of the real and the other one.
 
-    Attributes:
-        heading: What it is called and how it is read.
-        compute: From the tables and the names of the real and the synthetic one.
-        note: From the same, where there is something to say.
-        quick: Whether it can be computed again without each tenth of the rows.
+    A measure that is not `quick` is not computed again without each tenth of the rows.
     """
 
     heading: Heading
@@ -595,16 +574,12 @@ def _add_mean(
     if lacking:
         note += f"; NOT the whole: {', '.join(lacking)} could not be measured"
     value = float(np.mean([part.value for part in parts]))
-    ceiling, floor = _mean_of(p.ceiling for p in parts), _mean_of(p.floor for p in parts)
+    ceiling, floor = (
+        None if None in values else float(np.mean(values))
+        for values in ([getattr(p, side) for p in parts] for side in ("ceiling", "floor"))
+    )
     band = _mean_band(value, parts, replicates)
     sheet.append(heading, (value, ceiling, floor), note, band)
-
-
-def _mean_of(values: Iterable[float | None]) -> float | None:
-    """None where a value is missing."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return float(np.mean(known)) if len(known) == len(found) else None
 
 
 def _mean_band(value: float, parts: list[Score], replicates: dict[str, list[float]]) -> Band:
@@ -629,24 +604,15 @@ def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[
         The columns by which the trees distinguish synthetic rows.
     """
     sides, family = sheet.sides, "discriminability"
+    fit = partial(discriminate, sides.tables, key=key, max_rows=max_rows)
 
-    def judge_by(linear: bool) -> Judge:
-        @cache
-        def judge(real: str, other: str) -> Discriminator:
-            rank = not linear and (real, other) == sides.value
-            return discriminate(
-                sides.tables,
-                real,
-                other,
-                key=key,
-                max_rows=max_rows,
-                linear=linear,
-                rank_columns=rank,
-            )
+    @cache
+    def trees(real: str, other: str) -> Discriminator:
+        return fit(real, other, rank_columns=(real, other) == sides.value)
 
-        return judge
-
-    trees, logistic = judge_by(linear=False), judge_by(linear=True)
+    @cache
+    def logistic(real: str, other: str) -> Discriminator:
+        return fit(real, other, linear=True)
 
     def folds(judge: Judge, of: Callable[[Discriminator], float], most: float) -> Interval:
         return lambda value: over_folds(value, [of(f) for f in judge(*sides.value).per_fold], most)
@@ -661,15 +627,15 @@ def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[
     sheet.add(
         Heading("discriminator AUC", family, "lower", "0 to 1", "Lopez-Paz and Oquab, ICLR 2017"),
         lambda a, b: trees(a, b).auc,
-        note="0.5 where rows cannot be told apart; below 0.5 rows stand in both tables",
+        note="0.5 where rows cannot be distinguished; below 0.5 rows stand in both tables",
         interval=folds(trees, lambda fold: fold.auc, 1.0),
         interval_by=OVER_FOLDS,
     )
     sheet.add(
         Heading("logistic detection", family, "higher", OF_100, "SDMetrics"),
         lambda a, b: 100.0 * logistic(a, b).detection,
-        note="100 where a logistic regression cannot tell rows apart; it sees no relation "
-        "between columns",
+        note="100 where a logistic regression cannot distinguish rows; it sees no relation between "
+        "columns",
         # Not cut at 100: a fold with an area below 1/2 is chance too.
         interval=folds(logistic, lambda fold: 200.0 * (1.0 - fold.auc), 100.0),
         interval_by=OVER_FOLDS,

@@ -29,6 +29,7 @@ from siloweave.evaluate.shares import (
     coded,
     column_shares,
     numbers,
+    overlap,
     quantiles,
     require_tables,
 )
@@ -351,12 +352,7 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
 
 
 class Wasserstein(NamedTuple):
-    """Mean Wasserstein distance.
-
-    Args:
-        mean: Over the columns that could be scaled, in shares of the real column's range.
-        left_out: Numeric columns of one real value, which have no range to scale by.
-    """
+    """Mean distance in shares of the real columns' ranges, without columns of one real value."""
 
     mean: float
     left_out: tuple[str, ...]
@@ -386,9 +382,6 @@ def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserste
     """Mean Wasserstein distance of the numeric columns, scaled to the real columns' ranges.
 
     The smallest and largest real value of a column become 0 and 1. Missing values are left out.
-
-    Returns:
-        The mean, 0 or more, and the columns that have no real range.
 
     Raises:
         InputError: There is no such table, no numeric column, or none with two real values.
@@ -430,20 +423,12 @@ def marginal_tvd(
     bins: int = BINS,
     max_cliques: int = 300,
 ) -> float:
-    """Mean total variation distance, 0 to 1, over random marginals of some columns at a time.
+    """Mean total variation distance, 0 to 1, over random marginals of `ways` columns at a time.
 
-    Numeric columns are cut at quantiles of the real table into at most `bins` cells; the rarest
-    values of a categorical column beyond 1,000 share one. With few rows for so many cells, even
-    two real samples are far apart: compare with the ceiling, not with 0.
-
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-        ways: Columns per marginal.
-        key: Which marginals.
-        bins: Cells of a numeric column, at most.
-        max_cliques: How many marginals; all when there are no more.
+    The key draws `max_cliques` of them; all count where there are no more. Numeric columns are cut
+    at quantiles of the real table into at most `bins` cells; the rarest values of a categorical
+    column beyond 1,000 share one. With few rows for so many cells, even two real samples are far
+    apart: compare with the ceiling, not with 0.
 
     Raises:
         InputError: There is no such table, or fewer than `ways` columns.
@@ -477,14 +462,8 @@ def marginal_error(
 ) -> WorkloadError:
     """Mean L1 distance over a random workload of marginals, under both readings, each 0 to 2.
 
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-        key: Which marginals.
-        ways: Columns per query; fewer where the tables have fewer.
-        queries: How many queries, at most.
-        bins: Cells of a numeric column, at most.
+    The key draws at most so many queries of `ways` columns each, or of all where the tables have
+    fewer; a numeric column has at most `bins` cells, cut at real quantiles.
 
     Source:
         Maddock, Cormode and Maple, *FLAIM*, KDD 2024 (64 random 3-way queries).
@@ -504,12 +483,7 @@ def marginal_error(
 
 
 class PairTrends(NamedTuple):
-    """Mean similarity of the trends of pairs of columns.
-
-    Args:
-        percent: 0 to 100.
-        pairs: How many pairs the mean is over.
-    """
+    """Mean similarity of the trends of pairs of columns, 0 to 100, and of how many pairs."""
 
     percent: float
     pairs: int
@@ -546,8 +520,6 @@ Edges = Literal["own", "real"]
 # Per pair of columns: similarity of the trends, the real table's strength, and the strength
 # above which a pair counts as strong.
 _Trend = tuple[float, float, float]
-# Occupied pairs of codes, as two arrays, and their counts.
-_Joint = tuple[Codes, Codes, Codes]
 # All readings and their notes ask for the same pairs, so these are stored as long as the tables.
 _KNOWN: WeakKeyDictionary[Aligned, dict[tuple[str, str, Edges], list[_Trend]]] = WeakKeyDictionary()
 
@@ -561,19 +533,11 @@ def column_pair_trends(
     variation distance of the joint counts, numeric columns in 10 bins of equal width, a missing
     value as a category. A numeric pair with a column of one value is left out.
 
-    Args:
-        tables: Both tables, aligned.
-        real: The real table's name.
-        synthetic: The synthetic table's name.
-        strong: Whether only pairs count that go together in the real table: absolute correlation
-            above 0.5, Cramer's V (not corrected) above 0.3. SDMetrics does so since 2026; the
-            percentages of older reports are over all pairs.
-        edges: ``"own"`` cuts each table between its own extremes, as the report does, so that it
-            cannot see a column that was stretched or moved; ``"real"`` cuts both at the real ones,
-            as SDMetrics' stand-alone measure does.
-
-    Returns:
-        The percentage and over how many pairs.
+    `strong`: only pairs count that go together in the real table: absolute correlation above 0.5,
+    Cramer's V (not corrected) above 0.3. SDMetrics does so since 2026; the percentages of older
+    reports are over all pairs. `edges`: ``"own"`` cuts each table between its own extremes, as the
+    report does, so that it cannot see a column that was stretched or moved; ``"real"`` cuts both at
+    the real ones, as SDMetrics' stand-alone measure does.
 
     Raises:
         InputError: There is no such table, fewer than two columns, or no pair that counts.
@@ -619,10 +583,13 @@ def _trends(tables: Aligned, real: str, synthetic: str, edges_from: str | None) 
             continue
         width = TREND_BINS + 2 if second.numeric else second.levels
         ours, theirs = (
-            _joint(cells[first.name, table], cells[second.name, table], width)
+            np.unique(
+                cells[first.name, table] * width + cells[second.name, table], return_counts=True
+            )
             for table in (real, synthetic)
         )
-        found.append((_overlap(ours, theirs), cramers_v(ours), ASSOCIATED))
+        strength = cramers_v((ours[0] // width, ours[0] % width, ours[1]))
+        found.append((overlap(ours, theirs), strength, ASSOCIATED))
     return found
 
 
@@ -637,22 +604,10 @@ def _bin(column: AlignedColumn, table: str, edges_from: str | None) -> Codes:
     return found
 
 
-def _joint(x: Codes, y: Codes, width: int) -> _Joint:
-    places, counts = np.unique(x * width + y, return_counts=True)
-    return places // width, places % width, counts
+def cramers_v(joint: tuple[Codes, Codes, Codes]) -> float:
+    """Cramer's V, not corrected for bias; 0 with a column of one value.
 
-
-def _overlap(ours: _Joint, theirs: _Joint) -> float:
-    width = int(max(ours[1].max(), theirs[1].max())) + 1
-    ids, others = (side[0] * width + side[1] for side in (ours, theirs))
-    _, i, j = np.intersect1d(ids, others, assume_unique=True, return_indices=True)
-    p, q = ours[2] / ours[2].sum(), theirs[2] / theirs[2].sum()
-    return float(np.minimum(p[i], q[j]).sum())
-
-
-def cramers_v(joint: _Joint) -> float:
-    """Cramer's V, not corrected for bias, from occupied cells only; 0 with a column of one value.
-
+    Takes row, column and count of each occupied cell.
     chi2/n = sum over cells of count^2 / (row total * column total) - 1, so that empty cells, of
     which two wide columns have billions, are never visited.
     """

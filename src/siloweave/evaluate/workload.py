@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.evaluate.shares import coded
+from siloweave.evaluate.shares import coded, overlap
 from siloweave.statistics.marginals import closure, marginal, random_workload, sparse_marginal
 from siloweave.tables.aligned import align
 from siloweave.tables.codes import Clique, Codes, Encoder
@@ -56,9 +56,6 @@ def workload_error(
         cliques: The marginals to compare, at least one; attributes in any order.
         encoder: How rows become codes; without it, numbers are cut at 20 real quantiles,
             as `score` does. A model needs the one that it was fitted with.
-
-    Returns:
-        The mean, in [0, 2].
 
     Raises:
         InputError: When a table is empty, domains differ, a marginal has another shape or no
@@ -167,21 +164,17 @@ def _distances(
     if isinstance(synthetic, Codes):
         require_rows(synthetic, "synthetic")
         require_same_domain(real, synthetic)
-    found: dict[Clique, float] = {}
-    for clique in dict.fromkeys(cliques):
-        if isinstance(synthetic, Codes) and real.domain.size(clique) > SPARSE_FROM:
-            found[clique] = _sparse_distance(real, synthetic, clique)
-        else:
-            found[clique] = _dense_distance(real, synthetic, clique)
-    return found
+    return {clique: _distance(real, synthetic, clique) for clique in dict.fromkeys(cliques)}
 
 
-def _dense_distance(real: Codes, synthetic: Codes | MarginalSource, clique: Clique) -> float:
+def _distance(real: Codes, synthetic: Codes | MarginalSource, clique: Clique) -> float:
     ours: NDArray[Any]
-    if isinstance(synthetic, Codes):
-        ours = marginal(synthetic, clique)
-    else:
+    if not isinstance(synthetic, Codes):
         ours = np.asarray(synthetic.marginal(clique), dtype=np.float64)
+    elif real.domain.size(clique) > SPARSE_FROM:  # memory grows with rows, not with the domain
+        return 2 - 2 * overlap(sparse_marginal(real, clique), sparse_marginal(synthetic, clique))
+    else:
+        ours = marginal(synthetic, clique)
     shape = real.domain.shape(clique)
     if ours.shape != shape:
         raise InputError(
@@ -196,15 +189,6 @@ def _dense_distance(real: Codes, synthetic: Codes | MarginalSource, clique: Cliq
     return float(np.abs(marginal(real, clique) / real.num_rows - ours / total).sum())
 
 
-def _sparse_distance(real: Codes, synthetic: Codes, clique: Clique) -> float:
-    """Over occupied cells only: memory grows with rows, not with the domain."""
-    cells, counts = sparse_marginal(real, clique)
-    others, theirs = sparse_marginal(synthetic, clique)
-    _, first, second = np.intersect1d(cells, others, assume_unique=True, return_indices=True)
-    p, q = counts / real.num_rows, theirs / synthetic.num_rows
-    return float(2 - 2 * np.minimum(p[first], q[second]).sum())
-
-
 def require_rows(codes: Codes, name: str) -> None:
     """Refuse an empty table."""
     if codes.num_rows == 0:
@@ -215,8 +199,9 @@ def require_same_domain(real: Codes, synthetic: Codes) -> None:
     """Refuse two tables coded differently, naming what differs."""
     if real.domain == synthetic.domain:
         return
-    ours = dict(zip(real.domain.names, real.domain.sizes, strict=True))
-    theirs = dict(zip(synthetic.domain.names, synthetic.domain.sizes, strict=True))
+    ours, theirs = (
+        dict(zip(rows.domain.names, rows.domain.sizes, strict=True)) for rows in (real, synthetic)
+    )
     differing = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
     raise InputError(
         "real and synthetic have different domains, "
@@ -250,9 +235,6 @@ def negative_log_likelihood(
         model: A fitted model.
         codes: Held-out rows, at least one, in the model's domain; or a `Table`, frame or path.
         encoder: How the model codes rows; needed unless they are codes already.
-
-    Returns:
-        Nats per row; ``inf`` when a row is impossible.
 
     Raises:
         InputError: When there is no row, or the model gives something that is no log-probability.

@@ -5,9 +5,9 @@ matchmaking protocol for use in the absence of a continuously available third pa
 Franklin and Hogg (1999, "Enhancing privacy and trust in electronic communities"). Comparing such
 powers among more than two parties shows every pairwise overlap to whoever compares. So the powers
 are used here as an oblivious pseudo-random function (Jarecki and Liu 2010), and what is compared
-are shares of zero, which say nothing unless all are there (Kolesnikov, Matania, Pinkas, Rosulek and
-Trieu 2017, "Practical multi-party private set intersection from symmetric-key techniques"), handed
-over in tables that do not show their keys (curve.py).
+are shares of zero, which reveal nothing unless all are there (Kolesnikov, Matania, Pinkas, Rosulek
+and Trieu 2017, "Practical multi-party private set intersection from symmetric-key techniques"),
+handed over in tables that do not show their keys (curve.py).
 
 1. Every pair of parties agrees on a key (X25519). The party with the fewest ids, L, leads.
 2. Party i draws a secret power k_i. Its share of id y is s_i(y), the exclusive or over the others j

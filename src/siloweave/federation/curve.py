@@ -54,16 +54,10 @@ _TRIES = 64
 
 
 def invertible(draw: bytes) -> tuple[bytes, bytes] | None:
-    """A scalar and the one that undoes it, or None if X25519 cannot express the latter.
+    """Two scalars whose product is 1 modulo `ORDER`, from 32 random bytes, or None.
 
     X25519 sets five bits of a scalar, so of the multiples of 8 from 2^254 to 2^255 only about
-    every second has an inverse among them; draw again where there is none.
-
-    Args:
-        draw: 32 random bytes.
-
-    Returns:
-        Two scalars of 32 bytes whose product is 1 modulo `ORDER`.
+    every second has an inverse among them; draw again where it has no such inverse.
     """
     scalar = (int.from_bytes(draw, "little") & (2**255 - 8)) % 2**254 + 2**254
     inverse = pow(scalar, -1, ORDER)
@@ -135,15 +129,7 @@ def _raised(points: bytes, scalar: bytes) -> bytes:
 
 
 def powers(points: bytes, scalar: bytes, workers: int = 1) -> bytes:
-    """Every point to one secret power.
-
-    Args:
-        points: 32 bytes each.
-        scalar: 32 bytes.
-        workers: Processes to share the work among; few points stay in this one.
-
-    Returns:
-        The points, in the same order.
+    """Every point of 32 bytes to one secret power, in order; few points stay in this process.
 
     Raises:
         ValueError: A point has a small order, so that its power would be zero.
@@ -152,13 +138,7 @@ def powers(points: bytes, scalar: bytes, workers: int = 1) -> bytes:
 
 
 def hashed_powers(digests: bytes, scalar: bytes, workers: int = 1) -> bytes:
-    """Points of digests, to one secret power; see `powers`.
-
-    Args:
-        digests: 64 uniform bytes each.
-        scalar: 32 bytes.
-        workers: Processes to share the work among.
-    """
+    """Points of digests, 64 uniform bytes each, to one secret power; see `powers`."""
     return _shared(b"h", digests, 2 * POINT, scalar, workers)
 
 
@@ -200,15 +180,7 @@ def cells(keys: int) -> int:
 
 
 def hide(keys: Sequence[bytes], values: Words) -> tuple[bytes, Words]:
-    """Make a table.
-
-    Args:
-        keys: All different.
-        values: (number of keys, 2) random-looking words.
-
-    Returns:
-        Seed, and (`cells`, 2) words.
-    """
+    """The seed and the cells, (`cells`, 2), of a table from different keys to random values."""
     number = cells(len(keys))
     for _ in range(_TRIES):
         seed = os.urandom(SEED)
@@ -223,11 +195,7 @@ def hide(keys: Sequence[bytes], values: Words) -> tuple[bytes, Words]:
 
 
 def look_up(keys: Sequence[bytes], seed: bytes, table: Words) -> Words:
-    """The value of every key; of a key that was not hidden, something random.
-
-    Returns:
-        (number of keys, 2) words.
-    """
+    """The value of every key; of a key that was not hidden, something random."""
     first, second, third = _places(keys, seed, len(table)).T
     found: Words = table[first] ^ table[second] ^ table[third]
     return found

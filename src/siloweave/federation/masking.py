@@ -53,20 +53,11 @@ def public_key(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def agree(secret: bytes, peer: bytes) -> bytes:
-    """The secret that two parties share, from one's secret and the other's public key.
-
-    Raises:
-        WireError: if the public key is none, or a point of small order.
-    """
-    return agree_with(secret, {"peer": peer})["peer"]
-
-
 def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What `agree` gives for each peer's key; reading one's own secret is half the work of one.
+    """The secret shared with each peer, from one's own secret and the peers' public keys.
 
     Raises:
-        WireError: as `agree`, naming the peer.
+        WireError: A key has another length, or is a point of small order; names the peer.
     """
     mine, shared = X25519PrivateKey.from_private_bytes(secret), {}
     for name, key in peers.items():
@@ -120,7 +111,7 @@ def room(parties: int, sigma: float) -> int:
 
 
 def cut(values: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-    """Counts within plus and minus `most`; says so in the party's own log where it cut one.
+    """Counts within plus and minus `most`; a cut is noted in the party's own log.
 
     **Guarantee**: brings no two vectors further apart.
     """

@@ -1,4 +1,4 @@
-"""What parties and coordinator say to each other, and the three seals a reply may carry.
+"""What parties and coordinator send each other, and the three seals a reply may carry.
 
 A request is a frozen value that names the type of its reply::
 
@@ -117,7 +117,7 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who says what to whom, and in which step of which run: a question, or the answer to one.
+    """Who sends what to whom, in which step of which run: a question, or the answer to one.
 
     A step is asked once. Asked again, with the same body, it is answered with the stored bytes.
     An answer repeats the question's run and step, and turns sender and receiver round. Steps are

@@ -31,6 +31,7 @@ from siloweave.federation.messages import (
     reply_type,
 )
 from siloweave.federation.records import Receipts, Transcript, TranscriptRecord
+from siloweave.privacy.events import UNREADABLE
 from siloweave.privacy.ledger import Entry, check_chain
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
     try:
         entries = msgspec.json.decode(reply.entries.value, type=Entries)
         check_chain(entries, reply.head.value)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, LedgerError) as error:
+    except (*UNREADABLE, LedgerError) as error:
         raise WireError(f"party {party!r} sent a ledger that cannot be read: {error}") from error
     missing = paid - {entry.hash for entry in entries}
     if missing:

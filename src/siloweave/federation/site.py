@@ -45,7 +45,7 @@ from siloweave.federation.messages import (
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
 from siloweave.privacy.identity import verify
-from siloweave.privacy.journal import for_its_owner
+from siloweave.privacy.journal import for_its_owner, sync_folder
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, check_width
 
@@ -222,9 +222,7 @@ class FolderStore:
             os.fsync(file.fileno())
         temporary.replace(target)
         with suppress(OSError):
-            handle = os.open(self._folder, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            sync_folder(self._folder)
 
 
 def _checksum(name: str, data: bytes) -> bytes:
@@ -241,8 +239,8 @@ class Site(Generic[Rows]):
         entropy: Where its noise comes from, see `Entropy.at`. Never from a message.
         store: What it remembers between messages.
         digest: Of the rows and of how they are read. The store keeps it per run, and it goes
-            nowhere else: a run that goes on must meet what it began with.
-        terms: What the party knows of the study; with none it takes part in no sum with others.
+            nowhere else: a run that continues must meet what it began with.
+        terms: What the party knows of the study; if None, it takes part in no sum with others.
     """
 
     def __init__(
@@ -273,7 +271,7 @@ class Site(Generic[Rows]):
         """Results that can be computed again from rows; never sent, lost with the process."""
 
     def begin(self, envelope: Envelope) -> None:
-        """Start answering a step; called by `serve`."""
+        """Start answering a step."""
         self._at = envelope
         self._count = self._masks = 0
         self.entropy = self._source.at(f"{envelope.run}/{envelope.step}")
@@ -309,18 +307,15 @@ class Site(Generic[Rows]):
             InputError: Its noise cannot be drawn; nothing is charged.
             BudgetError: The ledger's limit does not allow it; nothing is charged.
         """
-        self._check_drawable(event)
         self._count += 1
         return self._charge(event, what, f"{self._at.step}.{self._count}", self._at.sender).hash
 
     def _charge(self, event: Event, what: str, step: str, to: str) -> Entry:
+        if event.width is not None:
+            check_width(event.width, self._source)
         entry = self.ledger.charge(event, run=self._at.run, step=step, what=what, to=to)
         self._charged.append(event)
         return entry
-
-    def _check_drawable(self, event: Event) -> None:
-        if event.width is not None:
-            check_width(event.width, self._source)
 
     def _sealed(self, entry: str, value: Any) -> bytes:
         body = entry.encode() + b"\0" + msgspec.msgpack.encode(value)
@@ -375,7 +370,6 @@ class Site(Generic[Rows]):
         name = f"kept/{self._at.run}/{what}"
         kept = self._store.get(name)
         if kept is None:
-            self._check_drawable(event)
             self._charge(event, what, f"kept {what}", "stays at the party")
             here, self.entropy = self.entropy, self._source.at(name)
             kept = str(draw()).encode()
@@ -403,7 +397,7 @@ class Site(Generic[Rows]):
         Args:
             event: The noise of the whole sum; its `share_sigma` is added here.
             what: The release in words.
-            counts: Exact counts, flat. Zeros where this party has nothing to say. Those beyond
+            counts: Exact counts, flat. Zeros where this party adds nothing. Those beyond
                 `masking.room` are cut before noise is added, which moves no two neighbours apart.
             cohort: Key of every party in the sum, this one included, as `mask_key` gives it.
 
@@ -504,7 +498,8 @@ class Site(Generic[Rows]):
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
         self._begin_run(envelope.run)
-        name, digest = f"reply/{envelope.run}/{envelope.step}", wire.body_digest(envelope.body)
+        name = f"reply/{envelope.run}/{envelope.step}"
+        digest = wire.body_digest(envelope.body, envelope.sender)
         stored = self._store.get(name)
         if stored is not None:
             self._refuse_changed(envelope, stored, digest, "answered")
@@ -514,7 +509,7 @@ class Site(Generic[Rows]):
                     "reply is not kept; a second draw would be a second release. Start a new run, "
                     "or give the party a FolderStore."
                 )
-            self._check_paid(_paid_by(stored))
+            self._check_paid(stored[_DIGEST : _DIGEST + _ENTRY].decode().strip())
             return stored[_DIGEST + _ENTRY :]
         self._refuse_again(envelope, digest)
         self._refuse_lost(envelope)
@@ -570,7 +565,7 @@ class Site(Generic[Rows]):
             raise wire.decode(stored[_DIGEST:], Refusal).error()
 
     def _refuse_changed(self, asked: Envelope, stored: bytes, digest: bytes, done: str) -> None:
-        """Refuse a step that was asked with another body before."""
+        """Refuse a step that was asked with another body, or by somebody else, before."""
         if stored[:_DIGEST] != digest:
             raise WireError(
                 f"party {self.name!r}: step {asked.step} of run {asked.run} was {done} before for "
@@ -634,8 +629,3 @@ class Site(Generic[Rows]):
 def _step_of(entry: Entry) -> str:
     """The step of a run that an entry paid for; words for a number that stays at the party."""
     return entry.step.partition(".")[0]
-
-
-def _paid_by(stored: bytes) -> str:
-    """The hash of the ledger's last entry when a reply was stored; empty if there was none."""
-    return stored[_DIGEST : _DIGEST + _ENTRY].decode().strip()

@@ -122,9 +122,10 @@ def answer_to(asked: Envelope, frame: bytes) -> bytes:
     return answer.body
 
 
-def body_digest(body: bytes) -> bytes:
-    """Digest by which a step knows its body again."""
-    return blake2b(body, digest_size=32, person=b"siloweave step").digest()
+def body_digest(body: bytes, sender: str = "") -> bytes:
+    """Digest by which a step recognises its body, and who sent it."""
+    salt = blake2b(sender.encode(), digest_size=16).digest() if sender else b""
+    return blake2b(body, digest_size=32, salt=salt, person=b"siloweave step").digest()
 
 
 @lru_cache(maxsize=4)

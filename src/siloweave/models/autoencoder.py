@@ -1,17 +1,14 @@
-"""Autoencoders of mixed rows: numbers through Gaussian heads, choices through categorical ones.
+"""Autoencoders of mixed rows: Gaussian heads for numbers, categorical heads for categoricals.
 
-The way of the tabular latent diffusion papers (SiloFuse, Shankar et al. 2024; DP-TLDM, Zhu et
-al. 2024): dense encoder and decoder, negative log-likelihood of the row under the decoder's heads,
-and optionally the divergence of the latent law from N(0, I) (Kingma & Welling 2014).
+As in the papers on tabular latent diffusion (SiloFuse, Shankar et al. 2024; DP-TLDM, Zhu et al.
+2024): dense encoder and decoder, negative log-likelihood of the row under the decoder's heads, and
+optionally the divergence of the latent distribution from N(0, I) (Kingma & Welling 2014).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,30 +20,17 @@ from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
 from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, SphereCodes
 from siloweave.models.multinomial import Groups, Options, draw
-from siloweave.models.nets import MLP, Array, fresh, load_arrays, save_arrays
-from siloweave.models.schedules import padded
+from siloweave.models.nets import MLP, Array, fresh, padded, pieces
 from siloweave.models.settings import AutoencoderSettings
-from siloweave.models.train import train
+from siloweave.models.train import Progress, train
 from siloweave.tables.features import Block
 
-__all__ = [
-    "Autoencoder",
-    "AutoencoderSettings",
-    "Coder",
-    "descent",
-    "fit",
-    "latent_size",
-    "reconstruction",
-    "row_losses",
-]
-
-Progress = Callable[[str, float], None]
 _CHUNK = 4096
 _LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known well enough
 
 
 def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:
-    """Length of a latent row: one number for each block where the settings leave it open."""
+    """Length of a latent row: one number for each block if the settings have no length."""
     return settings.latent or max(len(layout.blocks), 1)
 
 
@@ -55,7 +39,7 @@ class Coder(eqx.Module):
 
     Attributes:
         encoder: From a row to latent means, and log-variances when there is a divergence.
-        decoder: From a latent row to means and log-variances of numbers and logits of choices.
+        decoder: From a latent row to means and log-variances of numbers and logits of options.
         latent: Size of a latent row.
     """
 
@@ -65,7 +49,7 @@ class Coder(eqx.Module):
 
     def __init__(self, layout: Layout, settings: AutoencoderSettings, *, key: Array) -> None:
         first, second = jax.random.split(key)
-        d, categories = len(layout.numbers), sum(b.size for b in layout.choices)
+        d, categories = len(layout.numbers), sum(b.size for b in layout.categoricals)
         self.latent = latent_size(settings, layout)
         codes = self.latent * (2 if settings.divergence else 1)
         hidden = settings.hidden
@@ -88,13 +72,13 @@ class Coder(eqx.Module):
 def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
     """Negative log-likelihood of each row under the decoder's heads, nats per block.
 
-    A number that its column's choice leaves unused (a spike, a missing value) is 0 and counts
-    nothing: a head would learn that 0 ever more exactly, at the cost of all else.
+    A number that its column's categorical leaves unused (a spike, a missing value) is 0 and is not
+    counted: a head would learn that 0 ever more exactly, at the cost of all else.
 
     Args:
-        out: What the decoder gave.
+        out: The decoder's output.
         rows: The rows to explain.
-        groups: (how many, of which size) of the choices.
+        groups: (how many, of which size) of the categoricals.
 
     Returns:
         (batch,).
@@ -120,11 +104,7 @@ def descent(settings: AutoencoderSettings, layout: Layout) -> Descent:
 
 
 def row_losses(
-    net: Coder,
-    rows: Rows,
-    key: Array,
-    groups: Groups,
-    settings: AutoencoderSettings,
+    net: Coder, rows: Rows, key: Array, groups: Groups, settings: AutoencoderSettings
 ) -> Array:
     """Reconstruction plus weighted divergence of each row, (batch,)."""
     mean, spread = net.encode(inputs(groups, rows.numbers, rows.codes))
@@ -136,23 +116,16 @@ def row_losses(
     return reconstruction(net.decode(z), rows, groups) + settings.divergence * divergence
 
 
-@dataclass(frozen=True)
-class Autoencoder:
-    """A fitted autoencoder.
-
-    Attributes:
-        net: Encoder and decoder with averaged weights.
-        layout: Blocks of a row.
-        settings: What it was fitted with.
-    """
+class Autoencoder(eqx.Module):
+    """A fitted autoencoder of the blocks of a layout; its weights are averaged."""
 
     net: Coder
-    layout: Layout
-    settings: AutoencoderSettings
+    layout: Layout = eqx.field(static=True)
+    settings: AutoencoderSettings = eqx.field(static=True)
 
     @property
-    def spots(self) -> SphereCodes:
-        """Which latents are the points of a choice: none."""
+    def sphere_codes(self) -> SphereCodes:
+        """Which latents are codes of categoricals: none, because it mixes columns."""
         return ()
 
     def encode(self, X: Matrix) -> Matrix:
@@ -161,11 +134,10 @@ class Autoencoder:
         Raises:
             InputError: For rows that are not finite or not one-hot.
         """
-        numbers, codes = self.layout.split(self.layout.check(X))
-        groups = self.layout.groups
+        rows, groups = self.layout.split(self.layout.check(X)), self.layout.groups
         parts = [
-            np.asarray(_encoded(self.net, *padded((numbers, codes), i, j, size), groups))[: j - i]
-            for i, j, size in _pieces(len(X))
+            np.asarray(_encoded(self.net, *padded(rows, i, j, size), groups))[: j - i]
+            for i, j, size in pieces(len(X), _CHUNK)
         ]
         return np.concatenate(parts)
 
@@ -178,50 +150,19 @@ class Autoencoder:
             numbers: "mean" of the Gaussian heads, or a "draw" from them.
 
         Returns:
-            (n, width), choices one-hot.
+            (n, width), categoricals one-hot.
         """
         if numbers not in {"mean", "draw"}:
             raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
         d, groups = len(self.layout.numbers), self.layout.groups
         drawn = (numbers == "draw", self.settings.heads == "draw")
-        found: list[tuple[Any, Any]] = []
-        for i, j, size in _pieces(len(Z)):
+        found = [(np.zeros((0, d), np.float32), np.zeros((0, sum(n for n, _ in groups)), np.int32))]
+        for i, j, size in pieces(len(Z), _CHUNK):
             inner = jax.random.fold_in(key, i)
             out = _decoded(self.net, padded(Z, i, j, size), inner, d, groups, drawn)
             found.append((np.asarray(out[0])[: j - i], np.asarray(out[1])[: j - i]))
-        if not found:
-            return np.zeros((0, self.layout.width), dtype=np.float32)
         values, codes = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return self.layout.join(values, codes)
-
-    def save(self, path: Path) -> None:
-        """Write one safetensors file."""
-        blocks = [asdict(b) for b in self.layout.blocks]
-        facts = {"model": "Autoencoder", "settings": asdict(self.settings), "blocks": blocks}
-        save_arrays(path, self.net, facts)
-
-    @classmethod
-    def load(cls, path: Path) -> Autoencoder:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: When the file is not such a model.
-        """
-        read: list[Any] = []
-
-        def build(facts: dict[str, Any]) -> Coder:
-            layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
-            read.extend((layout, AutoencoderSettings(**facts["settings"])))
-            return Coder(*read, key=jax.random.key(0))
-
-        net = load_arrays(path, build)
-        return cls(net, *read)
-
-
-def _pieces(n: int) -> list[tuple[int, int, int]]:
-    """(from, to, padded size), few sizes so that little is compiled."""
-    size = min(_CHUNK, 1 << max(n - 1, 0).bit_length())
-    return [(i, min(i + size, n), size) for i in range(0, n, size)]
 
 
 @partial(jax.jit, static_argnames="groups")
@@ -272,16 +213,12 @@ def fit(
     layout = Layout(tuple(blocks))
     numbers, codes = layout.split(layout.check(X))
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(len(X), jnp.int32))
-    born, key = jax.random.split(key)
+    first, key = jax.random.split(key)
     update = descent(settings, layout)
+    start = update.start(fresh(Coder, layout, settings, key=first))
+    batch = min(settings.batch, len(X))
     state = train(
-        update.start(fresh(Coder, layout, settings, key=born)),
-        update,
-        rows,
-        steps=settings.steps,
-        batch=min(settings.batch, len(X)),
-        key=key,
-        progress=progress,
+        start, update, rows, steps=settings.steps, batch=batch, key=key, progress=progress,
         store=store,
-    )
+    )  # fmt: skip
     return Autoencoder(state.average, layout, settings)

@@ -1,4 +1,4 @@
-"""Rows to latent rows and back: an autoencoder, or points, with a label kept apart.
+"""Rows to latent rows and back: an autoencoder, or sphere codes, with a label kept apart.
 
 What a latent diffusion needs of either coder, whoever holds the columns: one party all of them
 (LatentDiff), or each of several parties its own (SiloFuse, Shankar et al. 2024, section 3).
@@ -6,12 +6,13 @@ What a latent diffusion needs of either coder, whoever holds the columns: one pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -24,20 +25,6 @@ from siloweave.models.settings import AutoencoderSettings, SphereCodeSettings
 from siloweave.models.sphere_codes import SphereCodeCoder
 from siloweave.tables.features import Block
 
-__all__ = [
-    "CoderSettings",
-    "RowCoder",
-    "assembled",
-    "checked",
-    "first",
-    "fit",
-    "places_of",
-    "rest_of",
-    "settings_from",
-    "untrained",
-]
-
-Progress = Callable[[str, float], None]
 CoderSettings = AutoencoderSettings | SphereCodeSettings
 """Settings of either coder."""
 
@@ -57,34 +44,52 @@ def rest_of(layout: Layout, label: Block | None) -> Layout:
     return Layout(tuple(blocks))
 
 
-def untrained(rest: Layout, settings: CoderSettings, key: Array | None = None) -> Any:
-    """A network with first weights, or a table of points, of the right shape."""
+def coder_of(
+    rest: Layout, settings: CoderSettings, net: Any = None, *, key: Array | None = None
+) -> Autoencoder | SphereCodeCoder:
+    """A coder of these blocks with this network, or one with first weights drawn by `key`."""
     if isinstance(settings, SphereCodeSettings):
-        return SphereCodeCoder.of(rest, settings).net
-    return fresh(Coder, rest, settings, key=jax.random.key(0) if key is None else key)
+        coder = SphereCodeCoder.of(rest, settings)
+        return coder if net is None else replace(coder, net=net)
+    if net is None:
+        net = fresh(Coder, rest, settings, key=jax.random.key(0) if key is None else key)
+    return Autoencoder(net, rest, settings)
 
 
-@dataclass(frozen=True)
-class RowCoder:
-    """Feature vectors to latent rows and back; a label goes along as it is, behind the latents.
+class RowCoder(eqx.Module):
+    """Feature vectors to latent rows and back; a label follows the latents as it is.
 
     Attributes:
         coder: Of the blocks that are not the label.
         layout: All blocks of a row.
-        label: The choice that is not encoded, or None.
+        label: The categorical that is not encoded, or None.
         numbers: What is read from an autoencoder's Gaussian heads: their "mean" or a "draw".
     """
 
     coder: Autoencoder | SphereCodeCoder
-    layout: Layout
-    label: Block | None = None
-    numbers: str = "mean"
+    layout: Layout = eqx.field(static=True)
+    label: Block | None = eqx.field(static=True, default=None)
+    numbers: str = eqx.field(static=True, default="mean")
+
+    @classmethod
+    def untrained(
+        cls,
+        layout: Layout,
+        settings: CoderSettings,
+        *,
+        label: Block | None = None,
+        numbers: str = "mean",
+        key: Array | None = None,
+    ) -> RowCoder:
+        """A coder that has not seen a row; sphere codes if all that there is is the label."""
+        rest = rest_of(layout, label)
+        settings = settings if rest.blocks else SphereCodeSettings()
+        return cls(coder_of(rest, settings, key=key), layout, label, numbers)
 
     @property
     def latent(self) -> int:
         """Length of a latent row."""
-        size: int = self.coder.net.latent
-        return size
+        return self.coder.net.latent
 
     @property
     def width(self) -> int:
@@ -99,9 +104,9 @@ class RowCoder:
         return ("",) * self.latent
 
     @property
-    def spots(self) -> SphereCodes:
-        """Which latents are the points of a choice; none where an autoencoder mixes columns."""
-        return self.coder.spots
+    def sphere_codes(self) -> SphereCodes:
+        """Which latents are codes of categoricals; none where an autoencoder mixes columns."""
+        return self.coder.sphere_codes
 
     def encode(self, X: Matrix) -> Matrix:
         """Latent rows, (n, width) float32; the label as it is.
@@ -112,37 +117,36 @@ class RowCoder:
         Z = self.coder.encode(self.layout.check(X, least=0)[:, places_of(self.layout, self.label)])
         return np.concatenate([Z, self._label(X)], 1).astype(np.float32)
 
-    def told(self, given: Matrix) -> Matrix:
-        """The same of rows that are known in part: NaN where they are NaN.
+    def encode_known(self, given: Matrix) -> Matrix:
+        """Latent rows of rows that are known in part: NaN where they are NaN.
 
         Raises:
-            InputError: When a choice is given in part.
+            InputError: When only some options of a categorical are given.
             NotImplementedError: When another column than the label is given to an autoencoder.
         """
         given = np.asarray(given, dtype=np.float32)
-        V = np.full((len(given), self.width), np.nan, np.float32)
+        Z = np.full((len(given), self.latent), np.nan, np.float32)
         if isinstance(self.coder, SphereCodeCoder):
             self.layout.known(given)
-            V[:, : self.latent] = self.coder.encode(given[:, places_of(self.layout, self.label)])
+            Z = self.coder.encode(given[:, places_of(self.layout, self.label)])
         else:
-            self._refuse(given)
-        V[:, self.latent :] = self._label(given)
-        return V
+            self._check_mixed(given)
+        return np.concatenate([Z, self._label(given)], 1)
 
     def _label(self, X: Matrix) -> Matrix:
         return X[:, self.label.start : self.label.stop] if self.label else X[:, :0]
 
-    def _refuse(self, given: Matrix) -> None:
+    def _check_mixed(self, given: Matrix) -> None:
         for b in self.layout.blocks:
             if b != self.label and not np.isnan(given[:, b.start : b.stop]).all():
                 raise NotImplementedError(
                     f"column {b.column!r} cannot be given to an autoencoder's latent diffusion, "
                     "whose latents mix all columns: only the column it was fitted with as labels "
-                    "can, or any column with SphereCodeSettings in the place of the autoencoder"
+                    "can, or any column with SphereCodeSettings instead of the autoencoder's"
                 )
 
     def decode(self, V: Matrix, *, key: Array) -> Matrix:
-        """Rows of latent rows with their label, (n, layout.width), choices one-hot."""
+        """Rows of latent rows with their label, (n, layout.width), categoricals one-hot."""
         X = np.zeros((len(V), self.layout.width), dtype=np.float32)
         rows = self.coder.decode(V[:, : self.latent], key=key, numbers=self.numbers)
         X[:, places_of(self.layout, self.label)] = rows
@@ -155,11 +159,38 @@ class RowCoder:
         facts = {
             "model": "RowCoder",
             "settings": asdict(self.coder.settings),
-            "blocks": [asdict(b) for b in self.layout.blocks],
-            "label": None if self.label is None else self.label.column,
+            **self.layout.facts(self.label),
             "numbers": self.numbers,
         }
-        save_arrays(path, self.coder.net, facts)
+        save_arrays(path, self, facts)
+
+    @classmethod
+    def load(cls, path: Path) -> RowCoder:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: When the file is not such a coder.
+        """
+
+        def build(facts: Mapping[str, Any]) -> RowCoder:
+            layout, label = Layout.of_facts(facts)
+            settings = settings_from(facts["settings"])
+            return cls.untrained(layout, settings, label=label, numbers=facts["numbers"])
+
+        return load_arrays(path, build).checked()
+
+    def checked(self) -> RowCoder:
+        """This coder after it was loaded.
+
+        Raises:
+            DataError: When a version saved it that placed sphere codes otherwise.
+        """
+        if isinstance(self.coder, SphereCodeCoder):
+            own = SphereCodeCoder.of(self.coder.layout, self.coder.settings).net.tables
+            pairs = zip(self.coder.net.tables, own, strict=True)
+            if not all(np.allclose(*pair, atol=1e-4) for pair in pairs):
+                raise DataError("the model was saved when sphere codes lay elsewhere: fit it again")
+        return self
 
     def to_bytes(self) -> bytes:
         """The file of `save`, for where there are no files."""
@@ -174,70 +205,11 @@ class RowCoder:
             (Path(folder) / "coder.safetensors").write_bytes(data)
             return cls.load(Path(folder) / "coder.safetensors")
 
-    @classmethod
-    def load(cls, path: Path) -> RowCoder:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: When the file is not such a coder.
-        """
-        read: list[Any] = []
-
-        def build(facts: dict[str, Any]) -> Any:
-            layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
-            label = None if facts["label"] is None else layout.choice_of(facts["label"])
-            settings = settings_from(facts["settings"])
-            read.extend((layout, label, settings, facts["numbers"]))
-            return untrained(rest_of(layout, label), settings)
-
-        net = load_arrays(path, build)
-        layout, label, settings, numbers = read
-        coder = checked(assembled(net, rest_of(layout, label), settings))
-        return cls(coder, layout, label, numbers)
-
 
 def settings_from(facts: dict[str, Any]) -> CoderSettings:
     """Settings from what `dataclasses.asdict` made of them."""
     kind = SphereCodeSettings if set(facts) == {"per_bit"} else AutoencoderSettings
     return kind(**facts)
-
-
-def assembled(net: Any, rest: Layout, settings: CoderSettings) -> Autoencoder | SphereCodeCoder:
-    """A coder of a network or table of points."""
-    if isinstance(settings, SphereCodeSettings):
-        return SphereCodeCoder(net, rest, settings)
-    return Autoencoder(net, rest, settings)
-
-
-def checked(coder: Autoencoder | SphereCodeCoder) -> Autoencoder | SphereCodeCoder:
-    """A coder that was loaded, if its points are where a denoiser takes them to be.
-
-    Raises:
-        DataError: When they were saved by a version that placed them otherwise.
-    """
-    if isinstance(coder, SphereCodeCoder):
-        own = SphereCodeCoder.of(coder.layout, coder.settings).net.tables
-        if not all(
-            np.allclose(*pair, atol=1e-4) for pair in zip(coder.net.tables, own, strict=True)
-        ):
-            raise DataError("the model was saved when points lay elsewhere: fit it again")
-    return coder
-
-
-def first(
-    layout: Layout,
-    settings: CoderSettings,
-    *,
-    label: Block | None = None,
-    numbers: str = "mean",
-    key: Array,
-) -> RowCoder:
-    """A coder that has not seen a row; points where there is nothing but the label."""
-    rest = rest_of(layout, label)
-    if not rest.blocks:
-        settings = SphereCodeSettings()
-    net = untrained(rest, settings, key)
-    return RowCoder(assembled(net, rest, settings), layout, label, numbers)
 
 
 def fit(
@@ -249,13 +221,13 @@ def fit(
     numbers: str = "mean",
     **training: Any,
 ) -> RowCoder:
-    """Fit a coder to the rows of a feature matrix; points are made and learn nothing.
+    """Fit a coder to the rows of a feature matrix; sphere codes learn nothing.
 
     Args:
         X: (n, width) float32, as the features encode a table.
         layout: What its entries are.
-        settings: Of an autoencoder or of points.
-        label: A choice that is not encoded.
+        settings: Of an autoencoder or of sphere codes.
+        label: A categorical that is not encoded.
         numbers: See `RowCoder`.
         training: What `autoencoder.fit` takes: key, progress, store.
 
@@ -266,7 +238,9 @@ def fit(
         raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
     X, rest = layout.check(X), rest_of(layout, label)
     if isinstance(settings, SphereCodeSettings) or not rest.blocks:
-        return first(layout, settings, label=label, numbers=numbers, key=training["key"])
+        return RowCoder.untrained(
+            layout, settings, label=label, numbers=numbers, key=training["key"]
+        )
     kept = X[:, places_of(layout, label)]
     coder = autoencoder.fit(kept, rest.blocks, settings, **training)
     return RowCoder(coder, layout, label, numbers)

@@ -1,27 +1,22 @@
-"""Laws of single columns, and the map between a column and normal scores.
+"""The Gaussian copula: distributions of single columns, joined by correlations of normal scores.
 
-A column's values go through its distribution function to (0, 1) and from there through the normal
-quantile function; the way back inverts both. A category is a piece of (0, 1) as wide as its
-frequency, the most frequent first (the uniform encoding that copula synthesizers use).
+Patki, Wedge & Veeramachaneni, The Synthetic Data Vault, DSAA 2016; the defaults are those of
+today's releases: beta distributions, categories as pieces of (0, 1), Pearson correlation of normal
+scores. A column's values go through its distribution function to (0, 1) and from there through the
+normal quantile function; the way back inverts both. A category is a piece of (0, 1) as wide as its
+frequency, the most frequent first. The fit takes a second.
 
-The Gaussian copula: laws of single columns, and one correlation matrix between them.
+Categories differ from the releases in one point. There a category's score is drawn uniformly from
+its piece of (0, 1), a noise that shrinks every correlation with a category (two equal binary
+columns come out at 0.64). By default the score is the normal mean of the piece, and correlations
+are those of the means, which stay at 1 for equal columns; ``scores="uniform"`` is the other way.
 
-Patki, Wedge and Veeramachaneni, The Synthetic Data Vault, DSAA 2016; the defaults are those of
-today's releases: beta laws, categories as pieces of (0, 1), Pearson correlation of normal scores.
-No party, no privacy, no network: the fit takes a second.
+`ScoreModes` is the transform of CopulaGAN: numbers become normal scores, and where the distribution
+fits badly these are not normal, so they are split into modes as CTGAN splits any number (Xu et al.,
+Modeling Tabular Data using Conditional GAN, NeurIPS 2019). It is a transform, not a likelihood: a
+GAN is trained on its output, and the rows it draws are mapped back.
 
-Categories differ from that in one point. There a category's score is drawn uniformly from its
-piece of (0, 1), a noise that shrinks every correlation with a category (two equal binary columns
-come out at 0.64). By default the score is the normal mean of the piece, and correlations are those
-of the means, which equal columns keep at 1; ``scores="uniform"`` is the other way.
-
-The transform of CopulaGAN: a column's numbers as normal scores, and those as modes.
-
-A number goes through its column's distribution function and the normal quantile function (Patki,
-Wedge & Veeramachaneni, The Synthetic Data Vault, DSAA 2016). What the column's law fits badly is no
-normal then, so its scores are split into modes as CTGAN splits any number (Xu et al., NeurIPS
-2019). It is a transform, not a likelihood: a GAN is trained on its output, and what the GAN draws
-is mapped back.
+**Guarantee**: none. Distributions and correlations are those of the rows, without noise.
 """
 
 from __future__ import annotations
@@ -61,29 +56,29 @@ from siloweave.tables.scales import Mixture, fit_mixture
 Floats = NDArray[np.float64]
 _EDGE = float(np.finfo(np.float32).eps)  # probabilities stay this far from 0 and 1
 _POINTS = 2_000  # quantiles that stand for a longer column
-_ROOM = (
-    0.0003,
-    0.002,
-    0.01,
-    0.05,
-    0.2,
-    0.6,
-)  # how far a bound may lie outside, in ranges of the data
+_ROOM = (0.0003, 0.002, 0.01, 0.05, 0.2, 0.6)  # of a bound outside the data, in their ranges
 _GRID = 1_024
+_INSIDE = (1e-12, 1.0 - 1e-12)
+_SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
+
+
+# Distributions of single columns
 
 
 @dataclass(frozen=True)
 class Margin:
-    """The law of one numeric column.
+    """The distribution of one numeric column.
 
     Attributes:
         family: One of `FAMILIES`, or ``constant`` for a column of one value.
         parameters: What the family needs, as `fit` wrote it.
 
     Example:
-        >>> law = Margin.fit(np.linspace(0.0, 10.0, 101), "uniform")
-        >>> law.cdf(np.array([2.5])).tolist(), law.ppf(np.array([0.25])).tolist()
+        >>> margin = Margin.fit(np.linspace(0.0, 10.0, 101), "uniform")
+        >>> margin.cdf(np.array([2.5])).tolist(), margin.ppf(np.array([0.25])).tolist()
         ([0.25], [2.5])
+        >>> [round(float(z), 6) for z in margin.to_normal(np.array([5.0, 10.0]))]
+        [0.0, 5.166578]
     """
 
     family: str
@@ -95,7 +90,7 @@ class Margin:
 
         The bounds of beta and gamma are not where the likelihood is largest, for it has no bound
         there: of a few bounds outside the data, the fit nearest to the empirical distribution in
-        Kolmogorov's distance is kept. Columns above 2,000 rows are fitted to as many quantiles.
+        Kolmogorov's distance is taken. Columns above 2,000 rows are fitted to as many quantiles.
 
         Args:
             values: Finite numbers, at least one.
@@ -103,10 +98,10 @@ class Margin:
                 Gaussian kernel, its width by Scott's rule).
 
         Returns:
-            The law; ``constant`` where all values are equal.
+            The distribution; ``constant`` where all values are equal.
 
         Raises:
-            InputError: The family is unknown, a value is not finite, or there is none.
+            InputError: The family is unknown, a value is not finite, or there is no value.
         """
         if family not in FAMILIES:
             raise InputError(f"family={family!r} is unknown; use one of {', '.join(FAMILIES)}")
@@ -114,66 +109,43 @@ class Margin:
         if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
             raise InputError(
                 f"values: shape {x.shape} with {np.count_nonzero(~np.isfinite(x))} entries that "
-                "are no numbers; a law needs one or more finite values, so encode missing ones"
+                "are no numbers; give one or more finite values, and encode missing ones"
             )
         low, high = float(x.min()), float(x.max())
         if not high > low:
             return cls("constant", np.array([low]))
         if x.size > _POINTS:
             x = np.quantile(x, (np.arange(_POINTS) + 0.5) / _POINTS)
-        return cls(family, np.array(_FIT[family](np.sort(x), low, high)))
+        return cls(family, np.array(_FAMILIES[family].fit(np.sort(x), low, high)))
 
     def cdf(self, x: NDArray[np.floating]) -> Floats:
-        """Return the share of the law at or below each value."""
-        p = self.parameters
-        match self.family:
-            case "beta":
-                u = betainc(p[0], p[1], np.clip((x - p[2]) / (p[3] - p[2]), 0.0, 1.0))
-            case "gamma":
-                u = gammainc(p[0], np.maximum(x - p[1], 0.0) / p[2])
-            case "norm":
-                u = ndtr((x - p[0]) / p[1])
-            case "truncnorm":
-                u = _truncated(p, x)
-            case "uniform":
-                u = np.clip((x - p[0]) / (p[1] - p[0]), 0.0, 1.0)
-            case "kde":
-                u = np.interp(x, p[:_GRID], p[_GRID:])
-            case _:
-                u = np.full(np.shape(x), 0.5)
-        return np.asarray(u, dtype=np.float64)
+        """Return the share of the distribution at or below each value."""
+        return np.asarray(_FAMILIES[self.family].cdf(self.parameters, x), dtype=np.float64)
 
     def ppf(self, u: NDArray[np.floating]) -> Floats:
-        """Return the value below which each share of the law lies."""
-        p = self.parameters
-        match self.family:
-            case "beta":
-                x = p[2] + (p[3] - p[2]) * betaincinv(p[0], p[1], u)
-            case "gamma":
-                x = p[1] + p[2] * gammaincinv(p[0], u)
-            case "norm":
-                x = p[0] + p[1] * ndtri(u)
-            case "truncnorm":
-                x = _truncated_inverse(p, u)
-            case "uniform":
-                x = p[0] + (p[1] - p[0]) * np.asarray(u)
-            case "kde":
-                x = np.interp(u, p[_GRID:], p[:_GRID])
-            case _:
-                x = np.full(np.shape(u), p[0])
-        return np.asarray(x, dtype=np.float64)
+        """Return the value below which each share of the distribution lies."""
+        return np.asarray(_FAMILIES[self.family].ppf(self.parameters, u), dtype=np.float64)
+
+    def to_normal(self, values: NDArray[np.floating]) -> Floats:
+        """Return normal scores of values; probabilities stay 1.2e-7 away from 0 and 1."""
+        u = np.clip(self.cdf(values), _EDGE, 1.0 - _EDGE)
+        return np.asarray(ndtri(u), dtype=np.float64)
+
+    def from_normal(self, scores: NDArray[np.floating]) -> Floats:
+        """Return the values with these normal scores: the inverse of `to_normal`."""
+        return self.ppf(np.clip(ndtr(np.asarray(scores, dtype=np.float64)), _EDGE, 1.0 - _EDGE))
 
 
 @dataclass(frozen=True)
 class CategoryMargin:
-    """The law of one categorical column: pieces of (0, 1), the most frequent category first.
+    """The distribution of a categorical column: pieces of (0, 1), the most frequent first.
 
     Attributes:
         shares: Frequency of each code; they sum to 1.
 
     Example:
-        >>> law = Categories.fit(np.array([0, 1, 1, 1]), 2)
-        >>> law.codes(np.array([0.1, 0.8])).tolist()
+        >>> margin = CategoryMargin.fit(np.array([0, 1, 1, 1]), 2)
+        >>> margin.codes(np.array([0.1, 0.8])).tolist()
         [1, 0]
     """
 
@@ -220,22 +192,6 @@ class CategoryMargin:
         return means
 
 
-def to_normal(law: Margin, values: NDArray[np.floating]) -> Floats:
-    """Return a column's normal scores; probabilities stay 1.2e-7 away from 0 and 1.
-
-    Example:
-        >>> law = Margin.fit(np.linspace(0.0, 10.0, 101), "uniform")
-        >>> [round(float(z), 6) for z in to_normal(law, np.array([5.0, 10.0]))]
-        [0.0, 5.166578]
-    """
-    return np.asarray(ndtri(np.clip(law.cdf(values), _EDGE, 1.0 - _EDGE)), dtype=np.float64)
-
-
-def from_normal(law: Margin, scores: NDArray[np.floating]) -> Floats:
-    """Return the values whose normal scores are given: the inverse of `to_normal`."""
-    return law.ppf(np.clip(ndtr(np.asarray(scores, dtype=np.float64)), _EDGE, 1.0 - _EDGE))
-
-
 def _beta(x: Floats, low: float, high: float) -> list[float]:
     def candidates() -> Iterator[list[float]]:
         span = high - low
@@ -249,7 +205,7 @@ def _beta(x: Floats, low: float, high: float) -> list[float]:
 
 
 def _beta_shapes(u: Floats) -> tuple[float, float]:
-    """Maximum likelihood of the beta law on (0, 1) by Newton's steps on the logarithms."""
+    """Maximum likelihood of the beta distribution on (0, 1) by Newton's steps on the logarithms."""
     g = np.array([np.log(u).mean(), np.log1p(-u).mean()])
     mean, variance = float(u.mean()), float(u.var())
     total = max(mean * (1.0 - mean) / max(variance, 1e-12) - 1.0, 1e-2)
@@ -293,14 +249,6 @@ def _nearest(
     return min(candidates(), key=distance)
 
 
-def _norm(x: Floats, low: float, high: float) -> list[float]:
-    return [float(x.mean()), float(x.std())]
-
-
-def _uniform(x: Floats, low: float, high: float) -> list[float]:
-    return [low, high]
-
-
 def _truncnorm(x: Floats, low: float, high: float) -> list[float]:
     """Maximum likelihood within the data's bounds; the centre stays within one range of them."""
     u = (x - low) / (high - low)
@@ -323,7 +271,7 @@ def _truncnorm(x: Floats, low: float, high: float) -> list[float]:
 
 
 def _truncated(p: Floats, x: NDArray[np.floating]) -> Floats:
-    """Distribution function of the truncated normal law, exact in its upper tail too."""
+    """Distribution function of the truncated normal, exact in its upper tail too."""
     if p[0] < p[2]:  # only the upper tail is in use: mirror it
         return 1.0 - _truncated(np.array([-p[0], p[1], -p[3], -p[2]]), -np.asarray(x))
     below, above = ndtr((p[2:] - p[0]) / p[1])
@@ -352,18 +300,50 @@ def _parts(x: Floats) -> list[Floats]:
     return np.split(x, pieces)
 
 
-_FIT: dict[str, Callable[[Floats, float, float], list[float]]] = {
-    "beta": _beta,
-    "norm": _norm,
-    "truncnorm": _truncnorm,
-    "uniform": _uniform,
-    "gamma": _gamma,
-    "kde": _kde,
+class _Family(NamedTuple):
+    """A family: parameters from (sorted values, least, largest), and functions of parameters."""
+
+    fit: Callable[[Floats, float, float], list[float]]
+    cdf: Callable[[Floats, NDArray[np.floating]], Any]
+    ppf: Callable[[Floats, NDArray[np.floating]], Any]
+
+
+_FAMILIES = {
+    "beta": _Family(
+        _beta,
+        lambda p, x: betainc(p[0], p[1], np.clip((x - p[2]) / (p[3] - p[2]), 0.0, 1.0)),
+        lambda p, u: p[2] + (p[3] - p[2]) * betaincinv(p[0], p[1], u),
+    ),
+    "norm": _Family(
+        lambda x, low, high: [float(x.mean()), float(x.std())],
+        lambda p, x: ndtr((x - p[0]) / p[1]),
+        lambda p, u: p[0] + p[1] * ndtri(u),
+    ),
+    "truncnorm": _Family(_truncnorm, _truncated, _truncated_inverse),
+    "uniform": _Family(
+        lambda x, low, high: [low, high],
+        lambda p, x: np.clip((x - p[0]) / (p[1] - p[0]), 0.0, 1.0),
+        lambda p, u: p[0] + (p[1] - p[0]) * np.asarray(u),
+    ),
+    "gamma": _Family(
+        _gamma,
+        lambda p, x: gammainc(p[0], np.maximum(x - p[1], 0.0) / p[2]),
+        lambda p, u: p[1] + p[2] * gammaincinv(p[0], u),
+    ),
+    "kde": _Family(
+        _kde,
+        lambda p, x: np.interp(x, p[:_GRID], p[_GRID:]),
+        lambda p, u: np.interp(u, p[_GRID:], p[:_GRID]),
+    ),
+    "constant": _Family(
+        lambda x, low, high: [low],
+        lambda p, x: np.full(np.shape(x), 0.5),
+        lambda p, u: np.full(np.shape(u), p[0]),
+    ),
 }
 
 
-_INSIDE = (1e-12, 1.0 - 1e-12)
-_SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
+# The copula
 
 
 @dataclass(frozen=True)
@@ -372,14 +352,13 @@ class Copula:
 
     Attributes:
         blocks: Parts of a row's feature vector.
-        margins: Each block's law.
+        margins: Each block's distribution.
         correlation: Of the normal scores, (blocks, blocks), positive definite.
 
     Example:
-        >>> from siloweave.tables.features import Block
         >>> x = np.linspace(0.0, 1.0, 200, dtype=np.float32)
         >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 1, "number"))
-        >>> copula = GaussianCopula.fit(np.stack([x, 3 - x], axis=1), blocks, key=0)
+        >>> copula = Copula.fit(np.stack([x, 3 - x], axis=1), blocks, key=0)
         >>> round(float(copula.correlation[0, 1]), 3)
         -1.0
         >>> copula.sample(5, key=1).shape
@@ -399,17 +378,17 @@ class Copula:
         *,
         key: Key,
     ) -> Copula:
-        """Fit every column's law, then the correlation of their normal scores.
+        """Fit every column's distribution, then the correlation of their normal scores.
 
         Args:
             X: Feature vectors, (rows, width), at least one row, all finite. Missing values are a
                 category of their own, as `Features` writes them.
             blocks: What the columns of `X` are; numbers need no scaling.
-            settings: Laws and scores; the defaults if None.
+            settings: Families and scores; the defaults if None.
             key: For ``scores="uniform"``; the default draws nothing.
 
         Raises:
-            InputError: `X` has no rows, has another width, or holds what is no number.
+            InputError: `X` has no rows or another width, or a value is not finite.
         """
         settings = settings or CopulaSettings()
         X = Layout(tuple(blocks)).check(X)
@@ -417,22 +396,21 @@ class Copula:
         margins: list[Margin | CategoryMargin] = []
         scores, used = np.zeros((2, len(X), len(blocks)))
         for i, block in enumerate(blocks):
-            part = X[:, block.start : block.start + block.size]
+            part = X[:, block.start : block.stop]
             if block.kind == "number":
                 family = settings.families.get(block.column, settings.family)
                 in_use = _in_use(X, block, blocks)
                 in_use |= not in_use.any()
-                margin = Margin.fit(part[in_use, 0], family)
-                margins.append(margin)
-                scores[in_use, i], used[in_use, i] = to_normal(margin, part[in_use, 0]), 1.0
+                margins.append(number := Margin.fit(part[in_use, 0], family))
+                scores[in_use, i], used[in_use, i] = number.to_normal(part[in_use, 0]), 1.0
                 continue
             codes = part.argmax(axis=1)
-            margins.append(law := CategoryMargin.fit(codes, block.size))
+            margins.append(margin := CategoryMargin.fit(codes, block.size))
             used[:, i] = 1.0
             if settings.scores == "mean":
-                scores[:, i] = law.scores[codes]
+                scores[:, i] = margin.scores[codes]
             else:
-                low, high = law.bounds(codes)
+                low, high = margin.bounds(codes)
                 scores[:, i] = ndtri(np.clip(low + rng.random(len(X)) * (high - low), *_INSIDE))
         return cls(tuple(blocks), tuple(margins), positive_definite(_correlation(scores, used)))
 
@@ -449,7 +427,7 @@ class Copula:
             key: Every random choice.
             given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
                 whole one-hot block. A number that its column's choice leaves unused (a spike, a
-                missing value) says nothing of other columns; its choice does. With more than one
+                missing value) does not move other columns; its choice does. With more than one
                 choice in a row their normal scores come from 15 sweeps of Gibbs' sampler, else the
                 draw is exact.
 
@@ -502,22 +480,21 @@ class Copula:
         self.layout.known(given)
         fixed = ~np.isnan(given[:, [block.start for block in self.blocks]])
         low, high = np.zeros((2, n, len(self.blocks)))
-        for i, (block, law) in enumerate(zip(self.blocks, self.margins, strict=True)):
-            if isinstance(law, Margin):
+        for i, (block, margin) in enumerate(zip(self.blocks, self.margins, strict=True)):
+            if isinstance(margin, Margin):
                 fixed[:, i] &= _in_use(given, block, self.blocks)
                 rows = np.flatnonzero(fixed[:, i])
-                low[rows, i] = high[rows, i] = to_normal(law, given[rows, block.start])
+                low[rows, i] = high[rows, i] = margin.to_normal(given[rows, block.start])
                 continue
             rows = np.flatnonzero(fixed[:, i])
-            codes = given[rows, block.start : block.start + block.size].argmax(axis=1)
-            if (law.shares[codes] == 0.0).any():
-                seen = np.flatnonzero(law.shares).tolist()
+            codes = given[rows, block.start : block.stop].argmax(axis=1)
+            if (margin.shares[codes] == 0.0).any():
+                seen = np.flatnonzero(margin.shares).tolist()
                 raise InputError(
                     f"given asks for column {block.column!r} to be a category that no real row "
                     f"had; the codes seen are {seen}"
                 )
-            ends = law.bounds(codes)
-            low[rows, i], high[rows, i] = (ndtri(np.clip(end, *_INSIDE)) for end in ends)
+            low[rows, i], high[rows, i] = ndtri(np.clip(margin.bounds(codes), *_INSIDE))
         return fixed, low, high
 
     def _known(self, R: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
@@ -536,24 +513,24 @@ class Copula:
 
     def _values(self, scores: Floats) -> NDArray[np.float32]:
         X = np.zeros((len(scores), self.layout.width), dtype=np.float32)
-        for i, (block, law) in enumerate(zip(self.blocks, self.margins, strict=True)):
-            if isinstance(law, Margin):
-                X[:, block.start] = from_normal(law, scores[:, i])
+        for i, (block, margin) in enumerate(zip(self.blocks, self.margins, strict=True)):
+            if isinstance(margin, Margin):
+                X[:, block.start] = margin.from_normal(scores[:, i])
             else:
-                codes = law.codes(ndtr(scores[:, i]))
+                codes = margin.codes(ndtr(scores[:, i]))
                 X[np.arange(len(X)), block.start + codes] = 1.0
         return X
 
     def save(self, path: Path | str) -> None:
         """Write the copula as one safetensors file."""
         arrays = {
-            f"margin {i}": law.parameters if isinstance(law, Margin) else law.shares
-            for i, law in enumerate(self.margins)
+            f"margin {i}": one.parameters if isinstance(one, Margin) else one.shares
+            for i, one in enumerate(self.margins)
         }
         facts = {
             "format": "siloweave-copula",
             "blocks": [asdict(block) for block in self.blocks],
-            "families": [getattr(law, "family", "categories") for law in self.margins],
+            "families": [getattr(one, "family", "categories") for one in self.margins],
         }
         arrays["correlation"] = np.ascontiguousarray(self.correlation)
         save_file(arrays, str(path), metadata={"facts": json.dumps(facts)})
@@ -603,12 +580,12 @@ def _in_use(X: Matrix, block: Block, blocks: Sequence[Block]) -> NDArray[np.bool
     """Rows whose number means something.
 
     Where a column is a number and a choice, the first option is the continuum, and some others (a
-    spike, a missing value) say it all and leave the number at 0: it tells nothing then.
+    spike, a missing value) are the whole value and leave the number unused, at 0.
     """
     found = np.ones(len(X), dtype=np.bool_)
     for other in blocks:
         if other.kind == "categorical" and other.column == block.column:
-            codes = X[:, other.start : other.start + other.size].argmax(axis=1)
+            codes = X[:, other.start : other.stop].argmax(axis=1)
             found &= (codes == 0) | (X[:, block.start] != 0.0)
     return found
 
@@ -625,10 +602,8 @@ def _correlation(scores: Floats, used: Floats) -> Floats:
     return np.asarray(np.clip(R, -1.0, 1.0))
 
 
-def _between(
-    centre: Floats, scale: float, low: Floats, high: Floats, u: NDArray[np.float64]
-) -> Floats:
-    """Quantile u of a normal law cut to [low, high], exact in both tails."""
+def _between(centre: Floats, scale: float, low: Floats, high: Floats, u: Floats) -> Floats:
+    """Quantile u of a normal distribution cut to [low, high], exact in both tails."""
     a, b = (low - centre) / scale, (high - centre) / scale
     flip = a > 0.0
     a, b = np.where(flip, -b, a), np.where(flip, -a, b)
@@ -644,6 +619,9 @@ def _root(S: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
 
+# The transform of CopulaGAN
+
+
 class _Part(NamedTuple):
     """A column that has a number: its blocks without modes and with them, and how to map it."""
 
@@ -651,7 +629,7 @@ class _Part(NamedTuple):
     choice: Block | None
     moved: Block
     options: Block | None
-    law: Margin
+    margin: Margin
     mixture: Mixture
 
 
@@ -662,11 +640,6 @@ class ScoreModes:
     A column that has a number and one choice uses the number in rows that choose the first option
     (as `Features` writes it); there that option becomes the modes.
 
-    Attributes:
-        blocks: Of the vectors that are encoded.
-        laws: Of each number, in the order of `blocks`.
-        mixtures: Of each number's scores.
-
     Example:
         >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 2, "categorical"))
         >>> X = np.stack([np.linspace(2, 3, 50), np.ones(50), np.zeros(50)], 1).astype(np.float32)
@@ -675,34 +648,34 @@ class ScoreModes:
         True
     """
 
-    blocks: tuple[Block, ...]
-    laws: tuple[Margin, ...]
-    mixtures: tuple[Mixture, ...]
+    blocks: tuple[Block, ...]  # of the vectors that are encoded
+    margins: tuple[Margin, ...]  # of each number, in the order of `blocks`
+    mixtures: tuple[Mixture, ...]  # of each number's scores
 
     @classmethod
     def fit(
         cls, X: NDArray[np.floating], blocks: Sequence[Block], family: Family = "beta"
     ) -> ScoreModes:
-        """Fit the law of every number, and the modes of its scores.
+        """Fit the distribution of every number, and the modes of its scores.
 
         Args:
             X: (rows, width), at least one row; numbers of any scale.
             blocks: What its columns are.
-            family: Of the laws.
+            family: Of the distributions.
 
         Raises:
             InputError: `X` does not fit, or the family is unknown.
         """
         X = Layout(tuple(blocks)).check(X)
-        laws, mixtures = [], []
+        margins, mixtures = [], []
         choices = _choices(blocks)
-        for number in [block for block in blocks if block.kind == "number"]:
+        for number in (block for block in blocks if block.kind == "number"):
             used = _codes(X, choices.get(number.column)) == 0
             values = X[used if used.any() else ~used, number.start]
-            laws.append(Margin.fit(values, family))
-            places, counts = np.unique(to_normal(laws[-1], values), return_counts=True)
+            margins.append(Margin.fit(values, family))
+            places, counts = np.unique(margins[-1].to_normal(values), return_counts=True)
             mixtures.append(fit_mixture(places, counts.astype(np.float64)))
-        return cls(tuple(blocks), tuple(laws), tuple(mixtures))
+        return cls(tuple(blocks), tuple(margins), tuple(mixtures))
 
     @property
     def inner(self) -> tuple[Block, ...]:
@@ -730,23 +703,20 @@ class ScoreModes:
             size = self.mixtures[i].modes + (choice.size - 1 if choice else 0)
             options = Block(block.column, start, size, "categorical") if size > 1 else None
             start = options.stop if options else start
-            parts.append(_Part(block, choice, moved, options, self.laws[i], self.mixtures[i]))
+            parts.append(_Part(block, choice, moved, options, self.margins[i], self.mixtures[i]))
         return parts, kept
 
     def encode(self, X: NDArray[np.floating], *, key: Key) -> Matrix:
-        """Turn vectors into those with modes; numbers lie within -1 and 1.
+        """Turn vectors, (rows, width), into those with modes; numbers lie within -1 and 1.
 
-        Args:
-            X: (rows, width).
-            key: Which mode a score is said to come from.
+        The key draws the mode of each score.
         """
         made, rows = self.moved(X), np.arange(len(X))
         for part in self._plan[0]:
             random = generator(fold_in(key, "modes", part.number.column))
             codes = _codes(X, part.choice)
-            modes, numbers = part.mixture.split(
-                to_normal(part.law, X[:, part.number.start]), random
-            )
+            scores = part.margin.to_normal(X[:, part.number.start])
+            modes, numbers = part.mixture.split(scores, random)
             made[:, part.moved.start] = np.where(codes == 0, numbers, 0.0)
             if part.options:
                 made[:, part.options.start : part.options.stop] = 0.0
@@ -770,7 +740,8 @@ class ScoreModes:
             codes, count = _codes(X, part.options), part.mixture.modes
             numbers = X[:, part.moved.start].astype(np.float64)
             scores = part.mixture.join(np.minimum(codes, count - 1), numbers)
-            made[:, part.number.start] = np.where(codes < count, from_normal(part.law, scores), 0.0)
+            values = part.margin.from_normal(scores)
+            made[:, part.number.start] = np.where(codes < count, values, 0.0)
             if part.choice:
                 picked = np.maximum(codes - count + 1, 0)
                 made[np.arange(len(X)), part.choice.start + picked] = 1.0
@@ -780,7 +751,7 @@ class ScoreModes:
         """Return what JSON can hold; `from_facts` reads it back."""
         return {
             "blocks": [asdict(block) for block in self.blocks],
-            "laws": [[law.family, law.parameters.tolist()] for law in self.laws],
+            "margins": [[one.family, one.parameters.tolist()] for one in self.margins],
             "mixtures": [msgspec.to_builtins(mixture) for mixture in self.mixtures],
         }
 
@@ -789,7 +760,7 @@ class ScoreModes:
         """Read what `to_facts` returned."""
         return cls(
             tuple(Block(**block) for block in facts["blocks"]),
-            tuple(Margin(family, np.array(numbers)) for family, numbers in facts["laws"]),
+            tuple(Margin(family, np.array(numbers)) for family, numbers in facts["margins"]),
             tuple(msgspec.convert(mixture, Mixture) for mixture in facts["mixtures"]),
         )
 

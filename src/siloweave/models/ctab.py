@@ -1,13 +1,15 @@
 """CTAB-GAN: rows as small square images, and a convolutional GAN of them.
 
-Zhao, Kunar, Birke & Chen, CTAB-GAN: Effective Table Data Synthesizing, ACML 2021; the layers are
-DCGAN's (Radford, Metz & Chintala 2016). A row and its condition are padded with zeros to a square;
-conditions cover the modes of numeric columns too. To the logarithmic GAN loss come the condition's
-cross-entropy, the distance between mean and spread of the critic's last features (information
-loss, L1), and, where a label column is named, a classifier's disagreement with generated labels.
+Zhao, Kunar, Birke & Chen, CTAB-GAN: Effective Table Data Synthesizing, ACML 2021. A row and its
+condition are padded with zeros to a square; conditions cover the modes of numeric columns too. To
+the logarithmic GAN loss come the condition's cross-entropy, the distance between mean and spread of
+the critic's last features (information loss, L1), and, where a label column is named, a
+classifier's disagreement with generated labels.
 
 One departure: the classifier's loss is added to the generator's other losses and takes part in
 the same step, where the authors' code takes a step of its own for it.
+
+**Guarantee**: none.
 """
 
 from __future__ import annotations
@@ -15,99 +17,85 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
-from siloweave.models.conditional import GAN, draw, settle
-from siloweave.models.gan import Batch, Seen
+from siloweave.models.gan import GAN, Batch, Seen, draw
 from siloweave.models.gan_networks import (
     ConvCritic,
-    ConvGenerator,
+    Generator,
     Heads,
+    adam,
     generator_of,
-    side_of,
+    stepped,
+    stepped_average,
 )
-from siloweave.models.layout import Layout
-from siloweave.models.nets import MLP, averaged, fresh
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.nets import MLP, fresh
 from siloweave.models.settings import CTABSettings
 from siloweave.models.train import Progress
 from siloweave.tables.features import Block
 
-__all__ = ["CTABSettings", "ConvCritic", "ConvGenerator", "entries", "fit_ctab", "side_of"]
-
 Array = jax.Array
-Matrix = NDArray[np.float32]
 _LEAST = 1e-4  # added inside logarithms
 
 
 def entries(blocks: Sequence[Block]) -> int:
-    """How many entries a row has together with its condition, which tells all its choices."""
+    """How many entries a row has together with its condition, which names all its choices."""
     layout = Layout(tuple(blocks))
-    return layout.width + sum(block.size for block in layout.choices)
+    return layout.width + sum(block.size for block in layout.categoricals)
 
 
 class _State(NamedTuple):
-    generator: ConvGenerator
+    generator: Generator
     critic: ConvCritic
     classifier: MLP | None
     moments: tuple[optax.OptState, optax.OptState, optax.OptState]
-    average: ConvGenerator
+    average: Generator
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One critic step, one classifier step, one generator step.
+    """One critic step, one classifier step, one generator step."""
 
-    Attributes:
-        settings: Of the GAN.
-        heads: Outputs of the generator.
-        label: Where the label's categories lie in a row, (start, size); None without a label.
-    """
+    settings: CTABSettings  # of the GAN
+    heads: Heads  # outputs of the generator
+    label: tuple[int, int] | None  # where the label lies in a row, (start, size)
 
-    settings: CTABSettings
-    heads: Heads
-    label: tuple[int, int] | None
-
-    def _adam(self) -> optax.GradientTransformation:
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
         s = self.settings
-        return optax.chain(
-            optax.add_decayed_weights(s.decay),
-            optax.adam(s.rate, b1=s.betas[0], b2=s.betas[1], eps=s.epsilon),
-        )
+        return adam(s.rate, s.betas, epsilon=s.epsilon, decay=s.decay)
 
     @eqx.filter_jit
     def start(self, key: Array) -> _State:
         generator, critic, classifier = fresh(_networks, self, key=key)
-        init, nothing = self._adam().init, optax.EmptyState()
+        init, nothing = self._optimiser.init, optax.EmptyState()
         moments = (init(generator), init(critic), init(classifier) if classifier else nothing)
         return _State(generator, critic, classifier, moments, generator)
 
     def __call__(self, state: _State, batch: Batch, key: Array) -> tuple[_State, Array]:
         a, b, c, d = jax.random.split(key, 4)
+        adam, (first, second, third) = self._optimiser, state.moments
         fake = draw(self.settings, self.heads, state.generator, batch.asked, a)[0]
         loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake)
-        critic, second = self._stepped(state.critic, slope, state.moments[1])
-        classifier, third = state.classifier, state.moments[2]
+        critic, second = stepped(adam, state.critic, slope, second)
+        classifier = state.classifier
         if classifier is not None:
             slope = eqx.filter_grad(self.disagreement)(classifier, batch.real, c)
-            classifier, third = self._stepped(classifier, slope, third)
+            classifier, third = stepped(adam, classifier, slope, third)
         slope = eqx.filter_grad(self.generator_loss)(
             state.generator, critic, state.classifier, batch, b, d
         )
-        count = optax.tree_utils.tree_get(state.moments[0], "count")
-        generator, first = self._stepped(state.generator, slope, state.moments[0])
-        average = averaged(state.average, generator, self.settings.average, count)
+        generator, first, average = stepped_average(
+            adam, state.generator, slope, first, state.average, self.settings.average
+        )
         return _State(generator, critic, classifier, (first, second, third), average), loss
-
-    def _stepped(self, net: Any, slope: Any, moments: Any) -> tuple[Any, Any]:
-        change, moments = self._adam().update(slope, moments, net)
-        return eqx.apply_updates(net, change), moments
 
     def critic_loss(self, critic: ConvCritic, batch: Batch, fake: Array) -> Array:
         """Binary cross-entropy of real and generated rows."""
@@ -124,7 +112,7 @@ class _Step:
         return -(logs * rows[:, start : start + size]).sum(1).mean()
 
     def generator_loss(
-        self, generator: ConvGenerator, critic: ConvCritic, classifier: MLP | None, batch: Batch,
+        self, generator: Generator, critic: ConvCritic, classifier: MLP | None, batch: Batch,
         drawing: Array, dropping: Array,
     ) -> Array:  # fmt: skip
         """Adversarial, condition, information and classifier loss."""
@@ -139,7 +127,7 @@ class _Step:
         return loss
 
 
-def _networks(step: _Step, *, key: Array) -> tuple[ConvGenerator, ConvCritic, MLP | None]:
+def _networks(step: _Step, *, key: Array) -> tuple[Generator, ConvCritic, MLP | None]:
     a, b, c = jax.random.split(key, 3)
     s, heads, classifier = step.settings, step.heads, None
     critic = ConvCritic(heads.width + heads.condition_width, s.channels, key=b)
@@ -159,8 +147,7 @@ def information(real: Array, fake: Array) -> Array:
     """
 
     def spread(x: Array) -> Array:
-        # The root has no slope at 0, where a feature is the same in all rows.
-        return jnp.sqrt(x.var(0) + 1e-12)
+        return jnp.sqrt(x.var(0) + 1e-12)  # the root has no slope at 0, where a feature is constant
 
     return jnp.abs(real.mean(0) - fake.mean(0)).sum() + jnp.abs(spread(real) - spread(fake)).sum()
 
@@ -182,22 +169,17 @@ def fit_ctab(
         blocks: What its columns are.
         settings: The authors' if None.
         key: A jax key, for everything random.
-        labels: A column for the classifier's loss; None for none.
-        progress: Told how far training is.
-        store: Folder for checkpoints; a call that finds one goes on from it.
+        labels: A column for the classifier's loss; None for no such loss.
+        progress: Called with a text and the share of the work that is done.
+        store: Folder for checkpoints; a call that finds one continues from it.
 
     Raises:
         InputError: `X` does not fit, or is too wide for 32 x 32 with its conditions.
         TrainingError: Training diverged.
     """
-    settings, layout = settings or CTABSettings(), Layout(tuple(blocks))
-    seen = Seen.of(X, layout, tuple(dict.fromkeys(b.column for b in layout.choices)))
-    label = None
+    layout, label = Layout(tuple(blocks)), None
+    seen = Seen.of(X, layout, tuple(dict.fromkeys(b.column for b in layout.categoricals)))
     if labels is not None:
-        block = layout.choice_of(labels)
+        block = layout.categorical_of(labels)
         label = (int(np.flatnonzero(seen.heads.order == block.start)[0]), block.size)
-    a, b, c = jax.random.split(key, 3)
-    step = _Step(settings, seen.heads, label)
-    state = seen.run(step, settings, (a, b), progress, store)
-    running = settle(settings, seen.heads, state.average, seen.conditions, c)
-    return GAN(settings, seen.heads, seen.conditions, state.average, running)
+    return seen.fit(_Step(settings or CTABSettings(), seen.heads, label), key, progress, store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,30 +22,8 @@ from siloweave.models.multinomial import (
     row_cross_entropy,
 )
 from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
+from siloweave.models.settings import DiffusionSettings
 from siloweave.models.sphere_codes import Evidence
-
-__all__ = [
-    "CHOICE_LOSSES",
-    "PREDICTIONS",
-    "Denoiser",
-    "NumberHead",
-    "Rows",
-    "Shape",
-    "clean_numbers",
-    "grouped",
-    "inputs",
-    "joined",
-    "normal_scores",
-    "outputs",
-    "row_losses",
-    "target",
-]
-
-PREDICTIONS = ("noise", "clean", "velocity")
-"""What a network may give for numbers: see `target`."""
-
-CHOICE_LOSSES = ("cross-entropy", "bound")
-"""What may be minimised for choices: see `multinomial`."""
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
 
@@ -64,30 +42,6 @@ class Rows(NamedTuple):
     labels: Array
 
 
-class Shape(Protocol):
-    """The settings that give a denoiser its shape."""
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        """Widths of the hidden layers."""
-
-    @property
-    def embed(self) -> int:
-        """Width of the first projection."""
-
-    @property
-    def act(self) -> str:
-        """Activation."""
-
-    @property
-    def dropout(self) -> float:
-        """Share of hidden units dropped in training."""
-
-    @property
-    def residual(self) -> bool:
-        """Whether hidden layers add to their input."""
-
-
 class Denoiser(eqx.Module):
     """From a noisy row, its time and its label to what was there before the noise.
 
@@ -95,7 +49,7 @@ class Denoiser(eqx.Module):
         project: Noisy row to `embed` units.
         time: Time to `embed` units, added.
         label: One-hot label to `embed` units, through a SiLU, added; None without labels.
-        body: To one output per number and one per category.
+        body: To one output per number and one per option.
     """
 
     project: Dense
@@ -104,7 +58,7 @@ class Denoiser(eqx.Module):
     body: MLP
 
     def __init__(
-        self, fan_in: int, fan_out: int, labels: int, settings: Shape, *, key: Array
+        self, fan_in: int, fan_out: int, labels: int, settings: DiffusionSettings, *, key: Array
     ) -> None:
         a, b, c, d = jax.random.split(key, 4)
         self.project = Dense(fan_in, settings.embed, key=a)
@@ -120,35 +74,28 @@ class Denoiser(eqx.Module):
             residual=settings.residual,
         )
 
-    def __call__(
-        self,
-        x: Array,
-        t: Array,
-        labels: Array,
-        *,
-        key: Array | None = None,
-    ) -> Array:
+    def __call__(self, x: Array, t: Array, labels: Array, *, key: Array | None = None) -> Array:
         """Map (batch, fan_in), times in 0 ... 1000 (batch,) or (1,), labels (batch,)."""
         h = self.project(x) + self.time(t)
         if self.label is not None:
-            told = jax.nn.one_hot(labels, self.label.weight.shape[0])
-            h = h + jax.nn.silu(self.label(told))
+            one_hot = jax.nn.one_hot(labels, self.label.weight.shape[0])
+            h = h + jax.nn.silu(self.label(one_hot))
         return self.body(h, key=key)
 
 
 def grouped(groups: Groups, codes: Array) -> list[Array]:
-    """Cut (..., all choices) into one array for each size of choice."""
+    """Cut (..., all categoricals) into one array for each of their sizes."""
     edges = np.cumsum([count for count, _ in groups])[:-1]
     return list(jnp.split(codes, edges, axis=-1)) if groups else []
 
 
 def joined(parts: list[Array], n: int) -> Array:
-    """The inverse of `grouped` for n rows; (n, 0) without choices."""
+    """The inverse of `grouped` for n rows; (n, 0) without categoricals."""
     return jnp.concatenate(parts, -1) if parts else jnp.zeros((n, 0), jnp.int32)
 
 
 def inputs(groups: Groups, numbers: Array, codes: Array) -> Array:
-    """The network's input: numbers beside one-hot choices, (batch, fan_in)."""
+    """The network's input: numbers beside one-hot categoricals, (batch, fan_in)."""
     flags = Options(groups).flags(codes).astype(numbers.dtype)
     return jnp.concatenate([numbers, flags], axis=-1)
 
@@ -170,14 +117,10 @@ def normal_scores(uniform: Array) -> Array:
 
 
 def target(prediction: str, clean: Array, noise: Array, kept: Array) -> Array:
-    """What the network should give for numbers.
+    """What the network should give for numbers, (batch, d), at noise level ᾱ_t (batch, 1).
 
-    Args:
-        prediction: "noise", "clean", or "velocity" √ᾱ noise - √(1-ᾱ) clean (Salimans & Ho 2022),
-            from which both follow at every time without dividing by something small.
-        clean: (batch, d).
-        noise: (batch, d).
-        kept: (batch, 1) ᾱ_t.
+    "noise", "clean", or "velocity" √ᾱ noise - √(1-ᾱ) clean (Salimans & Ho 2022), from which both
+    follow at every time without dividing by something small.
     """
     if prediction == "noise":
         return noise
@@ -186,13 +129,13 @@ def target(prediction: str, clean: Array, noise: Array, kept: Array) -> Array:
     return jnp.sqrt(kept) * noise - jnp.sqrt(1.0 - kept) * clean
 
 
-def clean_numbers(prediction: str, told: Array, numbers: Array, kept: Array) -> Array:
-    """x̂_0 of the numbers, from what the network told of them at noise level ᾱ_t."""
+def clean_numbers(prediction: str, given: Array, numbers: Array, kept: Array) -> Array:
+    """x̂_0 of noisy numbers, from what the network gave for them: the inverse of `target`."""
     if prediction == "noise":
-        return (numbers - jnp.sqrt(1.0 - kept) * told) / jnp.sqrt(kept)
+        return (numbers - jnp.sqrt(1.0 - kept) * given) / jnp.sqrt(kept)
     if prediction == "clean":
-        return told
-    return jnp.sqrt(kept) * numbers - jnp.sqrt(1.0 - kept) * told
+        return given
+    return jnp.sqrt(kept) * numbers - jnp.sqrt(1.0 - kept) * given
 
 
 @dataclass(frozen=True)
@@ -201,79 +144,73 @@ class NumberHead:
 
     Attributes:
         count: d.
-        prediction: What it gives for a number, one of `PREDICTIONS`.
-        spots: Choices that are points among the numbers: it gives logarithms for their options.
+        prediction: What it gives for a number, see `target`.
+        sphere_codes: Categoricals among the numbers: it gives logarithms for their options.
     """
 
     count: int
     prediction: str = "noise"
-    spots: SphereCodes = ()
+    sphere_codes: SphereCodes = ()
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What is said of the spots."""
-        return Evidence(self.count, self.spots)
+        """What noisy sphere codes say of their options."""
+        return Evidence(self.count, self.sphere_codes)
 
     @property
     def plain(self) -> npt.NDArray[np.int64]:
-        """Which numbers are no part of a point."""
+        """Which numbers are no part of a sphere code."""
         return self.evidence.plain
 
     @property
     def parts(self) -> int:
-        """How many numbers and points there are."""
-        return len(self.plain) + len(self.spots)
+        """How many plain numbers and sphere codes there are."""
+        return len(self.plain) + len(self.sphere_codes)
 
     @property
     def inputs(self) -> int:
-        """How many inputs `seen` makes of them."""
+        """How many inputs `seen` makes of the numbers."""
         return self.count + len(self.evidence.options.choice)
 
     @property
     def outputs(self) -> int:
-        """How many outputs tell of them."""
+        """How many outputs belong to the numbers."""
         return len(self.plain) + len(self.evidence.options.choice)
 
     def seen(self, numbers: Array, kept: Array) -> Array:
-        """What the network is shown, (batch, inputs): points' options by evidence alone as well."""
-        if not self.spots:
+        """The network's input, (batch, inputs): sphere codes' options by their evidence as well."""
+        if not self.sphere_codes:
             return numbers
         logs = self.evidence.options.log_softmax(self.evidence.alone(numbers, kept))
         return jnp.concatenate([numbers, jnp.exp(logs)], axis=-1)
 
-    def clean(self, told: Array, numbers: Array, kept: Array) -> Array:
-        """x̂_0, (batch, d), from what the network told, (batch, outputs), at noise level ᾱ_t."""
-        if not self.spots:
-            return clean_numbers(self.prediction, told, numbers, kept)
-        of_numbers, of_spots = jnp.split(told, [len(self.plain)], axis=-1)
+    def clean(self, out: Array, numbers: Array, kept: Array) -> Array:
+        """x̂_0, (batch, d), from the network's (batch, outputs) at noise level ᾱ_t."""
+        if not self.sphere_codes:
+            return clean_numbers(self.prediction, out, numbers, kept)
+        of_numbers, of_codes = jnp.split(out, [len(self.plain)], axis=-1)
         own = clean_numbers(self.prediction, of_numbers, numbers[:, self.plain], kept)
-        points = self.evidence.expected(self.evidence.likely(of_spots, numbers, kept))
-        return points.at[:, self.plain].set(own)
+        codes = self.evidence.expected(self.evidence.likely(of_codes, numbers, kept))
+        return codes.at[:, self.plain].set(own)
 
     def losses(
-        self,
-        told: Array,
-        clean: Array,
-        noise: Array,
-        numbers: Array,
-        kept: Array,
-        loss_weight: float,
+        self, out: Array, clean: Array, noise: Array, numbers: Array, kept: Array, weight: float
     ) -> Array:
-        """Summed over numbers and points, (batch,): squared errors, and cross-entropies.
+        """Squared errors and cross-entropies, summed over numbers and sphere codes, (batch,).
 
         Args:
-            told: (batch, outputs).
-            clean: (batch, d), what was there.
-            noise: (batch, d), what came.
-            numbers: (batch, d), what both make.
+            out: (batch, outputs).
+            clean: (batch, d), without noise.
+            noise: (batch, d).
+            numbers: (batch, d), the sum of both at this level.
             kept: (batch, 1) ᾱ_t.
-            loss_weight: Squared errors are weighed by (1 - ᾱ)^loss_weight.
+            weight: Squared errors are weighed by (1 - ᾱ)^weight.
         """
-        of_numbers, of_spots = jnp.split(told, [len(self.plain)], axis=-1)
+        of_numbers, of_codes = jnp.split(out, [len(self.plain)], axis=-1)
         wanted = target(self.prediction, clean[:, self.plain], noise[:, self.plain], kept)
-        loss = (1.0 - kept[:, 0]) ** loss_weight * jnp.sum((of_numbers - wanted) ** 2, axis=-1)
-        if self.spots:
-            logs = self.evidence.likely(of_spots, numbers, kept)
+        loss = (1.0 - kept[:, 0]) ** weight * jnp.sum((of_numbers - wanted) ** 2, axis=-1)
+        if self.sphere_codes:
+            logs = self.evidence.likely(of_codes, numbers, kept)
             loss -= jnp.where(self.evidence.truth(clean), logs, 0.0).sum(-1)
         return loss
 
@@ -287,33 +224,30 @@ def row_losses(
     *,
     prediction: str = "noise",
     loss_weight: float = 0.0,
-    spots: SphereCodes = (),
+    sphere_codes: SphereCodes = (),
     choices: str = "cross-entropy",
 ) -> Array:
-    """The loss of each row at one random time.
+    """The loss of each row at one random time, (batch,).
 
-    A number costs its squared error, a point and a choice the cross-entropy of the clean option,
-    and the row the mean over its columns. With ``choices="bound"`` it is, as in the paper, the mean
-    over numbers plus the mean over choices of the bound: its term at time t times T (times are
-    uniform) plus the prior's constant. Within a batch the times are spread evenly; each by itself
-    is uniform.
+    A number costs its squared error, a sphere code and a categorical the cross-entropy of the clean
+    option, and the row the mean over its columns. With ``choices="bound"`` it is, as in the paper,
+    the mean over numbers plus the mean over categoricals of the bound: its term at time t times T
+    (times are uniform) plus the prior's constant. Within a batch the times are spread evenly; each
+    by itself is uniform.
 
     Args:
         net: The denoiser.
         rows: A batch.
         key: Draws times, noise and dropout.
-        groups: (how many, of which size) of the choices.
+        groups: (how many, of which size) of the categoricals.
         kept: ᾱ of every time.
-        prediction: What the network gives for numbers, one of `PREDICTIONS`.
+        prediction: What the network gives for numbers, see `target`.
         loss_weight: Errors of numbers are weighed by (1 - ᾱ)^loss_weight. With "velocity", 1 is the
             error of the clean row: early times count more than late ones.
-        spots: Choices that are points among the numbers.
-        choices: What is minimised for choices, one of `CHOICE_LOSSES`.
-
-    Returns:
-        (batch,).
+        sphere_codes: Categoricals among the numbers.
+        choices: The loss of categoricals, "cross-entropy" or "bound".
     """
-    reading, options = NumberHead(rows.numbers.shape[1], prediction, spots), Options(groups)
+    reading, options = NumberHead(rows.numbers.shape[1], prediction, sphere_codes), Options(groups)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
     uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))  # one draw: each compiles for long
@@ -327,8 +261,8 @@ def row_losses(
     noisy = forward_codes(swaps, rows.codes, a, options.sizes)
     x = inputs(groups, reading.seen(numbers, a), noisy)
     out = net(x, t * (1000 / T), rows.labels, key=drop)
-    told, logits = out[:, : reading.outputs], out[:, reading.outputs :]
-    loss = reading.losses(told, rows.numbers, noise, numbers, a, loss_weight)
+    of_numbers, logits = out[:, : reading.outputs], out[:, reading.outputs :]
+    loss = reading.losses(of_numbers, rows.numbers, noise, numbers, a, loss_weight)
     if not groups:
         return loss / reading.parts
     log_x0 = options.log_softmax(logits)

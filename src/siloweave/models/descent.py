@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,38 +13,9 @@ import optax
 from siloweave.models.multinomial import Groups
 from siloweave.models.nets import Array, averaged
 
-__all__ = ["Descent", "State"]
-
-
-class Pace(Protocol):
-    """What a step needs of the settings."""
-
-    @property
-    def steps(self) -> int:
-        """Steps in all."""
-
-    @property
-    def learning_rate(self) -> float:
-        """At the start; it falls linearly to 0."""
-
-    @property
-    def weight_decay(self) -> float:
-        """Of AdamW."""
-
-    @property
-    def decay(self) -> float:
-        """Of the moving average."""
-
 
 class State(eqx.Module):
-    """What training carries from step to step.
-
-    Attributes:
-        net: The network that is trained.
-        average: Its moving average, which is what samples.
-        moments: State of the optimiser.
-        step: Steps taken.
-    """
+    """What training carries from step to step; the average is what samples."""
 
     net: Any
     average: Any
@@ -56,8 +27,8 @@ class Descent(eqx.Module):
     """A step; equal ones share a compiled program. A model overrides `losses`.
 
     Attributes:
-        settings: Rate, length and the model's own settings; hashable.
-        groups: (how many, of which size) of the choices.
+        settings: Those of a diffusion or an autoencoder.
+        groups: (how many, of which size) of the categoricals.
     """
 
     settings: Any = eqx.field(static=True)
@@ -78,9 +49,8 @@ class Descent(eqx.Module):
     @property
     def optimiser(self) -> optax.GradientTransformation:
         """AdamW, its rate falling linearly to 0."""
-        s: Pace = self.settings
-        rate = optax.linear_schedule(s.learning_rate, 0.0, s.steps)
-        return optax.adamw(rate, weight_decay=s.weight_decay)
+        rate = optax.linear_schedule(self.settings.learning_rate, 0.0, self.settings.steps)
+        return optax.adamw(rate, weight_decay=self.settings.weight_decay)
 
     @eqx.filter_jit  # one program, not one for each shape
     def start(self, net: Any) -> State:
@@ -90,12 +60,12 @@ class Descent(eqx.Module):
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""
-        loss, slope = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
-        return self.moved(state, slope), loss
+        loss, gradient = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
+        return self.moved(state, gradient), loss
 
-    def moved(self, state: State, slope: Any) -> State:
-        """The state after a step along a slope."""
-        moves, moments = self.optimiser.update(slope, state.moments, state.net)
-        net = eqx.apply_updates(state.net, moves)
+    def moved(self, state: State, gradient: Any) -> State:
+        """The state after a step along a gradient."""
+        updates, moments = self.optimiser.update(gradient, state.moments, state.net)
+        net = eqx.apply_updates(state.net, updates)
         average = averaged(state.average, net, self.settings.decay, state.step)
         return State(net, average, moments, state.step + 1)

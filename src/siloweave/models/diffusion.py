@@ -1,21 +1,22 @@
 """TabDDPM: diffusion of mixed rows (Kotelnikov, Baranchuk, Rubachev & Babenko 2023).
 
-Numbers get Gaussian noise (Ho, Jain & Abbeel 2020), choices are replaced by uniform draws
-(Hoogeboom et al. 2021, see `multinomial`), and one dense network undoes both: it predicts the
-noise of the numbers and the log-probabilities of the clean choices. A column that the caller names
-as labels is not diffused; the network is told it, and sampling draws it from its law in the data.
+Numbers get Gaussian noise (Ho, Jain & Abbeel 2020), categoricals are replaced by uniform draws
+(Hoogeboom et al. 2021, see `multinomial`), and one dense network undoes both: it predicts the noise
+of the numbers and the log-probabilities of the clean options. A column that the caller names as
+labels is not diffused: the network is conditioned on it, and sampling draws it from its
+distribution in the data.
 
-Where this departs from the authors' code: sampling uses the averaged weights (theirs keeps an
-average and samples without it), hidden units are SiLU, noisy choices enter as zeros and ones
-instead of log-probabilities of -69 and 0, the times of one batch are spread evenly instead of
-drawn independently, and choices are learnt by a cross-entropy whose optimum is the bound's
+Where this departs from the authors' code: sampling uses the averaged weights (theirs has an average
+and samples without it), hidden units are SiLU, noisy categoricals enter as zeros and ones instead
+of log-probabilities of -69 and 0, the times of one batch are spread evenly instead of drawn
+independently, and categoricals are learnt by a cross-entropy whose optimum is the bound's
 (``choices="bound"`` is the paper's; decision 0018).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,61 +26,60 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import (
-    Denoiser,
-    NumberHead,
-    Rows,
-    row_losses,
-)
+from siloweave.models.denoiser import Denoiser, NumberHead, Rows, row_losses
 from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, SphereCode, SphereCodes
-from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
-from siloweave.models.schedules import ReverseKind, denoise, kept_variance, padded, table, walk
+from siloweave.models.nets import Array, fresh, load_arrays, padded, pieces, save_arrays
+from siloweave.models.schedules import ReverseKind, denoise, kept_variance, table, walk
 from siloweave.models.settings import DiffusionSettings
-from siloweave.models.train import train
+from siloweave.models.train import Progress, train
 from siloweave.tables.features import Block
 
-__all__ = ["DiffusionSettings", "TabDDPMModel", "descent", "fit", "network", "rows_of"]
-
-Progress = Callable[[str, float], None]
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches
+Ranges = tuple[tuple[float, float], ...]
 
 
 class _Descent(Descent):
-    spots: SphereCodes = eqx.field(static=True, default=())
+    sphere_codes: SphereCodes = eqx.field(static=True, default=())
 
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
         s = self.settings
         return row_losses(
-            net, rows, key, self.groups, kept_variance(s.schedule, s.timesteps),
-            prediction=s.prediction, loss_weight=s.loss_weight, spots=self.spots, choices=s.choices,
-        )  # fmt: skip
+            net,
+            rows,
+            key,
+            self.groups,
+            kept_variance(s.schedule, s.timesteps),
+            prediction=s.prediction,
+            loss_weight=s.loss_weight,
+            sphere_codes=self.sphere_codes,
+            choices=s.choices,
+        )
 
 
-@dataclass(frozen=True)
-class TabDDPMModel:
+class TabDDPMModel(eqx.Module):
     """A fitted diffusion model.
 
     Attributes:
         net: The denoiser with averaged weights.
         layout: All blocks of a row.
-        settings: What it was fitted with.
-        label: The choice that the network is told, or None.
-        label_law: Shares of the labels' categories in the data; empty without labels.
-        ranges: Lowest and highest value of each number that sampling keeps to.
+        settings: Those of the fit.
+        label: The categorical that the network is conditioned on, or None.
+        label_shares: Shares of the label's options in the data; empty without a label.
+        ranges: Lowest and highest value of each number; sampling clips to them.
     """
 
     net: Denoiser
-    layout: Layout
-    settings: DiffusionSettings
-    label: Block | None = None
-    label_law: tuple[float, ...] = ()
-    ranges: tuple[tuple[float, float], ...] = ()
+    layout: Layout = eqx.field(static=True)
+    settings: DiffusionSettings = eqx.field(static=True)
+    label: Block | None = eqx.field(static=True, default=None)
+    label_shares: tuple[float, ...] = eqx.field(static=True, default=())
+    ranges: Ranges = eqx.field(static=True, default=())
 
     @property
     def diffused(self) -> Layout:
         """The blocks that noise is added to."""
-        return self.layout if self.label is None else self.layout.without(self.label)
+        return self.layout.without(self.label)
 
     def sample(
         self,
@@ -95,25 +95,25 @@ class TabDDPMModel:
     ) -> Matrix:
         """Draw rows.
 
-        Columns that are given are handled by replacement: at every step of the way they are
-        overwritten by themselves at that step's noise, and the other columns follow (the way of
-        RePaint, Lugmayr et al. 2022). That is not the exact conditional law; walking every step
-        `resamples` times comes closer. A given label is exact, because the network is told it.
+        Columns that are given are handled by replacement: at every step they are overwritten by
+        themselves at that step's noise, and the other columns follow (RePaint, Lugmayr et al.
+        2022). That is not the exact conditional distribution; walking every step `resamples` times
+        comes closer. A given label is exact, because the network is conditioned on it.
 
         Args:
             n: Rows.
             key: A key of JAX.
             sampler: "solver" (second order; the default), "ddim", or "ancestral"; with given
-                columns the default is "ddim" with `eta` 1. Choices draw from their posterior over
-                the same times.
+                columns the default is "ddim" with `eta` 1. Categoricals draw from their posterior
+                over the same times.
             steps: Times visited; None is 50, or all of them for "ancestral".
-            eta: Noise of "solver" and "ddim", 0 to 1; None is the settings' own.
+            eta: Noise of "solver" and "ddim", 0 to 1; None is that of the settings.
             balanced: Whether every label is equally likely.
             given: (n, width) as the features encode it, NaN where a value is to be drawn.
             resamples: How often each step is walked when columns are given.
 
         Returns:
-            (n, width) float32, choices one-hot.
+            (n, width) float32, categoricals one-hot.
 
         Raises:
             InputError: For a sampler, `steps`, `eta`, `given` or `resamples` that cannot be used.
@@ -124,13 +124,14 @@ class TabDDPMModel:
         first, key = jax.random.split(key)
         labels = self._labels(n, first, balanced, given)
         known = self._known(n, given)
-        size = min(_CHUNK, 1 << max(n - 1, 0).bit_length())
-        parts = self.diffused
-        kind = ReverseKind(size, _numbers(parts, self.settings), parts.groups)
+        head, groups = _numbers(self.diffused, self.settings), self.diffused.groups
         low, high = jnp.asarray(np.reshape(self.ranges, (-1, 2)).T, jnp.float32)
         chunks = []
-        for i, start in enumerate(range(0, n, size)):
-            piece = padded((labels, known), start, min(start + size, n), size)
+        for i, (start, stop, size) in enumerate(pieces(n, _CHUNK)):
+            piece, kind = (
+                padded((labels, known), start, stop, size),
+                ReverseKind(size, head, groups),
+            )
             out = denoise(self.net, plan, jax.random.fold_in(key, i), *piece, (low, high), kind)
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
@@ -160,15 +161,13 @@ class TabDDPMModel:
             if balanced:
                 raise InputError("balanced=True needs labels: fit with labels=<a column> first")
             return jnp.zeros(n, jnp.int32)
-        law = np.asarray(self.label_law) ** (0.0 if balanced else 1.0)
-        if balanced:
-            law = (np.asarray(self.label_law) > 0).astype(float)
-        drawn = jax.random.choice(key, len(law), (n,), p=jnp.asarray(law / law.sum()))
+        shares = np.asarray(self.label_shares)
+        shares = (shares > 0).astype(float) if balanced else shares
+        drawn = jax.random.choice(key, len(shares), (n,), p=jnp.asarray(shares / shares.sum()))
         if given is None:
             return drawn
-        told = np.asarray(given)[:, self.label.start : self.label.start + self.label.size]
-        fixed = ~np.isnan(told).any(1)
-        return jnp.where(fixed, np.nan_to_num(told).argmax(1), drawn)
+        flags = np.asarray(given)[:, self.label.start : self.label.stop]
+        return jnp.where(~np.isnan(flags).any(1), np.nan_to_num(flags).argmax(1), drawn)
 
     def _known(self, n: int, given: Matrix | None) -> tuple[Any, ...] | None:
         if given is None:
@@ -193,18 +192,33 @@ class TabDDPMModel:
             X[np.arange(n), self.label.start + np.asarray(labels)] = 1.0
         return X
 
+    def facts(self) -> dict[str, Any]:
+        """What a file says of the model beside its blocks; `of_facts` reads it."""
+        return {"label_shares": list(self.label_shares), "ranges": self.ranges}
+
+    @classmethod
+    def of_facts(
+        cls,
+        facts: Mapping[str, Any],
+        layout: Layout,
+        settings: DiffusionSettings,
+        label: Block | None,
+    ) -> TabDDPMModel:
+        """A model with first weights instead of its own."""
+        ranges = tuple((low, high) for low, high in facts["ranges"])
+        net = network(layout, settings, label)
+        return cls(net, layout, settings, label, tuple(facts["label_shares"]), ranges)
+
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
         facts = {
             "model": "TabDDPMModel",
             "settings": asdict(self.settings),
-            "blocks": [asdict(b) for b in self.layout.blocks],
-            "spots": self.layout.spots,
-            "label": None if self.label is None else self.label.column,
-            "label_law": list(self.label_law),
-            "ranges": self.ranges,
+            **self.layout.facts(self.label),
+            "sphere_codes": self.layout.sphere_codes,
+            **self.facts(),
         }
-        save_arrays(path, self.net, facts)
+        save_arrays(path, self, facts)
 
     @classmethod
     def load(cls, path: Path) -> TabDDPMModel:
@@ -213,37 +227,34 @@ class TabDDPMModel:
         Raises:
             DataError: When the file is not such a model.
         """
-        made: list[TabDDPMModel] = []
 
-        def build(facts: dict[str, Any]) -> Denoiser:
-            spots = tuple(SphereCode(*s) for s in facts["spots"])
-            layout = Layout(tuple(Block(**b) for b in facts["blocks"]), spots)
-            settings = DiffusionSettings(**facts["settings"])
-            label = None if facts["label"] is None else layout.choice_of(facts["label"])
-            net = network(layout, settings, label, jax.random.key(0))
-            ranges = tuple((low, high) for low, high in facts["ranges"])
-            made.append(cls(net, layout, settings, label, tuple(facts["label_law"]), ranges))
-            return net
+        def build(facts: Mapping[str, Any]) -> TabDDPMModel:
+            layout, label = Layout.of_facts(facts)
+            layout = replace(layout, sphere_codes=codes_of(facts))
+            return cls.of_facts(facts, layout, DiffusionSettings(**facts["settings"]), label)
 
-        net = load_arrays(path, build)
-        return replace(made[0], net=net)
+        return load_arrays(path, build)
+
+
+def codes_of(facts: Mapping[str, Any]) -> SphereCodes:
+    """Sphere codes that a file's facts name."""
+    return tuple(SphereCode(*code) for code in facts["sphere_codes"])
 
 
 def network(
     layout: Layout, settings: DiffusionSettings, label: Block | None, key: Array | None = None
 ) -> Denoiser:
     """The denoiser that a layout and settings ask for, with first weights from `key`."""
-    diffused = layout if label is None else layout.without(label)
-    reading, options = _numbers(diffused, settings), sum(b.size for b in diffused.choices)
+    diffused = layout.without(label)
+    reading, options = _numbers(diffused, settings), sum(b.size for b in diffused.categoricals)
     fan_in, fan_out = reading.inputs + options, reading.outputs + options
     key = jax.random.key(0) if key is None else key
-    told = 0 if label is None else label.size
-    net: Denoiser = fresh(Denoiser, fan_in, fan_out, told, settings, key=key)
-    return net
+    labels = 0 if label is None else label.size
+    return fresh(Denoiser, fan_in, fan_out, labels, settings, key=key)
 
 
 def _numbers(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
-    return NumberHead(len(diffused.numbers), settings.prediction, diffused.spots)
+    return NumberHead(len(diffused.numbers), settings.prediction, diffused.sphere_codes)
 
 
 def fit(
@@ -251,10 +262,10 @@ def fit(
     blocks: tuple[Block, ...],
     settings: DiffusionSettings | None = None,
     *,
-    spots: SphereCodes = (),
+    sphere_codes: SphereCodes = (),
     key: Array,
     labels: str | None = None,
-    law: Sequence[float] | None = None,
+    label_shares: Sequence[float] | None = None,
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> TabDDPMModel:
@@ -264,11 +275,11 @@ def fit(
         X: (n, width) float32, as the features encode a table.
         blocks: What its entries are.
         settings: Sizes and training.
-        spots: Choices that are points among the numbers.
+        sphere_codes: Categoricals among the numbers.
         key: A key of JAX: first weights, batches, times and noise.
-        labels: A column that is one choice; the network is told it instead of diffusing it.
-            It is diffused like the others when it is the only column.
-        law: Shares of the labels' categories to draw them by; those of the rows if None.
+        labels: A column that is one categorical; the network is conditioned on it instead of
+            diffusing it. It is diffused like the others when it is the only column.
+        label_shares: Shares by which sampling draws the label; those of the rows if None.
         progress: Called with a text and the share done.
         store: Folder for checkpoints; an interrupted fit resumes there.
 
@@ -276,46 +287,42 @@ def fit(
         InputError: For rows that are not finite or not one-hot, or an unknown label column.
     """
     settings = settings or DiffusionSettings()
-    layout = Layout(tuple(blocks), spots)
+    layout = Layout(tuple(blocks), sphere_codes)
     X = layout.check(X)
     settings = replace(settings, steps=settings.taken(len(X)))
-    label = None if labels is None else layout.choice_of(labels)
+    label = None if labels is None else layout.categorical_of(labels)
     label = None if len(layout.blocks) == 1 else label
-    born, key = jax.random.split(key)
-    net = network(layout, settings, label, born)
+    first, key = jax.random.split(key)
     update, rows = descent(settings, layout, label), rows_of(X, layout, label)
+    start = update.start(network(layout, settings, label, first))
+    batch = min(settings.batch, len(X))
     state = train(
-        update.start(net), update, rows, steps=settings.steps, batch=min(settings.batch, len(X)),
-        key=key, progress=progress, store=store,
+        start, update, rows, steps=settings.steps, batch=batch, key=key, progress=progress,
+        store=store,
     )  # fmt: skip
-    ranges = _ranges(np.asarray(rows.numbers), settings.clip_range)
-    law = _law(label, np.asarray(rows.labels), law)
-    return TabDDPMModel(state.average, layout, settings, label, law, ranges)
+    if settings.clip_range is not None:
+        ranges = ((-settings.clip_range, settings.clip_range),) * rows.numbers.shape[1]
+    else:
+        columns = np.asarray(rows.numbers).T
+        ranges = tuple((float(column.min()), float(column.max())) for column in columns)
+    shares: Sequence[float] = ()
+    if label is not None:
+        counts = np.bincount(np.asarray(rows.labels), minlength=label.size)
+        shares = tuple(counts / len(X)) if label_shares is None else label_shares
+    shares = tuple(map(float, shares))
+    return TabDDPMModel(state.average, layout, settings, label, shares, ranges)
 
 
 def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:
     """Feature vectors as training reads them: numbers, codes, and the label apart."""
-    diffused = layout if label is None else layout.without(label)
-    numbers, codes = diffused.split(X)
-    told = np.zeros(len(X), np.int32)
+    numbers, codes = layout.without(label).split(X)
+    labels = np.zeros(len(X), np.int32)
     if label is not None:
-        told = X[:, label.start : label.start + label.size].argmax(1).astype(np.int32)
-    return Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(told))
+        labels = X[:, label.start : label.stop].argmax(1).astype(np.int32)
+    return Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(labels))
 
 
 def descent(settings: DiffusionSettings, layout: Layout, label: Block | None) -> Descent:
     """One step of training, as `models.train` takes it."""
-    diffused = layout if label is None else layout.without(label)
-    return _Descent(settings, diffused.groups, diffused.spots)
-
-
-def _law(label: Block | None, told: Any, given: Sequence[float] | None) -> tuple[float, ...]:
-    if label is None:
-        return ()
-    return tuple(np.bincount(told, minlength=label.size) / len(told) if given is None else given)
-
-
-def _ranges(numbers: Matrix, declared: float | None) -> tuple[tuple[float, float], ...]:
-    if declared is not None:
-        return tuple([(-declared, declared)] * int(numbers.shape[1]))
-    return tuple([(float(column.min()), float(column.max())) for column in numbers.T])
+    diffused = layout.without(label)
+    return _Descent(settings, diffused.groups, diffused.sphere_codes)

@@ -1,28 +1,27 @@
-"""GANs of rows: CTGAN, and ADS-GAN with both readings of identifiability.
+"""GANs of rows: CTGAN, ADS-GAN with both readings of identifiability, and the halves of MD-GAN.
 
 CTGAN: Xu, Skoularidou, Cuesta-Infante & Veeramachaneni, Modeling Tabular Data using Conditional
 GAN, NeurIPS 2019, with the layers and rates of its release 0.12. Numbers come as modes
 (``Features.fit(..., numeric="modes")``), conditions from `models.conditional`.
 
 ADS-GAN: Yoon, Drumright & van der Schaar, Anonymization through Data Synthesis using GANs, IEEE
-JBHI 2020: the generator is also paid for keeping its distance from real rows. Two readings of
-that distance are in use. ``"nearest"`` is the paper's: from a generated row to its nearest real
-row, features weighted by the inverse of their entropy (here among the rows of a batch). ``"pairs"``
-is synthcity's: from each generated row to one arbitrary real row, without weights. The second
-rewards spread, and says nothing about the nearest row. Neither is a privacy guarantee.
+JBHI 2020: the loss of the generator also rewards distance from real rows. Two readings of that
+distance are in use. ``"nearest"`` is the paper's: from a generated row to its nearest real row,
+features weighted by the inverse of their entropy (here among the rows of a batch). ``"pairs"`` is
+synthcity's: from each generated row to one arbitrary real row, without weights. The second rewards
+spread, and does not measure the nearest row.
 
-One update is one critic step and one generator step, compiled into the loop of `models.train`.
+MD-GAN: Hardy, Le Merrer & Sericola, MD-GAN: Multi-discriminator generative adversarial networks for
+distributed datasets, IPDPS 2019, Algorithm 1: one generator, and one critic at each owner of rows;
+here with the networks and losses of CTGAN.
 
-A GAN with one generator and several critics that never meet: MD-GAN's two halves, with CTGAN.
-
-Hardy, Le Merrer & Sericola, MD-GAN: Multi-discriminator generative adversarial networks for
-distributed datasets, IPDPS 2019, Algorithm 1; the networks and losses are those of `models.gan`.
+**Guarantee**: none. Distance from real rows bounds nothing, in either reading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,59 +30,250 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
-from siloweave.errors import InputError
+from siloweave.errors import DataError, InputError
 from siloweave.models.conditional import (
-    GAN,
     Conditions,
     Drawing,
-    draw,
-    draw_by,
+    Frequency,
+    Ints,
+    draw_places,
     draw_rows,
     drawing,
-    row_table,
-    settle,
 )
 from siloweave.models.gan_networks import (
+    TINY,
     Critic,
+    GANState,
+    Generator,
     Heads,
-    PlainGenerator,
-    ResidualGenerator,
+    Running,
+    adam,
     critic_losses,
     generator_of,
     packed,
+    stepped,
+    stepped_average,
+    to_normal,
 )
-from siloweave.models.layout import Layout
-from siloweave.models.nets import averaged, fresh
-from siloweave.models.settings import GANSettings
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.nets import fresh, load_arrays, save_arrays
+from siloweave.models.settings import CTABSettings, GANSettings
 from siloweave.models.train import Progress, train
 from siloweave.tables.features import Block
 
 Array = jax.Array
-Matrix = NDArray[np.float32]
-Generator = ResidualGenerator | PlainGenerator
+Settings = GANSettings | CTABSettings
+_KINDS: dict[str, type[Settings]] = {"GANSettings": GANSettings, "CTABSettings": CTABSettings}
+_SETTLING = 10_000
+_CHUNK = 2_000  # rows drawn at once, one compiled shape
 
 
-class GANState(NamedTuple):
-    """What training changes."""
+# A trained GAN
 
+
+@dataclass(frozen=True)
+class GAN:
+    """A trained GAN.
+
+    Attributes:
+        settings: How it was trained.
+        heads: Outputs of the generator.
+        conditions: What it may be asked for, and how many real rows were so.
+        generator: The network.
+        running: Its batch statistics.
+        note: What its maker stores in the same file, as JSON holds it.
+    """
+
+    settings: Settings
+    heads: Heads
+    conditions: Conditions
     generator: Generator
-    critic: Critic
-    generator_moments: optax.OptState
-    critic_moments: optax.OptState
-    average: Generator
+    running: Running
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        heads: Heads,
+        conditions: Conditions,
+        generator: Generator,
+        *,
+        key: Array,
+        by: Frequency = "log",
+        note: Mapping[str, Any] | None = None,
+    ) -> GAN:
+        """A generator with batch statistics of 10,000 rows of its own; no real row is read.
+
+        It works for a generator whose weights are a mean of several. `by` is how conditions were
+        drawn in training.
+        """
+        running = _settled(settings, heads, generator, drawing(conditions, by), key)
+        return cls(settings, heads, conditions, generator, running, note or {})
+
+    def sample(self, n: int, *, key: Array, by: Frequency = "real") -> Matrix:
+        """Draw rows.
+
+        Args:
+            n: Rows.
+            key: A jax key.
+            by: How conditions are drawn. ``"real"``, by the real frequencies, is the default, for
+                then the mix of all conditions is the real one. ``"log"`` is how the reference
+                samples: in proportion to ln(count + 1), which makes rare categories several times
+                too frequent.
+
+        Returns:
+            Feature vectors, (n, width); choices as one-hot.
+
+        Raises:
+            InputError: `n` is negative.
+        """
+        if n < 0:
+            raise InputError(f"n={n} rows cannot be drawn; give 0 or more")
+        return self._rows(np.full(n, -1, dtype=np.int64), by, key)
+
+    def attempt(self, given: Matrix, *, key: Array) -> Matrix:
+        """Draw one row for each row of `given`, under its rarest condition; rows may miss it.
+
+        Args:
+            given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
+                whole one-hot block.
+            key: A jax key.
+
+        Returns:
+            Feature vectors, (n, width); choices as one-hot.
+
+        Raises:
+            InputError: `given` has another width, names a number, a choice in part, or a category
+                that no real row had.
+        """
+        return self._rows(self._places(given), "real", key)
+
+    def _rows(self, asked: Ints, by: Frequency, key: Array) -> Matrix:
+        """A row for each place in the conditional vector, drawn where it is -1."""
+        X = np.zeros((len(asked), self.heads.width), dtype=np.float32)
+        frequencies = drawing(self.conditions, by)
+        for i, start in enumerate(range(0, len(asked), _CHUNK)):
+            a, b = jax.random.split(jax.random.fold_in(key, i))
+            wanted = np.resize(asked[start : start + _CHUNK], _CHUNK)
+            free = np.asarray(draw_places(frequencies, jax.random.uniform(a, (_CHUNK,))))
+            places = jnp.asarray(np.where(wanted >= 0, wanted, free).astype(np.int32))
+            rows = _drawn(self.settings, self.heads, self.generator, self.running, places, b)
+            part = X[start : start + _CHUNK]
+            part[:] = self.heads.vectors(np.asarray(rows)[: len(part)])
+        return X
+
+    def _places(self, given: Matrix) -> Ints:
+        """Place of the rarest category of each row that is a condition, -1 for none."""
+        if np.ndim(given) != 2 or np.shape(given)[1] != self.heads.width:
+            raise InputError(
+                f"given has shape {np.shape(given)}; it needs (rows, {self.heads.width}), with NaN "
+                "where a column is to be drawn"
+            )
+        numbers, _ = Layout(self.heads.blocks).known(given)
+        if numbers.any():
+            raise InputError("given names numbers; a GAN can be asked for categories only")
+        best, least = np.full(len(given), -1), np.full(len(given), np.inf)
+        counts = np.array([*self.conditions.counts, np.inf])
+        for first, block in zip(
+            self.conditions.starts, self.heads.conditional.categoricals, strict=True
+        ):
+            part = given[:, block.start : block.stop]
+            free = np.isnan(part[:, 0])
+            places = np.where(free, self.conditions.width, first + part.argmax(axis=1))
+            if (counts[places] == 0).any():
+                raise InputError("given asks for a category that no real row had")
+            rarer = counts[places] < least
+            best[rarer], least[rarer] = places[rarer], counts[places[rarer]]
+        return best
+
+    def save(self, path: Path | str) -> None:
+        """Write the generator as one safetensors file."""
+        facts = {
+            "format": "siloweave-gan",
+            "kind": type(self.settings).__name__,
+            "settings": asdict(self.settings),
+            "blocks": [asdict(block) for block in self.heads.blocks],
+            "columns": self.heads.columns,
+            "counts": self.conditions.counts,
+            "note": dict(self.note),
+        }
+        save_arrays(Path(path), (self.generator, self.running), facts)
+
+    @classmethod
+    def load(cls, path: Path | str) -> GAN:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: When the file is missing or no such file.
+        """
+
+        def build(facts: dict[str, Any]) -> tuple[Any, ...]:
+            if facts.get("format") != "siloweave-gan":
+                raise DataError(f"{path} is not a stored GAN; it holds {facts.get('format')!r}")
+            settings: Settings = _KINDS[facts["kind"]](**facts["settings"])
+            heads = Heads(tuple(Block(**b) for b in facts["blocks"]), tuple(facts["columns"]))
+            sizes = tuple(block.size for block in heads.conditional.categoricals)
+            conditions = Conditions(sizes, tuple(facts["counts"]))
+            generator = generator_of(settings, heads, jax.random.key(0))
+            return settings, heads, conditions, generator, generator.start(), facts["note"]
+
+        return cls(*load_arrays(Path(path), build))
+
+
+def draw(
+    settings: Settings,
+    heads: Heads,
+    generator: Generator,
+    asked: Array,
+    key: Array,
+    running: Running | None = None,
+) -> tuple[Array, Array, Running]:
+    """Generate rows under conditions, (n, condition_width).
+
+    Returns rows and the logits behind them, both (n, width), and the batch statistics, which are
+    those of these rows unless `running` is given. The key draws inputs and choices.
+    """
+    shape = (asked.shape[0], settings.noise + heads.width)
+    uniform = jax.random.uniform(key, shape, minval=TINY, maxval=1.0 - TINY)
+    # Without the barrier the draw is fused into both that use it, and drawn again for each.
+    uniform = jax.lax.optimization_barrier(uniform)  # type: ignore[no-untyped-call]
+    noise = to_normal(uniform[:, : settings.noise])
+    raw, seen = generator(jnp.concatenate([noise, asked], axis=1), running)
+    return heads.outputs(raw, settings.temperature, uniform[:, settings.noise :]), raw, seen
+
+
+@eqx.filter_jit
+def _drawn(
+    settings: Settings, heads: Heads, generator: Generator, running: Running, places: Array,
+    key: Array,
+) -> Array:  # fmt: skip
+    asked = jax.nn.one_hot(places, heads.condition_width)
+    return draw(settings, heads, generator, asked, key, running)[0]
+
+
+@eqx.filter_jit
+def _settled(
+    settings: Settings, heads: Heads, generator: Generator, frequencies: Drawing, key: Array
+) -> Running:
+    """Batch statistics of a generator's own rows, whose conditions are drawn as in training."""
+    a, b = jax.random.split(key)
+    places = draw_places(frequencies, jax.random.uniform(a, (_SETTLING,)))
+    return draw(settings, heads, generator, jax.nn.one_hot(places, heads.condition_width), b)[2]
+
+
+# Training
 
 
 class Batch(NamedTuple):
-    """What one update is given, all with `batch` rows.
+    """What one update reads, all with `batch` rows.
 
     Attributes:
         real: Real rows in inner order.
         met: The conditions that they were drawn by.
         asked: The conditions of the rows generated for the critic: the same, moved by half a
-            batch, so that they meet in other packs. As draws are independent, that is as good as
-            a random order.
+            batch into other packs. As draws are independent, that equals a random order.
         again: The conditions of the rows generated for the generator's own step.
     """
 
@@ -108,7 +298,7 @@ class Matching:
 
     def __call__(self, rows: tuple[Array, Drawing], key: Array) -> Batch:
         """Draw from (rows in inner order, what they are drawn by)."""
-        X, law = rows
+        X, frequencies = rows
         width = sum(self.sizes)
         uniform = jax.random.uniform(key, (3, self.batch))
         if width == 0:
@@ -116,10 +306,10 @@ class Matching:
             nothing = jnp.zeros((self.batch, 0))
             return Batch(X[jnp.minimum(index, X.shape[0] - 1)], nothing, nothing, nothing)
         columns = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        asked = draw_by(law, uniform[0])
+        asked = draw_places(frequencies, uniform[0])
         met = jnp.roll(asked, self.batch // 2 + 1)
-        real = X[draw_rows(columns, law, met, uniform[1])]
-        again = draw_by(law, uniform[2])
+        real = X[draw_rows(columns, frequencies, met, uniform[1])]
+        again = draw_places(frequencies, uniform[2])
         vectors = (jax.nn.one_hot(places, width) for places in (met, asked, again))
         return Batch(real, *vectors)
 
@@ -131,7 +321,7 @@ class GANStep:
     Attributes:
         settings: Of the GAN.
         heads: Outputs of the generator.
-        weights: Of each feature in the distance to the nearest row, in inner order.
+        weights: Of features in the distance to the nearest row, in inner order.
     """
 
     settings: GANSettings
@@ -142,36 +332,29 @@ class GANStep:
     def start(self, key: Array) -> GANState:
         """The state before the first step."""
         generator, critic = fresh(_networks, self, key=key)
-        moments = self._adam(self.settings.clip).init(generator)
-        return GANState(generator, critic, moments, self._adam(None).init(critic), generator)
+        moments = self.optimiser(self.settings.clip).init(generator)
+        return GANState(generator, critic, moments, self.optimiser().init(critic), generator)
 
-    def _adam(self, clip: float | None) -> optax.GradientTransformation:
+    def optimiser(self, clip: float | None = None) -> optax.GradientTransformation:
+        """Adam; only the generator's gradient has a bound."""
         s = self.settings
-        bound = [] if clip is None else [optax.clip_by_global_norm(clip)]
-        return optax.chain(
-            *bound,
-            optax.add_decayed_weights(s.decay),
-            optax.adam(s.rate, b1=s.betas[0], b2=s.betas[1]),
-        )
+        return adam(s.rate, s.betas, decay=s.decay, clip=clip)
 
     def __call__(self, state: GANState, batch: Batch, key: Array) -> tuple[GANState, Array]:
         """Update both networks; the loss is the critic's."""
         a, b, c, d = jax.random.split(key, 4)
-        fake, _, _ = draw(self.settings, self.heads, state.generator, batch.asked, a)
+        s = self.settings
+        fake, _, _ = draw(s, self.heads, state.generator, batch.asked, a)
         loss, slope = eqx.filter_value_and_grad(self.critic_loss)(state.critic, batch, fake, b)
-        critic, critic_moments = self.moved(state.critic, slope, state.critic_moments, None)
-        slope = eqx.filter_grad(self.generator_loss)(state.generator, critic, batch, c, d)
-        step = optax.tree_utils.tree_get(state.generator_moments, "count")
-        generator, moments = self.moved(
-            state.generator, slope, state.generator_moments, self.settings.clip
+        critic, critic_moments = stepped(
+            self.optimiser(), state.critic, slope, state.critic_moments
         )
-        average = averaged(state.average, generator, self.settings.average, step)
+        slope = eqx.filter_grad(self.generator_loss)(state.generator, critic, batch, c, d)
+        generator, moments, average = stepped_average(
+            self.optimiser(s.clip), state.generator, slope, state.generator_moments, state.average,
+            s.average,
+        )  # fmt: skip
         return GANState(generator, critic, moments, critic_moments, average), loss
-
-    def moved(self, net: Any, slope: Any, moments: Any, clip: float | None) -> tuple[Any, Any]:
-        """A network after a step of Adam, its gradient bounded by `clip`, and the new moments."""
-        change, moments = self._adam(clip).update(slope, moments, net)
-        return eqx.apply_updates(net, change), moments
 
     def critic_loss(self, critic: Critic, batch: Batch, fake: Array, key: Array) -> Array:
         """Mean Wasserstein loss of the packs, with gradient penalty."""
@@ -182,7 +365,7 @@ class GANStep:
     def generator_loss(
         self, generator: Generator, critic: Critic, batch: Batch, drawing: Array, dropping: Array
     ) -> Array:
-        """The critic's dislike, what was asked for and not made, and identifiability."""
+        """Minus the critic's score, cross-entropy with the conditions, minus identifiability."""
         fake, raw, _ = draw(self.settings, self.heads, generator, batch.again, drawing)
         made = packed(jnp.concatenate([fake, batch.again], axis=1), self.settings.pac)
         loss = -critic(made, masks=critic.masks(made.shape[0], dropping)).mean()
@@ -207,11 +390,11 @@ def distance(
     reading: Literal["nearest", "pairs"],
     weights: Sequence[float] = (),
 ) -> Array:
-    """How far each generated row is from real rows, (n,).
+    """How far each generated row, of (n, width), is from real rows, (n,).
 
     Args:
-        real: (n, width).
-        fake: (n, width).
+        real: Real rows, as many.
+        fake: Generated rows.
         reading: ``"pairs"``: from the real row in the same place. ``"nearest"``: from the nearest
             real row, features weighted.
         weights: One per feature, for ``"nearest"``.
@@ -235,7 +418,7 @@ def entropy_weights(X: Matrix, heads: Heads) -> tuple[float, ...]:
     """Inverse entropy of the block of each feature, scaled to mean 1, in inner order.
 
     Numbers are cut into 20 bins of equal width. A block that never varies has weight 0: no
-    distance in it can tell rows apart.
+    distance in it separates rows.
     """
     found = np.zeros(heads.width)
     for block in heads.blocks:
@@ -269,9 +452,9 @@ def fit_gan(
         key: A jax key, for everything random.
         labels: The only column whose categories are conditions; all choices that are not a part
             of a numeric column if None.
-        progress: Told how far training is.
-        store: Folder for checkpoints; a call that finds one goes on from it.
-        note: What shall be kept in the GAN's file, as JSON holds it.
+        progress: Called with a text and the share of the work that is done.
+        store: Folder for checkpoints; a call that finds one continues from it.
+        note: What shall be stored in the GAN's file, as JSON holds it.
 
     Raises:
         InputError: `X` does not fit, or a setting cannot be used.
@@ -279,91 +462,73 @@ def fit_gan(
     """
     settings = settings or GANSettings()
     layout = Layout(tuple(blocks))
-    columns = conditional_columns(layout, labels) if settings.conditional else ()
-    seen = Seen.of(X, layout, columns)
-    weights: tuple[float, ...] = ()
-    if settings.identifiability == "nearest":
-        weights = entropy_weights(X, seen.heads)
-    step = GANStep(settings, seen.heads, weights)
-    a, b, c = jax.random.split(key, 3)
-    state = seen.run(step, settings, (a, b), progress, store)
-    running = settle(settings, seen.heads, state.average, seen.conditions, c)
-    return GAN(settings, seen.heads, seen.conditions, state.average, running, note or {})
+    seen = Seen.of(X, layout, conditional_columns(layout, labels) if settings.conditional else ())
+    nearest = settings.identifiability == "nearest"
+    weights = entropy_weights(X, seen.heads) if nearest else ()
+    return seen.fit(GANStep(settings, seen.heads, weights), key, progress, store, note)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What training reads: rows in inner order, and which of them meet each condition.
+    """What training reads: rows in inner order, and which of them meet each condition."""
 
-    Attributes:
-        heads: Outputs of the generator.
-        rows: (rows, width), in inner order.
-        drawing: What rows and conditions are drawn by.
-        conditions: What rows are sorted by.
-    """
-
-    heads: Heads
-    rows: Matrix
-    drawing: Drawing
-    conditions: Conditions
+    heads: Heads  # outputs of the generator
+    rows: Matrix  # (rows, width), in inner order
+    frequencies: Drawing  # what rows and conditions are drawn by
+    conditions: Conditions  # what rows are sorted by
 
     @classmethod
     def of(cls, X: Matrix, layout: Layout, columns: tuple[str, ...]) -> Seen:
-        """Prepare rows.
-
-        Args:
-            X: (rows, width), finite, numbers within -1 and 1.
-            layout: What its columns are.
-            columns: Columns whose choices are conditions.
+        """Prepare rows whose conditions are the choices of some columns.
 
         Raises:
             InputError: `X` does not fit.
         """
-        X = layout.check(X)
-        check_numbers(X, layout)
+        X = checked_numbers(layout.check(X), layout)
         heads = Heads(layout.blocks, columns)
         codes = heads.conditional.split(X)[1].astype(np.int64)
-        table = row_table(codes, [b.size for b in heads.conditional.choices])
+        conditions = Conditions.of(codes, [b.size for b in heads.conditional.categoricals])
         inner = np.ascontiguousarray(X[:, heads.order])
-        return cls(heads, inner, drawing(table), table.conditions)
+        return cls(heads, inner, drawing(conditions, codes=codes), conditions)
 
-    def run(
+    def fit(
         self,
         step: Any,
-        settings: Any,
-        keys: tuple[Array, Array],
+        key: Array,
         progress: Progress,
         store: Path | None,
-    ) -> Any:
-        """Train; `keys` are for the first weights and for the steps.
-
-        A batch may have more rows than there are: they are drawn with replacement.
+        note: Mapping[str, Any] | None = None,
+    ) -> GAN:
+        """Train by steps of a GAN's `settings`; more rows in a batch than there are is no error.
 
         Raises:
             TrainingError: Training diverged.
         """
-        return train(
-            step.start(keys[0]),
+        a, b, c = jax.random.split(key, 3)
+        settings = step.settings
+        state = train(
+            step.start(a),
             step,
-            (self.rows, self.drawing),
+            (self.rows, self.frequencies),
             steps=settings.steps(len(self.rows)),
             batch=settings.batch,
-            key=keys[1],
+            key=b,
             sampler=Matching(self.conditions.sizes, settings.batch),
             progress=progress,
             store=store,
         )
+        return GAN.of(settings, self.heads, self.conditions, state.average, key=c, note=note)
 
 
 def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:
     """Columns whose choices are conditions: `labels`, or all that have no number."""
     if labels is not None:
-        return (layout.choice_of(labels).column,)
+        return (layout.categorical_of(labels).column,)
     numbers = {b.column for b in layout.blocks if b.kind == "number"}
-    return tuple(dict.fromkeys(b.column for b in layout.choices if b.column not in numbers))
+    return tuple(dict.fromkeys(b.column for b in layout.categoricals if b.column not in numbers))
 
 
-def check_numbers(X: Matrix, layout: Layout) -> None:
+def checked_numbers(X: Matrix, layout: Layout) -> Matrix:
     """Refuse numbers beyond 1, which tanh cannot make.
 
     Raises:
@@ -376,10 +541,14 @@ def check_numbers(X: Matrix, layout: Layout) -> None:
                 f"column {block.column!r} has a number of size {most:.4g}, and this GAN's numbers "
                 'lie between -1 and 1: fit the features with numeric="modes"'
             )
+    return X
+
+
+# One generator and several critics
 
 
 class AskedRows(NamedTuple):
-    """What generated rows were asked for: places in the conditional vector, (batch,) int32."""
+    """Conditions of generated rows: places in the conditional vector, (batch,) int32."""
 
     places: Array
     again: Array
@@ -393,7 +562,7 @@ class MadeRows(NamedTuple):
 
 
 class Critics(NamedTuple):
-    """One critic and the moments of its optimiser."""
+    """One network and the state of its optimiser."""
 
     net: Any
     moments: Any
@@ -405,20 +574,16 @@ def _vectors(step: GANStep, places: Array) -> Array:
 
 @eqx.filter_jit
 def asked_rows(
-    step: GANStep, generator: Any, law: Drawing, key: Array
+    step: GANStep, generator: Any, frequencies: Drawing, key: Array
 ) -> tuple[AskedRows, MadeRows]:
-    """Draw conditions by the law of training, and rows for them.
+    """Draw conditions by their frequencies in all rows, and rows of the one generator under them.
 
-    Args:
-        step: Settings and heads.
-        generator: The one generator.
-        law: Conditions of all rows together.
-        key: Of this update; `followed` is given the same.
+    The key is that of this update; `followed` takes the same.
     """
     a, b, c, d = jax.random.split(key, 4)
     size = (step.settings.batch,)
     if step.heads.condition_width:
-        asked = AskedRows(*(draw_by(law, jax.random.uniform(k, size)) for k in (a, b)))
+        asked = AskedRows(*(draw_places(frequencies, jax.random.uniform(k, size)) for k in (a, b)))
     else:
         asked = AskedRows(jnp.zeros(size, jnp.int32), jnp.zeros(size, jnp.int32))
     made = [
@@ -440,47 +605,31 @@ def judged(
 ) -> tuple[Critics, Array]:
     """One step of a critic on its owner's rows, then its feedback.
 
-    Args:
-        step: Settings and heads.
-        sampler: Draws the owner's rows with conditions of their own.
-        state: The critic.
-        rows: What `sampler` reads.
-        asked: What generated rows were asked for.
-        made: Generated rows.
-        key: Of this owner and update.
-
-    Returns:
-        The critic, and how its dislike changes with every entry of ``made.again``, (batch, width).
+    The sampler draws the owner's `rows` with conditions of their own; the key is of this owner and
+    update. Returns the critic, and the gradient of minus its score with respect to ``made.again``,
+    (batch, width).
     """
     a, b, c = jax.random.split(key, 3)
     own: Batch = sampler(rows, a)
     batch = Batch(own.real, own.met, _vectors(step, asked.places), _vectors(step, asked.again))
     slope = eqx.filter_grad(step.critic_loss)(state.net, batch, made.fake, b)
-    net, moments = step.moved(state.net, slope, state.moments, None)
+    net, moments = stepped(step.optimiser(), state.net, slope, state.moments)
 
-    def dislike(again: Array) -> Array:
+    def loss(again: Array) -> Array:
         rows = packed(jnp.concatenate([again, batch.again], axis=1), step.settings.pac)
         value: Array = -net(rows, masks=net.masks(rows.shape[0], c)).mean()
         return value
 
-    return Critics(net, moments), jax.grad(dislike)(made.again)
+    return Critics(net, moments), jax.grad(loss)(made.again)
 
 
 @eqx.filter_jit
 def followed(
     step: GANStep, state: Critics, asked: AskedRows, feedback: Array, key: Array
 ) -> tuple[Critics, Array]:
-    """One step of the generator along the critics' mean feedback.
+    """One step of the generator along the mean feedback of `judged`, (batch, width).
 
-    Args:
-        step: Settings and heads.
-        state: The generator and its moments.
-        asked: What its rows were asked for.
-        feedback: (batch, width), of `judged`.
-        key: The one of `asked_rows`.
-
-    Returns:
-        The generator, and whether it is finite.
+    The key is the one of `asked_rows`. Returns the generator, and whether it is finite.
     """
     condition, drawing = _vectors(step, asked.again), jax.random.split(key, 4)[3]
 
@@ -492,6 +641,6 @@ def followed(
         return value
 
     slope = eqx.filter_grad(loss)(state.net)
-    net, moments = step.moved(state.net, slope, state.moments, step.settings.clip)
+    net, moments = stepped(step.optimiser(step.settings.clip), state.net, slope, state.moments)
     finite = [jnp.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array))]
     return Critics(net, moments), jnp.stack(finite).all()

@@ -1,14 +1,16 @@
-"""The generators of GANs: their outputs, and the residual network of CTGAN.
+"""What all GANs here are made of: outputs of a generator, generators, critics, and their steps.
 
-Inside a GAN a row's parts stand in another order than in its feature vector: numbers first, then
-choices that are no condition (a number's mode, a missing value), then choices that are, each kind
-sorted by size. So every head is a plain slice, whatever the table, and the conditional vector is
-laid out like the last part of a row.
+Inside a GAN the parts of a row stand in another order than in its feature vector: numbers first,
+then choices that are no condition (a number's mode, a missing value), then choices that are, each
+kind sorted by size. So every head is a plain slice, whatever the table, and the conditional vector
+has the layout of the last part of a row.
 
-The critic of a Wasserstein GAN: packed rows, a gradient penalty, one loss per pack.
+Generators: CTGAN's residual network (Xu, Skoularidou, Cuesta-Infante & Veeramachaneni, Modeling
+Tabular Data using Conditional GAN, NeurIPS 2019), plain dense layers, and CTAB-GAN's convolutions
+(Zhao, Kunar, Birke & Chen, ACML 2021, with the layers of DCGAN, Radford, Metz & Chintala 2016).
 
-Losses are per pack and never averaged here, because a pack is what private training clips: with
-`pac` rows in a pack, one row moves one pack's gradient.
+The Wasserstein critic reads packs of rows. Its losses are per pack and never averaged here, because
+a pack is what private training clips: one row moves the gradient of one pack.
 """
 
 from __future__ import annotations
@@ -18,24 +20,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Any, overload
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.models.layout import Layout
+from siloweave.models.layout import Layout, Matrix
 from siloweave.models.multinomial import Options
-from siloweave.models.nets import MLP, Dense, Tape
+from siloweave.models.nets import MLP, Dense, averaged
 from siloweave.models.settings import CTABSettings, GANSettings
 from siloweave.tables.features import Block
 
 Array = jax.Array
 Running = tuple[tuple[Array, Array], ...]
 """Mean and variance of each batch normalisation, for rows that are drawn one by one."""
+_Net = TypeVar("_Net")
+
+TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
+SIDES = (4, 8, 16, 24, 32)
+_LAYERS = 4
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Heads:
     @cached_property
     def parts(self) -> tuple[Block, ...]:
         """All choices in inner order."""
-        return (*self.free.choices, *self.conditional.choices)
+        return (*self.free.categoricals, *self.conditional.categoricals)
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -88,7 +96,7 @@ class Heads:
     @property
     def condition_width(self) -> int:
         """Length of the conditional vector, the last part of a row."""
-        return sum(b.size for b in self.conditional.choices)
+        return sum(b.size for b in self.conditional.categoricals)
 
     @cached_property
     def options(self) -> Options:
@@ -96,18 +104,11 @@ class Heads:
         return Options.of(b.size for b in self.parts)
 
     def outputs(self, raw: Array, temperature: float, uniform: Array) -> Array:
-        """Turn a network's last layer into rows.
+        """Turn a network's last layer, (n, width) in inner order, into rows.
 
         Numbers go through tanh; each choice is a softmax of its logits with Gumbel noise, divided
-        by the temperature (Jang, Gu & Poole 2017), soft and differentiable.
-
-        Args:
-            raw: (n, width), in inner order.
-            temperature: Towards 0 choices become one-hot.
-            uniform: (n, width) draws between 0 and 1, neither included, which become the noise.
-
-        Returns:
-            (n, width).
+        by the temperature (Jang, Gu & Poole 2017), soft and differentiable. `uniform`, (n, width),
+        is from the open interval (0, 1).
         """
         d = len(self.free.numbers)
         if d == self.width:
@@ -117,40 +118,25 @@ class Heads:
         return jnp.concatenate([jnp.tanh(raw[:, :d]), soft], axis=1)
 
     def cross_entropy(self, raw: Array, condition: Array) -> Array:
-        """Surprise of the logits at the condition, (n,).
-
-        Args:
-            raw: (n, width), before `outputs`.
-            condition: (n, condition_width), one 1 in each row.
-        """
+        """Cross-entropy, (n,), of logits before `outputs` with the one-hot condition."""
         logs = self.options.log_softmax(raw[:, len(self.free.numbers) :])
         asked = logs[:, logs.shape[1] - self.condition_width :]
         return -jnp.sum(asked * condition, axis=1)
 
-    def codes(self, rows: NDArray[np.float32]) -> NDArray[np.int32]:
-        """Each choice's most likely category, (n, choices), of rows in inner order."""
-        found, start = [], len(self.free.numbers)
+    def vectors(self, rows: Matrix) -> Matrix:
+        """Feature vectors of rows in inner order, the likeliest option of a choice as one-hot."""
+        start = len(self.free.numbers)
+        X = np.zeros((len(rows), self.width), dtype=np.float32)
+        X[:, list(self.free.numbers)] = rows[:, :start]
         for block in self.parts:
-            found.append(rows[:, start : start + block.size].argmax(axis=1))
+            codes = rows[:, start : start + block.size].argmax(axis=1)
+            X[np.arange(len(X)), block.start + codes] = 1.0
             start += block.size
-        return np.stack(found, 1).astype(np.int32) if found else np.zeros((len(rows), 0), np.int32)
-
-    def join(self, numbers: NDArray[np.float32], codes: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Feature vectors from numbers and codes, both in inner order."""
-        X = np.zeros((len(numbers), self.width), dtype=np.float32)
-        X[:, list(self.free.numbers)] = numbers
-        for j, block in enumerate(self.parts):
-            X[np.arange(len(X)), block.start + codes[:, j]] = 1.0
         return X
 
 
 class ResidualGenerator(eqx.Module):
     """CTGAN's generator: dense, batch normalisation, ReLU, joined to the block's own input.
-
-    Attributes:
-        layers: One per block, and the last.
-        scales: Of the batch normalisations.
-        shifts: Of the batch normalisations.
 
     Example:
         >>> net = ResidualGenerator(4, (8, 8), 3, key=jax.random.key(0))
@@ -173,16 +159,11 @@ class ResidualGenerator(eqx.Module):
         self.shifts = tuple(jnp.zeros(size) for size in hidden)
 
     def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
-        """Map (n, fan_in) to (n, fan_out).
+        """Map noise and condition, (n, fan_in), to (n, fan_out), and return the statistics used.
 
-        Args:
-            x: Noise and condition.
-            running: Statistics to normalise with; the batch's own if None.
-
-        Returns:
-            What the last layer gives, and the statistics that were used.
+        The statistics are those of the batch unless `running` is given.
         """
-        # What a layer reads of x is kept apart: its slope with respect to x is wanted by nobody.
+        # What a layer reads of x is kept apart, because nobody needs its slope with respect to x.
         used, made = [], jnp.zeros((len(x), 0))
         for i in range(len(self.layers) - 1):
             pre = self._joined(i, made, x)
@@ -204,18 +185,12 @@ class ResidualGenerator(eqx.Module):
 
 
 class PlainGenerator(eqx.Module):
-    """Dense layers with ReLU, the generator where layers are not joined.
-
-    Attributes:
-        net: The layers.
-    """
+    """Dense layers with ReLU, the generator where layers are not joined."""
 
     net: MLP
 
-    def __init__(
-        self, fan_in: int, hidden: Sequence[int], fan_out: int, *, key: Array, dropout: float = 0.0
-    ) -> None:
-        self.net = MLP(fan_in, hidden, fan_out, key=key, dropout=dropout)
+    def __init__(self, fan_in: int, hidden: Sequence[int], fan_out: int, *, key: Array) -> None:
+        self.net = MLP(fan_in, hidden, fan_out, key=key)
 
     def __call__(self, x: Array, running: Running | None = None) -> tuple[Array, Running]:
         """Map (n, fan_in) to (n, fan_out); there are no statistics."""
@@ -232,7 +207,7 @@ class Critic(eqx.Module):
     Attributes:
         layers: From `pac` rows joined to one number.
         pac: Rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh, NeurIPS 2018).
-        dropout: Share of hidden units that are dropped when a key is given.
+        dropout: Share of hidden units that `masks` drops.
 
     Example:
         >>> critic = Critic(3, (8, 8), pac=2, dropout=0.5, key=jax.random.key(0))
@@ -247,11 +222,9 @@ class Critic(eqx.Module):
     def __init__(
         self, width: int, hidden: Sequence[int], *, pac: int, dropout: float, key: Array
     ) -> None:
-        sizes = [width * pac, *hidden, 1]
-        keys = jax.random.split(key, len(sizes) - 1)
-        self.layers = tuple(
-            Dense(a, b, key=k) for a, b, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
-        )
+        sizes = list(pairwise([width * pac, *hidden, 1]))
+        keys = jax.random.split(key, len(sizes))
+        self.layers = tuple(Dense(*size, key=k) for size, k in zip(sizes, keys, strict=True))
         self.pac, self.dropout = pac, dropout
 
     def masks(self, packs: int, key: Array) -> Array | None:
@@ -269,15 +242,15 @@ class Critic(eqx.Module):
         )
         return scaled
 
-    def __call__(self, x: Array, tape: Tape | None = None, *, masks: Array | None = None) -> Array:
+    def __call__(self, x: Array, *, masks: Array | None = None) -> Array:
         """Score packs, (packs, pac x width) -> (packs,)."""
-        return self.above(self.layers[0](x, tape), tape, masks=masks)
+        return self.above(self.layers[0](x), masks=masks)
 
-    def above(self, pre: Array, tape: Tape | None = None, *, masks: Array | None = None) -> Array:
-        """Scores by what the first layer gave, before its activation: (packs, units) -> (packs,).
+    def above(self, pre: Array, *, masks: Array | None = None) -> Array:
+        """Scores by the first layer's values before their activation: (packs, units) -> (packs,).
 
-        The first layer is the widest by far, and what it gives of a mixture of packs is the mixture
-        of what it gives of them.
+        The first layer is the widest by far, and it is affine: its value for a mixture of packs is
+        the mixture of its values for them, so no pack passes it twice.
         """
         start = 0
         for layer in self.layers[1:]:
@@ -285,14 +258,14 @@ class Critic(eqx.Module):
             if masks is not None:
                 x = x * masks[:, start : start + x.shape[1]]
                 start += x.shape[1]
-            pre = layer(x, tape)
+            pre = layer(x)
         return pre[:, 0]
 
     def slopes(self, x: Array) -> Array:
-        """How each score changes along its pack, (packs, pac x width), without dropout.
+        """The gradient of each score with respect to its pack, (packs, pac x width), no dropout.
 
-        What `jax.grad` gives, as calls of the layers alone: leaky ReLU is straight on either side
-        of 0, so its own slope is a constant there.
+        It is computed by calls of the layers alone: leaky ReLU is linear on either side of 0, so
+        its own slope is a constant there.
 
         Example:
             >>> critic = Critic(3, (8,), pac=1, dropout=0.0, key=jax.random.key(0))
@@ -324,21 +297,20 @@ def packed(rows: Array, pac: int) -> Array:
 def gradient_penalty(
     critic: Critic, real: Array, fake: Array, *, key: Array, masks: Array | None = None
 ) -> Array:
-    """How far the slope between real and generated packs is from 1, squared.
+    """The squared difference between 1 and the slope between real and generated packs.
 
     Gulrajani, Ahmed, Arjovsky, Dumoulin & Courville, Improved Training of Wasserstein GANs,
     NeurIPS 2017. One interpolation coefficient per pack, one norm per pack.
 
     Where a pack is a single number only slopes above 1 are penalised (Petzka, Fischer & Lukovnikov,
     On the regularization of Wasserstein GANs, ICLR 2018). With several numbers a slope of the wrong
-    direction turns while its norm stays 1; a single one can only pass 0, and the penalty there held
-    critics at slope -1 for good: everything generated then went to one end.
+    direction turns while its norm stays 1; with a single one it would have to pass 0, and the
+    penalty there held critics at slope -1, so that all generated values moved to one end.
 
     Args:
         critic: The critic.
-        real: What its first layer gave of real packs, before the activation, (packs, units). What
-            it gives of a mixture of packs is the mixture of that, so no pack is passed twice.
-        fake: The same of as many generated packs.
+        real: What its first layer gave for real packs, before the activation, (packs, units).
+        fake: The same for as many generated packs.
         key: The coefficients.
         masks: Dropout, as `Critic.masks` draws it.
 
@@ -369,17 +341,10 @@ def _excess(slope: Array) -> Array:
 
 
 def critic_losses(critic: Critic, real: Array, fake: Array, *, weight: float, key: Array) -> Array:
-    """Wasserstein loss with gradient penalty of each pack.
+    """Wasserstein loss of each pack: score(fake) - score(real) + weight x penalty, (packs,).
 
-    Args:
-        critic: The critic.
-        real: Packs of real rows, (packs, pac x width).
-        fake: As many packs of generated rows.
-        weight: Of the penalty.
-        key: Dropout and interpolation.
-
-    Returns:
-        (packs,): score(fake) - score(real) + weight x penalty.
+    Real and generated packs are (packs, pac x width), as many of either; the key draws dropout and
+    interpolation.
     """
     a, b = jax.random.split(key)
     many = real.shape[0]
@@ -404,11 +369,20 @@ def layered_losses(critic: Critic, real: Array, fake: Array, *, weight: float, k
     return scores[:many] - scores[many:] + weight * penalty
 
 
-TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
-SIDES = (4, 8, 16, 24, 32)
+class RowLoss(eqx.Module):
+    """A critic's loss of one real row beside a random one of a pool of generated rows."""
 
+    penalty: float = eqx.field(static=True)  # weight of the gradient penalty
+    pool: Array  # generated rows, (rows, width); no real row has a part in them
 
-_LAYERS = 4
+    def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
+        """The loss; `row` is (width,), in inner order."""
+        return self.beside(critic, row, *jax.random.split(key))
+
+    def beside(self, critic: Critic, row: Array, picking: Array, key: Array) -> Array:
+        """The loss, by the keys for the row's partner and for the place of the slope."""
+        fake = self.pool[jax.random.randint(picking, (), 0, self.pool.shape[0])]
+        return layered_losses(critic, row[None], fake[None], weight=self.penalty, key=key)[0]
 
 
 def side_of(width: int) -> int:
@@ -475,17 +449,11 @@ def _first(kernels: Sequence[tuple[int, ...]], norms: Sequence[int], key: Array)
 
 
 def _halved(x: Array, kernel: Array) -> Array:
-    """A convolution by 4 x 4 with stride 2 and a border of 1, as one product of matrices.
+    """A 4 x 4 convolution with stride 2 and a border of 1, as one product of matrices.
 
     Where channels are many, gradients of the library's convolutions take up to five times as long
-    on a processor.
-
-    Args:
-        x: (n, side, side, fan_in), side even.
-        kernel: (4, 4, fan_in, fan_out).
-
-    Returns:
-        (n, side / 2, side / 2, fan_out).
+    on a processor. (n, side, side, fan_in) with an even side becomes (n, side / 2, side / 2,
+    fan_out); the kernel is (4, 4, fan_in, fan_out).
     """
     n, side, fan_in = x.shape[0], x.shape[1] // 2, x.shape[3]
     pairs = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -497,15 +465,7 @@ def _halved(x: Array, kernel: Array) -> Array:
 
 
 def _doubled(x: Array, kernel: Array) -> Array:
-    """The transposed convolution by 4 x 4 with stride 2: what `_halved` is, turned round.
-
-    Args:
-        x: (n, side, side, fan_in).
-        kernel: (4, 4, fan_in, fan_out).
-
-    Returns:
-        (n, 2 side, 2 side, fan_out).
-    """
+    """The transposed 4 x 4 convolution with stride 2: the sides of an image double."""
     n, side, fan_out = x.shape[0], x.shape[1], kernel.shape[3]
     turned = kernel[::-1, ::-1].swapaxes(2, 3)
     image = jnp.zeros((n, 2 * side, 2 * side, fan_out))
@@ -584,22 +544,60 @@ class ConvGenerator(eqx.Module):
         return tuple((jnp.zeros_like(m.shift), jnp.ones_like(m.scale)) for m in self.norms)
 
 
-@overload
-def generator_of(settings: CTABSettings, heads: Heads, key: Array) -> ConvGenerator: ...
+Generator = ResidualGenerator | PlainGenerator | ConvGenerator
 
 
-@overload
-def generator_of(
-    settings: GANSettings, heads: Heads, key: Array
-) -> ResidualGenerator | PlainGenerator: ...
-
-
-def generator_of(
-    settings: GANSettings | CTABSettings, heads: Heads, key: Array
-) -> ResidualGenerator | PlainGenerator | ConvGenerator:
+def generator_of(settings: GANSettings | CTABSettings, heads: Heads, key: Array) -> Generator:
     """A fresh generator."""
     fan_in = settings.noise + heads.condition_width
     if isinstance(settings, CTABSettings):
         return ConvGenerator(fan_in, heads.width, settings.channels, key=key)
     kind = ResidualGenerator if settings.residual else PlainGenerator
     return kind(fan_in, settings.generator, heads.width, key=key)
+
+
+class GANState(NamedTuple):
+    """What training changes: two networks, the states of their optimisers, and the average."""
+
+    generator: Any  # makes rows; of a VertiGAN's party it is the head
+    critic: Any  # compares real rows with generated ones
+    generator_moments: optax.OptState  # state of the generator's optimiser
+    critic_moments: optax.OptState  # state of the critic's optimiser
+    average: Any  # moving average of the generator, which draws the rows in the end
+
+
+def adam(
+    rate: float,
+    betas: tuple[float, float],
+    *,
+    epsilon: float = 1e-8,
+    decay: float | None = None,
+    clip: float | None = None,
+) -> optax.GradientTransformation:
+    """Adam, after a bound on the gradient's norm and after weight decay where these are given."""
+    first = [] if clip is None else [optax.clip_by_global_norm(clip)]
+    if decay is not None:
+        first.append(optax.add_decayed_weights(decay))
+    return optax.chain(*first, optax.adam(rate, b1=betas[0], b2=betas[1], eps=epsilon))
+
+
+def stepped(
+    optimiser: optax.GradientTransformation, net: _Net, slope: Any, moments: Any
+) -> tuple[_Net, Any]:
+    """A network after a step of its optimiser along a slope, and the optimiser's next state."""
+    change, moments = optimiser.update(slope, moments, net)
+    return eqx.apply_updates(net, change), moments
+
+
+def stepped_average(
+    optimiser: optax.GradientTransformation,
+    net: _Net,
+    slope: Any,
+    moments: Any,
+    average: _Net,
+    share: float,
+) -> tuple[_Net, Any, _Net]:
+    """`stepped`, and the moving average of the network; `share` is that of the old weights."""
+    count = optax.tree_utils.tree_get(moments, "count")
+    net, moments = stepped(optimiser, net, slope, moments)
+    return net, moments, averaged(average, net, share, count)

@@ -1,34 +1,25 @@
-"""The law of latent rows: Gaussian diffusion of a matrix of numbers, told a label.
+"""Latent diffusion of tables: a coder, then Gaussian diffusion of its latent rows.
 
-It asks nothing of where latents come from: one autoencoder (LatentDiff, TLDM), points, or the
-coders of several parties side by side (SiloFuse, Shankar et al. 2024, Algorithm 1).
+The coder is an autoencoder, or sphere codes, which hold everything about a row, learn nothing, and
+code every column by itself, so columns can be given when rows are drawn. The distribution of latent
+rows does not depend on where they come from: one coder (LatentDiff, TLDM), or those of several
+parties side by side (SiloFuse, Shankar et al. 2024, Algorithm 1). TLDM (Zhu et al. 2024) predicts
+the noise; LatentDiff (Shankar et al. 2024, the centralised form of SiloFuse) shows a loss on the
+clean latent, and its text speaks of noise: both are here, as `DiffusionSettings.prediction`.
 
-Encoder, denoiser and decoder trained as one: in one place, or cut where parties end.
-
-E2E and E2EDistr of Shankar et al. 2024 ("SiloFuse", section 5.1): latents are noised and denoised,
-and the loss is the likelihood of the row under the decoder of the denoised latent, plus the
-latent's squared error. The likelihood is that of all columns together: their mean weighs too little
-against the squared error, which is least where latents say nothing. Cut, a party sends latents and
-the slope of its decoder's loss, and the coordinator sends denoised latents and the slope at the
-latents; the steps are those of the whole.
-
-Latent diffusion of tables: an autoencoder, then Gaussian diffusion of its latent rows.
-
-TLDM (Zhu et al. 2024) predicts the noise; LatentDiff (Shankar et al. 2024, the centralised form of
-SiloFuse) shows a loss on the clean latent, and its text speaks of noise: both are here, as
-`DiffusionSettings.prediction`. With `joint` encoder, denoiser and decoder are trained as one (their
-E2E): the loss is the likelihood of the row decoded from the denoised latent, plus the latent's
-squared error.
-
-The coder is that autoencoder, or `points`: fixed points for choices and numbers as they are. Points
-keep everything about a row, learn nothing, and code every column by itself, so columns can be given
-when rows are drawn.
+With `joint`, encoder, denoiser and decoder are trained as one (E2E and E2EDistr of Shankar et al.
+2024, section 5.1): latents are noised and denoised, and the loss is the likelihood of the row under
+the decoder of the denoised latent, plus the latent's squared error. The likelihood is that of all
+columns together: their mean weighs too little against the squared error, which is least where
+latents carry no information. Where parties hold the columns, a party sends latents and the gradient
+of its decoder's loss, and the coordinator sends denoised latents and the gradient at the latents;
+the steps are those of training in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,82 +30,66 @@ import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.models import coders, diffusion
-from siloweave.models.autoencoder import Autoencoder, Coder, reconstruction
-from siloweave.models.coders import RowCoder, assembled, checked, settings_from, untrained
-from siloweave.models.coders import places_of as _places
-from siloweave.models.coders import rest_of as _rest
+from siloweave.models.autoencoder import Coder, reconstruction
+from siloweave.models.coders import RowCoder, coder_of, places_of, rest_of, settings_from
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.descent import Descent, State
-from siloweave.models.diffusion import TabDDPMModel
-from siloweave.models.layout import Layout, Matrix, SphereCode, SphereCodes
+from siloweave.models.diffusion import TabDDPMModel, codes_of
+from siloweave.models.layout import Layout, Matrix, SphereCodes
 from siloweave.models.multinomial import Groups
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.schedules import kept_variance
-from siloweave.models.settings import (
-    DiffusionSettings,
-    LatentSettings,
-    SphereCodeSettings,
-)
-from siloweave.models.sphere_codes import SphereCodeCoder
-from siloweave.models.train import train
+from siloweave.models.settings import DiffusionSettings, LatentSettings, SphereCodeSettings
+from siloweave.models.train import Progress, train
 from siloweave.tables.features import Block
 
-Progress = Callable[[str, float], None]
 LABEL = "label"
-"""What the label is called among a latent row's blocks."""
+"""Column of the label among a latent row's blocks."""
+RANGE = 3.0**0.5
+"""Joint training: tanh times this, so a latent spread evenly over its range has variance 1."""
 
 
 def latent_blocks(latent: int, options: int) -> tuple[Block, ...]:
-    """Blocks of a latent row with a label of so many options behind it; none if 0."""
+    """Blocks of a latent row, followed by a label of so many options; by none if 0."""
     numbers = [Block(f"latent {i}", i, 1, "number") for i in range(latent)]
     return (*numbers, *([Block(LABEL, latent, options, "categorical")] if options else []))
 
 
-def told_block(latents: Layout, options: int) -> Block | None:
-    """The label among a latent row's blocks."""
-    return latents.choice_of(LABEL) if options else None
+def latent_layout(
+    latent: int, options: int, codes: SphereCodes = ()
+) -> tuple[Layout, Block | None]:
+    """Layout of a latent row, and its label."""
+    layout = Layout(latent_blocks(latent, options), codes)
+    return layout, layout.categorical_of(LABEL) if options else None
 
 
-def frame_of(Z: Matrix, scaled: bool, spots: SphereCodes = ()) -> tuple[Matrix, Matrix]:
-    """What is taken from latents before the diffusion, and what they are divided by.
-
-    Points stay where they are, since the network is told what they are.
-    """
-    shift, scale = np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
-    if scaled:
-        shift, scale = Z.mean(0), Z.std(0)
-        scale[scale <= 1e-4] = 1.0
-    for s in spots:
-        there = slice(s.start, s.start + s.dimensions)
-        shift[there], scale[there] = 0.0, 1.0
-    return shift, scale
-
-
-@dataclass(frozen=True)
-class LatentDistribution:
-    """A fitted law.
+class LatentDistribution(eqx.Module):
+    """A fitted distribution of latent rows.
 
     Attributes:
-        diffusion: Of scaled latents, told the label if there is one.
-        shift: (latent,) what was taken from latents before the diffusion.
+        diffusion: Of scaled latents, conditioned on the label if there is one.
+        shift: (latent,) what was subtracted from latents before the diffusion.
         scale: (latent,) what they were divided by.
-        facts: What the caller keeps beside it: anything that JSON can hold.
+        facts: What the caller stores beside it: anything that JSON can hold.
     """
 
     diffusion: TabDDPMModel
-    shift: Matrix
-    scale: Matrix
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    shift: Any
+    scale: Any
+    facts: Mapping[str, Any] = eqx.field(static=True, default_factory=dict)
+
+    @classmethod
+    def unscaled(
+        cls, diffusion: TabDDPMModel, facts: Mapping[str, Any] | None = None
+    ) -> LatentDistribution:
+        """The distribution of latents that were diffused as they are."""
+        size = len(diffusion.layout.numbers)
+        return cls(diffusion, np.zeros(size, np.float32), np.ones(size, np.float32), facts or {})
 
     @property
     def latent(self) -> int:
         """Length of a latent row."""
         return len(self.shift)
-
-    @property
-    def width(self) -> int:
-        """Length of a latent row with the label behind it."""
-        return self.diffusion.layout.width
 
     def sample(
         self,
@@ -125,29 +100,29 @@ class LatentDistribution:
         sampler: str | None = None,
         **way: Any,
     ) -> Matrix:
-        """Draw latent rows, the label behind them.
+        """Draw latent rows followed by the label.
 
         Args:
             n: Rows.
             key: A key of JAX.
-            given: (n, width), NaN where a value is to be drawn.
+            given: (n, latent + options), NaN where a value is to be drawn.
             sampler: As `TabDDPMModel.sample` takes it; "solver" where only labels are given.
-            way: `steps`, `eta`, `balanced` and `resamples`, alike.
+            way: `steps`, `eta`, `balanced` and `resamples`, as `TabDDPMModel.sample` takes them.
 
         Returns:
-            (n, width) float32, in the units of the latents that were fitted.
+            (n, latent + options) float32, in the units of the latents that were fitted.
 
         Raises:
             InputError: For a sampler, `steps` or shape that cannot be used.
         """
-        told, latent = None, self.latent
+        shift, scale, latent = np.asarray(self.shift), np.asarray(self.scale), self.latent
         if given is not None:
-            told = np.array(given, dtype=np.float32)
-            told[:, :latent] = (told[:, :latent] - self.shift) / self.scale
-        if sampler is None and (told is None or np.isnan(told[:, :latent]).all()):
+            given = np.array(given, dtype=np.float32)
+            given[:, :latent] = (given[:, :latent] - shift) / scale
+        if sampler is None and (given is None or np.isnan(given[:, :latent]).all()):
             sampler = "solver"
-        drawn = self.diffusion.sample(n, key=key, sampler=sampler, given=told, **way)
-        Z = drawn[:, :latent] * self.scale + self.shift
+        drawn = self.diffusion.sample(n, key=key, sampler=sampler, given=given, **way)
+        Z = drawn[:, :latent] * scale + shift
         return np.concatenate([Z, drawn[:, latent:]], 1).astype(np.float32)
 
     def save(self, path: Path) -> None:
@@ -156,36 +131,40 @@ class LatentDistribution:
             "model": "LatentDistribution",
             "settings": asdict(self.diffusion.settings),
             "latent": self.latent,
-            "spots": self.diffusion.layout.spots,
-            "label_law": list(self.diffusion.label_law),
-            "ranges": self.diffusion.ranges,
+            "sphere_codes": self.diffusion.layout.sphere_codes,
+            **self.diffusion.facts(),
             "facts": dict(self.facts),
         }
-        arrays = (self.diffusion.net, jnp.array(self.shift), jnp.array(self.scale))
-        save_arrays(path, arrays, facts)
+        save_arrays(path, self, facts)
 
     @classmethod
     def load(cls, path: Path) -> LatentDistribution:
         """Read what `save` wrote.
 
         Raises:
-            DataError: When the file is not such a law.
+            DataError: When the file is not such a distribution.
         """
-        read: list[Any] = []
 
-        def build(facts: dict[str, Any]) -> Any:
-            size, law = facts["latent"], tuple(facts["label_law"])
-            spots = tuple(SphereCode(*s) for s in facts["spots"])
-            layout = Layout(latent_blocks(size, len(law)), spots)
-            settings, label = DiffusionSettings(**facts["settings"]), told_block(layout, len(law))
-            ranges = tuple((low, high) for low, high in facts["ranges"])
-            read.extend((layout, settings, label, law, ranges, facts["facts"]))
-            net = diffusion.network(layout, settings, label)
-            return net, jnp.zeros(size), jnp.zeros(size)
+        def build(facts: Mapping[str, Any]) -> LatentDistribution:
+            latent, codes = facts["latent"], codes_of(facts)
+            layout, label = latent_layout(latent, len(facts["label_shares"]), codes)
+            settings = DiffusionSettings(**facts["settings"])
+            ddpm = TabDDPMModel.of_facts(facts, layout, settings, label)
+            return cls(ddpm, jnp.zeros(latent), jnp.zeros(latent), facts["facts"])
 
-        net, shift, scale = load_arrays(path, build)
-        *parts, facts = read
-        return cls(TabDDPMModel(net, *parts), np.asarray(shift), np.asarray(scale), facts)
+        return load_arrays(path, build)
+
+
+def _frame(Z: Matrix, scaled: bool, codes: SphereCodes) -> tuple[Matrix, Matrix]:
+    """Shift and scale of latents; sphere codes stay where the network expects them."""
+    shift, scale = np.zeros(Z.shape[1], np.float32), np.ones(Z.shape[1], np.float32)
+    if scaled:
+        shift, scale = Z.mean(0), Z.std(0)
+        scale[scale <= 1e-4] = 1.0
+    for s in codes:
+        place = slice(s.start, s.start + s.dimensions)
+        shift[place], scale[place] = 0.0, 1.0
+    return shift, scale
 
 
 def fit_latents(
@@ -194,39 +173,198 @@ def fit_latents(
     settings: DiffusionSettings | None = None,
     *,
     scaled: bool = True,
-    spots: SphereCodes = (),
+    sphere_codes: SphereCodes = (),
     facts: Mapping[str, Any] | None = None,
     **training: Any,
 ) -> LatentDistribution:
-    """Fit the law of latent rows.
+    """Fit the distribution of latent rows.
 
     Args:
-        V: (n, latent + options): latents, and a one-hot label behind them if there is one.
+        V: (n, latent + options): latents, followed by a one-hot label if there is one.
         latent: How many entries are latents.
         settings: Sizes and training of the diffusion.
         scaled: Whether latents are standardised by their mean and spread over the rows.
-        spots: Choices that are points among the latents.
-        facts: Kept beside the law.
-        training: What `diffusion.fit` takes: key, law, progress, store.
+        sphere_codes: Categoricals among the latents.
+        facts: What is stored beside the distribution.
+        training: What `diffusion.fit` takes: key, label_shares, progress, store.
 
     Raises:
         InputError: For latents that are not finite, or a label that is not one-hot.
     """
-    Z, told = V[:, :latent], V[:, latent:]
-    shift, scale = frame_of(Z, scaled, spots)
+    Z, flags = V[:, :latent], V[:, latent:]
+    shift, scale = _frame(Z, scaled, sphere_codes)
     ddpm = diffusion.fit(
-        np.concatenate([(Z - shift) / scale, told], 1),
-        latent_blocks(latent, told.shape[1]),
+        np.concatenate([(Z - shift) / scale, flags], 1),
+        latent_blocks(latent, flags.shape[1]),
         settings,
-        spots=spots,
-        labels=LABEL if told.shape[1] else None,
+        sphere_codes=sphere_codes,
+        labels=LABEL if flags.shape[1] else None,
         **training,
     )
     return LatentDistribution(ddpm, shift, scale, facts or {})
 
 
-RANGE = 3.0**0.5
-"""tanh times this: a latent spread evenly over its range has variance 1."""
+class LatentDiffusion(eqx.Module):
+    """A fitted latent diffusion.
+
+    Attributes:
+        rows: Rows to latent rows and back.
+        distribution: Of latent rows, conditioned on the label if there is one.
+        settings: Those of the fit.
+    """
+
+    rows: RowCoder
+    distribution: LatentDistribution
+    settings: LatentSettings = eqx.field(static=True)
+
+    @classmethod
+    def of_networks(
+        cls,
+        coder: Coder,
+        denoiser: Denoiser,
+        layout: Layout,
+        settings: LatentSettings,
+        label: Block | None,
+        label_shares: tuple[float, ...],
+        most: float,
+    ) -> LatentDiffusion:
+        """A latent diffusion of trained networks, its latents unscaled and within ±most."""
+        net = coder_of(rest_of(layout, label), settings.autoencoder, coder)
+        rows = RowCoder(net, layout, label, settings.numbers)
+        latents, block = latent_layout(rows.latent, label.size if label else 0)
+        ranges = ((-most, most),) * rows.latent
+        ddpm = TabDDPMModel(denoiser, latents, settings.diffusion, block, label_shares, ranges)
+        return cls(rows, LatentDistribution.unscaled(ddpm), settings)
+
+    @property
+    def label(self) -> Block | None:
+        """The categorical that the diffusion is conditioned on, or None."""
+        return self.rows.label
+
+    @property
+    def label_shares(self) -> tuple[float, ...]:
+        """Shares of the label's options in the data; empty without a label."""
+        return self.distribution.diffusion.label_shares
+
+    def sample(self, n: int, *, key: Array, given: Matrix | None = None, **way: Any) -> Matrix:
+        """Draw rows.
+
+        Args:
+            n: Rows.
+            key: A key of JAX.
+            given: (n, width), NaN where a value is to be drawn. The diffusion is conditioned on
+                labels; other columns are fixed while rows are drawn, which sphere codes can do and
+                an autoencoder cannot.
+            way: `sampler`, `steps`, `eta`, `balanced` and `resamples`, as `TabDDPMModel.sample`
+                takes them; the default sampler is "solver" where only labels are given.
+
+        Returns:
+            (n, width) float32, categoricals one-hot.
+
+        Raises:
+            InputError: For a sampler, `steps` or shape that cannot be used.
+            NotImplementedError: When another column than the label is given to an autoencoder.
+        """
+        first, second = jax.random.split(key)
+        if given is not None:
+            if np.shape(given) != (n, self.rows.layout.width):
+                raise InputError(
+                    f"given has shape {np.shape(given)}, but {n} rows need "
+                    f"({n}, {self.rows.layout.width})"
+                )
+            given = self.rows.encode_known(given)
+        V = self.distribution.sample(n, key=first, given=given, **way)
+        return self.rows.decode(V, key=second)
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file: arrays, settings and blocks."""
+        facts = {
+            "model": "LatentDiffusion",
+            "settings": asdict(self.settings),
+            **self.rows.layout.facts(self.label),
+            **self.distribution.diffusion.facts(),
+        }
+        save_arrays(path, self, facts)
+
+    @classmethod
+    def load(cls, path: Path) -> LatentDiffusion:
+        """Read what `save` wrote; it samples the same rows.
+
+        Raises:
+            DataError: When the file is not such a model.
+        """
+
+        def build(facts: Mapping[str, Any]) -> LatentDiffusion:
+            settings = settings_of_facts(facts["settings"])
+            layout, label = Layout.of_facts(facts)
+            rows = RowCoder.untrained(
+                layout, settings.autoencoder, label=label, numbers=settings.numbers
+            )
+            options, codes = len(facts["label_shares"]), rows.sphere_codes
+            latents, block = latent_layout(rows.latent, options, codes)
+            ddpm = TabDDPMModel.of_facts(facts, latents, settings.diffusion, block)
+            zeros = jnp.zeros(rows.latent)
+            return cls(rows, LatentDistribution(ddpm, zeros, zeros), settings)
+
+        model = load_arrays(path, build)
+        model.rows.checked()
+        return model
+
+
+def settings_of_facts(raw: Mapping[str, Any]) -> LatentSettings:
+    """Settings from what `dataclasses.asdict` made of them."""
+    raw = dict(raw)
+    coder = settings_from(raw.pop("autoencoder"))
+    return LatentSettings(coder, DiffusionSettings(**raw.pop("diffusion")), **raw)
+
+
+def fit(
+    X: Matrix,
+    blocks: tuple[Block, ...],
+    settings: LatentSettings | None = None,
+    *,
+    key: Array,
+    labels: str | None = None,
+    label_shares: Sequence[float] | None = None,
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
+) -> LatentDiffusion:
+    """Fit a latent diffusion to the rows of a feature matrix.
+
+    Args:
+        X: (n, width) float32, as the features encode a table.
+        blocks: What its entries are.
+        settings: Sizes and training.
+        key: A key of JAX.
+        labels: A column that is one categorical; it is not encoded, and the diffusion is
+            conditioned on it. It is encoded like the others when it is the only column.
+        label_shares: Shares by which sampling draws the label; those of the rows if None.
+        progress: Called with a text and the share done.
+        store: Folder for checkpoints.
+
+    Raises:
+        InputError: For rows that are not finite or not one-hot, or an unknown label column.
+    """
+    settings, layout = settings or LatentSettings(), Layout(tuple(blocks))
+    X = layout.check(X)
+    label = None if labels is None or len(layout.blocks) == 1 else layout.categorical_of(labels)
+    first, second = jax.random.split(key)
+    if settings.joint:
+        return _fit_joint(X, layout, label, settings, key=first, progress=progress, store=store)
+    before = 0.0 if isinstance(settings.autoencoder, SphereCodeSettings) else 0.5
+    rows = coders.fit(
+        X, layout, settings.autoencoder, label=label, numbers=settings.numbers,
+        key=first,
+        progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
+        store=None if store is None else store / "autoencoder",
+    )  # fmt: skip
+    distribution = fit_latents(
+        rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled,
+        sphere_codes=rows.sphere_codes, key=second, label_shares=label_shares,
+        progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),
+        store=None if store is None else store / "diffusion",
+    )  # fmt: skip
+    return LatentDiffusion(rows, distribution, settings)
 
 
 def latents(net: Coder, rows: Rows, groups: Groups) -> Array:
@@ -256,7 +394,7 @@ def cross_entropy(net: Coder, back: Array, rows: Rows, groups: Groups) -> Array:
 
 
 class CoderSide(Descent):
-    """A party's side of a step."""
+    """A party's side of a step of joint training."""
 
     def losses(self, net: Coder, rows: Rows, back: Array) -> Array:
         """Of each row, given its denoised latent."""
@@ -269,13 +407,13 @@ class CoderSide(Descent):
 
     @eqx.filter_jit
     def backward(self, state: State, rows: Rows, back: Array) -> tuple[Array, Array]:
-        """The slope of the decoder's mean loss at denoised latents, and the loss."""
+        """The gradient of the decoder's mean loss at denoised latents, and the loss."""
         loss, slope = jax.value_and_grad(lambda b: self.losses(state.net, rows, b).mean())(back)
         return slope, loss
 
     @eqx.filter_jit
     def turned(self, state: State, rows: Rows, back: Array, slope: Array) -> State:
-        """The state after a step; `slope` is that of the whole loss at the party's latents."""
+        """The state after a step; `slope` is the gradient of the whole loss at its latents."""
 
         def mean(net: Coder) -> Array:
             own = self.losses(net, rows, back).mean()
@@ -285,7 +423,7 @@ class CoderSide(Descent):
 
 
 class DenoiserSide(Descent):
-    """The coordinator's side of a step."""
+    """The coordinator's side of a step of joint training."""
 
     def losses(self, net: Denoiser, rows: tuple[Array, Array], key: Array) -> Array:
         """Of each row: the squared error of its latent."""
@@ -301,14 +439,14 @@ class DenoiserSide(Descent):
     def turned(
         self, state: State, z: Array, labels: Array, key: Array, slope: Array
     ) -> tuple[State, Array]:
-        """The state after a step, and the slope of the whole loss at the latents.
+        """The state after a step, and the gradient of the whole loss at the latents.
 
         Args:
             state: Before.
             z: (batch, latent).
             labels: (batch,).
             key: That of `forward`.
-            slope: Of the decoders' losses, at the denoised latents.
+            slope: Gradient of the decoders' losses at the denoised latents.
         """
 
         def mean(parts: tuple[Denoiser, Array]) -> Array:
@@ -316,222 +454,13 @@ class DenoiserSide(Descent):
             back = denoised(net, z, labels, key, self.settings)
             return ((back - z) ** 2).mean(-1).mean() + (back * slope).sum()
 
-        moves, at_latents = eqx.filter_grad(mean)((state.net, z))
-        return self.moved(state, moves), at_latents
-
-
-_Facts = tuple[tuple[float, ...], tuple[tuple[float, float], ...]]  # label law, ranges
+        gradient, at_latents = eqx.filter_grad(mean)((state.net, z))
+        return self.moved(state, gradient), at_latents
 
 
 class _Pair(eqx.Module):
     coder: Coder
     denoiser: Denoiser
-
-
-@dataclass(frozen=True)
-class LatentDiffusion:
-    """A fitted latent diffusion.
-
-    Attributes:
-        coder: Encoder and decoder of the blocks that are not the label.
-        diffusion: The diffusion of latent rows, told the label if there is one.
-        layout: All blocks of a row.
-        settings: What it was fitted with.
-        shift: (latent,) what was taken from latents before the diffusion.
-        scale: (latent,) what they were divided by.
-        label: The choice that the diffusion is told, or None.
-    """
-
-    coder: Autoencoder | SphereCodeCoder
-    diffusion: TabDDPMModel
-    layout: Layout
-    settings: LatentSettings
-    shift: Matrix
-    scale: Matrix
-    label: Block | None = None
-
-    def sample(
-        self,
-        n: int,
-        *,
-        key: Array,
-        sampler: str | None = None,
-        steps: int | None = None,
-        eta: float | None = None,
-        balanced: bool = False,
-        given: Matrix | None = None,
-        resamples: int = 1,
-    ) -> Matrix:
-        """Draw rows.
-
-        Args:
-            n: Rows.
-            key: A key of JAX.
-            sampler: "solver" (the default), "ddim" or "ancestral", see `TabDDPMModel.sample`.
-            steps: Times visited; None is 50, or all of them for "ancestral".
-            eta: As `TabDDPMModel.sample` takes it.
-            balanced: Whether every label is equally likely.
-            given: (n, width), NaN where a value is to be drawn. The diffusion is told labels; other
-                columns are kept in place while rows are drawn, which points can do and an
-                autoencoder cannot.
-            resamples: How often each step is walked when columns are given.
-
-        Returns:
-            (n, width) float32, choices one-hot.
-
-        Raises:
-            InputError: For a sampler, `steps` or shape that cannot be used.
-            NotImplementedError: When another column than the label is given to an autoencoder.
-        """
-        first, second = jax.random.split(key)
-        told = None if given is None else self._told(n, given)
-        V = self.law.sample(
-            n, key=first, given=told, sampler=sampler, steps=steps, eta=eta, balanced=balanced,
-            resamples=resamples,
-        )  # fmt: skip
-        return self.rows.decode(V, key=second)
-
-    @property
-    def law(self) -> LatentDistribution:
-        """The law of latent rows."""
-        return LatentDistribution(self.diffusion, self.shift, self.scale)
-
-    @property
-    def rows(self) -> RowCoder:
-        """Rows to latent rows and back."""
-        return RowCoder(self.coder, self.layout, self.label, self.settings.numbers)
-
-    def _told(self, n: int, given: Matrix) -> Matrix:
-        if np.shape(given) != (n, self.layout.width):
-            raise InputError(
-                f"given has shape {np.shape(given)}, but {n} rows need ({n}, {self.layout.width})"
-            )
-        return self.rows.told(given)
-
-    def save(self, path: Path) -> None:
-        """Write one safetensors file: arrays, settings and blocks."""
-        facts = {
-            "model": "LatentDiffusion",
-            "settings": asdict(self.settings),
-            "blocks": [asdict(b) for b in self.layout.blocks],
-            "label": None if self.label is None else self.label.column,
-            "label_law": list(self.diffusion.label_law),
-            "ranges": self.diffusion.ranges,
-        }
-        arrays = (self.coder.net, self.diffusion.net, jnp.array(self.shift), jnp.array(self.scale))
-        save_arrays(path, arrays, facts)
-
-    @classmethod
-    def load(cls, path: Path) -> LatentDiffusion:
-        """Read what `save` wrote; it samples the same rows.
-
-        Raises:
-            DataError: When the file is not such a model.
-        """
-        read: list[Any] = []
-
-        def build(facts: dict[str, Any]) -> Any:
-            settings = settings_of_facts(facts["settings"])
-            layout = Layout(tuple(Block(**b) for b in facts["blocks"]))
-            label = None if facts["label"] is None else layout.choice_of(facts["label"])
-            ranges = tuple((low, high) for low, high in facts["ranges"])
-            read.extend((layout, settings, label, (tuple(facts["label_law"]), ranges)))
-            coder = untrained(_rest(layout, label), settings.autoencoder)
-            rows = assembled(coder, _rest(layout, label), settings.autoencoder)
-            latents = _latents(rows, label)
-            net = diffusion.network(latents, settings.diffusion, _told_block(latents, label))
-            return coder, net, jnp.zeros(coder.latent), jnp.zeros(coder.latent)
-
-        coder, net, shift, scale = load_arrays(path, build)
-        layout, settings, label, facts = read
-        frame = (np.asarray(shift), np.asarray(scale))
-        made = put_together((coder, net), layout, settings, label, facts, frame)
-        checked(made.coder)
-        return made
-
-
-def settings_of_facts(raw: dict[str, Any]) -> LatentSettings:
-    """Settings from what `dataclasses.asdict` made of them."""
-    raw = dict(raw)
-    coder = settings_from(raw.pop("autoencoder"))
-    return LatentSettings(coder, DiffusionSettings(**raw.pop("diffusion")), **raw)
-
-
-def put_together(
-    nets: tuple[Any, Denoiser],
-    layout: Layout,
-    settings: LatentSettings,
-    label: Block | None,
-    facts: _Facts,
-    frame: tuple[Matrix, Matrix],
-) -> LatentDiffusion:
-    """A latent diffusion of its trained parts: coder and denoiser, label law and range, frame."""
-    coder = assembled(nets[0], _rest(layout, label), settings.autoencoder)
-    latents = _latents(coder, label)
-    told = _told_block(latents, label)
-    ddpm = TabDDPMModel(nets[1], latents, settings.diffusion, told, *facts)
-    return LatentDiffusion(coder, ddpm, layout, settings, *frame, label)
-
-
-def _latents(coder: Autoencoder | SphereCodeCoder, label: Block | None) -> Layout:
-    return Layout(latent_blocks(coder.net.latent, label.size if label else 0), coder.spots)
-
-
-def _told_block(latents: Layout, label: Block | None) -> Block | None:
-    return told_block(latents, label.size if label else 0)
-
-
-def fit(
-    X: Matrix,
-    blocks: tuple[Block, ...],
-    settings: LatentSettings | None = None,
-    *,
-    key: Array,
-    labels: str | None = None,
-    law: Sequence[float] | None = None,
-    progress: Progress = lambda text, done: None,
-    store: Path | None = None,
-) -> LatentDiffusion:
-    """Fit a latent diffusion to the rows of a feature matrix.
-
-    Args:
-        X: (n, width) float32, as the features encode a table.
-        blocks: What its entries are.
-        settings: Sizes and training.
-        key: A key of JAX.
-        labels: A column that is one choice; it is not encoded, and the diffusion is told it.
-        law: Shares of the labels' categories to draw them by; those of the rows if None.
-        progress: Called with a text and the share done.
-        store: Folder for checkpoints.
-
-    Raises:
-        InputError: For rows that are not finite or not one-hot, or an unknown label column.
-    """
-    settings, layout = settings or LatentSettings(), Layout(tuple(blocks))
-    X = layout.check(X)
-    label = None if labels is None or len(layout.blocks) == 1 else layout.choice_of(labels)
-    first, second = jax.random.split(key)
-    if settings.joint:
-        return _fit_joint(
-            X, (layout, _rest(layout, label), label), settings,
-            key=first, progress=progress, store=store,
-        )  # fmt: skip
-    before = 0.0 if isinstance(settings.autoencoder, SphereCodeSettings) else 0.5
-    rows = coders.fit(
-        X, layout, settings.autoencoder, label=label, numbers=settings.numbers,
-        key=first,
-        progress=lambda text, done: progress(f"autoencoder: {text}", done / 2),
-        store=None if store is None else store / "autoencoder",
-    )  # fmt: skip
-    law_ = fit_latents(
-        rows.encode(X), rows.latent, settings.diffusion, scaled=settings.scaled, spots=rows.spots,
-        key=second, law=law,
-        progress=lambda text, done: progress(f"diffusion: {text}", before + (1 - before) * done),
-        store=None if store is None else store / "diffusion",
-    )  # fmt: skip
-    return LatentDiffusion(
-        rows.coder, law_.diffusion, layout, settings, law_.shift, law_.scale, label
-    )
 
 
 class _Joint(Descent):
@@ -544,27 +473,27 @@ class _Joint(Descent):
 
 def _fit_joint(
     X: Matrix,
-    parts: tuple[Layout, Layout, Block | None],
+    layout: Layout,
+    label: Block | None,
     settings: LatentSettings,
     *,
     key: Array,
     **training: Any,
 ) -> LatentDiffusion:
-    layout, rest, label = parts
-    told = X[:, label.start : label.stop] if label else X[:, :0]
-    X = X[:, _places(layout, label)]
+    rest = rest_of(layout, label)
     first, second, key = jax.random.split(key, 3)
     coder = fresh(Coder, rest, settings.dense, key=first)
-    latents = Layout(latent_blocks(coder.latent, label.size if label else 0))
-    block = _told_block(latents, label)
+    latents, block = latent_layout(coder.latent, label.size if label else 0)
     pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))
-    numbers, codes = rest.split(X)
-    classes = told.argmax(1) if label else np.zeros(len(X))
-    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.asarray(classes, jnp.int32))
+    numbers, codes = rest.split(X[:, places_of(layout, label)])
+    flags = X[:, label.start : label.stop] if label else np.zeros((len(X), 1), np.float32)
+    classes = jnp.asarray(flags.argmax(1), jnp.int32)
+    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), classes)
     descent = _Joint(settings.diffusion, rest.groups)
     steps, batch = settings.diffusion.steps, min(settings.diffusion.batch, len(X))
     state = train(descent.start(pair), descent, rows, steps=steps, batch=batch, key=key, **training)
-    law = tuple(float(p) for p in told.mean(0)) if label else ()
-    net, frame = state.average, frame_of(np.zeros((1, coder.latent), np.float32), False)
-    facts = (law, ((-RANGE, RANGE),) * coder.latent)
-    return put_together((net.coder, net.denoiser), layout, settings, label, facts, frame)
+    shares = tuple(float(p) for p in flags.mean(0)) if label else ()
+    net = state.average
+    return LatentDiffusion.of_networks(
+        net.coder, net.denoiser, layout, settings, label, shares, RANGE
+    )

@@ -1,30 +1,26 @@
-"""The options of all choices side by side, so that one program serves choices of every size.
+"""Multinomial diffusion of categoricals, in log space (Hoogeboom et al. 2021).
 
-A kernel for each size of choice takes a third of a second to compile, and a table has many sizes.
-Here arithmetic with options is arithmetic with one wide array, and what belongs to the same choice
-is added up by a product with a matrix of zeros and ones.
-
-Multinomial diffusion of one-hot choices, in log space (Hoogeboom et al. 2021).
-
-At each time a choice is either still what it was or drawn anew, uniformly among its K categories:
+At each time a categorical is either still what it was or drawn anew, uniformly among K options:
 
     q(x_t | x_0) = ᾱ_t x_0 + (1 - ᾱ_t) / K,    q(x_t | x_s) = a x_s + (1 - a) / K,  a = ᾱ_t / ᾱ_s.
 
 The network gives log x̂_0, and the model's reverse step is the forward chain's posterior with x̂_0
-in the place of x_0. This posterior divides by q(x_t | x_0) nowhere, so the x̂_0 that fits it best
-is the law of the choice given the *other* columns' noisy values (Gourevitch, Janati, Shariatian,
-Simsekli & Moulines 2026, arXiv 2605.22765, call it the leave-one-out posterior); that law is the
-same for every earlier time s, which is why strided steps need no correction. The paper reads x̂_0
-at time 0 as the law of the clean choice itself; here it is the same law as at every other time.
+instead of x_0. This posterior divides by q(x_t | x_0) nowhere, so the x̂_0 that fits it best is the
+distribution of the categorical given the *other* columns' noisy values (Gourevitch, Janati,
+Shariatian, Simsekli & Moulines 2026, arXiv 2605.22765, call it the leave-one-out posterior). It is
+the same for every earlier time s, so strided steps need no correction. The paper reads x̂_0 at time
+0 as the distribution of the clean categorical itself; here it is the same as at every other time.
 
 Two losses have this optimum. `row_bound` is the paper's. `row_cross_entropy` multiplies x̂_0 by
-what the choice's own noisy value says, q(x_t | x_0), which is the law of the clean choice given all
-columns, and takes the cross-entropy of that. The bound learns from the few choices that were
-replaced at just this step, and weighs each by T; the cross-entropy learns from all that were
-replaced so far (decision 0018).
+q(x_t | x_0) of the categorical's own noisy value, which gives the distribution of the clean option
+given all columns, and takes the cross-entropy of that. The bound learns from the few categoricals
+that were replaced at just this step, and weighs each by T; the cross-entropy learns from all that
+were replaced so far (decision 0018).
 
-What is drawn holds choices of one size K at a time: codes (..., c) and logs (..., c, K). What is
-trained holds the options of all choices side by side, see options.py.
+In training, `Options` puts the options of all categoricals side by side: one program serves every
+size, where a kernel for each size takes a third of a second to compile. Sums over the options of
+one categorical are products with a matrix of zeros and ones. Drawing works on the categoricals of
+one size K at a time: codes (..., c) and logarithms (..., c, K).
 """
 
 from __future__ import annotations
@@ -42,15 +38,12 @@ import numpy.typing as npt
 Array = jax.Array
 
 Groups = tuple[tuple[int, int], ...]
-"""(how many, of which size) of choices that follow one another."""
+"""(how many, of which size) of categoricals that follow one another."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Where each option of each choice is.
-
-    Attributes:
-        groups: (how many, of which size) of the choices.
+    """Where each option of each categorical is.
 
     Example:
         >>> options = Options(((1, 2), (1, 3)))
@@ -64,37 +57,37 @@ class Options:
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Options:
-        """Choices of these sizes, in this order."""
+        """Categoricals of these sizes, in this order."""
         return cls(tuple((len(list(run)), size) for size, run in groupby(sizes)))
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
-        """Of each choice, (choices,)."""
+        """Of each categorical, (categoricals,)."""
         counts, sizes = np.array(self.groups, np.int32).reshape(-1, 2).T
         return np.repeat(sizes, counts)
 
     @cached_property
     def choice(self) -> npt.NDArray[np.int32]:
-        """Which choice each option belongs to, (options,)."""
+        """Which categorical each option belongs to, (options,)."""
         return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
 
     @cached_property
     def place(self) -> npt.NDArray[np.int32]:
-        """Its number in its choice, (options,)."""
+        """Its number in its categorical, (options,)."""
         return np.concatenate([np.arange(0, dtype=np.int32), *map(np.arange, self.sizes)])
 
     def flags(self, codes: Array) -> Array:
-        """One-hot choices: (..., choices) integers to (..., options) truth values."""
+        """One-hot rows: (..., categoricals) integers to (..., options) truth values."""
         return codes[..., self.choice] == self.place
 
     def sums(self, x: Array) -> Array:
-        """Sums over the options of each choice: (..., options) to (..., choices)."""
+        """Sums over each categorical's options: (..., options) to (..., categoricals)."""
         if len(self.groups) == 1:  # 300 binary columns need no product
             return x.reshape(*x.shape[:-1], *self.groups[0]).sum(-1)
         return jnp.matmul(x, self._member, precision="highest")
 
     def largest(self, x: Array) -> Array:
-        """The largest entry of each choice: (..., options) to (..., choices)."""
+        """The largest entry of each categorical: (..., options) to (..., categoricals)."""
         found, start = [x[..., :0]], 0
         for count, size in self.groups:
             part = x[..., start : start + count * size]
@@ -103,7 +96,7 @@ class Options:
         return jnp.concatenate(found, axis=-1)
 
     def log_softmax(self, logits: Array) -> Array:
-        """Logarithms of each choice's law, (..., options)."""
+        """Logarithms of each categorical's distribution, (..., options)."""
         low = logits - self.largest(jax.lax.stop_gradient(logits))[..., self.choice]
         total = jnp.log(self.sums(jnp.exp(low)))
         if len(self.groups) == 1:
@@ -112,23 +105,17 @@ class Options:
 
     @cached_property
     def _member(self) -> npt.NDArray[np.float32]:
-        """(options, choices), 1 where an option belongs to a choice."""
+        """(options, categoricals), 1 where an option belongs to a categorical."""
         belongs: npt.NDArray[np.bool_] = self.choice[:, None] == np.arange(len(self.sizes))
         return belongs.astype(np.float32)
 
 
 _NOTHING = 1e-30  # a probability of nothing
-
 _Size = int | npt.NDArray[np.int32]
 
 
 def log_kept_or_fresh(log_p: Array, kept: Array, size: _Size) -> Array:
-    """log(kept x p + (1 - kept) / K), without leaving log space.
-
-    Args:
-        log_p: (..., K).
-        kept: Broadcasts against `log_p`; in [0, 1].
-        size: K; or one for each entry.
+    """log(kept x p + (1 - kept) / K), without leaving log space; K may differ between entries.
 
     Example:
         >>> out = log_kept_or_fresh(jnp.array([0.0, -jnp.inf]), jnp.array(0.5), 2)
@@ -142,14 +129,7 @@ def log_kept_or_fresh(log_p: Array, kept: Array, size: _Size) -> Array:
 
 
 def forward_codes(uniform: Array, codes: Array, kept: Array, size: _Size) -> Array:
-    """Draw x_t from q(x_t | x_0): keep the code, or draw a fresh one.
-
-    Args:
-        uniform: (2, ..., c) uniform numbers in [0, 1): whether to keep, and what to draw.
-        codes: (..., c) integers below `size`.
-        kept: Broadcasts against `codes`.
-        size: K; or one for each of the c.
-    """
+    """Draw x_t from q(x_t | x_0) by `uniform` (2, ..., c): keep a code or not, and draw which."""
     return jnp.where(uniform[0] < kept, codes, uniform_codes(uniform[1], size))
 
 
@@ -159,14 +139,7 @@ def uniform_codes(uniform: Array, size: _Size) -> Array:
 
 
 def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Array:
-    """log q(x_s | x_t, x̂_0), normalised over the K categories.
-
-    Args:
-        log_x0: (..., c, K) log-probabilities.
-        codes: (..., c) x_t.
-        kept: ᾱ_t; a scalar or broadcast against `codes`.
-        kept_next: ᾱ_s of the earlier time s, alike; larger than ᾱ_t.
-    """
+    """log q(x_s | x_t, x̂_0), (..., c, K), from log x̂_0 (..., c, K), x_t (..., c), ᾱ_t and ᾱ_s."""
     K = log_x0.shape[-1]
     start = log_kept_or_fresh(log_x0, jnp.asarray(kept_next)[..., None], K)
     at = codes[..., None] == jnp.arange(K)
@@ -177,17 +150,17 @@ def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Arr
 def row_cross_entropy(
     options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array
 ) -> Array:
-    """What each row's clean choices cost, given all of its noisy values.
+    """Cross-entropy of each row's clean options given all of its noisy values.
 
     Args:
-        options: Of the c choices.
+        options: Of the c categoricals.
         log_x0: (batch, options) the network's log-probabilities.
         clean: (batch, c) x_0.
         noisy: (batch, c) x_t.
         kept: (batch, 1) ᾱ_t.
 
     Returns:
-        (batch,) nats, summed over the c choices.
+        (batch,) nats, summed over the c categoricals.
 
     Example:
         >>> options = Options(((1, 2),))
@@ -206,21 +179,13 @@ def row_bound(
 ) -> Array:
     """The bound's term of each row: KL(true posterior || model's).
 
-    With r the chain's law of x_s given x_0 and m the model's, both times the chain's law of x_t
-    given x_s, and Z their sums over the options, the divergence is that of r and m under the true
+    With r the chain's distribution of x_s given x_0 and m the model's, both times that of x_t given
+    x_s, and Z their sums over the options, the divergence is that of r and m under the true
     posterior plus log Z_m - log Z_r. No sum is below 1e-30 / K: one option of m and one of r has
     1 / K or more, and the chain reaches x_t from every x_s with `_NOTHING` or more.
 
-    Args:
-        options: Of the c choices.
-        log_x0: (batch, options) the network's log-probabilities.
-        clean: (batch, c) x_0.
-        noisy: (batch, c) x_t.
-        kept: (batch, 1) ᾱ_t.
-        kept_next: (batch, 1) ᾱ_{t-1}; 1 where t is 0, and the term is `row_cross_entropy` there.
-
-    Returns:
-        (batch,) nats, summed over the c choices; never negative but for rounding.
+    Arguments and result are those of `row_cross_entropy`, with `kept_next` (batch, 1) ᾱ_{t-1};
+    where that is 1 (t is 0), it is `row_cross_entropy`. Never negative but for rounding.
     """
     sizes, was = options.sizes[options.choice], options.flags(clean)
     reached = _log_reached(options.flags(noisy), kept / kept_next, sizes)
@@ -235,20 +200,15 @@ def row_bound(
 
 
 def prior_divergence(kept_last: float, size: int) -> float:
-    """KL(q(x_T | x_0) || uniform) of one choice: a constant of the schedule, nats."""
+    """KL(q(x_T | x_0) || uniform) of one categorical: a constant of the schedule, nats."""
     p = kept_last * np.eye(size)[0] + (1.0 - kept_last) / size
     return float(max(np.sum(p * np.log(np.maximum(p, 1e-30) * size)), 0.0))
 
 
 def draw(uniform: Array, log_p: Array) -> Array:
-    """One category per choice by inversion: the law of Gumbel-argmax, at one uniform each.
+    """One option per categorical by inversion, (..., c), from normalised `log_p` (..., c, K).
 
-    Args:
-        uniform: (..., c) uniform numbers in [0, 1).
-        log_p: (..., c, K), normalised.
-
-    Returns:
-        (..., c) integers below K.
+    Its distribution is that of Gumbel-argmax, at one uniform number (..., c) each.
     """
     reached = jnp.cumsum(jnp.exp(log_p), axis=-1)
     u = uniform * reached[..., -1]
@@ -256,6 +216,6 @@ def draw(uniform: Array, log_p: Array) -> Array:
 
 
 def _log_reached(at: Array, kept: Array, size: _Size) -> Array:
-    """log q(option | other end) for both ends of a chain, `at` being where the other end is."""
+    """log q(option | other end) for both ends of a chain; `at` marks the other end's option."""
     fresh = jnp.maximum((1.0 - kept) / size, _NOTHING)
     return jnp.where(at, jnp.log(kept + fresh), jnp.log(fresh))

@@ -1,10 +1,7 @@
-"""Dense networks, time embeddings, and their storage.
+"""Dense networks, time embeddings, rows in padded batches, and how models are stored.
 
-Every parameter of these networks belongs to a dense layer. That is on purpose: the gradient of
-one row with respect to a dense layer is the outer product of the layer's input and of the
-gradient at its pre-activation, so its norm is known without forming it (Goodfellow 2015; Bu,
-Wang, Zha & Karypis 2023). A `Tape` hands both out: it adds a tap to every pre-activation and
-keeps every input.
+Every parameter of these networks belongs to a dense layer. So the norm of one row's gradient is
+known without the gradient, see `siloweave.privacy.gradients`.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -22,21 +19,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from siloweave.errors import DataError, InputError
-
-__all__ = [
-    "MLP",
-    "Dense",
-    "Tape",
-    "TimeEmbedding",
-    "activation",
-    "averaged",
-    "dropped",
-    "fresh",
-    "load_arrays",
-    "normalised",
-    "save_arrays",
-    "sinusoids",
-]
 
 Array = jax.Array
 Activation = Callable[[Array], Array]
@@ -50,35 +32,6 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-class Tape:
-    """What book-keeping needs of a forward pass: one tap and one input per dense layer.
-
-    Trace the network once without taps to learn `shapes`, then again with zeros of these shapes:
-    the gradient with respect to tap `i` is that of the loss at pre-activation `i`, one row per
-    example, and `inputs[i]` is what layer `layers[i]` was given.
-
-    Attributes:
-        taps: Arrays added to the pre-activations in order of the calls, or None.
-        layers: The layers that ran, in order; a layer that runs twice is listed twice.
-        inputs: Their inputs, (batch, fan_in) each.
-        shapes: Shapes of their pre-activations, (batch, fan_out) each.
-    """
-
-    def __init__(self, taps: Sequence[Array] | None = None) -> None:
-        self.taps = taps
-        self.layers: list[Dense] = []
-        self.inputs: list[Array] = []
-        self.shapes: list[tuple[int, ...]] = []
-
-    def record(self, layer: Dense, x: Array, pre: Array) -> Array:
-        """Note one call; returns the pre-activation with its tap."""
-        i = len(self.layers)
-        self.layers.append(layer)
-        self.inputs.append(x)
-        self.shapes.append(pre.shape)
-        return pre if self.taps is None else pre + self.taps[i]
-
-
 class Dense(eqx.Module):
     """An affine map of the last axis, x W + b.
 
@@ -88,10 +41,8 @@ class Dense(eqx.Module):
         bound: First weights and biases lie within ±bound.
 
     Example:
-        >>> layer = Dense(3, 2, key=jax.random.key(0))
-        >>> tape = Tape()
-        >>> layer(jnp.ones((5, 3)), tape).shape, tape.inputs[0].shape
-        ((5, 2), (5, 3))
+        >>> Dense(3, 2, key=jax.random.key(0))(jnp.ones((5, 3))).shape
+        (5, 2)
     """
 
     weight: Array
@@ -104,18 +55,17 @@ class Dense(eqx.Module):
         drawn = jax.random.uniform(key, (fan_in + 1, fan_out), minval=-1.0, maxval=1.0)
         self.weight, self.bias = self.bound * drawn[:-1], self.bound * drawn[-1]
 
-    def __call__(self, x: Array, tape: Tape | None = None) -> Array:
+    def __call__(self, x: Array) -> Array:
         """Map (..., fan_in) to (..., fan_out)."""
-        pre = x @ self.weight + self.bias
-        return pre if tape is None else tape.record(self, x, pre)
+        return x @ self.weight + self.bias
 
     def transposed(self, d: Array) -> Array:
-        """Map (..., fan_out) back to (..., fan_in), d W^T: what slopes pass through."""
+        """Map gradients (..., fan_out) back to (..., fan_in), d W^T."""
         return d @ self.weight.T
 
 
 class MLP(eqx.Module):
-    """Dense layers with an activation between them, and none behind the last.
+    """Dense layers with an activation between them, but not after the last.
 
     Attributes:
         layers: The dense layers.
@@ -123,11 +73,6 @@ class MLP(eqx.Module):
         dropout: Share of hidden units dropped when a key is given.
         residual: Whether hidden layers of equal width add their input to their output.
         norm: Whether hidden pre-activations are normalised over their units, without parameters.
-
-    Example:
-        >>> net = MLP(4, (16, 16), 3, key=jax.random.key(0))
-        >>> net(jnp.zeros((7, 4))).shape
-        (7, 3)
     """
 
     layers: tuple[Dense, ...]
@@ -156,26 +101,21 @@ class MLP(eqx.Module):
         )
         self.act, self.dropout, self.residual, self.norm = act, dropout, residual, norm
 
-    def __call__(self, x: Array, tape: Tape | None = None, *, key: Array | None = None) -> Array:
+    def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         """Map (batch, fan_in) to (batch, fan_out); `key` switches dropout on."""
         act = activation(self.act)
         count = len(self.layers)
         keys = [None] * count if key is None or not self.dropout else jax.random.split(key, count)
         for layer, k in zip(self.layers[:-1], keys, strict=False):
-            pre = layer(x, tape)
+            pre = layer(x)
             h = act(normalised(pre) if self.norm else pre)
             h = x + h if self.residual and x.shape == h.shape else h
             x = dropped(h, self.dropout, k)
-        return self.layers[-1](x, tape)
+        return self.layers[-1](x)
 
 
 class TimeEmbedding(eqx.Module):
-    """Sinusoids of the time, then Dense, SiLU, Dense (the way of Ho et al. 2020).
-
-    Attributes:
-        first: From `size` sinusoids to `size` units.
-        second: From `size` to `size` units.
-    """
+    """`size` sinusoids of the time, then Dense, SiLU, Dense (as Ho, Jain & Abbeel 2020)."""
 
     first: Dense
     second: Dense
@@ -184,23 +124,14 @@ class TimeEmbedding(eqx.Module):
         a, b = jax.random.split(key)
         self.first, self.second = Dense(size, size, key=a), Dense(size, size, key=b)
 
-    def __call__(self, t: Array, tape: Tape | None = None) -> Array:
+    def __call__(self, t: Array) -> Array:
         """Map times (batch,) to (batch, size)."""
         waves = sinusoids(t, self.first.weight.shape[0])
-        return self.second(jax.nn.silu(self.first(waves, tape)), tape)
+        return self.second(jax.nn.silu(self.first(waves)))
 
 
 def sinusoids(t: Array, size: int, longest: float = 10_000.0) -> Array:
-    """Cosines and sines of t at `size` / 2 frequencies, from 1 down to 1 / `longest`.
-
-    Args:
-        t: (batch,), usually 0 to 1000.
-        size: Even number of waves.
-        longest: Ratio of the longest wavelength to the shortest.
-
-    Returns:
-        (batch, size).
-    """
+    """Cosines and sines of t (batch,) at `size` / 2 frequencies, from 1 down to 1 / `longest`."""
     half = size // 2
     frequencies = jnp.exp(-jnp.log(longest) * jnp.arange(half) / half)
     angles = t.astype(jnp.float32)[:, None] * frequencies
@@ -209,14 +140,9 @@ def sinusoids(t: Array, size: int, longest: float = 10_000.0) -> Array:
 
 
 def activation(name: str) -> Activation:
-    """The activation of that name.
-
-    Raises:
-        InputError: For an unknown name.
-    """
+    """The activation of that name; an InputError for an unknown one."""
     if name not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise InputError(f"act={name!r} is not known: choose one of {known}")
+        raise InputError(f"act={name!r} is not known: choose one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 
 
@@ -241,8 +167,8 @@ def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
 
     Args:
         make: A class or function of a module that builds networks; a closure is compiled anew.
-        args: What it is given. What is no array must be hashable; equal ones share a program.
-        key: A jax key.
+        args: Its arguments. Those that are not arrays are hashable; equal ones share a program.
+        key: A key of JAX.
 
     Example:
         >>> net = fresh(MLP, 4, (16, 16), 3, key=jax.random.key(0))
@@ -261,32 +187,42 @@ def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
         layer = leaves[i]
         rows = layer.bound * part.reshape(-1, layer.bias.size)
         leaves[i] = eqx.tree_at(lambda x: (x.weight, x.bias), layer, (rows[:-1], rows[-1]))
-    made: _Tree = jax.tree.unflatten(structure, leaves)
-    return made
+    return cast("_Tree", jax.tree.unflatten(structure, leaves))
 
 
 def averaged(average: _Tree, tree: _Tree, decay: float, step: Array | int) -> _Tree:
     """Exponential moving average of the parameters: share x average + (1 - share) x tree.
 
     The share is `decay`, but less in the first steps, (1 + step) / (10 + step): with a constant
-    share the random weights that training started from would stay in the average for long.
+    share the random first weights would stay in the average for long.
     """
     share = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
-    mixed: _Tree = jax.tree.map(
-        lambda a, x: share * a + (1.0 - share) * x if eqx.is_inexact_array(x) else x, average, tree
-    )
-    return mixed
+
+    def mixed(a: Any, x: Any) -> Any:
+        return share * a + (1.0 - share) * x if eqx.is_inexact_array(x) else x
+
+    return cast("_Tree", jax.tree.map(mixed, average, tree))
+
+
+def pieces(n: int, most: int) -> list[tuple[int, int, int]]:
+    """(from, to, padded size) of n rows in pieces; sizes are few, so that little is compiled."""
+    size = min(most, 1 << max(n - 1, 0).bit_length())
+    return [(i, min(i + size, n), size) for i in range(0, n, size)]
+
+
+def padded(tree: Any, start: int, stop: int, size: int) -> Any:
+    """Rows start ... stop of every array in a tree, followed by zeros up to `size` rows."""
+
+    def cut(x: Any) -> Array:
+        part = jnp.asarray(x[start:stop])
+        return jnp.pad(part, ((0, size - (stop - start)), *[(0, 0)] * (part.ndim - 1)))
+
+    return jax.tree.map(cut, tree)
 
 
 def save_arrays(path: Path, tree: Any, facts: Mapping[str, Any]) -> None:
-    """Write the arrays of a tree and some JSON facts as one safetensors file.
-
-    Args:
-        path: Where.
-        tree: Any pytree; its arrays are stored in the order of its leaves.
-        facts: What JSON can hold: settings, blocks, a format number.
-    """
-    leaves = [np.asarray(x) for x in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+    """Write the arrays of a tree, in the order of its leaves, and JSON facts as safetensors."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(tree) if isinstance(x, np.ndarray | Array)]
     arrays = {f"{i:04d}": np.ascontiguousarray(x) for i, x in enumerate(leaves)}
     save_file(arrays, path, metadata={"facts": json.dumps(facts)})
 
@@ -300,7 +236,7 @@ def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
             shapes of its arrays matter.
 
     Raises:
-        DataError: When the file is missing, is no such file, or does not fit what it says.
+        DataError: When the file is missing, is no such file, or does not fit its own facts.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -308,11 +244,15 @@ def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
             arrays = [file.get_tensor(name) for name in sorted(file.keys())]
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise DataError(f"{path} is not a stored model of siloweave ({error})") from error
-    shapes = eqx.filter_eval_shape(build, facts)
+    try:
+        shapes = eqx.filter_eval_shape(build, facts)
+    except (KeyError, TypeError, InputError) as error:
+        raise DataError(
+            f"{path} is a model of another kind or of an older siloweave ({error}): fit it again"
+        ) from error
     dynamic, static = eqx.partition(shapes, lambda x: isinstance(x, jax.ShapeDtypeStruct))
     leaves, structure = jax.tree.flatten(dynamic)
     if [x.shape for x in leaves] != [x.shape for x in arrays]:
         raise DataError(f"{path} is damaged: its arrays do not fit the settings stored with them")
-    fresh = jax.tree.unflatten(structure, [jnp.asarray(x) for x in arrays])
-    tree: _Tree = eqx.combine(fresh, static)
-    return tree
+    stored = jax.tree.unflatten(structure, [jnp.asarray(x) for x in arrays])
+    return cast("_Tree", eqx.combine(stored, static))

@@ -1,4 +1,4 @@
-"""CTGAN whose critic can be trained privately: nothing but the critic's gradient reads real rows.
+"""CTGAN whose critic can be trained privately: only the critic's gradient reads real rows.
 
 Xie, Lin, Wang, Wang & Zhou, Differentially Private Generative Adversarial Network, 2018, for the
 idea; Xu et al., Modeling Tabular Data using Conditional GAN, NeurIPS 2019, for the networks.
@@ -10,12 +10,14 @@ What differs from CTGAN, and why:
   that the row's key picks, so it is a function of that row.
 * The pool has a fixed size, whatever the batch, and its batch normalisation sees generated rows
   only. Its conditions follow counts that the caller paid for, and so do those of the generator.
-* Conditions are drawn by frequency and not by its logarithm, for real rows are drawn so too.
+* Conditions are drawn by frequency and not by its logarithm, because real rows are drawn so too.
 * The generator reads the critic and the paid counts: post-processing.
 * Several critic steps to one of the generator (Bie, Kamath & Zhang, Private GANs, Revisited, 2023):
   a noisy critic needs them.
 
-Who holds the rows, one owner or several, answers one step at a time (`GANSteps`).
+**Guarantee**: none by itself. Whoever clips the gradients of `GANSteps.task` and adds noise to
+their sums, as `algorithms.private_training` does, gets that mechanism's guarantee for the rows; it
+assumes that the shares are public or paid for.
 """
 
 from __future__ import annotations
@@ -30,128 +32,81 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
-from siloweave.models.conditional import GAN, Conditions, Drawing, RowTable, draw, draw_by, drawing
-from siloweave.models.gan import Generator, check_numbers, conditional_columns
-from siloweave.models.gan_networks import Critic, Heads, Running, generator_of, layered_losses
-from siloweave.models.layout import Layout
-from siloweave.models.nets import averaged, fresh
+from siloweave.models.conditional import Conditions, Drawing, draw_places, drawing
+from siloweave.models.gan import GAN, checked_numbers, conditional_columns, draw
+from siloweave.models.gan_networks import (
+    Critic,
+    GANState,
+    Generator,
+    Heads,
+    RowLoss,
+    adam,
+    generator_of,
+    stepped,
+    stepped_average,
+)
+from siloweave.models.layout import Layout, Matrix
+from siloweave.models.nets import fresh
 from siloweave.models.rounds import Keys
 from siloweave.models.settings import PrivateGANSettings
 from siloweave.models.stepwise import Stepwise
 from siloweave.models.train import Loss
 from siloweave.tables.features import Block
 
-__all__ = ["CriticRowLoss", "Duel", "GANSteps", "PrivateGANSettings"]
-
 Array = jax.Array
-Matrix = NDArray[np.float32]
-_SETTLING = 10_000
 _SCALE = 1_000_000  # what shares are multiplied with to become the counts that a GAN stores
 
 
-class PrivateGANState(NamedTuple):
-    """What training changes."""
+class ConditionalRowLoss(RowLoss):
+    """The critic's loss of one real row, whose condition is one of its own categories.
 
-    generator: Generator
-    critic: Critic
-    generator_moments: optax.OptState
-    critic_moments: optax.OptState
-    average: Generator
-    step: Array
-
-
-class Made(NamedTuple):
-    """Generated rows.
-
-    Attributes:
-        rows: (n, width), in inner order.
-        raw: The logits behind them, alike.
-        places: (n,), which condition each was asked for.
-        running: Batch statistics.
-    """
-
-    rows: Array
-    raw: Array
-    places: Array
-    running: Running
-
-
-class CriticRowLoss(eqx.Module):
-    """The critic's loss of one real row.
-
-    Attributes:
-        heads: What a row is made of.
-        penalty: Weight of the gradient penalty.
-        pool: Generated rows with their conditions behind them, which no real row has a part in.
+    Rows of the pool have their conditions behind them.
     """
 
     heads: Heads = eqx.field(static=True)
-    penalty: float = eqx.field(static=True)
-    pool: Array
 
     def __call__(self, critic: Critic, row: Array, key: Array) -> Array:
-        """The loss.
-
-        Args:
-            critic: The critic.
-            row: (width,), in inner order.
-            key: Picks the row's condition, its partner, and where between the two the slope is.
-        """
+        """The loss; the key picks the row's condition too."""
         a, b, c = jax.random.split(key, 3)
-        sizes = [block.size for block in self.heads.conditional.choices]
+        sizes = [block.size for block in self.heads.conditional.categoricals]
         met = row[row.shape[0] - sum(sizes) :]
         if sizes:
             column = jax.random.randint(a, (), 0, len(sizes))
             met = met * (jnp.asarray(np.repeat(np.arange(len(sizes)), sizes)) == column)
-        fake = self.pool[jax.random.randint(b, (), 0, self.pool.shape[0])]
-        real = jnp.concatenate([row, met])[None]
-        return layered_losses(critic, real, fake[None], weight=self.penalty, key=c)[0]
+        return self.beside(critic, jnp.concatenate([row, met]), b, c)
 
 
-class Duel(eqx.Module):
+class PrivateGANStep(eqx.Module):
     """A critic that follows real rows, and a generator that follows the critic.
 
-    Attributes:
-        settings: Sizes and rates.
-        heads: Outputs of the generator.
-        law: How conditions are drawn; public, or paid for. An array: other counts need no other
-            program.
+    Frequencies of conditions are public, or paid for. They are arrays, so that other counts need no
+    other program.
     """
 
     settings: PrivateGANSettings = eqx.field(static=True)
     heads: Heads = eqx.field(static=True)
-    law: Drawing
-
-    @classmethod
-    def of(cls, settings: PrivateGANSettings, heads: Heads, conditions: Conditions) -> Duel:
-        """With conditions drawn by their frequency."""
-        nobody = np.zeros((0, len(conditions.sizes)), np.int32)
-        made = replace(settings, steps=1, pool=settings.generated, batch=1)  # no part of a step
-        return cls(made, heads, drawing(RowTable(nobody, conditions), "real"))
+    frequencies: Drawing
 
     @eqx.filter_jit
-    def start(self, key: Array) -> PrivateGANState:
+    def start(self, key: Array) -> GANState:
         """Fresh networks."""
         s = self.settings
         generator, critic = fresh(_networks, s, self.heads, key=key)
-        moments = self._adam(s.generator_rate).init(eqx.filter(generator, eqx.is_inexact_array))
-        own = self._adam(s.critic_rate).init(eqx.filter(critic, eqx.is_inexact_array))
-        return PrivateGANState(generator, critic, moments, own, generator, jnp.array(0))
+        moments = self._adam(s.generator_rate).init(generator)
+        own = self._adam(s.critic_rate).init(critic)
+        return GANState(generator, critic, moments, own, generator)
 
     def _adam(self, rate: float) -> optax.GradientTransformation:
-        return optax.adam(rate, b1=self.settings.betas[0], b2=self.settings.betas[1])
+        return adam(rate, self.settings.betas)
 
-    def made(self, generator: Generator, key: Array, count: int | None = None) -> Made:
-        """Generate rows, as many as a step takes."""
+    def _made(self, generator: Generator, key: Array) -> tuple[Array, Array, Array]:
+        """Generated rows in inner order, the logits behind them, and places of conditions."""
         a, b = jax.random.split(key)
-        uniform = jax.random.uniform(a, (count or self.settings.generated,))
-        places = draw_by(self.law, uniform)
-        rows, raw, running = draw(
-            self.settings.plain, self.heads, generator, self._asked(places), b
-        )
-        return Made(rows, raw, places, running)
+        places = draw_places(self.frequencies, jax.random.uniform(a, (self.settings.generated,)))
+        asked = self._asked(places)
+        rows, raw, _ = draw(self.settings.plain, self.heads, generator, asked, b)
+        return rows, raw, places
 
     def _asked(self, places: Array) -> Array:
         return jax.nn.one_hot(places, self.heads.condition_width)
@@ -160,52 +115,49 @@ class Duel(eqx.Module):
         """Generated rows as the critic sees them, their conditions behind them."""
         return jnp.concatenate([rows.astype(jnp.float32), self._asked(places)], axis=1)
 
-    def loss(self, rows: Array, places: Array) -> CriticRowLoss:
-        """The critic's loss beside these generated rows."""
-        return CriticRowLoss(self.heads, self.settings.penalty, self.whole(rows, places))
+    @eqx.filter_jit
+    def pool(self, generator: Generator, key: Array) -> tuple[Array, Array]:
+        """Generated rows in half precision, and the place of each condition."""
+        rows, _, places = self._made(generator, key)
+        return rows.astype(jnp.float16), places
 
-    def moved(self, state: PrivateGANState, slope: Any, key: Array) -> PrivateGANState:
+    @eqx.filter_jit
+    def moved(self, state: GANState, slope: Any, key: Array) -> GANState:
         """A step of the critic along a slope, and every `ratio` times one of the generator."""
         s = self.settings
-        change, own = self._adam(s.critic_rate).update(slope, state.critic_moments)
-        critic = eqx.apply_updates(state.critic, change)
+        taken = optax.tree_utils.tree_get(state.critic_moments, "count")
+        critic, own = stepped(self._adam(s.critic_rate), state.critic, slope, state.critic_moments)
         learned = (state.generator, state.generator_moments, state.average)
-        turn = state.step % s.ratio == s.ratio - 1
         generator, moments, average = jax.lax.cond(
-            turn, lambda: self._follow(learned, critic, key), lambda: learned
+            taken % s.ratio == s.ratio - 1,
+            lambda: self._follow(learned, critic, key),
+            lambda: learned,
         )
-        return PrivateGANState(generator, critic, moments, own, average, state.step + 1)
+        return GANState(generator, critic, moments, own, average)
 
     def _follow(self, learned: Any, critic: Critic, key: Array) -> Any:
         """One step of the generator, which sees no row."""
         generator, moments, average = learned
 
         def loss(generator: Generator) -> Array:
-            made = self.made(generator, key)
-            value = -critic(self.whole(made.rows, made.places)).mean()
+            rows, raw, places = self._made(generator, key)
+            value = -critic(self.whole(rows, places)).mean()
             if self.heads.condition_width:
-                value += self.heads.cross_entropy(made.raw, self._asked(made.places)).mean()
+                value += self.heads.cross_entropy(raw, self._asked(places)).mean()
             return value
 
-        slope = eqx.filter_grad(loss)(generator)
-        step = optax.tree_utils.tree_get(moments, "count")  # its own, not the critic's
-        change, moments = self._adam(self.settings.generator_rate).update(slope, moments)
-        generator = eqx.apply_updates(generator, change)
-        return generator, moments, averaged(average, generator, self.settings.average, step)
+        slope, s = eqx.filter_grad(loss)(generator), self.settings
+        return stepped_average(
+            self._adam(s.generator_rate), generator, slope, moments, average, s.average
+        )
 
 
-class Told(NamedTuple):
-    """A step's message.
+class CriticMessage(NamedTuple):
+    """A step's message."""
 
-    Attributes:
-        critic: Whose gradient is asked for.
-        rows: (pool, width), generated rows in half precision.
-        places: (pool,), the condition that each was asked for.
-    """
-
-    critic: Critic
-    rows: Array
-    places: Array
+    critic: Critic  # whose gradient is asked for
+    rows: Array  # (pool, width), generated rows in half precision
+    places: Array  # (pool,), the condition that each was drawn under
 
 
 @dataclass(frozen=True)
@@ -218,8 +170,7 @@ class GANSteps(Stepwise):
         settings: Of the GAN.
         blocks: Of a feature vector.
         shares: For every choice, by where its block starts, how frequent each category is: public,
-            or paid for. Where they are None all are taken for equal: whoever generates nothing
-            needs none.
+            or paid for. Without them all are taken to be equal: who only has rows needs no shares.
     """
 
     settings: PrivateGANSettings
@@ -243,10 +194,11 @@ class GANSteps(Stepwise):
         return _conditions(self.heads, self.shares)
 
     @cached_property
-    def duel(self) -> Duel:
-        """Steps of both networks."""
-        with jax.ensure_compile_time_eval():  # kept, so no part of what is being traced
-            return Duel.of(self.settings, self.heads, self.conditions)
+    def step(self) -> PrivateGANStep:
+        """Steps of both networks; equal for settings that are no part of a step."""
+        s = replace(self.settings, steps=1, pool=self.settings.generated, batch=1)
+        with jax.ensure_compile_time_eval():  # cached, so no part of what is being traced
+            return PrivateGANStep(s, self.heads, drawing(self.conditions, "real"))
 
     def keys(self, key: Array) -> Keys:
         """For first weights, steps, and batch statistics."""
@@ -255,32 +207,34 @@ class GANSteps(Stepwise):
     def rows(self, X: Matrix) -> Matrix:
         """Vectors in inner order; raises InputError where they do not fit."""
         layout = Layout(self.blocks)
-        X = layout.check(X, least=0)
-        check_numbers(X, layout)
+        X = checked_numbers(layout.check(X, least=0), layout)
         return np.ascontiguousarray(X[:, self.heads.order])
 
-    def start(self, born: Array) -> PrivateGANState:
+    def start(self, initial: Array) -> GANState:
         """Fresh networks."""
-        started: PrivateGANState = self.duel.start(born)
+        started: GANState = self.step.start(initial)
         return started
 
-    def message(self, state: PrivateGANState, key: Array) -> Told:
+    def message(self, state: GANState, key: Array) -> CriticMessage:
         """The critic, and rows that the generator makes."""
-        return Told(state.critic, *_pool(self.duel, state.generator, jax.random.fold_in(key, 0)))
+        pool = self.step.pool(state.generator, jax.random.fold_in(key, 0))
+        return CriticMessage(state.critic, *pool)
 
-    def task(self, message: Told) -> tuple[Critic, Loss]:
+    def task(self, message: CriticMessage) -> tuple[Critic, Loss]:
         """The critic, and its loss of one row beside these generated ones."""
-        rows, places = (jnp.asarray(x) for x in message[1:])
-        return message.critic, self.duel.loss(rows, places)
+        pool = self.step.whole(*(jnp.asarray(x) for x in message[1:]))
+        return message.critic, ConditionalRowLoss(self.settings.penalty, pool, self.heads)
 
-    def moved(self, state: PrivateGANState, slope: Any, key: Array) -> PrivateGANState:
+    def moved(self, state: GANState, slope: Any, key: Array) -> GANState:
         """The critic along the slope, and the generator where it is its turn."""
-        return _moved(self.duel, state, slope, jax.random.fold_in(key, 1))
+        after: GANState = self.step.moved(state, slope, jax.random.fold_in(key, 1))
+        return after
 
-    def finish(self, state: PrivateGANState, rows: int, key: Array) -> GAN:
+    def finish(self, state: GANState, rows: int, key: Array) -> GAN:
         """The generator's moving average, with batch statistics of its own rows."""
-        running = _settled(self.duel, state.average, key)
-        return GAN(self.settings.plain, self.heads, self.conditions, state.average, running)
+        return GAN.of(
+            self.settings.plain, self.heads, self.conditions, state.average, key=key, by="real"
+        )
 
 
 def _networks(
@@ -292,31 +246,14 @@ def _networks(
     return generator_of(settings.plain, heads, a), critic
 
 
-@eqx.filter_jit
-def _pool(duel: Duel, generator: Generator, key: Array) -> tuple[Array, Array]:
-    made = duel.made(generator, key)
-    return made.rows.astype(jnp.float16), made.places
-
-
-@eqx.filter_jit
-def _moved(duel: Duel, state: PrivateGANState, slope: Any, key: Array) -> PrivateGANState:
-    return duel.moved(state, slope, key)
-
-
-@eqx.filter_jit
-def _settled(duel: Duel, generator: Generator, key: Array) -> Running:
-    """Batch statistics for rows drawn one by one, from 10,000 generated rows."""
-    return duel.made(generator, key, _SETTLING).running
-
-
 def _conditions(heads: Heads, shares: Mapping[int, Sequence[float]] | None) -> Conditions:
     """The paid shares as counts, at least one in each column."""
     sizes, counts = [], []
-    for block in heads.conditional.choices:
-        law = np.zeros(block.size)
+    for block in heads.conditional.categoricals:
+        p = np.zeros(block.size)
         if shares is not None:
-            law = np.maximum(np.asarray(shares[block.start], dtype=np.float64), 0.0)
-        law = law / law.sum() if law.sum() > 0 else np.full(block.size, 1.0 / block.size)
+            p = np.maximum(np.asarray(shares[block.start], dtype=np.float64), 0.0)
+        p = p / p.sum() if p.sum() > 0 else np.full(block.size, 1.0 / block.size)
         sizes.append(block.size)
-        counts += np.rint(_SCALE * law).astype(int).tolist()
+        counts += np.rint(_SCALE * p).astype(int).tolist()
     return Conditions(tuple(sizes), tuple(counts))

@@ -1,15 +1,17 @@
-"""Choosing among drawn rows so that single columns come out as they should.
+"""Choosing among drawn rows so that single columns are distributed as they should be.
 
 Rows are given probabilities whose margins are known shares: survey statisticians call it raking,
 here in the form of a calibration with bounded weights (Deville & Särndal 1992, "Calibration
-estimators in survey sampling", the multiplicative distance), which changes the rows' law as little
-as the margins allow. Where they cannot all be met at once, as with a poor generator, each column
-gives way by a penalty (Rao & Singh 1997, "A ridge-shrinkage method for range-restricted weight
-calibration in survey sampling"). Rows are taken by systematic sampling with those probabilities
-(Madow 1949, "On the theory of systematic sampling, II"), each at most once. That leaves counts to
-chance, so only half of the rows are gone through at a time, and the probabilities of the others are
-made anew for what is still wanted: what chance did to the first is made good by the last (decision
-0025).
+estimators in survey sampling", the multiplicative distance), which changes the distribution of the
+rows as little as the margins allow. Where they cannot all be met at once, as with a poor generator,
+each column gives way by a penalty (Rao & Singh 1997, "A ridge-shrinkage method for range-restricted
+weight calibration in survey sampling"). Rows are taken by systematic sampling with those
+probabilities (Madow 1949, "On the theory of systematic sampling, II"), each at most once. Counts
+are then still random, so only half of the rows are sampled at a time, and the probabilities of the
+others are computed anew for what is still wanted (decision 0025).
+
+**Guarantee**: none of its own; it reads drawn rows and shares that were released, so it is
+post-processing.
 """
 
 from __future__ import annotations
@@ -22,13 +24,11 @@ import numpy.typing as npt
 from siloweave.errors import InputError
 from siloweave.tables.keys import Key, fold_in, generator
 
-__all__ = ["chosen", "enough", "weights"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _LOOSE, _STEPS = 3e-4, 60  # how far a column gives way; steps towards the least of the dual
-_LAST = 8  # so few rows are gone through at once
+_LAST = 8  # so few rows are sampled at once
 
 
 def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floats:
@@ -94,9 +94,7 @@ def _targets(
     codes: Sequence[Ints], shares: Sequence[Floats], count: int
 ) -> tuple[list[Ints], list[Floats], list[Floats]]:
     """Columns of which some rows are wanted, how many of each cell, and what a miss weighs."""
-    columns: list[Ints] = []
-    wanted: list[Floats] = []
-    loose: list[Floats] = []
+    columns, wanted, loose = [], [], []
     for places, share in zip(codes, shares, strict=True):
         there = np.where(np.bincount(places, minlength=len(share)) > 0, share, 0.0)
         if there.sum() > 0:
@@ -149,10 +147,10 @@ def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: 
     """Places of rows whose columns are distributed as `shares`, each at most once.
 
     Rows are halved at random. The first half is sampled with the `weights` of all rows; then those
-    of the other half are made anew for what is then missing of the expected counts, and it is
-    halved again. At every turn a row's probability is a product of one factor per column where it
-    is below 1. Counts come out to within a few rows of what is expected, where there are rows to
-    choose among; had all been sampled at once, they would be off by the square root of their size.
+    of the other half are computed anew for what is missing of the expected counts, and it is halved
+    again. At every turn a row's probability is a product of one factor per column where it is below
+    1. Counts are within a few rows of what is expected, where there are rows to choose among; if
+    all were sampled at once, they would be off by the square root of their size.
 
     Args:
         codes: Per column, the cell of every row, (rows,).

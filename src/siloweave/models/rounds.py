@@ -1,17 +1,20 @@
 """Training in rounds: what owners of different rows exchange, and how one model comes of it.
 
-Every owner trains a copy of the networks for an epoch of its own rows and gives them away; their
+Every owner trains a copy of the networks for an epoch of its own rows and sends them; their
 weighted mean is what the next round starts from (McMahan, Moore, Ramage, Hampson & Agüera y Arcas,
 Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017). Moments of
 the optimiser stay with the owner. With one owner a training in rounds is the training in one piece,
 update for update: `Learner.run` draws the batches and keys of `fit_gan` and of `diffusion.fit`.
+
+**Guarantee**: none. Networks and `Facts` that an owner sends are computed from its rows without
+noise.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,14 +29,13 @@ from safetensors.numpy import load, save
 from siloweave.errors import InputError
 from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
-from siloweave.models.conditional import GAN, Conditions, settle
+from siloweave.models.conditional import Conditions
 from siloweave.models.denoiser import NumberHead
 from siloweave.models.descent import State as Descended
 from siloweave.models.diffusion import TabDDPMModel
-from siloweave.models.gan import GANState as Contest
-from siloweave.models.gan import GANStep, Matching, Seen, conditional_columns
-from siloweave.models.gan_networks import Heads
-from siloweave.models.latent import LABEL, LatentDiffusion, latent_blocks
+from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
+from siloweave.models.gan_networks import GANState, Heads
+from siloweave.models.latent import LABEL, LatentDiffusion, LatentDistribution, latent_blocks
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.settings import (
     DiffusionSettings,
@@ -41,23 +43,9 @@ from siloweave.models.settings import (
     LatentSettings,
     SphereCodeSettings,
 )
-from siloweave.models.sphere_codes import SphereCodeCoder, spots_of
+from siloweave.models.sphere_codes import SphereCodeCoder, sphere_codes_of
 from siloweave.models.train import train
 from siloweave.tables.features import Block
-
-__all__ = [
-    "DiffusionLearner",
-    "Facts",
-    "GANLearner",
-    "Keys",
-    "Lap",
-    "Learner",
-    "PointLearner",
-    "mean_of",
-    "own_key",
-    "packed",
-    "unpacked",
-]
 
 Array = jax.Array
 Floats = NDArray[np.float64]
@@ -67,37 +55,25 @@ _OWNERS = 2**32 - 1  # more than there are steps
 class Keys(NamedTuple):
     """Keys of a training: for first weights, for steps, and for what is drawn at the end."""
 
-    born: Array
+    initial: Array
     steps: Array
     end: Array
 
 
 class Lap(NamedTuple):
-    """A part of an owner's steps.
+    """A part of an owner's steps."""
 
-    Attributes:
-        rows: How many the owner has.
-        first: Steps behind it before.
-        last: Steps behind it afterwards.
-        total: Steps of its whole training.
-    """
-
-    rows: int
-    first: int
-    last: int
-    total: int
+    rows: int  # how many the owner has
+    first: int  # steps behind it before
+    last: int  # steps behind it afterwards
+    total: int  # steps of its whole training
 
 
 class Facts(NamedTuple):
-    """What an owner's vectors add up to, exactly.
+    """What an owner's vectors add up to, exactly."""
 
-    Attributes:
-        rows: How many.
-        sums: (4, width): of each entry the sum, the sum of squares, the least and the largest.
-    """
-
-    rows: int
-    sums: Floats
+    rows: int  # how many
+    sums: Floats  # (4, width): of each entry the sum, the sum of squares, the least and the largest
 
     @classmethod
     def of(cls, V: Matrix) -> Facts:
@@ -131,8 +107,8 @@ class Facts(NamedTuple):
         total, squares, least, most = self.sums
         if np.abs(self.sums[2:]).max(initial=0.0) > size:
             return False
-        for block in layout.choices:
-            part = slice(block.start, block.start + block.size)
+        for block in layout.categoricals:
+            part = slice(block.start, block.stop)
             one = (least[part] >= 0).all() and (most[part] <= 1).all()
             if not (one and abs(total[part].sum() - self.rows) <= 1e-6 * self.rows):
                 return False
@@ -166,7 +142,7 @@ def unpacked(data: bytes, like: Any) -> Any:
     """A tree like another one, with the arrays that `packed` wrote.
 
     Raises:
-        InputError: The bytes are none, an array has another shape or type, or holds NaN or an
+        InputError: The bytes hold no arrays, or an array has another shape or type, NaN or an
             infinity.
     """
     try:
@@ -176,9 +152,9 @@ def unpacked(data: bytes, like: Any) -> Any:
     dynamic, static = eqx.partition(like, eqx.is_array)
     leaves, structure = jax.tree.flatten(dynamic)
     found = [arrays[name] for name in sorted(arrays)]
-    said = [(x.shape, x.dtype.name) for x in found]
-    if said != [(x.shape, x.dtype.name) for x in leaves]:
-        raise InputError(f"the arrays have other shapes than this model's: {said[:4]} and so on")
+    shapes = [(x.shape, x.dtype.name) for x in found]
+    if shapes != [(x.shape, x.dtype.name) for x in leaves]:
+        raise InputError(f"the arrays have other shapes than this model's: {shapes[:4]} and so on")
     for x in found:
         if x.dtype.kind == "f" and not np.isfinite(x).all():
             raise InputError("an array holds NaN or an infinity")
@@ -186,11 +162,7 @@ def unpacked(data: bytes, like: Any) -> Any:
 
 
 def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
-    """The weighted mean of networks, array by array, in float64; the order of owners counts.
-
-    Args:
-        trees: At least one, all alike.
-        weights: One each, 0 or more, of sum 1.
+    """The weighted mean of networks, array by array, in float64; weights have the sum 1.
 
     Example:
         >>> mean_of([np.float32([1.0]), np.float32([3.0])], [0.25, 0.75]).tolist()
@@ -240,7 +212,7 @@ class Learner(ABC):
         """One step, of so many in an owner's whole training."""
 
     @abstractmethod
-    def start(self, born: Array, steps: int) -> Any:
+    def start(self, initial: Array, steps: int) -> Any:
         """The state before the first step."""
 
     @abstractmethod
@@ -262,11 +234,7 @@ class Learner(ABC):
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
         """Take a part of an owner's steps; one compiled program serves all owners of a size.
 
-        Args:
-            state: What is there before.
-            rows: Of `rows`.
-            lap: Which steps.
-            key: The owner's key for steps.
+        `rows` are what `rows` returned, and `key` is the owner's key for steps.
 
         Raises:
             TrainingError: Training diverged.
@@ -280,15 +248,10 @@ class Learner(ABC):
 
 @dataclass(frozen=True)
 class GANLearner(Learner):
-    """CTGAN in rounds: generator and critic are shared, Adam's moments stay with the owner.
+    """CTGAN in rounds: generator and critic are shared, Adam's moments stay with the owner."""
 
-    Attributes:
-        settings: Of the GAN; its epochs do not count.
-        blocks: Of a feature vector.
-    """
-
-    settings: GANSettings
-    blocks: tuple[Block, ...]
+    settings: GANSettings  # of the GAN; its epochs do not count
+    blocks: tuple[Block, ...]  # of a feature vector
 
     @cached_property
     def layout(self) -> Layout:
@@ -312,7 +275,7 @@ class GANLearner(Learner):
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """Rows in inner order, drawn with the owner's own conditions."""
         seen = Seen.of(V, self.layout, self.columns)
-        data = jax.tree.map(jnp.asarray, (seen.rows, seen.drawing))
+        data = jax.tree.map(jnp.asarray, (seen.rows, seen.frequencies))
         return data, Matching(seen.conditions.sizes, self.settings.batch)
 
     def batch(self, rows: int) -> int:
@@ -323,51 +286,42 @@ class GANLearner(Learner):
         """The step; its rate does not depend on how many there are."""
         return self.step
 
-    def start(self, born: Array, steps: int) -> Contest:
+    def start(self, initial: Array, steps: int) -> GANState:
         """Fresh networks."""
-        started: Contest = self.step.start(born)
+        started: GANState = self.step.start(initial)
         return started
 
-    def split(self, state: Contest) -> tuple[Any, Any]:
+    def split(self, state: GANState) -> tuple[Any, Any]:
         """Generator, critic (and moving average, where there is one); both moments."""
         average = (state.average,) if self.settings.average else ()
         kept = (state.generator_moments, state.critic_moments)
         return (state.generator, state.critic, *average), kept
 
-    def joined(self, shared: Any, kept: Any) -> Contest:
+    def joined(self, shared: Any, kept: Any) -> GANState:
         """The state; without a moving average it is the generator."""
         generator, critic, *average = shared
         ours, theirs = kept
-        return Contest(generator, critic, ours, theirs, average[0] if average else generator)
+        return GANState(generator, critic, ours, theirs, average[0] if average else generator)
 
     def conditions(self, facts: Facts) -> Conditions:
         """Everyone's conditions, and how many rows meet each."""
-        choices = self.step.heads.conditional.choices
+        choices = self.step.heads.conditional.categoricals
         counts = [facts.sums[0, b.start : b.stop].round().astype(int).tolist() for b in choices]
-        sizes = tuple(b.size for b in choices)
-        return Conditions(sizes, tuple(n for part in counts for n in part))
+        return Conditions(tuple(b.size for b in choices), tuple(n for part in counts for n in part))
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> GAN:
         """The generator, with batch statistics of its own rows under everyone's conditions."""
-        heads, conditions = self.step.heads, self.conditions(facts)
-        state = self.joined(shared, (None, None))
-        running = settle(self.settings, heads, state.average, conditions, key)
-        return GAN(self.settings, heads, conditions, state.average, running)
+        average = self.joined(shared, (None, None)).average
+        return GAN.of(self.settings, self.step.heads, self.conditions(facts), average, key=key)
 
 
 @dataclass(frozen=True)
 class DiffusionLearner(Learner):
-    """TabDDPM in rounds: network and moving average are shared, moments stay with the owner.
+    """TabDDPM in rounds: network and moving average are shared, moments stay with the owner."""
 
-    Attributes:
-        settings: Of the diffusion; its steps do not count.
-        blocks: Of a vector.
-        label: Column that the network is told, or None.
-    """
-
-    settings: DiffusionSettings
-    blocks: tuple[Block, ...]
-    label: str | None = None
+    settings: DiffusionSettings  # of the diffusion; its steps do not count
+    blocks: tuple[Block, ...]  # of a vector
+    label: str | None = None  # column that the network is conditioned on, or None
 
     @cached_property
     def layout(self) -> Layout:
@@ -375,16 +329,16 @@ class DiffusionLearner(Learner):
         return Layout(self.blocks)
 
     @cached_property
-    def told(self) -> Block | None:
+    def label_block(self) -> Block | None:
         """The block of the label; None where it is the only one."""
         if self.label is None or len(self.layout.blocks) == 1:
             return None
-        return self.layout.choice_of(self.label)
+        return self.layout.categorical_of(self.label)
 
     def keys(self, key: Array) -> Keys:
         """Two keys, as `diffusion.fit` has them; nothing is drawn at the end."""
-        born, steps = jax.random.split(key)
-        return Keys(born, steps, steps)
+        initial, steps = jax.random.split(key)
+        return Keys(initial, steps, steps)
 
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
         """What is taken from each entry, and what it is divided by: nothing, and 1."""
@@ -395,7 +349,7 @@ class DiffusionLearner(Learner):
         """Numbers, codes and labels."""
         shift, scale = self.frame(facts)
         rows = self.layout.check((V - shift) / scale, least=0)
-        return diffusion.rows_of(rows, self.layout, self.told), "shuffled"
+        return diffusion.rows_of(rows, self.layout, self.label_block), "shuffled"
 
     def batch(self, rows: int) -> int:
         """At most all rows."""
@@ -404,11 +358,11 @@ class DiffusionLearner(Learner):
     def update(self, steps: int) -> Any:
         """A step whose rate falls to 0 over the owner's whole training."""
         settings = replace(self.settings, steps=max(steps, 1))
-        return diffusion.descent(settings, self.layout, self.told)
+        return diffusion.descent(settings, self.layout, self.label_block)
 
-    def start(self, born: Array, steps: int) -> Descended:
+    def start(self, initial: Array, steps: int) -> Descended:
         """A fresh network."""
-        net = diffusion.network(self.layout, self.settings, self.told, born)
+        net = diffusion.network(self.layout, self.settings, self.label_block, initial)
         state: Descended = self.update(steps).start(net)
         return state
 
@@ -427,46 +381,47 @@ class DiffusionLearner(Learner):
         ranges = [(float(ends[0, i]), float(ends[1, i])) for i in self.layout.numbers]
         if self.settings.clip_range is not None:
             ranges = [(-self.settings.clip_range, self.settings.clip_range)] * len(ranges)
-        law = () if self.told is None else facts.share(self.told)
-        return TabDDPMModel(shared[1], self.layout, self.settings, self.told, law, tuple(ranges))
+        label = self.label_block
+        shares = () if label is None else facts.share(label)
+        return TabDDPMModel(shared[1], self.layout, self.settings, label, shares, tuple(ranges))
 
 
 @dataclass(frozen=True)
-class PointLearner(DiffusionLearner):
-    """A latent diffusion in rounds, whose coder is points on spheres and learns nothing.
+class SphereCodeLearner(DiffusionLearner):
+    """A latent diffusion in rounds, whose coder is sphere codes and learns nothing.
 
     Attributes:
-        latent: Settings of the whole; those of its diffusion are `settings`.
-        features: Blocks of a feature vector; `blocks` are those of a latent row.
-        target: Column that the diffusion is told, as the features call it.
+        latent: Settings of the whole.
+        features: Of a feature vector; `blocks` are of a latent row.
+        target: Column of the label.
     """
 
-    latent: LatentSettings | None = None
-    features: tuple[Block, ...] = ()
-    target: str | None = None
+    latent: LatentSettings = field(kw_only=True)
+    features: tuple[Block, ...] = field(kw_only=True)
+    target: str | None = field(kw_only=True)
 
     @classmethod
     def of(
         cls, settings: LatentSettings, features: tuple[Block, ...], target: str | None
-    ) -> PointLearner:
-        """The learner of these settings; raises InputError where the coder is not points."""
-        coder = _points(settings, features, target)
+    ) -> SphereCodeLearner:
+        """The learner of these settings; raises InputError where the coder is no sphere codes."""
+        coder = _coder(settings, features, target)
         blocks = latent_blocks(coder.latent, coder.label.size if coder.label else 0)
         label = LABEL if coder.label else None
-        return cls(settings.diffusion, blocks, label, settings, features, target)
+        return cls(
+            settings.diffusion, blocks, label, latent=settings, features=features, target=target
+        )
 
     @cached_property
     def layout(self) -> Layout:
-        """The blocks, and which latents are points; asked for while a program is traced."""
-        assert self.latent is not None
+        """The blocks, and which latents are sphere codes; read while a program is traced."""
         _, _, rest, settings = _coded(self.latent, self.features, self.target)
-        return Layout(self.blocks, spots_of(rest, settings))
+        return Layout(self.blocks, sphere_codes_of(rest, settings))
 
     @cached_property
     def coder(self) -> RowCoder:
-        """Rows to points and back."""
-        assert self.latent is not None
-        return _points(self.latent, self.features, self.target)
+        """Rows to latent rows and back."""
+        return _coder(self.latent, self.features, self.target)
 
     def keys(self, key: Array) -> Keys:
         """The keys of the diffusion within `latent.fit`."""
@@ -479,27 +434,27 @@ class PointLearner(DiffusionLearner):
     def frame(self, facts: Facts) -> tuple[Matrix, Matrix]:
         """Mean and standard deviation of each latent over all owners, where they are scaled."""
         shift, scale = super().frame(facts)
-        assert self.latent is not None
         if self.latent.scaled:
             mean = facts.sums[0] / facts.rows
             spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
-            for i in NumberHead(len(self.layout.numbers), spots=self.layout.spots).plain:
+            for i in NumberHead(
+                len(self.layout.numbers), sphere_codes=self.layout.sphere_codes
+            ).plain:
                 shift[i], scale[i] = mean[i], spread[i] if spread[i] > 1e-4 else 1.0
         return shift, scale
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
-        """A `LatentDiffusion` of points."""
-        assert self.latent is not None
+        """A `LatentDiffusion` of sphere codes."""
         numbers = list(self.layout.numbers)
         shift, scale = (part[numbers] for part in self.frame(facts))
         ddpm, rows = super().finish(shared, facts, key), self.coder
-        return LatentDiffusion(rows.coder, ddpm, rows.layout, self.latent, shift, scale, rows.label)
+        return LatentDiffusion(rows, LatentDistribution(ddpm, shift, scale), self.latent)
 
 
-def _points(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
-    """The coder of feature vectors whose choices are points."""
-    layout, label, rest, points = _coded(settings, features, target)
-    return RowCoder(SphereCodeCoder.of(rest, points), layout, label, settings.numbers)
+def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:
+    """The coder of feature vectors whose choices are sphere codes."""
+    layout, label, rest, codes = _coded(settings, features, target)
+    return RowCoder(SphereCodeCoder.of(rest, codes), layout, label, settings.numbers)
 
 
 def _coded(
@@ -508,9 +463,9 @@ def _coded(
     """All blocks, the label, the blocks that are coded, and how."""
     if not isinstance(settings.autoencoder, SphereCodeSettings):
         raise InputError(
-            "settings.autoencoder must be points, {'per_bit': 1.0}: a coder that is trained on "
-            "rows would have to be trained in rounds of its own"
+            "settings.autoencoder must be sphere codes, {'per_bit': 1.0}: a coder that is trained "
+            "on rows would have to be trained in rounds of its own"
         )
     layout = Layout(tuple(features))
-    label = None if target is None or len(layout.blocks) == 1 else layout.choice_of(target)
+    label = None if target is None or len(layout.blocks) == 1 else layout.categorical_of(target)
     return layout, label, rest_of(layout, label), settings.autoencoder

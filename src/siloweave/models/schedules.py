@@ -1,25 +1,22 @@
-"""Noise schedules of diffusion models, and the steps by which samplers walk them back.
+"""Noise schedules of diffusion models, and the walk back from noise to rows.
 
 Time runs from 0 (a little noise) to T - 1 (nearly only noise); the clean row lies before time 0.
 `kept[t]` is the share of the clean row's variance that is left at time t, the papers' ᾱ_t.
 
-Every sampler of the Gaussian part here is affine in what it knows, so a sampler is a table:
+Every sampler of the Gaussian part is affine in what it knows, so a sampler is a table:
 
     x_s = A x_t + B x̂_0 + C x̂_0(last step) + D z,   z ~ N(0, I).
 
 Ancestral steps are Ho, Jain & Abbeel 2020, their strided and deterministic relatives are DDIM
 (Song, Meng & Ermon 2021), and the second-order multistep solver is DPM-Solver++(2M), of the
-deterministic equation or of the stochastic one (Lu et al. 2022). All computed in float64 once,
-used in float32.
-
-The way back from noise to rows, compiled as one scan.
+deterministic equation or of the stochastic one (Lu et al. 2022). Tables are computed in float64 and
+used in float32; the walk is compiled as one scan.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,16 +42,17 @@ from siloweave.models.multinomial import (
     uniform_codes,
 )
 from siloweave.models.nets import Array
+from siloweave.models.settings import SCHEDULES
 
 Floats = npt.NDArray[np.float64]
-SCHEDULES = ("cosine", "linear")
-"""Names of the noise schedules."""
 SAMPLERS = ("ancestral", "ddim", "solver")
 """Names of the samplers."""
 _LARGEST_BETA = 0.999
-_SPACING = 1.5  # measured on normal laws of spreads 0.05 to 1: evens out the solver's errors
+_SPACING = (
+    1.5  # measured on normal distributions of spreads 0.05 to 1: evens out the solver's errors
+)
 _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one
-_SOLVER_START = 1e-4  # share of variance left where fast samplers start: fewer is noise to x̂_0
+_SOLVER_START = 1e-4  # share of variance left where fast samplers start; with less, x̂_0 is noise
 
 
 def kept_variance(schedule: str, timesteps: int) -> Floats:
@@ -67,9 +65,6 @@ def kept_variance(schedule: str, timesteps: int) -> Floats:
 
     Returns:
         (T,), strictly decreasing, in (0, 1).
-
-    Raises:
-        InputError: For another schedule, or fewer than 2 timesteps.
 
     Example:
         >>> kept_variance("cosine", 4).round(3).tolist()
@@ -91,10 +86,10 @@ def kept_variance(schedule: str, timesteps: int) -> Floats:
 
 @dataclass(frozen=True)
 class Walk:
-    """The steps of one sampler, in the order they are taken.
+    """The k steps of one sampler, in their order.
 
     Attributes:
-        times: (k,) times t at which the network is asked; the last is 0.
+        times: (k,) times t at which the network is evaluated; the last is 0.
         kept: (k,) ᾱ at those times.
         kept_next: (k,) ᾱ_s after each step; 1 after the last.
         x, clean, last, noise: (k,) the coefficients A, B, C and D.
@@ -110,7 +105,7 @@ class Walk:
 
 
 def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0) -> Walk:
-    """Plan the way from noise to a clean row.
+    """Plan the walk from noise to a clean row.
 
     Args:
         kept: ᾱ of every time, as `kept_variance` gives it.
@@ -142,7 +137,11 @@ def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0)
         )
     whole = sampler == "ancestral" and steps == T
     first = T - 1 if whole else max(int(np.sum(kept >= _SOLVER_START)) - 1, 1)
-    return _walked(kept, _times(first, min(steps, first + 1)), sampler, eta)
+    times = _times(first, min(steps, first + 1))
+    a, a_next = kept[times], np.append(kept[times[1:]], 1.0)
+    if sampler == "solver":
+        return Walk(times, a, a_next, *_multistep(a, a_next, eta))
+    return Walk(times, a, a_next, *_implicit(a, a_next, 1.0 if sampler == "ancestral" else eta))
 
 
 def _times(first: int, steps: int) -> npt.NDArray[np.int32]:
@@ -151,13 +150,6 @@ def _times(first: int, steps: int) -> npt.NDArray[np.int32]:
     times = np.round(np.linspace(first ** (1 / power), 0, steps) ** power)
     later = np.arange(steps)[::-1]  # a time is at least as many steps from 0 as it has to walk
     return np.asarray(np.maximum(times, later), dtype=np.int32)
-
-
-def _walked(kept: Floats, times: npt.NDArray[np.int32], sampler: str, eta: float) -> Walk:
-    a, a_next = kept[times], np.append(kept[times[1:]], 1.0)
-    if sampler == "solver":
-        return Walk(times, a, a_next, *_multistep(a, a_next, eta))
-    return Walk(times, a, a_next, *_implicit(a, a_next, 1.0 if sampler == "ancestral" else eta))
 
 
 def _implicit(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
@@ -183,32 +175,14 @@ def _multistep(a: Floats, a_next: Floats, eta: float) -> tuple[Floats, Floats, F
     return x, clean, last, noise
 
 
-def padded(tree: Any, start: int, stop: int, size: int) -> Any:
-    """Rows start ... stop of every array in a tree, with zeros behind up to `size` rows."""
-
-    def cut(x: Any) -> Array:
-        part = jnp.asarray(x[start:stop])
-        return jnp.pad(part, ((0, size - (stop - start)), *[(0, 0)] * (part.ndim - 1)))
-
-    return jax.tree.map(cut, tree)
-
-
 def table(way: Walk, times: int, T: int) -> dict[str, Array]:
-    """The walk as arrays to scan over, each step `times` times, stepping back in between."""
-    back = np.tile(np.arange(times) < times - 1, len(way.times))
-    columns = {
-        "t": way.times * (1000 / T),
-        "kept": way.kept,
-        "next": way.kept_next,
-        "x": way.x,
-        "clean": way.clean,
-        "last": way.last,
-        "noise": way.noise,
-    }
+    """The walk as arrays to scan over, each step `times` times; `back`: whether to step back."""
+    columns = {**vars(way), "times": way.times * (1000 / T)}
     found = {name: np.repeat(column, times) for name, column in columns.items()}
+    back = np.tile(np.arange(times) < times - 1, len(way.times))
     return {
-        name: jnp.asarray(v if v.dtype == bool else v.astype(np.float32))
-        for name, v in {**found, "back": back}.items()
+        "back": jnp.asarray(back),
+        **{name: jnp.asarray(v.astype(np.float32)) for name, v in found.items()},
     }
 
 
@@ -217,7 +191,7 @@ _Carry = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class ReverseKind:
-    """What is compiled in: rows, how numbers are read, and groups of choices."""
+    """What is compiled in: rows, how numbers are read, and groups of categoricals."""
 
     rows: int
     numbers: NumberHead
@@ -237,7 +211,7 @@ def denoise(
     """From noise to clean rows: numbers (n, d) and codes (n, c)."""
     n, reading, groups = kind.rows, kind.numbers, kind.groups
     d = reading.count
-    keys = jax.random.split(key, 1 + len(plan["t"]))
+    keys = jax.random.split(key, 1 + len(plan["times"]))
     uniform = jax.random.uniform(keys[0], (n, d + sum(count for count, _ in groups)))
     codes = uniform_codes(uniform[:, d:], Options(groups).sizes)
     start = (normal_scores(uniform[:, :d]), codes, jnp.zeros((n, d)))
@@ -246,10 +220,10 @@ def denoise(
         (numbers, codes, last), (p, key) = carry, now
         drawing, replacing = (key, key) if given is None else jax.random.split(key)
         uniform = jax.random.uniform(drawing, (n, d + codes.shape[1]))
-        shown = reading.seen(numbers, p["kept"])
-        out = net(inputs(groups, shown, codes), p["t"][None], labels)
-        told, logs = outputs(groups, out, reading.outputs)
-        clean = jnp.clip(reading.clean(told, numbers, p["kept"]), *ranges)
+        seen = reading.seen(numbers, p["kept"])
+        out = net(inputs(groups, seen, codes), p["times"][None], labels)
+        of_numbers, logs = outputs(groups, out, reading.outputs)
+        clean = jnp.clip(reading.clean(of_numbers, numbers, p["kept"]), *ranges)
         z = normal_scores(uniform[:, :d])
         earlier = p["x"] * numbers + p["clean"] * clean + p["last"] * last + p["noise"] * z
         chosen = _earlier_codes(uniform[:, d:], groups, logs, codes, p)
@@ -264,13 +238,9 @@ def denoise(
 def _earlier_codes(
     uniform: Array, groups: Groups, logs: list[Array], codes: Array, p: dict[str, Array]
 ) -> Array:
-    """Choices one step earlier, from the posterior."""
-    drawn = [
-        draw(u, posterior(log_x0, part, p["kept"], p["next"]))
-        for u, log_x0, part in zip(
-            grouped(groups, uniform), logs, grouped(groups, codes), strict=True
-        )
-    ]
+    """Categoricals one step earlier, from the posterior."""
+    parts = zip(grouped(groups, uniform), logs, grouped(groups, codes), strict=True)
+    drawn = [draw(u, posterior(log, part, p["kept"], p["kept_next"])) for u, log, part in parts]
     return joined(drawn, len(codes))
 
 
@@ -281,20 +251,16 @@ def _replaced(
     given: tuple[Array, ...],
     p: dict[str, Array],
 ) -> tuple[Array, Array]:
-    """Given values at this step's noise in the place of the drawn ones; a step back if planned."""
+    """Given values at this step's noise instead of the drawn ones; a step back if planned."""
     (numbers, codes), (x0, c0, number_known, code_known) = drawn, given
-    d, c = x0.shape[1], c0.shape[1]
+    d, c, sizes = x0.shape[1], c0.shape[1], Options(groups).sizes
     uniform = jax.random.uniform(key, (len(x0), 2 * d + 4 * c))
     z, again = normal_scores(uniform[:, :d]), normal_scores(uniform[:, d : 2 * d])
-    swaps = jnp.split(uniform[:, 2 * d :], [2 * c], axis=1)
-    own = jnp.sqrt(p["next"]) * x0 + jnp.sqrt(1 - p["next"]) * z
+    swaps = jnp.moveaxis(uniform[:, 2 * d :].reshape(len(x0), 4, c), 1, 0)
+    own = jnp.sqrt(p["kept_next"]) * x0 + jnp.sqrt(1 - p["kept_next"]) * z
     numbers = jnp.where(number_known, own, numbers)
-    codes = jnp.where(code_known, _forward(swaps[0], groups, c0, p["next"]), codes)
-    a = p["kept"] / p["next"]
+    own_codes = forward_codes(swaps[:2], c0, p["kept_next"], sizes)
+    codes = jnp.where(code_known, own_codes, codes)
+    a = p["kept"] / p["kept_next"]
     numbers = jnp.where(p["back"], jnp.sqrt(a) * numbers + jnp.sqrt(1 - a) * again, numbers)
-    return numbers, jnp.where(p["back"], _forward(swaps[1], groups, codes, a), codes)
-
-
-def _forward(uniform: Array, groups: Groups, codes: Array, kept: Array) -> Array:
-    pairs = jnp.stack(jnp.split(uniform, 2, axis=1))
-    return forward_codes(pairs, codes, kept, Options(groups).sizes)
+    return numbers, jnp.where(p["back"], forward_codes(swaps[2:], codes, a, sizes), codes)

@@ -1,12 +1,12 @@
-"""Settings of every model, and their bounds: said once, and refused in the same words.
+"""Settings of every model, and what values they may have.
 
-They load no network, so that a method's settings can be read and checked at once.
+This file imports no network library, so a method's settings are read and checked in milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import ceil, inf, log2
 from numbers import Integral, Real
 from operator import attrgetter
@@ -16,23 +16,18 @@ from siloweave.errors import InputError
 
 
 class Bound(NamedTuple):
-    """What a setting may be.
+    """What a setting may be: in words that follow "must be", and as a test of a value."""
 
-    Attributes:
-        said: In words, behind "must be".
-        holds: Whether a value is that.
-    """
-
-    said: str
+    words: str
     holds: Callable[[Any], bool]
 
 
 def at_least(low: int, *, whole: bool = True, most: float = inf) -> Bound:
-    """Whole numbers from `low` on, or all finite ones; up to `most`."""
-    said = f"a whole number of {low} or more" if whole else f"finite, and {low} or more"
-    said += f", and {most:,} at most" if most < inf else ""
+    """Whole numbers from `low` to `most`, or all finite ones."""
+    words = f"a whole number of {low} or more" if whole else f"finite, and {low} or more"
+    words += f", and {most:,} at most" if most < inf else ""
     kind = Integral if whole else Real
-    return Bound(said, lambda v: issubclass(type(v), kind) and low <= v < inf and v <= most)
+    return Bound(words, lambda v: issubclass(type(v), kind) and low <= v < inf and v <= most)
 
 
 def one_of(*names: str) -> Bound:
@@ -41,73 +36,89 @@ def one_of(*names: str) -> Bound:
 
 
 def or_none(bound: Bound) -> Bound:
-    """None is well too."""
-    return Bound(f"{bound.said}, or None", lambda value: value is None or bound.holds(value))
-
-
-COUNT = at_least(1, most=2**31 - 1)
-"""Of rows, steps."""
-UNITS = at_least(1, most=2**16)
-"""Of a layer."""
-TIMES = at_least(2, most=100_000)
-"""Of a diffusion."""
-AMOUNT = at_least(0, whole=False)
-"""Of a weight in a loss."""
-POSITIVE = Bound("finite, and above 0", lambda value: AMOUNT.holds(value) and value > 0)
-"""A rate, a temperature, a clip."""
-SHARE = Bound("in [0, 1)", lambda value: AMOUNT.holds(value) and value < 1)
-"""Of units dropped, of old weights in a moving average."""
-UNIT = Bound("in [0, 1]", lambda value: AMOUNT.holds(value) and value <= 1)
-"""Of noise that is put back."""
-WIDTHS = Bound(
-    "at most 64 widths, of 1 or more each, and 65,536 at most",
-    lambda value: _each(UNITS, value) and len(value) <= 64,
-)
-"""Of hidden layers; none is well."""
-BETAS = Bound("two numbers in [0, 1)", lambda value: _each(SHARE, value) and len(value) == 2)
-"""Of Adam."""
+    """The same, or None."""
+    return Bound(f"{bound.words}, or None", lambda value: value is None or bound.holds(value))
 
 
 def _each(bound: Bound, value: Any) -> bool:
     return isinstance(value, tuple) and all(map(bound.holds, value))
 
 
+COUNT = at_least(1, most=2**31 - 1)
+UNITS = at_least(1, most=2**16)
+AMOUNT = at_least(0, whole=False)
+POSITIVE = Bound("finite, and above 0", lambda value: AMOUNT.holds(value) and value > 0)
+SHARE = Bound("in [0, 1)", lambda value: AMOUNT.holds(value) and value < 1)
+WIDTHS = Bound(
+    "at most 64 widths, of 1 or more each, and 65,536 at most",
+    lambda value: _each(UNITS, value) and len(value) <= 64,
+)
+
+ACTIVATIONS = ("relu", "silu", "gelu", "tanh", "leaky_relu")
+"""Of hidden layers."""
+PREDICTIONS = ("noise", "clean", "velocity")
+"""What a denoiser may give for numbers, see `denoiser.target`."""
+CHOICE_LOSSES = ("cross-entropy", "bound")
+"""Losses of categoricals, see `multinomial`."""
+SCHEDULES = ("cosine", "linear")
+"""Noise schedules, see `schedules`."""
+Family = Literal["beta", "norm", "truncnorm", "uniform", "gamma", "kde"]
+"""A distribution that a numeric column may be given."""
+FAMILIES: tuple[str, ...] = get_args(Family)
+"""All families, the default first."""
+
+# What a setting of a name may be, in every class that does not say otherwise.
+_BOUNDS = {
+    **dict.fromkeys(("hidden", "generator", "critic", "trunk", "head"), WIDTHS),
+    **dict.fromkeys(("embed", "noise"), UNITS),
+    **dict.fromkeys(("batch", "steps", "pac", "channels", "ratio"), COUNT),
+    **dict.fromkeys(("made", "rounds", "critic_steps"), COUNT),
+    **dict.fromkeys(("rate", "critic_rate", "generator_rate", "learning_rate"), POSITIVE),
+    **dict.fromkeys(("temperature", "epsilon"), POSITIVE),
+    **dict.fromkeys(("penalty", "identifiability_weight", "weight_decay"), AMOUNT),
+    **dict.fromkeys(("loss_weight", "divergence", "jitter"), AMOUNT),
+    **dict.fromkeys(("decay", "average", "dropout"), SHARE),
+    **dict.fromkeys(("passes", "clip_range", "clip"), or_none(POSITIVE)),
+    "pool": or_none(COUNT),
+    "latent": or_none(UNITS),
+    "epochs": at_least(0),
+    "timesteps": at_least(2, most=100_000),
+    "per_bit": at_least(1, whole=False),
+    "betas": Bound("two numbers in [0, 1)", lambda v: _each(SHARE, v) and len(v) == 2),
+    "eta": Bound("in [0, 1]", lambda value: AMOUNT.holds(value) and value <= 1),
+    "act": one_of(*ACTIVATIONS),
+    "prediction": one_of(*PREDICTIONS),
+    "choices": one_of(*CHOICE_LOSSES),
+    "schedule": one_of(*SCHEDULES),
+    "heads": one_of("draw", "likeliest"),
+    "numbers": one_of("mean", "draw"),
+    "identifiability": or_none(one_of("nearest", "pairs")),
+}
+
+
 def check(settings: Any, **bounds: Bound) -> None:
-    """Check settings; called when they are made. Lists become tuples, as JSON knows lists only.
+    """Check settings when they are made. Lists become tuples, because JSON has lists only.
 
     Args:
         settings: A frozen dataclass.
-        **bounds: What each of its fields may be.
+        **bounds: What fields may be if that is not what their name may be elsewhere.
 
     Raises:
         InputError: A value is out of bounds; names it.
 
     Example:
-        >>> from types import SimpleNamespace
-        >>> check(SimpleNamespace(steps=0), steps=COUNT)
+        >>> DiffusionSettings(steps=0)
         Traceback (most recent call last):
         ...
         siloweave.errors.InputError: steps=0 must be a whole number of 1 or more, and ...
     """
-    for name, bound in bounds.items():
-        value = getattr(settings, name)
+    for name in (f.name for f in fields(settings)):
+        value, bound = getattr(settings, name), bounds.get(name, _BOUNDS.get(name))
         if isinstance(value, list):
             value = tuple(value)
             object.__setattr__(settings, name, value)
-        if not bound.holds(value):
-            raise InputError(f"{name}={value!r} must be {bound.said}")
-
-
-ACTIVATIONS = ("relu", "silu", "gelu", "tanh", "leaky_relu")
-"""Of hidden layers."""
-Family = Literal["beta", "norm", "truncnorm", "uniform", "gamma", "kde"]
-"""A law that a numeric column may be given."""
-FAMILIES: tuple[str, ...] = get_args(Family)
-"""All families, the default first."""
-_SEPARATE = {  # what counts only where coder and diffusion are trained one after the other
-    "autoencoder": ("jitter", "steps", "batch", "learning_rate", "weight_decay", "decay"),
-    "diffusion": ("passes", "loss_weight", "choices", "clip_range"),
-}
+        if bound is not None and not bound.holds(value):
+            raise InputError(f"{name}={value!r} must be {bound.words}")
 
 
 @dataclass(frozen=True)
@@ -115,8 +126,8 @@ class CopulaSettings:
     """How a Gaussian copula is fitted.
 
     Attributes:
-        family: Law of the numeric columns.
-        families: Laws of single columns by name, before `family`.
+        family: Distribution of the numeric columns.
+        families: Distributions of single columns by name, before `family`.
         scores: What stands for a category: the normal ``mean`` of its piece, or a ``uniform``
             draw from it.
 
@@ -160,10 +171,10 @@ class GANSettings:
         average: Share of the old weights in the moving average of the generator that rows are
             drawn from; 0 draws from the last weights.
         identifiability: None, or what the distance from real rows means (ADS-GAN).
-        identifiability_weight: How much the generator is paid for it.
+        identifiability_weight: Of that distance in the generator's loss.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
 
     Example:
         >>> GANSettings(batch=100).steps(rows=1_000)
@@ -190,25 +201,7 @@ class GANSettings:
     identifiability_weight: float = 0.1
 
     def __post_init__(self) -> None:
-        check(
-            self,
-            noise=COUNT,
-            generator=WIDTHS,
-            critic=WIDTHS,
-            pac=COUNT,
-            dropout=SHARE,
-            temperature=POSITIVE,
-            penalty=AMOUNT,
-            rate=POSITIVE,
-            betas=BETAS,
-            decay=AMOUNT,
-            clip=or_none(POSITIVE),
-            batch=COUNT,
-            epochs=at_least(0),
-            average=SHARE,
-            identifiability=or_none(one_of("nearest", "pairs")),
-            identifiability_weight=AMOUNT,
-        )
+        check(self, noise=COUNT, decay=AMOUNT)
         if self.batch % self.pac:
             raise InputError(
                 f"batch={self.batch} is no multiple of pac={self.pac}, so packs would not fill; "
@@ -274,7 +267,7 @@ class CTABSettings:
             drawn by; 0 takes the last weights.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
     """
 
     noise: int = 100
@@ -289,19 +282,7 @@ class CTABSettings:
     average: float = 0.0
 
     def __post_init__(self) -> None:
-        check(
-            self,
-            noise=COUNT,
-            channels=COUNT,
-            temperature=POSITIVE,
-            rate=POSITIVE,
-            betas=BETAS,
-            epsilon=POSITIVE,
-            decay=AMOUNT,
-            batch=at_least(2),
-            epochs=at_least(0),
-            average=SHARE,
-        )
+        check(self, noise=COUNT, decay=AMOUNT, batch=at_least(2))
 
     def steps(self, rows: int) -> int:
         """How many updates a fit to so many rows takes."""
@@ -325,11 +306,10 @@ class PrivateGANSettings:
         steps: Critic steps.
         ratio: Critic steps to one of the generator.
         average: Share of the old weights in the moving average of the generator.
-        pool: Generated rows that a critic step is shown, and those of a generator step; as many
-            as `batch` if None.
+        pool: Generated rows in a critic step, and in a generator step; as many as `batch` if None.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
     """
 
     noise: int = 64
@@ -347,27 +327,11 @@ class PrivateGANSettings:
     pool: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        check(
-            self,
-            noise=UNITS,
-            generator=WIDTHS,
-            critic=WIDTHS,
-            temperature=POSITIVE,
-            penalty=AMOUNT,
-            critic_rate=POSITIVE,
-            generator_rate=POSITIVE,
-            betas=BETAS,
-            batch=COUNT,
-            steps=COUNT,
-            ratio=COUNT,
-            average=SHARE,
-            pool=or_none(COUNT),
-        )
+        check(self)
 
     @property
     def plain(self) -> GANSettings:
-        """What the generator that is left samples with."""
+        """Settings with which the trained generator samples."""
         return GANSettings(
             noise=self.noise,
             generator=self.generator,
@@ -404,10 +368,10 @@ class VertiGANSettings:
         rounds: Steps of the generator, each a message to every party.
         critic_steps: Critic steps of a round.
         average: Share of the old weights in the moving average of trunk and heads.
-        informed: Whether heads start from the frequencies of categories, or from chance.
+        informed: Whether heads start from the frequencies of categories, or from random ones.
 
     Raises:
-        InputError: A value is out of
+        InputError: A value is out of bounds.
     """
 
     noise: int = 64
@@ -427,24 +391,7 @@ class VertiGANSettings:
     informed: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        check(
-            self,
-            noise=UNITS,
-            trunk=WIDTHS,
-            head=WIDTHS,
-            critic=WIDTHS,
-            temperature=POSITIVE,
-            penalty=AMOUNT,
-            critic_rate=POSITIVE,
-            generator_rate=POSITIVE,
-            betas=BETAS,
-            batch=COUNT,
-            made=COUNT,
-            rounds=COUNT,
-            critic_steps=COUNT,
-            average=SHARE,
-        )
+        check(self)
         if not self.trunk:
             raise InputError("trunk=() must have one layer or more; its last is what travels")
 
@@ -464,9 +411,9 @@ class DiffusionSettings:
         timesteps: T.
         schedule: "cosine" or "linear".
         steps: Gradient steps.
-        passes: How often a fit sees each row at most; None is no bound. Tables of few rows take
-            fewer steps for it: with more they would be learnt by heart. Private fits, rounds of
-            parties and joint trainings take all steps that they are told.
+        passes: How often a fit uses each row at most; None is no bound. Tables of few rows take
+            fewer steps for it: more steps would memorise the rows. Private fits, rounds of parties
+            and joint trainings take all `steps`.
         batch: Rows a step.
         learning_rate: At the start; it falls linearly to 0.
         weight_decay: Of AdamW.
@@ -480,11 +427,14 @@ class DiffusionSettings:
             `row_losses`. 0 weighs all times equally.
         choices: The loss of categoricals: "cross-entropy", that of the clean option, or "bound",
             the paper's.
-        clip_range: Largest absolute number that a row may hold; samplers clip what they believe the
-            clean row to be. None takes each number's range from the rows, which a private fit
+        clip_range: Largest absolute number that a row may hold; samplers clip their estimate of
+            the clean row to it. None takes each number's range from the rows, which a private fit
             must not.
-        eta: Noise that sampling puts back into numbers at every step, 0 to 1. With 1 the walk
-            forgets what earlier steps got wrong, with 0 it keeps it.
+        eta: Noise that sampling puts back into numbers at every step, 0 to 1. With 1 a walk
+            forgets the errors of earlier steps, with 0 they stay.
+
+    Raises:
+        InputError: A value is out of bounds.
     """
 
     hidden: tuple[int, ...] = (512, 512)
@@ -507,27 +457,7 @@ class DiffusionSettings:
     eta: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        check(
-            self,
-            hidden=WIDTHS,
-            embed=UNITS,
-            timesteps=TIMES,
-            steps=COUNT,
-            passes=or_none(POSITIVE),
-            batch=COUNT,
-            learning_rate=POSITIVE,
-            weight_decay=AMOUNT,
-            decay=SHARE,
-            dropout=SHARE,
-            prediction=one_of("noise", "clean", "velocity"),
-            loss_weight=AMOUNT,
-            choices=one_of("cross-entropy", "bound"),
-            clip_range=or_none(POSITIVE),
-            schedule=one_of("cosine", "linear"),
-            act=one_of(*ACTIVATIONS),
-            eta=UNIT,
-        )
+        check(self)
 
     def taken(self, rows: int) -> int:
         """Steps of a fit to so many rows.
@@ -548,7 +478,8 @@ class AutoencoderSettings:
     Attributes:
         hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
         latent: Size of a latent row; None is the number of blocks.
-        divergence: Weight of KL(latent law || N(0, I)); 0 makes the encoder deterministic.
+        divergence: Weight of KL(latent distribution || N(0, I)); 0 makes the encoder
+            deterministic.
         jitter: Standard deviation of noise on latents in training, in their own units; makes
             neighbouring latents decode alike.
         steps: Gradient steps.
@@ -557,9 +488,12 @@ class AutoencoderSettings:
         weight_decay: Of AdamW.
         decay: Of the moving average of the weights.
         act: Activation of the hidden layers.
-        heads: What is read from a categorical head: a "draw", or its "likeliest" option. Heads draw
-            by themselves, so columns that say the same may be drawn at odds where a latent lies
+        heads: What is read from a categorical head: a "draw", or its "likeliest" option. Heads
+            draw independently, so columns that agree in the rows may disagree where a latent lies
             between two of them; the likeliest options fit each other and vary less.
+
+    Raises:
+        InputError: A value is out of bounds.
     """
 
     hidden: tuple[int, ...] = (512, 512)
@@ -575,40 +509,36 @@ class AutoencoderSettings:
     heads: str = "draw"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        check(
-            self,
-            hidden=WIDTHS,
-            latent=or_none(UNITS),
-            divergence=AMOUNT,
-            jitter=AMOUNT,
-            steps=COUNT,
-            batch=COUNT,
-            learning_rate=POSITIVE,
-            weight_decay=AMOUNT,
-            decay=SHARE,
-            act=one_of(*ACTIVATIONS),
-            heads=one_of("draw", "likeliest"),
-        )
+        check(self)
 
 
 @dataclass(frozen=True)
 class SphereCodeSettings:
-    """Settings of the points.
+    """Settings of sphere codes.
 
     Attributes:
-        per_bit: Dimensions for each bit of a choice; more make errors rarer and rows longer.
+        per_bit: Dimensions for each bit of a categorical, at least 1: with fewer, codes would
+            coincide. More make errors rarer and rows longer.
+
+    Raises:
+        InputError: The value is out of bounds.
     """
 
     per_bit: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used: with less than a dimension for a bit, points are one."""
-        check(self, per_bit=at_least(1, whole=False))
+        check(self)
 
     def dimensions(self, size: int) -> int:
-        """How many dimensions a choice of this size takes, at most size - 1 and at least 1."""
+        """How many dimensions a categorical of this size takes, 1 to size - 1."""
         return max(1, min(size - 1, ceil(self.per_bit * log2(max(size, 2)))))
+
+
+_SEPARATE = (  # what counts only where coder and diffusion are trained one after the other
+    *("scaled", "autoencoder.jitter", "autoencoder.steps", "autoencoder.batch"),
+    *("autoencoder.learning_rate", "autoencoder.weight_decay", "autoencoder.decay"),
+    *("diffusion.passes", "diffusion.loss_weight", "diffusion.choices", "diffusion.clip_range"),
+)
 
 
 @dataclass(frozen=True)
@@ -616,13 +546,16 @@ class LatentSettings:
     """Settings of a latent diffusion.
 
     Attributes:
-        autoencoder: Settings of the autoencoder, or of points in its place.
+        autoencoder: Settings of the autoencoder, or of sphere codes instead.
         diffusion: Settings of the diffusion; its `prediction` is "clean" when `joint`. Its steps,
             batch and rates are those of the joint training too.
-        joint: Whether both are trained as one. Settings that then do nothing are refused.
+        joint: Whether both are trained as one. Settings that then have no effect are refused.
         scaled: Whether latents are standardised by their mean and spread over the rows. These are
             statistics of the rows: a private fit sets this to False and uses a divergence.
         numbers: What is read from the Gaussian heads: their "mean" or a "draw".
+
+    Raises:
+        InputError: A value is out of bounds, or contradicts another.
     """
 
     autoencoder: AutoencoderSettings | SphereCodeSettings = field(
@@ -634,32 +567,30 @@ class LatentSettings:
     numbers: str = "mean"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        check(self, numbers=one_of("mean", "draw"))
-        points = isinstance(self.autoencoder, SphereCodeSettings)
-        if self.joint and points:
-            raise InputError("joint=True needs an autoencoder to train: points learn nothing")
-        if self.numbers == "draw" and points:
-            raise InputError("numbers='draw' needs an autoencoder: points have numbers as they are")
-        if self.joint and self.diffusion.prediction != "clean":
+        check(self)
+        codes = isinstance(self.autoencoder, SphereCodeSettings)
+        if self.joint and codes:
+            raise InputError("joint=True needs an autoencoder to train: sphere codes learn nothing")
+        if self.numbers == "draw" and codes:
+            raise InputError(
+                "numbers='draw' needs an autoencoder: sphere codes leave numbers as they are"
+            )
+        if self.joint:
+            self._check_joint()
+
+    def _check_joint(self) -> None:
+        if self.diffusion.prediction != "clean":
             raise InputError(
                 "joint=True needs diffusion.prediction='clean': the decoder is given the denoised "
                 "latent"
             )
-        if self.joint and self.dense.divergence:
+        if self.dense.divergence:
             raise InputError("joint=True has no divergence: set autoencoder.divergence=0")
-        if self.joint:
-            self._refuse_unused()
-
-    def _refuse_unused(self) -> None:
-        """Refuse settings that a joint training makes no use of."""
-        names = ("scaled", *(f"{part}.{name}" for part, own in _SEPARATE.items() for name in own))
-        usual = LatentSettings()
-        for name in names:
-            value, default = attrgetter(name)(self), attrgetter(name)(usual)
+        for name in _SEPARATE:
+            value, default = attrgetter(name)(self), attrgetter(name)(LatentSettings())
             if value != default:
                 raise InputError(
-                    f"{name}={value!r} does nothing where joint=True trains all as one: leave it "
+                    f"{name}={value!r} has no effect where joint=True trains all as one: leave it "
                     f"at {default!r}. Steps, batch and rates are those of diffusion"
                 )
 

@@ -1,36 +1,31 @@
-"""Choices as points: an encoder and decoder of single columns that learn nothing from rows.
+"""Sphere codes: a coder of single columns that learns nothing from rows.
 
-A choice among K categories becomes one of K points on a sphere of about log2 K dimensions, in the
-options' order along a curve that winds over it; a number stays as it is. Decoding takes the nearest
-point. It is the coder of a latent diffusion whose latents keep everything about a row: diffusion of
-such points is the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by side, so that
-what one count says of another is smooth in both (decision 0024; with five options or fewer all
-points are about as far from one another).
+A categorical with K options becomes one of K points on a sphere of about log2 K dimensions, in the
+options' order along a curve that winds over it; a number stays as it is, and decoding takes the
+nearest point. It is the coder of a latent diffusion whose latents hold everything about a row:
+diffusion of such points is the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by
+side, so the effect of one count on another is smooth in both (decision 0024; with five options or
+fewer all points are about as far from one another). The coder depends on the blocks alone. So it
+costs no privacy, it is the same whoever holds the column, and how columns are split between parties
+changes nothing about a latent row.
 
-The coder depends on the blocks alone. So it costs no privacy, it is the same whoever holds the
-column, and how columns are split between parties changes nothing about a latent row. How they are
-diffused is in models/spots.py.
-
-Choices that are points among a row's numbers: what is known before a network is asked.
-
-A choice whose options are points p_k (models/points.py) reads, with Gaussian noise at level
-a = ᾱ_t, x = √a p_k + √(1-a) noise. By Bayes' rule x alone says of option k, up to a constant,
+A code with options p_k is seen, with Gaussian noise at level a = ᾱ_t, as x = √a p_k + √(1-a) noise.
+By Bayes' rule x alone gives option k, up to a constant, the logarithm
 
     evidence_k(x) = (√a <x, p_k> - a |p_k|² / 2) / (1 - a),
 
-and the other columns' noisy values come on top, since each column gets noise of its own:
-log p(k | noisy row) = log p(k | the other columns) + evidence_k. So the network is given the
-options' probabilities by evidence alone beside x, tells logarithms to which the evidence is added,
-and has only the first summand to learn. The clean point is the mean of the options' points under
-the softmax of the sum, and its loss is cross-entropy (score interpolation, Dieleman et al. 2022,
-"Continuous diffusion for categorical data"; the evidence is ours).
+and the other columns' noisy values come on top, because each column gets noise of its own:
+log p(k | noisy row) = log p(k | the other columns) + evidence_k. So the network's input has the
+options' probabilities by evidence alone beside x, its output is the logarithms to which the
+evidence is added, and it has only the first summand to learn. The clean point is the mean of the
+options' points under the softmax of the sum, and its loss is cross-entropy (score interpolation,
+Dieleman et al. 2022, "Continuous diffusion for categorical data"; the evidence is ours).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -86,8 +81,8 @@ def _sphere(places: Floats, dimensions: int) -> Floats:
     return found
 
 
-def spots_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes:
-    """Where the points of choices are in a latent row; no point is computed."""
+def sphere_codes_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes:
+    """Where the codes of categoricals are in a latent row; no code is computed."""
     found, start = [], 0
     for b in layout.blocks:
         size = 1 if b.kind == "number" else settings.dimensions(b.size)
@@ -98,25 +93,18 @@ def spots_of(layout: Layout, settings: SphereCodeSettings) -> SphereCodes:
 
 
 class _Tables(eqx.Module):
-    """Points of every choice, in the layout's order of blocks."""
+    """Codes of every categorical, in the layout's order of blocks."""
 
     tables: tuple[Array, ...]
     latent: int = eqx.field(static=True)
 
 
-@dataclass(frozen=True)
-class SphereCodeCoder:
-    """The coder of a layout.
+class SphereCodeCoder(eqx.Module):
+    """The coder of the blocks of a layout; `net` holds the codes."""
 
-    Attributes:
-        net: The points.
-        layout: Blocks of a row.
-        settings: How many dimensions a choice takes.
-    """
-
-    net: Any
-    layout: Layout
-    settings: SphereCodeSettings
+    net: _Tables
+    layout: Layout = eqx.field(static=True)
+    settings: SphereCodeSettings = eqx.field(static=True)
 
     @classmethod
     def of(cls, layout: Layout, settings: SphereCodeSettings) -> SphereCodeCoder:
@@ -128,22 +116,22 @@ class SphereCodeCoder:
             >>> coder.encode(np.array([[0.5, 0, 1]], np.float32)).tolist()
             [[0.5, 1.0]]
         """
-        choices = [b for b in layout.blocks if b.kind == "categorical"]
-        tables = [curve(b.size, settings.dimensions(b.size)) for b in choices]
-        latent = sum(t.shape[1] for t in tables) + len(layout.numbers)
+        codes = sphere_codes_of(layout, settings)
+        tables = [curve(code.options, code.dimensions) for code in codes]
+        latent = sum(code.dimensions for code in codes) + len(layout.numbers)
         return cls(
             _Tables(tuple(jnp.asarray(t, jnp.float32) for t in tables), latent), layout, settings
         )
 
     def _parts(self) -> list[tuple[Block, slice, Matrix | None]]:
-        """Every block, its place in a latent row, and its points."""
+        """Every block, its place in a latent row, and the codes of its options."""
         tables = iter(self.net.tables)
         parts: list[tuple[Block, slice, Matrix | None]] = []
         start = 0
         for b in self.layout.blocks:
-            points = None if b.kind == "number" else np.asarray(next(tables))
-            size = 1 if points is None else points.shape[1]
-            parts.append((b, slice(start, start + size), points))
+            codes = None if b.kind == "number" else np.asarray(next(tables))
+            size = 1 if codes is None else codes.shape[1]
+            parts.append((b, slice(start, start + size), codes))
             start += size
         return parts
 
@@ -154,53 +142,42 @@ class SphereCodeCoder:
         return tuple(column for column, size in sizes for _ in range(size))
 
     @property
-    def spots(self) -> SphereCodes:
-        """Where the points of choices are in a latent row."""
-        return spots_of(self.layout, self.settings)
+    def sphere_codes(self) -> SphereCodes:
+        """Where the codes of categoricals are in a latent row."""
+        return sphere_codes_of(self.layout, self.settings)
 
     def encode(self, X: Matrix) -> Matrix:
         """Latent rows, (n, latent) float32; NaN where a block is NaN."""
         Z = np.empty((len(X), self.net.latent), np.float32)
-        for b, place, points in self._parts():
-            block = X[:, b.start : b.start + b.size]
-            Z[:, place] = block if points is None else points[np.nan_to_num(block).argmax(1)]
+        for b, place, codes in self._parts():
+            block = X[:, b.start : b.stop]
+            Z[:, place] = block if codes is None else codes[np.nan_to_num(block).argmax(1)]
             Z[np.isnan(block).any(1), place] = np.nan
         return Z
 
     def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
-        """Rows of latent rows: each choice's nearest point. There is nothing to draw.
+        """Rows (n, width) of latent rows: each categorical's nearest code, one-hot.
 
-        Args:
-            Z: (n, latent).
-            key: Not used; for coders whose heads are laws.
-            numbers: Not used, alike.
-
-        Returns:
-            (n, width), choices one-hot.
+        Nothing is drawn: `key` and `numbers` are for coders with heads, and not used here.
         """
         X = np.zeros((len(Z), self.layout.width), np.float32)
-        for b, place, points in self._parts():
-            if points is None:
+        for b, place, codes in self._parts():
+            if codes is None:
                 X[:, b.start] = Z[:, place.start]
                 continue
-            size = (points**2).sum(1)
+            size = (codes**2).sum(1)
             for i in range(0, len(Z), _CHUNK):
                 z = Z[i : i + _CHUNK, place]
-                nearest = (size - 2 * z @ points.T).argmin(1)
+                nearest = (size - 2 * z @ codes.T).argmin(1)
                 X[i + np.arange(len(z)), b.start + nearest] = 1.0
         return X
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Points among a row's numbers, and what is said of their options.
-
-    Attributes:
-        count: d, how many numbers a row has.
-        spots: Where points lie among them.
+    """What noisy sphere codes among a row's `count` numbers say of their options.
 
     Example:
-        >>> from siloweave.models.layout import SphereCode
         >>> evidence = Evidence(3, (SphereCode(1, 1, 2),))
         >>> found = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
         >>> [round(float(x), 2) for x in found[0]]
@@ -208,49 +185,46 @@ class Evidence:
     """
 
     count: int
-    spots: SphereCodes
+    sphere_codes: SphereCodes
 
     @cached_property
     def options(self) -> Options:
-        """Those of all spots, in the spots' order."""
-        return Options.of(s.options for s in self.spots)
+        """Those of all codes, in their order."""
+        return Options.of(s.options for s in self.sphere_codes)
 
     @cached_property
     def plain(self) -> npt.NDArray[np.int64]:
-        """Which numbers are no part of a point."""
-        taken = [range(s.start, s.start + s.dimensions) for s in self.spots]
+        """Which numbers are no part of a code."""
+        taken = [range(s.start, s.start + s.dimensions) for s in self.sphere_codes]
         return np.setdiff1d(np.arange(self.count), np.concatenate([[], *taken]))
 
     def alone(self, x: Array, kept: Array) -> Array:
-        """What noisy points alone say of each option, logarithms up to a constant.
+        """Logarithms of the options by their own noisy codes, (batch, options), up to a constant.
 
         Args:
             x: (batch, d) noisy rows.
             kept: (batch, 1) or () ᾱ_t, below 1.
-
-        Returns:
-            (batch, options).
         """
         near = jnp.sqrt(kept) * self._near(x)
         found: Array = (near - kept * self._norms) / (1.0 - kept)
         return found
 
-    def likely(self, told: Array, x: Array, kept: Array) -> Array:
-        """Logarithms of the options' probabilities, (batch, options).
+    def likely(self, others: Array, x: Array, kept: Array) -> Array:
+        """Log-probabilities of the options, (batch, options).
 
         Args:
-            told: (batch, options), what the network tells of the other columns.
+            others: (batch, options), the network's output for the other columns.
             x: As `alone` takes it.
             kept: As `alone` takes it.
         """
-        return self.options.log_softmax(told + self.alone(x, kept))
+        return self.options.log_softmax(others + self.alone(x, kept))
 
     def expected(self, logs: Array) -> Array:
-        """Mean points under these probabilities, (batch, d); 0 where there is none."""
+        """Mean codes under these log-probabilities, (batch, d); 0 at plain numbers."""
         return jnp.matmul(jnp.exp(logs), self._points.T, precision="highest")
 
     def truth(self, clean: Array) -> Array:
-        """Which option each clean point is nearest to, one-hot, (batch, options)."""
+        """Which option each clean code is nearest to, one-hot, (batch, options)."""
         near = self._near(clean) - self._norms
         return near >= self.options.largest(near)[..., self.options.choice]
 
@@ -259,9 +233,9 @@ class Evidence:
 
     @cached_property
     def _points(self) -> npt.NDArray[np.float32]:
-        """(d, options), each option's point at its place, 0 elsewhere."""
+        """(d, options), each option's code at its place, 0 elsewhere."""
         found = np.zeros((self.count, len(self.options.choice)), np.float32)
-        for j, s in enumerate(self.spots):
+        for j, s in enumerate(self.sphere_codes):
             own = curve(s.options, s.dimensions).T
             found[s.start : s.start + s.dimensions, self.options.choice == j] = own
         return found

@@ -1,9 +1,12 @@
-"""Training whose every step follows a sum over rows that lie with others.
+"""Training whose every step follows a sum over rows that others hold.
 
 DP-SGD (Abadi et al., Deep Learning with Differential Privacy, 2016) from the side of whoever holds
 the weights: a step asks for a sum of rows' gradients, gets it with noise, and moves. A model says
 here what a step's message carries, what a row's loss is given that message, and how the weights
-move; who holds the rows, and how their gradients are clipped, summed and hidden, is for others.
+move; the holder of the rows clips, sums and hides their gradients.
+
+**Guarantee**: none by itself. A message reads no row but through the sums before it, so clipped and
+noisy sums protect the rows as their own mechanism says (algorithms/private_rounds.py).
 """
 
 from __future__ import annotations
@@ -22,19 +25,17 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models import autoencoder, diffusion
 from siloweave.models.autoencoder import Coder, latent_size
-from siloweave.models.coders import RowCoder, assembled, places_of, rest_of, untrained
+from siloweave.models.coders import RowCoder, coder_of, places_of, rest_of
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.descent import Descent, State
-from siloweave.models.latent import LatentDiffusion, latent_blocks, put_together, told_block
+from siloweave.models.latent import LatentDiffusion, latent_layout
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.multinomial import Groups
 from siloweave.models.nets import MLP
 from siloweave.models.rounds import DiffusionLearner, Facts, Keys
 from siloweave.models.settings import LatentSettings
-from siloweave.models.train import Loss
+from siloweave.models.train import Loss, finite
 from siloweave.tables.features import Block
-
-__all__ = ["DiffusionSteps", "LatentSteps", "Stepwise", "check_finite"]
 
 Array = jax.Array
 
@@ -69,12 +70,12 @@ class Stepwise(ABC):
         """Rows as losses read them, with equal leading axis; InputError where they do not fit."""
 
     @abstractmethod
-    def start(self, born: Array) -> Any:
+    def start(self, initial: Array) -> Any:
         """The state before the first step."""
 
-    def opened(self, stage: int, born: Array) -> Any:
+    def opened(self, stage: int, initial: Array) -> Any:
         """A state in which a stage may begin, for its shapes."""
-        return self.start(born)
+        return self.start(initial)
 
     @abstractmethod
     def message(self, state: Any, key: Array) -> Any:
@@ -98,41 +99,29 @@ class Stepwise(ABC):
 
     def shapes(self, stage: int = 0) -> Any:
         """Shapes and types of a stage's messages; nothing is computed for them."""
-
-        def made(key: Array) -> Any:
-            return self.message(self.opened(stage, key), key)
-
-        return eqx.filter_eval_shape(made, jax.random.key(0))
+        return eqx.filter_eval_shape(
+            lambda key: self.message(self.opened(stage, key), key), jax.random.key(0)
+        )
 
     def empty(self, stage: int = 0) -> Any:
         """A message of zeros, with shapes and types of any other of its stage."""
-        return jax.tree.map(_zeros, self.shapes(stage))
+        return jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x,
+            self.shapes(stage),
+        )
 
 
 def check_finite(state: Any, step: int) -> None:
-    """Refuse a state that diverged.
-
-    Args:
-        state: After a step.
-        step: Which, counted from 1.
+    """Refuse a state that diverged in a step, which is counted from 1.
 
     Raises:
         InputError: A number in it is not finite.
     """
-    if not bool(_finite(eqx.filter(state, eqx.is_inexact_array))):
+    if not finite(state):
         raise InputError(
             f"training diverged in step {step}: weights hold NaN or an infinity. Steps up to this "
             "one are paid. Lower the learning rate in settings, or its kin, before the next run"
         )
-
-
-@eqx.filter_jit
-def _finite(state: Any) -> Array:
-    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(state)]).all()
-
-
-def _zeros(x: Any) -> Any:
-    return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 
 @eqx.filter_jit
@@ -146,12 +135,12 @@ class DiffusionSteps(Stepwise):
 
     Attributes:
         learner: The diffusion; its settings say how many steps there are.
-        law: How frequent each label is, public or paid for; None without one, or where it is not
-            known.
+        shares: How frequent each label is, public or paid for; None without one, or where it is
+            not known.
     """
 
     learner: DiffusionLearner
-    law: Sequence[float] | None = None
+    shares: Sequence[float] | None = None
 
     @property
     def steps(self) -> int:
@@ -167,9 +156,9 @@ class DiffusionSteps(Stepwise):
         found, _ = self.learner.rows(self.learner.vectors(X), self._facts(1))
         return found
 
-    def start(self, born: Array) -> Any:
+    def start(self, initial: Array) -> Any:
         """A fresh network."""
-        return self.learner.start(born, self.learner.settings.steps)
+        return self.learner.start(initial, self.learner.settings.steps)
 
     def message(self, state: Any, key: Array) -> Any:
         """The network."""
@@ -189,51 +178,34 @@ class DiffusionSteps(Stepwise):
         return self.learner.finish(shared, self._facts(rows), key)
 
     def _facts(self, rows: int) -> Facts:
-        """What a learner is told about all rows: how many, and how frequent labels are."""
-        sums, told = np.zeros((4, self.learner.layout.width)), self.learner.told
-        if self.law is not None and told is not None:
-            sums[0, told.start : told.stop] = rows * np.asarray(self.law)
+        """What is known about all rows: how many, and how frequent labels are."""
+        sums, label = np.zeros((4, self.learner.layout.width)), self.learner.label_block
+        if self.shares is not None and label is not None:
+            sums[0, label.start : label.stop] = rows * np.asarray(self.shares)
         return Facts(rows, sums)
 
 
 class Second(NamedTuple):
-    """The state of a latent diffusion's second stage.
+    """The state of a latent diffusion's second stage."""
 
-    Attributes:
-        coder: The trained autoencoder.
-        state: Of the diffusion.
-    """
-
-    coder: Coder
-    state: State
+    coder: Coder  # the trained autoencoder
+    state: State  # of the diffusion
 
 
 class CodedRows(NamedTuple):
-    """A message of the second stage.
+    """A message of the second stage."""
 
-    Attributes:
-        encoder: Of the trained autoencoder.
-        net: The denoiser, whose gradient is asked for.
-    """
-
-    encoder: MLP
-    net: Denoiser
+    encoder: MLP  # of the trained autoencoder
+    net: Denoiser  # the denoiser, whose gradient is asked for
 
 
 class CodedLoss(eqx.Module):
-    """The loss of one row's latent, which a trained encoder makes of the row.
+    """The loss of one row's latent, which a trained encoder makes of the row."""
 
-    Attributes:
-        encoder: As it came in the message; nothing moves it.
-        latent: How many of its outputs are latent means.
-        groups: (how many, of which size) of the row's choices.
-        descent: The diffusion of latents.
-    """
-
-    encoder: MLP
-    latent: int = eqx.field(static=True)
-    groups: Groups = eqx.field(static=True)
-    descent: Descent
+    encoder: MLP  # as it came in the message; nothing moves it
+    latent: int = eqx.field(static=True)  # how many of its outputs are latent means
+    groups: Groups = eqx.field(static=True)  # (how many, of which size) of the row's choices
+    descent: Descent  # the diffusion of latents
 
     def __call__(self, net: Denoiser, row: Rows, key: Array) -> Array:
         """The diffusion's loss."""
@@ -253,15 +225,15 @@ class LatentSteps(Stepwise):
     Attributes:
         settings: Of both.
         blocks: Of a feature vector.
-        target: Column that the diffusion is told, or None.
-        law: How frequent its options are, public or paid for; None without one.
-        both: Whether the diffusion is trained too; else the autoencoder is all that is left.
+        target: Column that the diffusion is conditioned on, or None.
+        shares: How frequent its options are, public or paid for; None without one.
+        both: Whether the diffusion is trained too; else the result is the autoencoder alone.
     """
 
     settings: LatentSettings
     blocks: tuple[Block, ...]
     target: str | None = None
-    law: Sequence[float] | None = None
+    shares: Sequence[float] | None = None
     both: bool = True
 
     @property
@@ -289,7 +261,7 @@ class LatentSteps(Stepwise):
         """The block of the target; None where it is the only one."""
         if self.target is None or len(self.blocks) == 1:
             return None
-        return self.layout.choice_of(self.target)
+        return self.layout.categorical_of(self.target)
 
     @cached_property
     def rest(self) -> Layout:
@@ -301,17 +273,13 @@ class LatentSteps(Stepwise):
         """A step of the autoencoder."""
         return autoencoder.descent(self.settings.dense, self.rest)
 
-    def latents(self, size: int) -> Layout:
-        """The blocks of a latent row."""
-        return Layout(latent_blocks(size, self.label.size if self.label else 0))
+    def _latents(self, size: int) -> tuple[Layout, Block | None]:
+        """The blocks of a latent row, and the label's."""
+        return latent_layout(size, self.label.size if self.label else 0)
 
     def diffusing(self, size: int) -> Descent:
         """A step of the diffusion."""
-        latents = self.latents(size)
-        return diffusion.descent(self.settings.diffusion, latents, self._told(latents))
-
-    def _told(self, latents: Layout) -> Block | None:
-        return told_block(latents, self.label.size if self.label else 0)
+        return diffusion.descent(self.settings.diffusion, *self._latents(size))
 
     def keys(self, key: Array) -> Keys:
         """For first weights and steps; nothing is drawn at the end."""
@@ -321,22 +289,21 @@ class LatentSteps(Stepwise):
         """Numbers, codes and labels; raises InputError where they do not fit."""
         X, label = self.layout.check(X, least=0), self.label
         numbers, codes = self.rest.split(X[:, places_of(self.layout, label)])
-        told = X[:, label.start : label.stop].argmax(1) if label else np.zeros(len(X))
-        return Rows(*(jnp.asarray(x) for x in (numbers, codes, told.astype(np.int32))))
+        labels = X[:, label.start : label.stop].argmax(1) if label else np.zeros(len(X))
+        return Rows(*(jnp.asarray(x) for x in (numbers, codes, labels.astype(np.int32))))
 
-    def start(self, born: Array) -> State:
+    def start(self, initial: Array) -> State:
         """A fresh autoencoder."""
-        state: State = self.coding.start(untrained(self.rest, self.settings.dense, born))
+        state: State = self.coding.start(coder_of(self.rest, self.settings.dense, key=initial).net)
         return state
 
-    def opened(self, stage: int, born: Array) -> State | Second:
+    def opened(self, stage: int, initial: Array) -> State | Second:
         """A fresh autoencoder, or a fresh denoiser beside it."""
-        return self._second(self.start(born).net, born) if stage else self.start(born)
+        return self._second(self.start(initial).net, initial) if stage else self.start(initial)
 
-    def _second(self, coder: Coder, born: Array) -> Second:
-        latents = self.latents(coder.latent)
-        told = self._told(latents)
-        net = diffusion.network(latents, self.settings.diffusion, told, born)
+    def _second(self, coder: Coder, initial: Array) -> Second:
+        latents, label = self._latents(coder.latent)
+        net = diffusion.network(latents, self.settings.diffusion, label, initial)
         return Second(coder, self.diffusing(coder.latent).start(net))
 
     def message(self, state: State | Second, key: Array) -> Any:
@@ -366,11 +333,16 @@ class LatentSteps(Stepwise):
     def finish(self, state: State | Second, rows: int, key: Array) -> LatentDiffusion | RowCoder:
         """The whole model, or the trained autoencoder."""
         if not isinstance(state, Second):
-            coder = assembled(state.average, self.rest, self.settings.dense)
+            coder = coder_of(self.rest, self.settings.dense, state.average)
             return RowCoder(coder, self.layout, self.label, self.settings.numbers)
-        size, most = state.coder.latent, self.settings.diffusion.clip_range
+        most, shares = self.settings.diffusion.clip_range, self.shares if self.label else None
         assert most is not None  # what a private fit is given
-        facts = (tuple(self.law or ()) if self.label else (), ((-most, most),) * size)
-        frame = (np.zeros(size, np.float32), np.ones(size, np.float32))
-        nets = (state.coder, state.state.average)
-        return put_together(nets, self.layout, self.settings, self.label, facts, frame)
+        return LatentDiffusion.of_networks(
+            state.coder,
+            state.state.average,
+            self.layout,
+            self.settings,
+            self.label,
+            tuple(shares or ()),
+            most,
+        )

@@ -1,17 +1,12 @@
-"""Checkpoints of a training run: arrays as safetensors, the rest as JSON, never half written.
-
-Which rows are in which batch: drawn on the host, from the key and the step alone.
-
-A stretch of steps needs a small table of row numbers; the compiled loop gathers the rows.
-
-The one training loop: whole stretches of steps are compiled, and nothing is private here.
+"""The one training loop without privacy, its batches, and its checkpoints.
 
 A model brings a pure function `update(state, batch, key) -> (state, loss)`. The loop brings
-batches, keys, progress, checkpoints, and the news that training diverged. Private networks do not
-come here (models/stepwise.py): this loop looks at losses of real rows.
+batches, keys, progress, checkpoints, and the error when training diverges. Whole stretches of steps
+are compiled: which rows are in which batch is drawn on the host, from the key and the step alone,
+and the compiled loop gathers them.
 
-Batches come from a permutation of the rows per epoch (`"shuffled"`), or from a function of the
-model's own.
+**Guarantee**: none. This loop reads losses of real rows; private networks train by
+`models.stepwise` instead.
 """
 
 from __future__ import annotations
@@ -36,8 +31,22 @@ from safetensors.numpy import save
 from siloweave.errors import DataError, InputError
 from siloweave.tables.keys import fold_in, generator
 
+Array = jax.Array
+_State = TypeVar("_State")
+
+Progress = Callable[[str, float], None]
+"""Called with how far training is, in words, and with the share of the work that is done."""
+Loss = Callable[[Any, Any, Array], Array]
+"""The loss of one row: `loss(model, row, key)`, a number."""
+Sampler = Callable[[Any, Array], Any]
+"""A batch from all rows and a key; runs inside the compiled loop."""
+
 _FORMAT = "siloweave-training-1"
 _NAME = "training.json"
+_STRETCH = 1.0  # seconds between two reports, about
+
+
+# Checkpoints
 
 
 class Keeper:
@@ -60,17 +69,13 @@ class Keeper:
         self._written, self._at = -1, time.monotonic()
 
     def open(self, arrays: Any, *, run: dict[str, Any], data: Any) -> tuple[int, Any]:
-        """The step and arrays to go on from; (0, `arrays`) when the folder holds none.
-
-        Args:
-            arrays: The state of a fresh run.
-            run: Settings that have to be the same.
-            data: A pytree of keys and rows that have to be the same.
+        """The step and arrays to continue from; 0 and those of a fresh run without a checkpoint.
 
         Raises:
-            DataError: The checkpoint is damaged, or of another run.
+            DataError: The checkpoint is damaged, or of a run with other settings, keys or rows.
         """
-        assert self.folder is not None
+        if self.folder is None:
+            return 0, arrays
         leaves = [_plain(x) for x in jax.tree.leaves(arrays)]
         shapes = [f"{x.dtype}{list(x.shape)}" for x in leaves]
         self._facts = {"format": _FORMAT, **run, "data": _digest(data), "arrays": shapes}
@@ -89,8 +94,15 @@ class Keeper:
                     f"{path} is the checkpoint of another run: its {fact} differs. Give every run "
                     "a folder of its own, or empty this one."
                 )
+        try:
+            with safe_open(str(self.folder / name), framework="numpy") as file:
+                read = [file.get_tensor(f"{i:05d}") for i in range(len(leaves))]
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            raise DataError(
+                f"{self.folder / name} cannot be read as a checkpoint: {error}"
+            ) from error
         self._written = step
-        return step, _filled(arrays, _read(self.folder / name, len(leaves)))
+        return step, _filled(arrays, read)
 
     def keep(self, step: int, arrays: Any) -> None:
         """Note the state after `step`, and write it if the last checkpoint is old."""
@@ -143,14 +155,6 @@ def _digest(data: Any) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, count: int) -> list[NDArray[Any]]:
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            return [file.get_tensor(f"{i:05d}") for i in range(count)]
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a checkpoint: {error}") from error
-
-
 def _replace(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, readable by its owner only."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
@@ -164,11 +168,14 @@ def _replace(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+# Batches
+
+
 class BatchPlan(NamedTuple):
     """How batches are made.
 
     Attributes:
-        name: For the checkpoint, which goes on only with the same plan.
+        name: For the checkpoint, from which only a run with the same plan continues.
         most: Steps of the longest stretch.
         picks: Row numbers of `count` steps from `step` on, (most, batch); None with a sampler.
         sampler: A function `(rows, key) -> batch`, or None.
@@ -177,18 +184,11 @@ class BatchPlan(NamedTuple):
     name: str
     most: int
     picks: Callable[[int, int], NDArray[np.int32] | None]
-    sampler: Callable[[Any, jax.Array], Any] | None = None
+    sampler: Sampler | None = None
 
 
-def plan_of(
-    sampler: str | Callable[[Any, jax.Array], Any],
-    rows: Any,
-    *,
-    batch: int,
-    key: jax.Array,
-    most: int,
-) -> BatchPlan:
-    """The plan that `sampler` names; see `siloweave.models.train.train`.
+def plan_of(sampler: str | Sampler, rows: Any, *, batch: int, key: Array, most: int) -> BatchPlan:
+    """The plan that `sampler` names; see `train`.
 
     Raises:
         InputError: No rows, rows of unequal number, NaN, more rows in a batch than there are, or
@@ -196,28 +196,44 @@ def plan_of(
     """
     if callable(sampler):
         return BatchPlan("own", most, lambda step, count: None, sampler)
-    _finite(rows)
+    _check_finite(rows)
     count = _count(rows)
-    if sampler == "shuffled":
-        return BatchPlan("shuffled", most, _Shuffled(count, batch, key, most))
-    raise InputError(
-        f"train: sampler = {sampler!r} is not known. Give 'shuffled', or a function of rows and "
-        "key."
-    )
-
-
-def _finite(rows: Any) -> None:
-    for leaf in jax.tree.leaves(rows):
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            continue
-        values = np.asarray(leaf)
-        if np.isfinite(values).all():
-            continue
-        bad = int(np.argwhere(~np.isfinite(values))[0][0])
+    if sampler != "shuffled":
         raise InputError(
-            f"train: rows hold NaN or an infinity, first in row {bad}. Encode missing values, or "
-            "leave such rows out."
+            f"train: sampler = {sampler!r} is not known. Give 'shuffled', or a function of rows "
+            "and key."
         )
+    if batch > count:
+        raise InputError(
+            f"train: batch = {batch} is more than the {count} rows there are. Use a batch of "
+            f"at most {count}."
+        )
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    seeds = np.random.SeedSequence([int(word) for word in words])
+    batches = count // batch  # in an epoch: one permutation, cut into whole batches
+
+    @lru_cache(maxsize=2)
+    def order(epoch: int) -> NDArray[np.int64]:
+        return generator(fold_in(seeds, "epoch", epoch)).permutation(count)
+
+    def picks(step: int, steps: int) -> NDArray[np.int32]:
+        index = np.zeros((most, batch), np.int32)
+        for i in range(steps):
+            epoch, place = divmod(step + i, batches)
+            index[i] = order(epoch)[place * batch : (place + 1) * batch]
+        return index
+
+    return BatchPlan("shuffled", most, picks)
+
+
+def _check_finite(rows: Any) -> None:
+    for leaf in jax.tree.leaves(rows):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not finite(leaf):
+            wrong = ~np.isfinite(np.asarray(leaf))
+            raise InputError(
+                f"train: rows hold NaN or an infinity, first in row {np.argwhere(wrong)[0][0]}. "
+                "Encode missing values, or leave such rows out."
+            )
 
 
 def _count(rows: Any) -> int:
@@ -233,48 +249,13 @@ def _count(rows: Any) -> int:
     return count
 
 
-def _seeds(key: jax.Array) -> np.random.SeedSequence:
-    words = np.asarray(jax.random.key_data(key)).ravel()
-    return np.random.SeedSequence([int(word) for word in words])
+def finite(tree: Any) -> bool:
+    """Whether all floats of a tree are finite; on the host, so nothing is compiled for it."""
+    leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
+    return all(bool(np.isfinite(np.asarray(x)).all()) for x in leaves)
 
 
-class _Shuffled:
-    """One permutation per epoch, cut into whole batches."""
-
-    def __init__(self, count: int, batch: int, key: jax.Array, most: int) -> None:
-        if batch > count:
-            raise InputError(
-                f"train: batch = {batch} is more than the {count} rows there are. Use a batch of "
-                f"at most {count}."
-            )
-        self.count, self.batch, self.most = count, batch, most
-        self.epoch = count // batch  # in batches
-        self.seeds = _seeds(key)
-        self._order = lru_cache(maxsize=2)(self._permutation)
-
-    def _permutation(self, epoch: int) -> NDArray[np.int64]:
-        return generator(fold_in(self.seeds, "epoch", epoch)).permutation(self.count)
-
-    def __call__(self, step: int, count: int) -> NDArray[np.int32]:
-        index = np.zeros((self.most, self.batch), np.int32)
-        for i in range(count):
-            epoch, place = divmod(step + i, self.epoch)
-            start = place * self.batch
-            index[i] = self._order(epoch)[start : start + self.batch]
-        return index
-
-
-Array = jax.Array
-_State = TypeVar("_State")
-
-#: Told in words how far training is, and the share of the work that is done.
-Progress = Callable[[str, float], None]
-#: The loss of one row: `loss(model, row, key)`, a number.
-Loss = Callable[[Any, Any, Array], Array]
-#: A batch from all rows and a key; runs inside the compiled loop.
-Sampler = Callable[[Any, Array], Any]
-
-_STRETCH = 1.0  # seconds between two reports, about
+# The loop
 
 
 class TrainingError(InputError):
@@ -294,14 +275,8 @@ class TrainingError(InputError):
 def mean_gradient(loss: Loss, model: _State, batch: Any, key: Array) -> tuple[_State, Array]:
     """The gradient of the mean loss of a batch, without privacy.
 
-    Args:
-        loss: The loss of one row.
-        model: A pytree; its floating point arrays are trained.
-        batch: Rows with one leading axis.
-        key: A jax key; every row gets its own.
-
-    Returns:
-        The gradient, shaped as the model (None where nothing is trained), and the mean loss.
+    The model is a pytree whose floating point arrays are trained; every row gets a key of its own.
+    Returns the gradient, shaped as the model (None where nothing is trained), and the mean loss.
 
     Example:
         >>> loss = lambda w, row, key: (w - row) ** 2
@@ -359,9 +334,9 @@ def train(
             is left over waits for the next epoch), or a function `(rows, key) -> batch`, compiled
             with the loop.
         epoch_steps: Most steps between two reports; fewer when steps are slow.
-        progress: Told the step, the mean loss and the time left, from the start.
-        store: Folder for checkpoints. A call that finds one goes on from it, to the same result.
-            Nothing tells two `update`s of equal shapes apart: give each its own folder.
+        progress: Called with the step, the mean loss and the time left, from the start.
+        store: Folder for checkpoints. A call that finds one continues from it, to the same
+            result. Two `update`s of equal shapes are not distinguished: give each its own folder.
         checkpoint_seconds: Least time between two checkpoints; one is always written at the end
             and when the loop is left by an error.
         first: Updates that `state` has behind it, so that a training in parts draws the same
@@ -394,14 +369,10 @@ def train(
     arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
     job = _Job(update, rows, static, plan, key)
     keeper = Keeper(store, every=checkpoint_seconds)
-    if store is not None:
-        run = {"batch": batch, "sampler": plan.name}
-        start, arrays = keeper.open(arrays, run=run, data=(key, rows))
-    else:
-        start = 0
-    start = max(start, first)
+    run = {"batch": batch, "sampler": plan.name}
+    start, arrays = keeper.open(arrays, run=run, data=(key, rows))
     try:
-        arrays = _loop(job, arrays, start, steps, progress, keeper)
+        arrays = _loop(job, arrays, max(start, first), steps, progress, keeper)
     finally:
         keeper.flush()
     final: _State = eqx.combine(arrays, static)
@@ -410,51 +381,31 @@ def train(
 
 def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: Keeper) -> Any:
     """All stretches, each as long as one second of steps."""
-    length, pace = 1, 0.0
+    length, pace, compiled = 1, 0.0, False
     progress("compiling" if step < steps else "done", step / max(steps, 1))
-    for round_ in range(steps):
-        if step >= steps:
-            break
+    while step < steps:
         count = min(length, steps - step, job.plan.most)
         began = time.monotonic()
-        after, losses, finite = _stretch(job, arrays, step, count)
+        at = (jnp.int32(step), jnp.int32(count))  # arrays: a Python number would be compiled in
+        after, found = _advance(
+            job.update, job.static, job.plan.sampler, arrays, job.rows,
+            job.plan.picks(step, count), at, job.key, job.plan.most,
+        )  # fmt: skip
+        losses = np.asarray(found)[:count]
+        good = finite(after) and np.isfinite(losses).all()
         took = time.monotonic() - began
-        if not (finite and np.isfinite(losses).all()):
+        if not good:
             raise _diverged(job, arrays, step, losses, keeper)
         arrays, step = after, step + count
         keeper.keep(step, arrays)
-        if round_ > 0:  # the first one includes the compilation
+        length = 2
+        if compiled:  # the first stretch includes the compilation
             pace = took / count
             length = max(1, min(8 * count, int(_STRETCH / max(pace, 1e-9))))
-        else:
-            length = 2
+        compiled = True
         left = f", {_duration((steps - step) * pace)} left" if pace and step < steps else ""
         progress(f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{left}", step / steps)
     return arrays
-
-
-def _stretch(job: _Job, arrays: Any, step: int, count: int) -> tuple[Any, Any, bool]:
-    """`count` steps; also their losses, and whether the state is finite afterwards."""
-    picks = job.plan.picks(step, count)
-    at = (jnp.int32(step), jnp.int32(count))  # arrays: a Python number would be compiled in
-    after, losses = _advance(
-        job.update,
-        job.static,
-        job.plan.sampler,
-        arrays,
-        job.rows,
-        picks,
-        at,
-        job.key,
-        job.plan.most,
-    )
-    return after, np.asarray(losses)[:count], _finite_train(after)
-
-
-def _finite_train(arrays: Any) -> bool:
-    """Whether all floats are finite; asked here, because a program for each shape compiles long."""
-    floats = (x for x in jax.tree.leaves(arrays) if jnp.issubdtype(x.dtype, jnp.inexact))
-    return all(bool(np.isfinite(np.asarray(x)).all()) for x in floats)
 
 
 @eqx.filter_jit

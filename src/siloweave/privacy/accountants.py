@@ -20,7 +20,7 @@ Masked sums over Poisson samples (:class:`~siloweave.privacy.events.SampledShare
 more, and take the place of these two for whatever is with them: Renyi divergences of whole orders,
 which discrete noise has exactly as continuous noise does (sampled.py).
 
-Steps of either kind whose noise and rate follow from a noisy number of rows say so by a Renyi order
+Steps of either kind whose noise and rate follow from a noisy number of rows carry a Renyi order
 (``order``). A list with such steps has one reading, at that order and with everything else
 (sampled.py, ``at_order``): no other order, no PLD and no parting of delta, since which of several
 readings is the least one depends on that number. With several orders in a list the largest of
@@ -43,8 +43,6 @@ import msgspec
 from siloweave.errors import InputError
 from siloweave.privacy import sampled
 from siloweave.privacy.events import BaseEvent, Event, encode, known, order_of
-
-__all__ = ["DIGITS", "Tally", "epsilon", "epsilon_of_rho", "rho", "round_up"]
 
 #: Significant digits of a printed epsilon.
 DIGITS = 7

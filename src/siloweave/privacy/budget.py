@@ -9,15 +9,6 @@ import msgspec
 
 from siloweave.errors import BudgetError, InputError
 
-__all__ = [
-    "UNBOUNDED",
-    "Budget",
-    "Relation",
-    "l1_score_sensitivity",
-    "marginal_sensitivity",
-    "size_sensitivity",
-]
-
 
 class Relation(StrEnum):
     """Which two tables count as neighbours.

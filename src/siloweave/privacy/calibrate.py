@@ -1,46 +1,18 @@
 """Noise from a budget: always with the events and the accountant that the ledger will use."""
 
-import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from statistics import NormalDist
 
-from msgspec import UNSET
-
 from siloweave.errors import BudgetError, InputError
-from siloweave.privacy.accountants import Tally, epsilon, epsilon_of_rho, round_up
+from siloweave.privacy.accountants import epsilon_of_rho, round_up
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import (
-    Event,
-    Exponential,
-    Gaussian,
-    SampledGaussian,
-    rho_once,
-    shared_rho,
-)
-from siloweave.privacy.sampled import from_rdp, separation_of
-
-__all__ = [
-    "budget_of_separation",
-    "exponential_epsilon",
-    "falls_to",
-    "gaussian_sigma",
-    "gdp_epsilon",
-    "mu_of_separation",
-    "rho_for",
-    "sampled_multiplier",
-    "sampled_steps",
-    "separated_multiplier",
-    "separated_steps",
-    "share_sigma",
-]
+from siloweave.privacy.events import Gaussian, shared_rho
 
 _CLOSE = 1e-3  # relative; how much more noise than needed a calibrated step may have
 _CLOSEST = 1e-11  # relative; more than what a search for a root may be below it
 _WIDEST = 1e6  # noise multiplier; nothing is learned from less signal
-_MOST_STEPS = 2**31
 _SPARE = 1e-9  # relative part of rho kept back, so that adding up shares of it cannot overshoot
 
 
@@ -115,25 +87,9 @@ def gaussian_sigma(rho: float, sensitivity: float) -> float:
     """
     _usable("gaussian_sigma", rho)
     sigma = sensitivity / math.sqrt(2 * rho)
-    while rho_once(Gaussian(sigma=sigma, sensitivity=sensitivity)) > rho:
+    while Gaussian(sigma=sigma, sensitivity=sensitivity).rho > rho:
         sigma = math.nextafter(sigma, math.inf)
     return sigma
-
-
-def exponential_epsilon(rho: float) -> float:
-    """The largest parameter of an exponential mechanism that costs at most ``rho``: sqrt(8 rho).
-
-    **Guarantee**: ``Exponential(epsilon)`` is priced at no more than ``rho``.
-
-    Example:
-        >>> exponential_epsilon(0.125)
-        1.0
-    """
-    _usable("exponential_epsilon", rho)
-    epsilon = math.sqrt(8 * rho)
-    while rho_once(Exponential(epsilon=epsilon)) > rho:
-        epsilon = math.nextafter(epsilon, 0)
-    return epsilon
 
 
 @lru_cache(maxsize=4096)
@@ -181,86 +137,11 @@ def share_sigma(
     return high
 
 
-def sampled_multiplier(
-    budget: Budget,
-    *,
-    rate: float,
-    steps: int,
-    others: Sequence[Event] = (),
-    order: int | None = None,
-) -> float:
-    """The least noise multiplier with which ``steps`` Poisson sampled steps cost the budget.
-
-    Args:
-        budget: the promise; its relation decides how steps are priced.
-        rate: probability of each row to be in a step, in (0, 1].
-        steps: how many, >= 1.
-        others: events that are paid from the same budget.
-        order: where the rate follows from a noisy number of rows: the Renyi order to read at, from
-            `shared_steps.order_for`. None for a rate that was fixed beforehand.
-
-    Returns:
-        The multiplier, at most 0.1 percent above the least one.
-
-    Raises:
-        BudgetError: no noise is enough; the message says what is left by ``others``.
-
-    **Guarantee**: the event with this multiplier and order, together with ``others``, reads at
-    most ``budget.epsilon`` at ``budget.delta``.
-
-    Example:
-        >>> round(sampled_multiplier(Budget(epsilon=1.0, delta=1e-5), rate=0.01, steps=100), 1)
-        0.9
-    """
-
-    def whole(multiplier: float) -> float:
-        return epsilon([*others, _step(budget, multiplier, rate, steps, order)], budget.delta)
-
-    with _quiet():
-        quick = _by_renyi(budget, rate, steps, others) if order is None else None
-        found = falls_to(quick or whole, budget.epsilon)
-        if quick and (found is None or not 0.98 <= whole(found) / budget.epsilon <= 1):
-            found = falls_to(whole, budget.epsilon, found or 1.0)
-    if found is None:
-        raise BudgetError(
-            f"sampled_multiplier: epsilon = {budget.epsilon} at delta = {budget.delta} cannot pay "
-            f"for {steps} steps with any noise: the other releases cost "
-            f"{epsilon(others, budget.delta)}. Raise epsilon or delta, or leave others out."
-        )
-    return found
-
-
-def _by_renyi(
-    budget: Budget, rate: float, steps: int, others: Sequence[Event]
-) -> Callable[[float], float] | None:
-    """The reading that is mostly the least one beside others, without the slower ones."""
-    tally = Tally(others)
-    sampled_too = any(event.step is not None for event in others)
-    replaced = budget.relation is Relation.REPLACE_ONE
-    if replaced or sampled_too or tally.delta or not 0 < tally.rho < math.inf:
-        return None
-    return lambda multiplier: round_up(
-        from_rdp(tally.rho, (((multiplier, rate), steps),), budget.delta)
-    )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Orders at which a series does not converge are left out, which needs no message."""
-    log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
 def falls_to(cost: Callable[[float], float], target: float, start: float = 1.0) -> float | None:
-    """A number whose cost is at most the target, and 0.1 percent less of it would be more.
+    """A number whose cost is at most the target, where 0.1 percent less costs more; None above 1e6.
 
     The cost falls, nearly as a power: a line through two points on logarithmic axes is tried
-    first, between bounds that halve when it does not help.
+    first, between bounds that halve when it does not help. A reading takes a tenth of a second.
     """
     low, high = start, start
     while cost(high) > target:
@@ -283,47 +164,6 @@ def falls_to(cost: Callable[[float], float], target: float, start: float = 1.0) 
             if not done and low < middle < high:
                 low, high = (low, middle) if cost(middle) <= target else (middle, high)
     return high
-
-
-def sampled_steps(
-    budget: Budget, *, rate: float, multiplier: float, others: Sequence[Event] = ()
-) -> int:
-    """The most Poisson sampled steps that a noise multiplier can pay for; all fixed beforehand.
-
-    Args:
-        budget: the promise; its relation decides how steps are priced.
-        rate: probability of each row to be in a step, in (0, 1].
-        multiplier: noise multiplier, > 0.
-        others: events that are paid from the same budget.
-
-    Returns:
-        How many, >= 1; at most 0.1 percent fewer than the most.
-
-    Raises:
-        BudgetError: not even one step fits; the message says what would.
-
-    **Guarantee**: the event with these steps, together with ``others``, reads at most
-    ``budget.epsilon`` at ``budget.delta``.
-
-    Example:
-        >>> sampled_steps(Budget(epsilon=1.0, delta=1e-5), rate=0.01, multiplier=2.0) > 1000
-        True
-    """
-
-    def fits(steps: int) -> bool:
-        event = _step(budget, multiplier, rate, steps)
-        return epsilon([*others, event], budget.delta) <= budget.epsilon
-
-    if not fits(1):
-        one = epsilon([*others, _step(budget, multiplier, rate, 1)], budget.delta)
-        needed = sampled_multiplier(budget, rate=rate, steps=1, others=others)
-        raise BudgetError(
-            f"sampled_steps: epsilon = {budget.epsilon} at delta = {budget.delta} is too small "
-            f"for a single step with noise multiplier {multiplier:g} at rate {rate:g}, which "
-            f"costs {one}. Feasible: a multiplier of at least {needed:.4g} for one step, or "
-            f"epsilon = {one} for this one."
-        )
-    return _most(fits)
 
 
 def mu_of_separation(separation: float) -> float:
@@ -356,12 +196,10 @@ def budget_of_separation(
     Tabular Generative Models", 2024) state budgets. This is the exchange rate: mu of
     :func:`mu_of_separation`, and epsilon of :func:`gdp_epsilon`.
 
-    What it means and what not: one number stands for a whole trade-off curve, and so does the
-    other. A run that keeps to the budget has *this* epsilon at *this* delta; its own curve is not
-    that of a Gaussian, so its separation may be below or above the one asked for. What follows
-    from (epsilon, delta) alone is a separation of at most sqrt(1/2) (e^epsilon - 1 + 2 delta) /
-    (e^epsilon + 1). For steps that keep to the separation itself use
-    :func:`separated_multiplier`.
+    One number stands for a whole trade-off curve, and so does the other. A run that keeps to the
+    budget has *this* epsilon at *this* delta; its own curve is not that of a Gaussian, so its
+    separation may be below or above the one asked for. What follows from (epsilon, delta) alone is
+    a separation of at most sqrt(1/2) (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
 
     Args:
         separation: in (0, sqrt(2)/2).
@@ -387,93 +225,3 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     from dp_accounting import get_epsilon_gaussian
 
     return round_up(get_epsilon_gaussian(1 / mu, delta) * (1 + _CLOSEST))
-
-
-def separated_multiplier(separation: float, *, rate: float, steps: int) -> float:
-    """The least noise multiplier with which ``steps`` sampled steps keep to a separation.
-
-    Args:
-        separation: sqrt(2) abs(a - 1/2), in (0, sqrt(2)/2); see :func:`mu_of_separation`.
-        rate: probability of each row to be in a step, in (0, 1].
-        steps: how many, >= 1.
-
-    **Guarantee**: for neighbours by adding or removing a row, computed from the privacy loss
-    distribution and not from a limit theorem.
-
-    Example:
-        >>> round(separated_multiplier(0.1, rate=1.0, steps=1), 2)
-        2.81
-    """
-    mu_of_separation(separation)
-    found = _least(lambda m: separation_of((((m, rate), steps),)) <= separation, _WIDEST)
-    if found is None:
-        raise BudgetError(
-            f"separated_multiplier: separation = {separation} cannot pay for {steps} steps with "
-            "any noise. Take fewer steps, or a larger separation."
-        )
-    return found
-
-
-def separated_steps(separation: float, *, rate: float, multiplier: float) -> int:
-    """The most sampled steps with which a noise multiplier keeps to a separation.
-
-    Raises:
-        BudgetError: not even one step fits; the message says what would.
-
-    **Guarantee**: that of :func:`separated_multiplier`.
-    """
-    mu_of_separation(separation)
-
-    def fits(steps: int) -> bool:
-        return separation_of((((multiplier, rate), steps),)) <= separation
-
-    if not fits(1):
-        needed = separated_multiplier(separation, rate=rate, steps=1)
-        raise BudgetError(
-            f"separated_steps: separation = {separation} is too small for a single step with "
-            f"noise multiplier {multiplier:g} at rate {rate:g}, whose separation is "
-            f"{separation_of((((multiplier, rate), 1),)):.4g}. Feasible: a multiplier of at least "
-            f"{needed:.4g} for one step."
-        )
-    return _most(fits)
-
-
-def _step(
-    budget: Budget, multiplier: float, rate: float, steps: int, order: int | None = None
-) -> SampledGaussian:
-    return SampledGaussian(
-        noise_multiplier=multiplier,
-        sampling_rate=rate,
-        replace_one=budget.relation is Relation.REPLACE_ONE,
-        count=steps,
-        order=UNSET if order is None else order,
-    )
-
-
-def _least(fits: Callable[[float], bool], most: float) -> float | None:
-    """The least positive number that fits, within 0.1 percent; None if ``most`` does not."""
-    high = 1.0
-    while not fits(high):
-        high *= 2
-        if high > most:
-            return None
-    low = high / 2
-    while fits(low):
-        low, high = low / 2, low
-        if high < 1e-3:
-            return high
-    while high > low * (1 + _CLOSE):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
-
-
-def _most(fits: Callable[[int], bool]) -> int:
-    """The largest whole number that fits, when 1 does; within 0.1 percent."""
-    low, high = 1, 2
-    while high <= _MOST_STEPS and fits(high):
-        low, high = high, 2 * high
-    while high - low > max(1, int(_CLOSE * low)):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

@@ -15,7 +15,6 @@ The constitution of this file:
 """
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -27,34 +26,7 @@ from siloweave.privacy.sampled import SampledStep
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = [
-    "UNREADABLE",
-    "BaseEvent",
-    "Event",
-    "Exponential",
-    "Gaussian",
-    "Laplace",
-    "NonPrivate",
-    "SampledGaussian",
-    "SampledSharedGaussian",
-    "SharedGaussian",
-    "ThresholdGaussian",
-    "compose",
-    "decode",
-    "delta_once",
-    "encode",
-    "known",
-    "order_of",
-    "pure_once",
-    "rho_once",
-    "shared_excess",
-    "shared_rho",
-    "times",
-    "to_dp_event",
-]
-
-
-#: A Renyi order that is not said: what a step is may not depend on earlier outputs then.
+#: A Renyi order; unset for noise and rate that were fixed beforehand.
 _Order = int | msgspec.UnsetType
 
 _LARGEST_ORDER = 2048
@@ -69,13 +41,22 @@ def _positive(event: str, **values: float) -> None:
             )
 
 
+def _sampling(event: str, rate: float) -> None:
+    _positive(event, sampling_rate=rate)
+    if rate > 1:
+        raise InputError(
+            f"{event}: sampling_rate = {rate} must be at most 1. It is the expected batch divided "
+            "by the number of rows."
+        )
+
+
 def _ordered(event: str, order: _Order, replaced: bool) -> None:
     if not isinstance(order, int):
         return
     if replaced:
         raise InputError(
-            f"{event}: order = {order} has no meaning where a row is replaced: the number of rows "
-            "tells no neighbours apart there. Leave it out."
+            f"{event}: order = {order} has no meaning where a row is replaced: neighbours have the "
+            "same number of rows there. Leave it out."
         )
     if not 2 <= order <= _LARGEST_ORDER:
         raise InputError(
@@ -310,7 +291,7 @@ class Laplace(BaseEvent, frozen=True, tag="laplace"):
     @property
     def pure(self) -> float:
         """sensitivity / scale."""
-        return self.epsilon
+        return self.sensitivity / self.scale
 
     def dp_event(self) -> "DpEvent":
         """Discrete Laplace noise, where the sensitivity is whole."""
@@ -319,11 +300,6 @@ class Laplace(BaseEvent, frozen=True, tag="laplace"):
         from dp_accounting import dp_event
 
         return dp_event.DiscreteLaplaceDpEvent(1 / self.scale, int(self.sensitivity))
-
-    @property
-    def epsilon(self) -> float:
-        """Pure privacy loss of one release."""
-        return self.sensitivity / self.scale
 
 
 class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
@@ -402,10 +378,10 @@ class SampledGaussian(BaseEvent, frozen=True, tag="sampled_gaussian"):
         replace_one: whether neighbours differ in one row's values and not in the number of rows.
             Priced as a removal and an addition.
         count: how many such steps, >= 1.
-        order: for noise and rate that follow from a noisy number of rows: the whole Renyi order,
-            2 to 2048, at which alone a list with this event is read (orders.py). Left out, noise
-            and rate were fixed beforehand. Not for replaced rows: neighbours have the same number
-            of rows there, so no noise follows from what distinguishes them.
+        order: for noise and rate that follow from a noisy number of rows: the whole Renyi order, 2
+            to 2048, at which alone a list with this event is read (shared_steps.py). Left out,
+            noise and rate were fixed beforehand. Not for replaced rows: neighbours have the same
+            number of rows there, so no noise follows from what distinguishes them.
     """
 
     mechanism = "Gaussian on Poisson samples"
@@ -417,17 +393,9 @@ class SampledGaussian(BaseEvent, frozen=True, tag="sampled_gaussian"):
     order: _Order = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        _positive(
-            "SampledGaussian",
-            noise_multiplier=self.noise_multiplier,
-            sampling_rate=self.sampling_rate,
-        )
+        _positive("SampledGaussian", noise_multiplier=self.noise_multiplier)
+        _sampling("SampledGaussian", self.sampling_rate)
         _counting("SampledGaussian", count=self.count)
-        if self.sampling_rate > 1:
-            raise InputError(
-                f"SampledGaussian: sampling_rate = {self.sampling_rate} must be at most 1. It is "
-                "the expected batch divided by the number of rows."
-            )
         _ordered("SampledGaussian", self.order, self.replace_one)
 
     @property
@@ -492,12 +460,7 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
     order: _Order = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        _positive("SampledSharedGaussian", sampling_rate=self.sampling_rate)
-        if self.sampling_rate > 1:
-            raise InputError(
-                f"SampledSharedGaussian: sampling_rate = {self.sampling_rate} must be at most 1. "
-                "It is the expected batch divided by the number of rows."
-            )
+        _sampling("SampledSharedGaussian", self.sampling_rate)
         _ordered("SampledSharedGaussian", self.order, self.replace_one)
         _ = self.whole  # checks all else
 
@@ -535,7 +498,7 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
 
     @property
     def excess(self) -> float:
-        """How far the law of the noise that remains is from one Gaussian's, see `shared_excess`."""
+        """How far the noise that remains is from one Gaussian, see `shared_excess`."""
         return shared_excess(self.share_sigma, self.shares - self.tolerated) * self.dimension
 
 
@@ -669,79 +632,7 @@ def known(event: Event) -> Event:
     )
 
 
-def rho_once(event: Event) -> float:
-    """Concentrated privacy (zCDP) of a single release of the event; infinite without privacy.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    return known(event).rho
-
-
-def pure_once(event: Event) -> float:
-    """Pure differential privacy (delta = 0) of a single release, infinite where there is none.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    return known(event).pure
-
-
-def delta_once(event: Event) -> float:
-    """Probability with which a single release may escape the bound on its zCDP; mostly 0.
-
-    Raises:
-        LedgerError: the event is unknown.
-
-    Example:
-        >>> delta_once(Gaussian(sigma=3.0, sensitivity=1.0))
-        0.0
-        >>> delta_once(ThresholdGaussian(sigma=3.0, sensitivity=1.0, threshold=20)) < 1e-8
-        True
-    """
-    return known(event).delta
-
-
 def order_of(event: Event) -> int | None:
-    """The Renyi order at which alone a list with this event may be read; mostly None.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
+    """The Renyi order at which alone a list with this event may be read; mostly None."""
     order = known(event).order
     return order if isinstance(order, int) else None
-
-
-def times(event: Event) -> int:
-    """How many releases the event stands for.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    return known(event).count
-
-
-def to_dp_event(event: Event) -> "DpEvent":
-    """The event in the vocabulary of ``dp_accounting``: only what is proven about it.
-
-    There is no word for zCDP that is escaped with some probability, nor for a list that may be read
-    at one order alone, so a threshold and a step with an order become events that every accountant
-    there refuses; :mod:`siloweave.privacy.accountants` prices them.
-
-    Raises:
-        LedgerError: the event is unknown.
-    """
-    import dp_accounting as dpa
-    from dp_accounting import dp_event
-
-    if order_of(event) is not None or event.delta > 0:
-        return dp_event.UnsupportedDpEvent()
-    single = event.dp_event()
-    return single if event.count == 1 else dpa.SelfComposedDpEvent(single, event.count)
-
-
-def compose(events: Sequence[Event]) -> "DpEvent":
-    """All events, adaptively one after the other, in the vocabulary of ``dp_accounting``."""
-    import dp_accounting as dpa
-
-    return dpa.ComposedDpEvent([to_dp_event(event) for event in events])

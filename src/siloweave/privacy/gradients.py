@@ -1,18 +1,4 @@
-"""Clipped per-row gradients as factors of matrix products, after one backward pass.
-
-A model's dense layers are replaced by tapped ones for the time of a call. A tap is a zero added to
-a layer's output; the gradient with respect to it is the loss's gradient there. Rows are mapped, so
-taps and inputs of a row depend on nothing but that row, the model and the row's key.
-
-A layer may be called backwards too, `layer.transposed(d)` for d W^T, as a critic's penalty needs it
-that writes slopes out. The gradient for W is again an outer product, of the gradient at the output
-and of d, so such a call is one more among the layer's calls, of which the bias is no part.
-
-**Guarantee**: see `siloweave.privacy.gradients`, which multiplies and adds. Norms are computed
-with a margin of 0.01 percent above what rounding can hide, so no clipped gradient is longer than
-`clip`.
-
-One step's clipped sum at a party: Poisson sampling from entropy, and a sum in 64-bit floats.
+"""Clipped sums of per-row gradients: Poisson sampling, book-keeping of norms, 64-bit sums.
 
 DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar and Zhang, "Deep Learning with
 Differential Privacy", 2016) without a gradient per row in memory. The gradient of one row for the
@@ -20,14 +6,21 @@ weight of a dense layer is the outer product of the layer's input and of the los
 layer's output, so its norm is the product of two norms (Goodfellow, "Efficient Per-Example Gradient
 Computations", 2015), and the clipped sum is one matrix product of what the backward pass left
 behind (book-keeping: Bu, Wang, Zha and Karypis, "Differentially Private Optimization on Large
-Model at Small Cost", 2023). Here that product is taken in 64-bit floats, so that the order of rows
-and the size of a batch leave no trace above the margin of `shared_steps.moved`.
+Model at Small Cost", 2023). That product is taken in 64-bit floats, so that the order of rows and
+the size of a batch leave no trace above the margin of `shared_steps.moved`.
 
-A loss is a function of *one* row, `loss(model, row, key)`, and rows are mapped over it, so no row
-can reach another row's gradient (batch normalisation and means over a batch cannot be written).
+For the time of a call the dense layers are replaced by tapped ones. A tap is a zero added to a
+layer's output; the gradient with respect to it is the loss's gradient there. A loss is a function
+of *one* row, `loss(model, row, key)`, and rows are mapped over it, so taps and inputs of a row
+depend on nothing but that row, the model and the row's key, and no row can reach another row's
+gradient (batch normalisation and means over a batch cannot be written). A layer may be called
+backwards too, `layer.transposed(d)` for d W^T, as a critic's penalty needs it that writes slopes
+out: the gradient for W is again an outer product, of the gradient at the output and of d.
 
-**Guarantee**: see `drawn` and `summed`; nothing here is private before noise is added. The noise is
-that of `siloweave.privacy.mechanisms`, integers on the grid of `siloweave.privacy.shared_steps`.
+**Guarantee**: see `drawn` and `summed`. Norms are computed with a margin of 0.01 percent above what
+rounding can hide, so no clipped gradient is longer than `clip`. Nothing here is private before
+noise is added: that of `siloweave.privacy.mechanisms`, integers on the grid of
+`siloweave.privacy.shared_steps`.
 """
 
 from __future__ import annotations
@@ -46,7 +39,10 @@ from siloweave.errors import InputError
 from siloweave.privacy.mechanisms import Entropy
 
 Array = jax.Array
+Floats = NDArray[np.float64]
 _Loss = Callable[[Any, Any, Array], Array]
+
+CHUNK = 256  # rows of a compiled program; larger batches take several turns
 _MARGIN = 1e-4  # relative, of squared norms; far above float32's rounding of sums of squares
 _TINY = 1.2e-38  # squares below it are lost; every number is taken for at least its root
 
@@ -175,7 +171,11 @@ def factors(
     try:
         (deltas, rest), inputs = jax.vmap(backward)(rows, keys)
     except jax.errors.UnexpectedTracerError as error:
-        raise _nested() from error
+        raise InputError(
+            "clipped sums: a dense layer runs inside another gradient or loop of the loss (a "
+            "gradient penalty?), where book-keeping cannot follow. Write the inner gradient out in "
+            "calls of the layers, as models.critic.layered_losses does."
+        ) from error
     gathered = [_gather(i, used, inputs, deltas, x) for i, x in enumerate(parts.dense)]
     squares = [*(_square(x, d) for x, d in gathered), *(_flat(x) for x in rest)]
     norms, scale = _scale(sum(squares), mask, clip)
@@ -195,14 +195,6 @@ def _calls(
     if value.shape != ():
         raise InputError(f"loss: gives shape {value.shape} for one row; it must be one number.")
     return [(call.layer, call.back) for call in calls], [call.shape for call in calls]
-
-
-def _nested() -> InputError:
-    return InputError(
-        "clipped sums: a dense layer runs inside another gradient or loop of the loss (a gradient "
-        "penalty?), where book-keeping cannot follow. Write the inner gradient out in calls of the "
-        "layers, as models.critic.layered_losses does."
-    )
 
 
 def _gather(
@@ -248,11 +240,6 @@ def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array
     return jnp.where(good, norms, 0.0), jnp.where(good, scale, 0.0)
 
 
-Floats = NDArray[np.float64]
-
-CHUNK = 256  # rows of a compiled program; larger batches take several turns
-
-
 def drawn(rows: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
     """Which rows are in a step: each by a coin of its own.
 
@@ -288,7 +275,7 @@ def unflattened(flat: Floats, model: Any) -> Any:
 
 
 def summed(
-    loss: Callable[[Any, Any, Array], Array],
+    loss: _Loss,
     model: Any,
     rows: Any,
     picked: NDArray[np.int64],
@@ -317,7 +304,7 @@ def summed(
     what is summed: both come from the same inputs and output gradients, so the bound holds even for
     a model that is differentiated wrongly. A row more moves others to other places of a batch, and
     what their losses draw goes by place: all draws come from the party's entropy, so they are alike
-    for every place, and two neighbours can be told apart only by what one row adds. A row whose
+    for every place, and two neighbours differ only by what one row adds. A row whose
     gradient is not finite counts nothing, so the sum is finite. No loss is returned.
     """
     total = np.zeros(flat_size(model))
@@ -326,9 +313,11 @@ def summed(
         part = picked[start : start + CHUNK]
         places = np.zeros(CHUNK, np.int32)
         places[: len(part)] = part
+        taken = jax.tree.map(lambda x, at=places: np.asarray(x)[at], rows)
+        mask = jnp.asarray(np.arange(CHUNK) < len(part))
         words = np.frombuffer(entropy.bytes(8), dtype="<u4")
         key = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
-        found = _found(loss, model, rows, places, len(part), jnp.float32(clip), key, layer)
+        found = _compiled(loss, model, taken, mask, jnp.float32(clip), key, layer)
         with jax.enable_x64(True):  # for this thread, and these products alone
             total = _added(total, found.dense, found.rest, found.scale, order=order)
     return np.array(total)
@@ -339,15 +328,6 @@ def _compiled(
     loss: Any, model: Any, rows: Any, mask: Array, clip: Array, key: Array, layer: type
 ) -> Factors:
     return factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
-
-
-def _found(
-    loss: Any, model: Any, rows: Any, places: Any, count: int, clip: Array, key: Array, layer: type
-) -> Factors:
-    taken = jax.tree.map(lambda x: np.asarray(x)[places], rows)
-    mask = jnp.asarray(np.arange(CHUNK) < count)
-    done: Factors = _compiled(loss, model, taken, mask, clip, key, layer)
-    return done
 
 
 class _Node(NamedTuple):

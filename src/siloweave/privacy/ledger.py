@@ -19,8 +19,8 @@ What is detected, and from what:
 
 What is not detected: whoever has the private key can rewrite everything of which no receiver kept a
 hash, and whole lines can be removed from the end back to the last hash that was kept. Whoever knows
-neither key nor hash cannot tell a file from another one that was written and signed anew. A file
-that is gone is missed only by those who know that it was there.
+neither key nor hash cannot distinguish a file from another one that was written and signed anew. A
+file that is gone is missed only by those who know that it was there.
 
 Order of a release: :meth:`Ledger.charge` (checks the budget, appends, forces to disk), then draw
 noise, then persist the reply, then send. A retry charges the same ``(run, step)`` again and gets
@@ -34,7 +34,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
@@ -491,12 +490,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -529,7 +523,7 @@ def _read_header(line: bytes, path: Path) -> Header:
     if version == _UNSIGNED:
         raise LedgerError(
             f"{path}, line 1: version {version} of the format, written by siloweave 0.1.0 before "
-            "ledgers were signed. Anyone could have edited it, so this version does not go on with "
+            "ledgers were signed. Anyone could have edited it, so this version does not continue "
             "it. What it lists was released and still counts: read it with the version that wrote "
             "it, and start a new run in a folder of its own with what is left of the budget."
         )

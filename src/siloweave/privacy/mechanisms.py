@@ -1,6 +1,6 @@
 """The only places where noise is drawn: exact integers, from the party's own entropy.
 
-Algorithms call :func:`add_gaussian` and :func:`exponential` *through this module*
+Methods call :func:`add_gaussian` and :func:`exponential` *through this module*
 (``mechanisms.add_gaussian(...)``), so that a test can record what went in and replay what came
 out; none of them calls :func:`add_laplace` today. Paying for the release in the ledger comes first
 and is the caller's duty.
@@ -21,21 +21,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import ArrayLike, NDArray
 
 from siloweave.errors import InputError
-
-__all__ = [
-    "EXPONENTIAL_SLACK",
-    "LARGEST_TABLE",
-    "TV_PER_DRAW",
-    "Entropy",
-    "OSEntropy",
-    "SeededEntropy",
-    "add_gaussian",
-    "add_laplace",
-    "check_width",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "exponential",
-]
 
 #: Bound on the total variation distance between one table draw and the exact distribution.
 TV_PER_DRAW = 2.0**-95
@@ -84,10 +69,6 @@ class OSEntropy:
         """This source: every call is fresh."""
         return self
 
-    def uint64(self, n: int) -> NDArray[np.uint64]:
-        """``n`` fresh, independent, uniform 64-bit words."""
-        return _words(self, n)
-
 
 class SeededEntropy:
     """A reproducible stream, for tests and timed simulations only.
@@ -117,10 +98,6 @@ class SeededEntropy:
     def at(self, step: str) -> "SeededEntropy":
         """A stream of its own for a step, so that a run that was interrupted goes on alike."""
         return SeededEntropy(self._key + step.encode())
-
-    def uint64(self, n: int) -> NDArray[np.uint64]:
-        """The next ``n`` 64-bit words of the stream."""
-        return _words(self, n)
 
 
 def _words(entropy: Entropy, n: int) -> NDArray[np.uint64]:
@@ -164,14 +141,9 @@ def _table(first: Decimal, ratio: Decimal, last: int) -> _Table:
     thresholds = [(value << 127) // total for value in sums]
     high = np.array([value >> 64 for value in thresholds], dtype=np.uint64)
     low = np.array([value & (2**64 - 1) for value in thresholds], dtype=np.uint64)
-    bits = _first_bits(last + 1)
+    bits = max(1, (last + 1).bit_length() - 2)  # about one start for every four thresholds
     heads = np.arange(1 << bits, dtype=np.uint64) << np.uint64(63 - bits)
     return _Table(high, low, np.searchsorted(high, heads, side="left").astype(np.int32))
-
-
-def _first_bits(entries: int) -> int:
-    """How many bits of a draw say where its search begins: about one for every four thresholds."""
-    return max(1, entries.bit_length() - 2)
 
 
 def _places(table: _Table, upper: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -449,7 +421,7 @@ def exponential(scores: ArrayLike, *, sensitivity: float, epsilon: float, entrop
     return bisect_right(sums, (point * sums[-1]) >> _POINT_BITS)
 
 
-_REACH = 256  # nats below the best, after which all candidates weigh the same
+_LOWEST = 256  # nats below the best, after which all candidates weigh the same
 _DIGITS = 150  # decimal digits of a weight: e^-256 is 10^-112, which leaves 38 digits, 2^-126
 _NARROW = Context(prec=60)
 _POINT_BITS = 512  # the least probability is 2^-370 over the number of candidates
@@ -463,20 +435,22 @@ def _sums(scores: NDArray[np.float64], *, sensitivity: float, epsilon: float) ->
     sums: list[int] = []
     total = 0
     for score in scores.tolist():
-        gap = min(_NARROW.multiply(_NARROW.subtract(best, Decimal(score)), factor), Decimal(_REACH))
+        gap = min(
+            _NARROW.multiply(_NARROW.subtract(best, Decimal(score)), factor), Decimal(_LOWEST)
+        )
         total += int(_NARROW.exp(gap.copy_negate()).scaleb(_DIGITS, _EXACT))
         sums.append(total)
     return sums
 
 
 def _far_from_borders(scores: NDArray[np.float64], factor: float, point: int) -> int | None:
-    """What the exact sums would choose, if floats suffice to tell; None if they may not.
+    """What the exact sums would choose, if floats suffice to decide; None if they may not.
 
     Only a shortcut: it answers when the point is further from both borders of an interval than
     any rounding can reach, which fails once in some hundred million draws.
     """
     with np.errstate(all="ignore"):
-        gaps = np.minimum((scores.max() - scores) * factor, _REACH)
+        gaps = np.minimum((scores.max() - scores) * factor, _LOWEST)
         sums = np.cumsum(np.exp(-gaps))
         total = float(sums[-1])
         target = (point >> (_POINT_BITS - 64)) * 2.0**-64 * total

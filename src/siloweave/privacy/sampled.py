@@ -9,7 +9,7 @@ be taken for granted), so it is priced as a removal followed by an addition: if 
 (e, d), both are (2 e, d (1 + e^e)).
 
 Steps whose noise is a sum of discrete Gaussians have no known dominating pair of that kind. They
-are priced by Renyi divergences of whole orders, of which `step_rdp` says why they hold.
+are priced by Renyi divergences of whole orders, for the reasons in `step_rdp`.
 
 Steps whose noise and rate follow from a noisy number of rows are read at one order, with all else:
 `at_order`.
@@ -21,23 +21,6 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
-
-__all__ = [
-    "CHOICE",
-    "FINE",
-    "WHOLE_ORDERS",
-    "Kinds",
-    "SampledStep",
-    "Whole",
-    "at_order",
-    "from_rdp",
-    "from_replacing",
-    "from_sampling",
-    "from_whole_orders",
-    "rdp_at",
-    "separation_of",
-    "step_rdp",
-]
 
 
 class SampledStep(NamedTuple):
@@ -62,7 +45,7 @@ class SampledStep(NamedTuple):
 
 #: (noise multiplier, sampling rate) and the number of such steps, sorted.
 Kinds = tuple[tuple[tuple[float, float], int], ...]
-#: (noise multiplier, excess of its law, sampling rate) and the number of such steps, sorted.
+#: (noise multiplier, excess of the noise, sampling rate) and the number of such steps, sorted.
 Whole = tuple[tuple[tuple[float, float, float], int], ...]
 #: Points that the losses of one step are rounded up to; the answer is within some 0.1 percent.
 FINE = 8_000
@@ -140,20 +123,6 @@ def from_rdp(rho: float, kinds: Kinds, delta: float) -> float:
         event = dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(multiplier))
         accountant.compose(event, count)
     return float(accountant.get_epsilon(delta))
-
-
-@lru_cache(maxsize=4096)
-def separation_of(kinds: Kinds, points: int = FINE) -> float:
-    """How far the steps' trade-off curve is from that of perfect privacy, in [0, sqrt(2)/2].
-
-    The curve f of the smallest type II error for a type I error has one point with f(a) = a, and
-    the separation is sqrt(2) abs(a - 1/2). As neighbours may be swapped, f is symmetric, so the
-    line of slope -1 touches it there: a = (1 - t) / 2 with t = delta(0), the total variation
-    distance, and the separation is t / sqrt(2).
-
-    **Guarantee**: an upper bound, as delta is; for adding or removing a row.
-    """
-    return float(_curve(kinds, points).get_delta_for_epsilon(0.0)) / math.sqrt(2)
 
 
 @lru_cache(maxsize=1024)

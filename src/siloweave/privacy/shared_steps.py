@@ -1,18 +1,16 @@
-"""At which Renyi order a private training is read, when a noisy number of rows decides its noise.
-
-A training that hides the number of rows first pays for a noisy one. The sampling rate, and with it
-the noise that the budget needs, follow from that number. Divergences of one order add up whatever
-follows from what; the least epsilon over several orders is no such sum, as which order gives it
-depends on what was released. So every training is read at one order (sampled.py, `at_order`), and
-this file says which: the best one for a reference rate, from the budget, the steps and the price of
-the releases before them. All of these are public before anything is read (decision 0014).
-
-Steps of DP-SGD as masked sums of integers: their grid, their sensitivity, and the noise to plan.
+"""Steps of DP-SGD as masked sums of integers: their grid, their sensitivity, and the noise to plan.
 
 DP-SGD (Abadi et al. 2016) with the distributed discrete Gaussian of Kairouz, Liu and Steinke, "The
 Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation" (2021). They
 rotate and clip one vector of each client; here a party holds many rows, its vector is the sum of
 their clipped gradients, and neighbours differ in one row.
+
+A training that hides the number of rows first pays for a noisy one, from which the sampling rate
+and the noise follow. Divergences of one order add up whatever follows from what; the least epsilon
+over several orders is no such sum, as which order gives it depends on what was released. So every
+such training is read at one order (sampled.py, `at_order`), and `order_for` names it: the best one
+for a reference rate, from the budget, the steps and the price of the releases before them. All of
+these are public before anything is read (decision 0014).
 
 **Guarantee** (of `quantised`): let the exact clipped sum move by at most `clip` in L2 when a row is
 added or removed. In units of clip / levels that is `levels`. Each number is then rounded to the
@@ -45,17 +43,26 @@ from siloweave.privacy.events import Event, SampledSharedGaussian
 from siloweave.privacy.mechanisms import LARGEST_TABLE
 from siloweave.privacy.sampled import WHOLE_ORDERS, at_order
 
+#: The least and the largest clip: within them squares of norms stay within 32-bit floats.
+CLIPS = (1e-6, 1e6)
+
+#: The widest noise of a share: the most that a table holds, so that a draw is below 2^20.
+WIDEST = 80_000.0
+#: The most levels; finer ones gain nothing and leave sums less room.
+FINEST = 2**18
+
+_ARITHMETIC = 2.0**-10  # of the clip, see the head
 _RATE = 1 / 16  # a batch of 1024 out of 16,384 rows; decision 0014 has what other rates pay
 _DROWNED = 1e6  # noise multiplier that shows what releases before the steps cost by themselves
 
 
-def order_for(budget: Budget, *, steps: int, looks: Sequence[Event]) -> int | None:
+def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | None:
     """The order at which a training is read whose rate follows from a noisy number of rows.
 
     Args:
         budget: the promise.
         steps: how many, >= 1.
-        looks: events that are paid from the same budget, the number of rows among them.
+        others: events that are paid from the same budget, the number of rows among them.
 
     Returns:
         A whole order for the events of all steps; None where neighbours have the same number of
@@ -65,21 +72,21 @@ def order_for(budget: Budget, *, steps: int, looks: Sequence[Event]) -> int | No
     Raises:
         InputError: there are no steps.
 
-    **Guarantee**: the order is a function of budget, steps and `looks`, all of which are fixed
+    **Guarantee**: the order is a function of budget, steps and `others`, all of which are fixed
     before anything is read. So the reading at this order (`sampled.at_order`) is an upper bound,
     however rate and noise follow from what was released.
 
     Example:
         >>> from siloweave.privacy.events import Gaussian
-        >>> looks = [Gaussian(sigma=60.0, sensitivity=1.0)]
-        >>> order_for(Budget(1.0, 1e-5), steps=500, looks=looks)
+        >>> counts = [Gaussian(sigma=60.0, sensitivity=1.0)]
+        >>> order_for(Budget(1.0, 1e-5), steps=500, others=counts)
         18
     """
     if steps < 1:
         raise InputError(f"order_for: steps = {steps} must be at least 1.")
     if budget.relation is Relation.REPLACE_ONE:
         return None
-    spent = Tally(looks)
+    spent = Tally(others)
     return _best(budget.epsilon, budget.delta - spent.delta, steps, spent.rho)
 
 
@@ -95,17 +102,6 @@ def _best(epsilon: float, delta: float, steps: int, rho: float) -> int:
     found = readings(least or _DROWNED)
     best: int = WHOLE_ORDERS[found.index(min(found))]
     return best
-
-
-#: The least and the largest clip: within them squares of norms stay within 32-bit floats.
-CLIPS = (1e-6, 1e6)
-
-#: The widest noise of a share: the most that a table holds, so that a draw is below 2^20.
-WIDEST = 80_000.0
-#: The most levels; finer ones gain nothing and leave sums less room.
-FINEST = 2**18
-
-_ARITHMETIC = 2.0**-10  # of the clip, see the head
 
 
 def moved(levels: int, dimension: int) -> float:
@@ -199,25 +195,25 @@ def plan_steps(
         dimension: numbers in a step.
         others: events that are paid from the same budget.
         order: where the rate follows from a noisy number of rows: the Renyi order to read at, from
-            `order_for`. None for a rate that was fixed beforehand,
-            or that tells no neighbours apart.
+            `order_for`. None for a rate that was fixed beforehand, or is the same for neighbours.
 
     Raises:
         BudgetError: no noise is enough, or so much that the grid is lost in it.
 
     **Guarantee**: the event of these steps, with sensitivity `moved` and this order, reads together
-    with ``others`` at most ``budget.epsilon`` at ``budget.delta``. With a rate that tells no
-    neighbours apart (replaced rows: the noisy number of rows has the same law on both), what
-    follows from other noisy counts is ``dimension``, which moves levels and shares. Given the rate,
-    the divergences of all such plans are those of the one with the least multiplier, or below, at
-    every order at once, and that one keeps to the budget: so all readings hold, without an order.
+    with ``others`` at most ``budget.epsilon`` at ``budget.delta``. With a rate that does not
+    distinguish neighbours (replaced rows: the noisy number of rows has the same distribution on
+    both), what follows from other noisy counts is ``dimension``, which moves levels and shares.
+    Given the rate, the divergences of all such plans are those of the one with the least
+    multiplier, or below, at every order at once, and that one keeps to the budget: so all readings
+    hold, without an order.
     """
-    left, said = shares - tolerated, UNSET if order is None else order
+    left, read_at = shares - tolerated, UNSET if order is None else order
 
     def event(levels: int, sigma: float) -> SampledSharedGaussian:
         replaced, far = budget.relation is Relation.REPLACE_ONE, moved(levels, dimension)
         return SampledSharedGaussian(
-            sigma, shares, tolerated, far, dimension, rate, replaced, steps, said
+            sigma, shares, tolerated, far, dimension, rate, replaced, steps, read_at
         )
 
     def fitted(multiplier: float) -> tuple[int, float]:

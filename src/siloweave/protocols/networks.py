@@ -185,7 +185,7 @@ class GANModel(NetworkModel):
 
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of a column was in the rows, where the model knows."""
-        names = [block.column for block in self.net.heads.conditional.choices]
+        names = [block.column for block in self.net.heads.conditional.categoricals]
         if names.count(column) != 1 or column not in self.takes:
             return None  # no condition, or one in digits
         shares: tuple[float, ...] = self.net.conditions.shares(names.index(column))
@@ -202,7 +202,7 @@ class GANModel(NetworkModel):
     @classmethod
     def load(cls, path: Path) -> GANModel:
         """Read a model that was saved."""
-        from siloweave.models.conditional import GAN
+        from siloweave.models.gan import GAN
 
         return cls(GAN.load(path))
 
@@ -219,7 +219,7 @@ class DiffusionModel(NetworkModel):
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of the label was; nothing of other columns."""
         known = self.net.label is not None and column == self.net.label.column
-        return tuple(self.net.label_law) if known else None
+        return tuple(self.net.label_shares) if known else None
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows."""
@@ -248,11 +248,6 @@ class LatentModel(DiffusionModel):
         if hasattr(self.net.settings.autoencoder, "per_bit"):
             return super().takes
         return frozenset() if self.net.label is None else frozenset({self.net.label.column})
-
-    def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of the label was; nothing of other columns."""
-        known = self.net.label is not None and column == self.net.label.column
-        return tuple(self.net.diffusion.label_law) if known else None
 
     @classmethod
     def load(cls, path: Path) -> LatentModel:

@@ -42,18 +42,7 @@ STRIP = 220.0
 
 
 def figure(width: float, height: float, body: str, *, title: str, desc: str) -> str:
-    """Wrap shapes as an accessible image that scales down with its column.
-
-    Args:
-        width: Width of the drawing in CSS pixels.
-        height: Height in CSS pixels.
-        body: SVG shapes.
-        title: Short name, read by screen readers.
-        desc: What the picture shows, in a sentence.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Wrap shapes as an accessible image that scales down with its column; sizes in CSS pixels."""
     mark = hashlib.blake2b(f"{title}{desc}{body}".encode(), digest_size=5).hexdigest()
     return (
         f'<svg viewBox="0 0 {num(width)} {num(height)}" width="{num(width)}" '
@@ -440,15 +429,9 @@ def strip(
     name: str,
     ends: tuple[str, str],
 ) -> str:
-    """One number between two others, with its interval; 220 by 22 pixels.
+    """One number between two others that differ, with its interval; 220 by 22 pixels.
 
-    Args:
-        value: The number; outside both ends it is drawn in the margin.
-        low_end: What stands at the left end.
-        high_end: What stands at the right end; differs from `low_end`.
-        interval: Where the number may lie, or None.
-        name: What the number is.
-        ends: What the ends are called.
+    A number outside both ends is drawn in the margin. `ends` names what stands left and right.
     """
     margin = 18.0
     span = STRIP - 2 * margin
@@ -526,10 +509,7 @@ def _steps(fpr: Sequence[float], tpr: Sequence[float], least: float | None) -> P
 def distances(edges: Sequence[float], to_train: Sequence[int], to_control: Sequence[int]) -> str:
     """Distances of synthetic rows to the closest training row, and to the closest control row.
 
-    Args:
-        edges: One more than counts.
-        to_train: Synthetic rows per cell.
-        to_control: Synthetic rows per cell.
+    Takes synthetic rows per cell, and edges, one more than cells.
     """
     left, right, top, bottom = 46.0, 900.0, 12.0, 196.0
     high = max([*to_train, *to_control, 1])
@@ -646,13 +626,8 @@ def heat_maps(
 ) -> str:
     """Association of every pair of columns: synthetic, or real, synthetic and their difference.
 
-    Args:
-        synthetic: Matrix of the synthetic table.
-        real: Matrix of the real rows with the same names, or None.
-        cliques: Cliques of the model; pairs inside one are dotted.
-
-    Returns:
-        SVG, as wide as it takes.
+    Real and synthetic names are the same; pairs inside a clique of the model are dotted. The
+    picture is as wide as it takes.
     """
     synthetic, real = _trim(synthetic), _trim(real) if real else None
     names, width = synthetic.names, len(synthetic.names)
@@ -665,12 +640,12 @@ def heat_maps(
             for ours, theirs in zip(synthetic.values, real.values, strict=True)
         )
         panels = [("real", real.values, "heat"), *panels, ("synthetic − real", gaps, "gap")]
-    body, x = _side_labels(names, left, side), left
+    body, x = _labels(names, left, side, below=False), left
     for title, values, kind in panels:
         body += text(x, 14, title, "lab strong") + _cells(names, values, kind, x, side)
         if title == "synthetic":
             body += _dots(names, cliques, x, side)
-        body += _foot_labels(names, x, side)
+        body += _labels(names, x, side, below=True)
         x += side * width + 22
     tall = 22 + side * width + (104 if width <= LABELLED else 8)
     desc = f"{width} columns; {', '.join(title for title, _, _ in panels)}. The strongest "
@@ -685,25 +660,18 @@ def _trim(whole: Association) -> Association:
     return Association(names=whole.names[:WIDEST], values=values, measure=whole.measure)
 
 
-def _side_labels(names: Sequence[str], left: float, side: float) -> str:
-    if len(names) > LABELLED:
-        return ""
-    small = "ax" if side >= 9 else "ax tiny"
-    return "".join(
-        text(left - 6, 22 + side * (i + 0.5) + 3.5, words.shorten(name, 16), small, "end")
-        for i, name in enumerate(names)
-    )
-
-
-def _foot_labels(names: Sequence[str], x: float, side: float) -> str:
-    if len(names) > LABELLED:
-        return ""
-    small, y = ("ax" if side >= 9 else "ax tiny"), 22 + side * len(names) + 6
-    return "".join(
-        f'<g transform="translate({num(x + side * (i + 0.5) + 3.5)},{num(y)}) '
-        f'rotate(-90)">{text(0, 0, words.shorten(name, 15), small, "end")}</g>'
-        for i, name in enumerate(names)
-    )
+def _labels(names: Sequence[str], x: float, side: float, *, below: bool) -> str:
+    """Names of columns, left of a heat map or turned below it."""
+    body, small = "", "ax" if side >= 9 else "ax tiny"
+    for i, name in enumerate(names if len(names) <= LABELLED else ()):
+        if below:
+            at = f"{num(x + side * (i + 0.5) + 3.5)},{num(22 + side * len(names) + 6)}"
+            turned = text(0, 0, words.shorten(name, 15), small, "end")
+            body += f'<g transform="translate({at}) rotate(-90)">{turned}</g>'
+        else:
+            y = 22 + side * (i + 0.5) + 3.5
+            body += text(x - 6, y, words.shorten(name, 16), small, "end")
+    return body
 
 
 def _cells(
@@ -754,8 +722,7 @@ def strongest_pairs(
 ) -> list[tuple[str, str, float, float | None]]:
     """Pairs to list: strongest in the synthetic table, or furthest from the real one if given.
 
-    Returns:
-        (column, column, synthetic value, real value or None), the first ones matter most.
+    Each as (column, column, synthetic value, real value or None); the first ones matter most.
     """
     found: list[tuple[float, str, str, float, float | None]] = []
     for i, j in combinations(range(len(synthetic.names)), 2):

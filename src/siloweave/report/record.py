@@ -27,15 +27,11 @@ class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all parts of a record: frozen, by keyword, no unknown fields."""
 
 
-class Method(_Plain, frozen=True, kw_only=True):
+class MethodFacts(_Plain, frozen=True, kw_only=True):
     """The synthesizer that was run.
 
     Args:
-        name: For example ``"AugFLAIM (Private)"``.
-        family: For example ``"graphical model"``.
         split: ``"rows"``, ``"columns"`` or ``"central"``.
-        trust: Who is trusted with what.
-        guarantee: What the method promises.
         paper: Full citation.
         statement: What is protected, from whom; one or two sentences.
     """
@@ -62,11 +58,8 @@ class PartyCost(_Plain, frozen=True, kw_only=True):
     """What one party spent, and its traffic on the wire.
 
     Args:
-        name: The party's name in the roster.
         rows_public: Its row count if that is public, else None.
-        epsilon: ε spent by this party, recomputed from its ledger (may be infinite).
-        bytes_sent: From the party.
-        bytes_received: To the party.
+        epsilon: Recomputed from its ledger; may be infinite.
         messages: Replies it sent.
         rounds: Rounds it joined.
         ledger_head: Hex digest of its ledger's last line, to compare with the ledger itself.
@@ -100,7 +93,6 @@ class LedgerRow(_Plain, frozen=True, kw_only=True):
     """One release, as the party's ledger has it.
 
     Args:
-        party: Who released.
         index: Position in that party's ledger, from 1.
         step: Part of the algorithm, for example ``"round 3: measure"``.
         what: What was released, in words.
@@ -143,8 +135,6 @@ class SchemaFact(_Plain, frozen=True, kw_only=True):
     """How a fact about a column became public.
 
     Args:
-        column: Column name.
-        kind: Column kind.
         facts: Which facts, for example ``"categories, missing"``.
         how: ``declared`` (known beforehand), ``paid`` (a release in the ledger) or ``free``
             (taken from the data and paid by nobody).
@@ -160,8 +150,6 @@ class Marginal(_Plain, frozen=True, kw_only=True):
     """Distribution of one column.
 
     Args:
-        column: Column name.
-        kind: Column kind.
         labels: One label per code.
         proportions: One proportion per label, summing to 1.
         ordered: Whether the labels are bins in order (drawn as a histogram).
@@ -206,14 +194,9 @@ class Association(_Plain, frozen=True, kw_only=True):
 
 
 class PublicView(_Plain, frozen=True, kw_only=True):
-    """What anyone may see of the result: facts of the synthetic table only.
+    """What anyone may see of the result: facts of the synthetic table and cliques of the model.
 
-    Args:
-        num_rows: Of the synthetic table.
-        marginals: Of its columns.
-        association: Of its columns.
-        cliques: Of the model, if it has any.
-        kept: Whether synthetic columns stay with their parties, so that only owners see them.
+    `kept`: synthetic columns stay with their parties, so that only owners see them.
     """
 
     num_rows: int
@@ -245,11 +228,8 @@ class Record(_Plain, frozen=True, kw_only=True):
     """Everything a report is made of.
 
     Args:
-        title: The study's name.
         created: ISO-8601 time.
         siloweave_version: Version that made the run.
-        method: What was run.
-        budget: What was allowed.
         private: False for a run without privacy or with seeded noise: the page is watermarked.
         not_private_reason: Why, required when `private` is False.
         epsilon_spent: Largest ε over the parties, recomputed from their ledgers.
@@ -258,12 +238,10 @@ class Record(_Plain, frozen=True, kw_only=True):
         alignment: One entry per party, if common rows were found first.
         visibility: Who could see what, and what protects it, as the method declares it.
         simulated: Whether all parties shared one process, which then read every row.
-        phases: Wall-clock seconds per stage.
         schema_facts: How each column's facts became public.
         assumed_public: Other facts taken as public.
         warnings: What a reader must know before relying on the result.
         settings: The synthesizer's public settings.
-        synthetic: The synthetic table's own statistics.
         owner: Real statistics for the owner's copy, or None.
         verify: Pairs of a command and what it checks.
         version: Format of this record.
@@ -275,7 +253,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     title: str
     created: str
     siloweave_version: str
-    method: Method
+    method: MethodFacts
     budget: BudgetTerms
     private: bool
     epsilon_spent: float

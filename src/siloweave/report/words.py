@@ -161,14 +161,9 @@ def shorten(text: str, length: int) -> str:
 def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
     """Largest true-positive rate of any test between two neighbouring inputs.
 
-    Args:
-        false_alarms: False-positive rate of the test, in [0, 1].
-        epsilon: ε, may be infinite.
-        delta: δ.
-
-    Returns:
-        ``min(1, e^ε·α + δ, 1 − e^−ε·(1 − δ − α))``: the bound that (ε, δ)-differential privacy
-        puts on every attack (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015).
+    ``min(1, e^ε·α + δ, 1 − e^−ε·(1 − δ − α))`` with α false alarms, 0 to 1: the bound that (ε, δ)-
+    differential privacy puts on every attack (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath
+    2015). ε may be infinite.
 
     >>> round(attacker_power(0.01, 1.0, 1e-5), 4)
     0.0272

@@ -5,7 +5,6 @@ from siloweave.statistics.marginals import (
     count_batches,
     cramers_v,
     marginal,
-    mutual_information,
     random_workload,
     sparse_marginal,
 )
@@ -15,7 +14,6 @@ __all__ = [
     "count_batches",
     "cramers_v",
     "marginal",
-    "mutual_information",
     "random_workload",
     "sparse_marginal",
 ]

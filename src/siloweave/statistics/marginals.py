@@ -1,11 +1,13 @@
-"""Exact counts of codes: marginals, workloads and their closure, counting in a stream.
+"""Exact functions of codes, not private: marginals, workloads and their closure, association.
 
-How strongly each pair of attributes goes together, from codes: exact, not private.
+Source of Cramer's V:
+    Bergsma 2013, *A bias-correction for Cramer's V and Tschuprow's T* (Journal of the Korean
+    Statistical Society 42).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import comb
 
@@ -20,12 +22,7 @@ from siloweave.tables.keys import Key, generator
 def marginal(codes: Codes, clique: Sequence[str]) -> NDArray[np.int64]:
     """Count the rows in every cell of a clique.
 
-    Args:
-        codes: The rows.
-        clique: Attributes, in the order of the result's axes.
-
-    Returns:
-        int64 counts of shape ``codes.domain.shape(clique)``; they sum to the number of rows.
+    The result is int64 of shape ``codes.domain.shape(clique)``, axes in the clique's order.
 
     Example:
         >>> codes = Codes(Domain(("a", "b"), (2, 2)), (np.array([0, 1, 1]), np.array([0, 1, 1])))
@@ -42,17 +39,7 @@ def sparse_marginal(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the rows in a clique's cells that have any: for few rows in a huge domain.
 
-    Args:
-        codes: The rows.
-        clique: Attributes; cells are numbered in C order of them.
-
-    Returns:
-        Cells (int64, ascending) and their counts (int64, at least 1).
-
-    Example:
-        >>> codes = Codes(Domain(("a", "b"), (2, 2)), (np.array([0, 1, 1]), np.array([0, 1, 1])))
-        >>> [array.tolist() for array in sparse_marginal(codes, ("a", "b"))]
-        [[0, 3], [1, 2]]
+    Returns int64 cells, numbered in C order and ascending, and their int64 counts, at least 1.
     """
     cells = np.sort(codes.flat(clique))
     if not len(cells):
@@ -64,14 +51,9 @@ def sparse_marginal(
 
 
 def closure(workload: Iterable[Sequence[str]], domain: Domain | None = None) -> list[Clique]:
-    """Return every non-empty subset of a workload's cliques, each once.
+    """Return every non-empty subset of a workload's cliques, each once, sorted by size.
 
-    Args:
-        workload: Cliques, each in domain order.
-        domain: Settles the order; without it cliques of one size are sorted by their names.
-
-    Returns:
-        Cliques sorted by size, then lexicographically in domain order.
+    Those of one size are in the order of the domain; without a domain, in that of their names.
 
     Example:
         >>> closure([("a", "b"), ("b", "c")])
@@ -88,23 +70,12 @@ def closure(workload: Iterable[Sequence[str]], domain: Domain | None = None) -> 
 
 
 def random_workload(domain: Domain, degree: int, count: int, *, seed: Key) -> list[Clique]:
-    """Draw distinct cliques of one size, uniformly.
+    """Draw distinct cliques of `degree` attributes uniformly, in lexicographic domain order.
 
-    Args:
-        domain: The attributes to choose from.
-        degree: Attributes per clique, from 1 to the domain's.
-        count: How many cliques; all there are when fewer exist.
-        seed: A key; the same one gives the same workload.
-
-    Returns:
-        Cliques in lexicographic domain order.
+    There are `count` of them, or all where fewer exist.
 
     Raises:
         InputError: When ``degree`` or ``count`` is out of range.
-
-    Example:
-        >>> random_workload(Domain(("a", "b", "c"), (2, 2, 2)), 2, 9, seed=0)
-        [('a', 'b'), ('a', 'c'), ('b', 'c')]
     """
     width = len(domain.names)
     if not 1 <= degree <= width:
@@ -136,14 +107,7 @@ def _unranked(names: Sequence[str], degree: int, rank: int) -> Clique:
 def count_batches(
     batches: Iterable[Codes], cliques: Sequence[Sequence[str]]
 ) -> list[NDArray[np.int64]]:
-    """Count many cliques over rows that come in pieces, holding one piece at a time.
-
-    Args:
-        batches: Codes of one domain; at least one piece.
-        cliques: What to count.
-
-    Returns:
-        One int64 array per clique, as `marginal` of all rows.
+    """Count many cliques, each as `marginal`, over codes that come in pieces, one held at a time.
 
     Raises:
         InputError: When there is no piece, or domains differ.
@@ -151,33 +115,21 @@ def count_batches(
     domain: Domain | None = None
     totals: list[NDArray[np.int64]] = []
     for i, codes in enumerate(batches):
-        if domain is None:
-            domain = codes.domain
-            totals = [np.zeros(domain.shape(clique), dtype=np.int64) for clique in cliques]
-        elif codes.domain != domain:
+        if codes.domain != (domain or codes.domain):
             raise InputError(f"piece {i} is coded in another domain than piece 0")
-        for total, clique in zip(totals, cliques, strict=True):
-            total += marginal(codes, clique)
+        counts = [marginal(codes, clique) for clique in cliques]
+        totals = [a + b for a, b in zip(totals, counts, strict=True)] if domain else counts
+        domain = codes.domain
     if domain is None:
         raise InputError("nothing to count: the stream has no piece")
     return totals
 
 
-Counts = NDArray[np.int64] | NDArray[np.float64]
-
-
 def cramers_v(codes: Codes) -> NDArray[np.float64]:
-    """Return the bias-corrected Cramer's V of every pair of attributes.
+    """Return the bias-corrected Cramer's V of every pair of attributes (Bergsma 2013).
 
-    Bergsma, W. (2013), "A bias-correction for Cramer's V and Tschuprow's T", Journal of the Korean
-    Statistical Society 42(3).
-
-    Args:
-        codes: The rows.
-
-    Returns:
-        Symmetric float64 matrix in domain order, 0 (independent) to 1; the diagonal is 1. A pair
-        with an attribute of one value only has 0.
+    The float64 matrix is symmetric, in domain order, 0 (independent) to 1; the diagonal is 1. A
+    pair with an attribute of one value only has 0.
 
     Example:
         >>> from siloweave.tables.codes import Domain
@@ -185,40 +137,16 @@ def cramers_v(codes: Codes) -> NDArray[np.float64]:
         >>> cramers_v(Codes(Domain(("a", "b"), (2, 2)), (same, same))).round(2).tolist()
         [[1.0, 1.0], [1.0, 1.0]]
     """
-    return _pairs(codes, _v)
-
-
-def mutual_information(codes: Codes) -> NDArray[np.float64]:
-    """Return the normalised mutual information of every pair of attributes.
-
-    Args:
-        codes: The rows.
-
-    Returns:
-        Symmetric float64 matrix in domain order: mutual information over the geometric mean of
-        both entropies, 0 (independent) to 1; the diagonal is 1. A pair with an attribute of one
-        value only has 0.
-
-    Example:
-        >>> from siloweave.tables.codes import Domain
-        >>> a, b = np.tile([0, 1], 50), np.tile([0, 0, 1, 1], 25)
-        >>> float(mutual_information(Codes(Domain(("a", "b"), (2, 2)), (a, b)))[0, 1])
-        0.0
-    """
-    return _pairs(codes, _nmi)
-
-
-def _pairs(codes: Codes, measure: Callable[[Counts], float]) -> NDArray[np.float64]:
-    width = len(codes.domain.names)
-    matrix = np.eye(width)
-    for i, j in combinations(range(width), 2):
-        counts = marginal(codes, (codes.domain.names[i], codes.domain.names[j]))
-        kept = counts[counts.any(axis=1)][:, counts.any(axis=0)]
-        matrix[i, j] = matrix[j, i] = measure(kept) if min(kept.shape) > 1 else 0.0
+    names = codes.domain.names
+    matrix = np.eye(len(names))
+    for i, j in combinations(range(len(names)), 2):
+        counts = marginal(codes, (names[i], names[j]))
+        seen = counts[counts.any(axis=1)][:, counts.any(axis=0)]
+        matrix[i, j] = matrix[j, i] = _corrected(seen) if min(seen.shape) > 1 else 0.0
     return matrix
 
 
-def _v(counts: Counts) -> float:
+def _corrected(counts: NDArray[np.int64]) -> float:
     n = float(counts.sum())
     if n < 2:
         return 0.0
@@ -226,17 +154,5 @@ def _v(counts: Counts) -> float:
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n
     phi = float(((counts - expected) ** 2 / expected).sum()) / n
     phi = max(0.0, phi - (rows - 1) * (columns - 1) / (n - 1))
-    rows_left = rows - (rows - 1) ** 2 / (n - 1)
-    columns_left = columns - (columns - 1) ** 2 / (n - 1)
-    left = min(rows_left, columns_left) - 1
+    left = min(size - (size - 1) ** 2 / (n - 1) for size in (rows, columns)) - 1
     return min(1.0, float(np.sqrt(phi / left))) if left > 0 else 0.0
-
-
-def _nmi(counts: Counts) -> float:
-    from scipy.special import entr
-
-    joint = counts / counts.sum()
-    rows, columns = (float(entr(joint.sum(axis=axis)).sum()) for axis in (1, 0))
-    information = rows + columns - float(entr(joint).sum())
-    scale = float(np.sqrt(rows * columns))
-    return min(1.0, max(0.0, information / scale)) if scale > 0 else 0.0

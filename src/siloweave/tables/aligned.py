@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import BINNED
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Column, Kind, Schema, describe
+from siloweave.tables.schema import Kind, Schema, describe
 
 _ANY = 1 << 40  # categories: as many as there are
 _DAY = 86_400_000_000.0  # microseconds
@@ -64,12 +64,7 @@ class AlignedColumn:
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Tables with the same columns, ready to be compared.
-
-    Attributes:
-        columns: In the order of the first table, without ids.
-        num_rows: Per table.
-        left_out: Columns that hold ids, which are not compared.
+    """Tables with the same columns, in the order of the first; ids are left out.
 
     Example:
         >>> one = Table.from_columns({"x": (np.array([1.5, 2.0]), None)})
@@ -102,23 +97,13 @@ class Aligned:
         return {column.name: column for column in self.columns}
 
     def column(self, name: str) -> AlignedColumn:
-        """Return a column by its name.
-
-        Raises:
-            DataError: There is none.
-        """
+        """Return a column by its name; DataError when it is not there."""
         if name not in self._places:
             raise DataError(f"there is no column {name!r}; there are {', '.join(self.names)}")
         return self._places[name]
 
     def with_rows(self, table: str, like: str, rows: NDArray[np.int64]) -> Aligned:
-        """The same, with a further table made of some rows of one that is there.
-
-        Args:
-            table: The new table's name; one of that name is replaced.
-            like: Whose rows.
-            rows: Places; they may repeat.
-        """
+        """The same, with a further table of some rows, perhaps repeated, of one that is there."""
         columns = tuple(
             replace(c, values={**c.values, table: c.values[like][rows]}) for c in self.columns
         )
@@ -147,7 +132,11 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
         if kind == "id":
             left_out.append(name)
             continue
-        _check_values(name, read_in)
+        for which, table in read_in.items():
+            if table.missing(name).all():
+                raise DataError(
+                    f"column {name!r} has no value in any row of {which}; leave it out everywhere"
+                )
         if kind in BINNED:
             columns.append(_numeric(name, kind, pattern, read_in))
         else:
@@ -172,23 +161,12 @@ def _check(first: str, main: Table, name: str, table: Table) -> None:
         )
 
 
-def _check_values(name: str, tables: Mapping[str, Table]) -> None:
-    for which, table in tables.items():
-        if table.missing(name).all():
-            raise DataError(
-                f"column {name!r} has no value in any row of {which}; leave it out of both tables"
-            )
-
-
 def _kind_of(table: Table, name: str, schema: Schema | None) -> tuple[Kind, str | None]:
-    if schema is None:
-        if table.missing(name).all():
-            raise DataError(f"column {name!r} has no value in any row; leave it out")
-        found: Column = describe(table, name, max_categories=_ANY)
-    elif name in schema.names:
-        found = schema[name]
-    else:
+    if schema is not None and name not in schema.names:
         raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")
+    if schema is None and table.missing(name).all():
+        raise DataError(f"column {name!r} has no value in any row; leave it out")
+    found = schema[name] if schema is not None else describe(table, name, max_categories=_ANY)
     return found.kind, found.format
 
 
@@ -221,8 +199,7 @@ def _categorical(name: str, tables: Mapping[str, Table]) -> AlignedColumn:
             f"column {name!r} holds {held}; convert one of them, so that equal values are equal"
         )
     labels = tuple(dict.fromkeys(v for table in tables.values() for v in table.counts(name)[0]))
-    codes = {which: table.lookup(name, labels) for which, table in tables.items()}
-    values = {
-        which: np.where(found < 0, np.int32(len(labels)), found) for which, found in codes.items()
-    }
+    values = {which: table.lookup(name, labels) for which, table in tables.items()}
+    for codes in values.values():
+        codes[codes < 0] = len(labels)
     return AlignedColumn(name, "categorical", values, labels)

@@ -40,11 +40,10 @@ _EMPTY = 1e-9  # share of the rows that empty bins are taken to hold together
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Where a column is cut into bins, and how rows lie inside them.
+    """Where a column is cut into bins, and how rows lie inside them; datetimes in steps.
 
     Args:
         starts: Where bins begin but the first; ascending, whole where the column is no continuum.
-            Datetimes in steps, here and below.
         values: Knots of a distribution function that is straight between them, ascending from the
             lower bound to the upper one. Empty: rows lie evenly.
         levels: The function there, ascending.
@@ -74,15 +73,10 @@ class Cuts(msgspec.Struct, frozen=True):
 
 
 def edges_of(column: Column, bins: int) -> Edges:
-    """Return the edges of a binned column's equally wide bins; datetimes in steps.
+    """Return the edges of at most so many equally wide bins; datetimes in steps.
 
-    Args:
-        column: Integer, continuous or datetime, with both bounds.
-        bins: At most this many bins; whole values never get more bins than there are values.
-
-    Returns:
-        Bin c holds ``edges[c] <= value < edges[c + 1]``; of a continuous column the last bin
-        holds its end too.
+    Whole values never get more bins than there are values. Bin c holds ``edges[c] <= value <
+    edges[c + 1]``; the last bin of a continuous column holds its end too.
 
     Raises:
         SchemaError: When float64 cannot distinguish the edges.
@@ -101,12 +95,8 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
     The last bin of a continuum that is cut at its upper bound is that value.
 
     Raises:
-        SchemaError: Bins do not begin in ascending order above the lower bound and at most at the
-            upper one, or begin where the column has no values.
-
-    Example:
-        >>> cut_edges(Column("age", "integer", low=0, high=99), Cuts((1, 18))).tolist()
-        [0, 1, 18, 100]
+        SchemaError: Cuts do not rise from above the lower bound to the upper one at most, or are
+            not whole in a column of whole values.
     """
     ends = edges_of(column, 1)
     edges = np.concatenate([ends[:1], np.asarray(cuts.starts, dtype=ends.dtype), ends[1:]])
@@ -137,11 +127,7 @@ def last_of(column: Column) -> int | float:
 
 
 def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
-    """Return a table's values of a binned column, and which are missing; datetimes in steps.
-
-    Raises:
-        SchemaError: When the values are of another type.
-    """
+    """Return a table's values of a binned column, and which are missing; datetimes in steps."""
     if column.kind == "integer":
         return table.integers(column.name)
     if column.kind == "continuous":
@@ -155,7 +141,7 @@ def check_values(
 ) -> None:
     """Raise SchemaError where values leave the bounds, or are missing though none may be.
 
-    It says how many rows, never which.
+    The error has the number of rows, never which rows.
     """
     wrong = int(np.count_nonzero(((values < low) | (values > high)) & ~gone))
     if wrong:
@@ -184,18 +170,10 @@ def draw(
     spikes: Mapping[int, float] = _NO_SPIKES,
     cuts: Cuts | None = None,
 ) -> Edges:
-    """Draw one value inside each bin: uniformly, or as its cuts say; whole where the column is.
+    """Draw one value inside each row's bin: uniformly, or as its cuts say.
 
-    Args:
-        column: Integer, continuous or datetime.
-        edges: Its `edges_of` or `cut_edges`.
-        codes: Bins, one per row.
-        random: Source of the draws.
-        spikes: Bins that hold one value alone, and that value.
-        cuts: How rows lie inside bins.
-
-    Returns:
-        One value per row, which falls into that bin again.
+    A value is whole where the column is, and falls into its bin again. `spikes` are bins that hold
+    one value alone, and that value.
     """
     drawn: Edges
     placed, reals = None, edges.astype(np.float64)
@@ -222,11 +200,10 @@ def draw(
 def as_datetimes(
     column: Column, steps: Edges, like: Table | None
 ) -> NDArray[np.datetime64] | NDArray[np.object_]:
-    """Turn steps since 1970, one per row, into datetimes.
+    """Turn steps since 1970, one per row, into datetime64[us] or text.
 
-    Returns:
-        datetime64[us]; text by the column's format (ISO-8601 without one) where the column of
-        that name in `like` is text or, without such a column, the schema has a format.
+    It is text, by the column's format (ISO-8601 without one), where the column of that name in
+    `like` is text or, without such a column, the schema has a format.
     """
     found = (steps.astype(np.int64) * _step(column)).astype("datetime64[us]")
     text = column.format is not None
@@ -281,20 +258,13 @@ def _step(column: Column) -> int:
     return _MICROSECOND if any("." in bound for bound in bounds) else _SECOND
 
 
-def spike_bins(column: Column, weights: Floats, share: float = SPIKE_SHARE) -> dict[int, float]:
+def spike_bins(column: Column, weights: Floats) -> dict[int, float]:
     """Return narrow bins that most likely hold one value alone, and that value.
 
     Counts do not say where in its bin a value lies, but 0 and the bounds are where columns have
-    spikes: unused amounts, and numbers that were cut off.
-
-    Args:
-        column: Any column.
-        weights: One count per code, 0 or more.
-        share: Of all rows, what such a bin holds at least.
-
-    Returns:
-        Bins that hold 0 or a bound, many rows, and several times what their neighbours hold; none
-        where bins are wide or single values.
+    spikes: unused amounts, and numbers that were cut off. Such a bin holds 2 % of all rows or more,
+    and several times as many as its neighbours. Wide bins, and bins of single values, are not
+    spikes. Weights are one count per code, 0 or more.
     """
     size = len(weights) - column.missing
     if column.kind not in BINNED or size < _FINE:
@@ -307,7 +277,7 @@ def spike_bins(column: Column, weights: Floats, share: float = SPIKE_SHARE) -> d
     for value in known:
         place = int(np.searchsorted(edges[1:-1], value, side="right"))
         neighbours = [weights[i] for i in (place - 1, place + 1) if 0 <= i < size]
-        heavy = weights[place] >= max(share * float(weights.sum()), _ALONE * max(neighbours))
+        heavy = weights[place] >= max(SPIKE_SHARE * float(weights.sum()), _ALONE * max(neighbours))
         if edges[0] <= value <= last and heavy:
             found.setdefault(place, value)
     return found
@@ -333,15 +303,14 @@ def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> NDArray[
 def cuts_of(column: Column, weights: Floats, bins: int) -> Cuts:
     """Cut a column so that its heaviest bin of several values is as light as can be.
 
+    0 and the bounds get a bin of their own where they are spikes (`spike_bins`), and so does any
+    single bin of `weights` that is heavier than others are together.
+
     Args:
         column: Integer, continuous or datetime, with both bounds.
         weights: Counts of equally wide bins, and of missing values where it may have some; 0 or
             more.
         bins: How many there may be.
-
-    Returns:
-        Cuts that give a bin of its own to 0 and to the bounds where they are spikes (`spike_bins`),
-        and to any single bin of `weights` that is heavier than others are together.
 
     Example:
         >>> pay = Column("pay", "integer", low=0, high=7)

@@ -45,11 +45,7 @@ _MOST_BINS = 2**22  # of a column: tables of them are made
 
 @dataclass(frozen=True)
 class Domain:
-    """Attributes and how many codes each has.
-
-    Args:
-        names: Distinct attribute names; their order is the domain order.
-        sizes: Number of codes of each, at least 1.
+    """Distinct attribute names, in domain order, and how many codes each has, at least 1.
 
     Raises:
         SchemaError: When names repeat, or sizes do not fit them.
@@ -77,17 +73,12 @@ class Domain:
         return {name: i for i, name in enumerate(self.names)}
 
     def position(self, name: str) -> int:
-        """Return where an attribute stands in the domain order.
-
-        Raises:
-            SchemaError: When the domain has no such attribute.
-        """
-        try:
-            return self.positions[name]
-        except KeyError:
+        """Return where an attribute stands in the domain order; SchemaError for an unknown one."""
+        if name not in self.positions:
             raise SchemaError(
                 f"the domain has no attribute {name!r}; it has {', '.join(self.names)}"
-            ) from None
+            )
+        return self.positions[name]
 
     def size_of(self, name: str) -> int:
         """Return how many codes an attribute has."""
@@ -102,11 +93,7 @@ class Domain:
         return prod(self.sizes if clique is None else self.shape(clique))
 
     def canonical(self, names: Iterable[str]) -> Clique:
-        """Return names as a clique: each once, in domain order.
-
-        Raises:
-            SchemaError: When the domain lacks one of them.
-        """
+        """Return names as a clique: each once, in domain order; SchemaError for an unknown one."""
         return tuple(sorted(set(names), key=self.position))
 
     def project(self, names: Iterable[str]) -> Domain:
@@ -118,10 +105,6 @@ class Domain:
 @dataclass(frozen=True, eq=False, repr=False)
 class Codes:
     """A table as codes: one unsigned array per attribute, of the smallest type that fits.
-
-    Args:
-        domain: The attributes and their sizes.
-        columns: One array per attribute, equally long, each code below its size.
 
     Raises:
         DataError: When the arrays do not fit the domain or each other.
@@ -148,7 +131,7 @@ class Codes:
                 raise DataError(f"codes of {name!r} must be one-dimensional whole numbers")
             if len(array) and (int(array.min()) < 0 or int(array.max()) >= size):
                 raise DataError(f"codes of {name!r} must be from 0 to {size - 1}")
-            fitted.append(array.astype(_smallest(size), copy=False))
+            fitted.append(array.astype(np.min_scalar_type(size - 1), copy=False))
         object.__setattr__(self, "columns", tuple(fitted))
 
     def __repr__(self) -> str:
@@ -178,13 +161,7 @@ class Codes:
         return _trusted(domain, tuple(self.column(name) for name in domain.names))
 
     def flat(self, clique: Sequence[str]) -> NDArray[np.int64]:
-        """Return each row's cell in a clique's table.
-
-        Args:
-            clique: Attributes, in the order of the table's axes.
-
-        Returns:
-            int64 per row, from 0 to ``domain.size(clique) - 1``, last attribute fastest (C order).
+        """Return each row's cell in a clique's table, int64 in C order (last attribute fastest).
 
         Raises:
             CapacityError: When the clique has 2**63 cells or more.
@@ -204,26 +181,14 @@ class Codes:
 
     @staticmethod
     def concat(parts: Sequence[Codes]) -> Codes:
-        """Stack codes of one domain, in order; at least one.
-
-        Raises:
-            DataError: When there is none, or their domains differ.
-        """
+        """Stack codes of one domain, at least one; DataError when domains differ."""
         if not parts:
             raise DataError("nothing to stack: give at least one set of codes")
         domain = parts[0].domain
-        for i, part in enumerate(parts):
-            if part.domain != domain:
-                raise DataError(f"part {i} is coded in another domain than part 0")
+        if odd := [i for i, part in enumerate(parts) if part.domain != domain]:
+            raise DataError(f"part {odd[0]} is coded in another domain than part 0")
         columns = zip(*(part.columns for part in parts), strict=True)
         return _trusted(domain, tuple(np.concatenate(column) for column in columns))
-
-
-def _smallest(size: int) -> type[np.unsignedinteger]:
-    for dtype in (np.uint8, np.uint16, np.uint32):
-        if size - 1 <= np.iinfo(dtype).max:
-            return dtype
-    return np.uint64
 
 
 def _trusted(domain: Domain, columns: tuple[_Unsigned, ...]) -> Codes:
@@ -245,7 +210,7 @@ class _File(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a schema's columns become codes, and back; depends on what it is given here alone.
+    """How a schema's columns become codes, and back; depends on its arguments alone.
 
     A categorical or boolean column has one code per value. Integers and datetimes with no more
     values than bins have one code per value, else equal-width bins of whole values; continuous
@@ -337,14 +302,11 @@ class Encoder:
         return len(column.options)
 
     def encode(self, table: Any) -> Codes:
-        """Code a table's rows.
+        """Code a table's rows, in their order.
 
         Args:
             table: A `Table`, frame or path; has every coded column of the schema, and no column
                 that the schema lacks.
-
-        Returns:
-            The codes, in row order; of a table without rows, codes without rows.
 
         Raises:
             SchemaError: When columns differ from the schema's, or rows hold a value outside it
@@ -359,7 +321,7 @@ class Encoder:
             else:
                 codes, gone = _looked_up(column, table)
             codes[gone] = self._values(column)
-            arrays.append(codes.astype(_smallest(size)))
+            arrays.append(codes.astype(np.min_scalar_type(size - 1)))
         return _trusted(self.domain, tuple(arrays))
 
     def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
@@ -376,21 +338,14 @@ class Encoder:
         like: Any = None,
         spikes: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Table:
-        """Turn codes back into values.
+        """Turn codes back into a table with the schema's columns in order; ids run from 1.
 
         Args:
-            codes: In this encoder's domain.
+            codes: In this encoder's domain; DataError if they are not.
             key: Where inside its bin a value falls: uniform, whole where the column is.
             like: The result's frame and types are those of this `Table` or frame; a categorical
                 type lists the schema's categories, whatever the table's own type lists.
             spikes: Bins of a column that hold one value alone, and that value.
-
-        Returns:
-            A table with the schema's columns in order: missing codes are missing again, ids run
-            from 1.
-
-        Raises:
-            DataError: When the codes are of another domain.
         """
         if codes.domain != self.domain:
             raise DataError("these codes were made by another encoder: the domains differ")
@@ -433,11 +388,7 @@ class Encoder:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Encoder:
-        """Read an encoder that `to_json` wrote.
-
-        Raises:
-            SchemaError: When the text is not such JSON, names the field that is wrong.
-        """
+        """Read an encoder that `to_json` wrote; SchemaError names the field that is wrong."""
         file = versioned(text, _File, "an encoder file")
         return cls(Schema(file.columns), file.bins, file.bins_per_column, file.cuts)
 

@@ -5,30 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-MOST = 20
-"""Rows or columns that are shown; of more, the first."""
-LONGEST = 60
-"""Characters of a cell."""
+_MOST = 20  # rows or columns that are shown; of more, the first
+_LONGEST = 60  # characters of a cell
 
 
-def shortened(value: object, most: int = LONGEST) -> str:
-    """A value as text, cut where it is long.
-
-    Example:
-        >>> shortened("abcdefgh", 5)
-        'abcd…'
-    """
-    text = str(value)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def listed(names: Sequence[str], most: int = MOST) -> str:
-    """Names with commas; of many, the first and how many more there are.
-
-    Example:
-        >>> listed(["a", "b", "c"], 2)
-        'a, b and 1 more'
-    """
+def listed(names: Sequence[str], most: int = _MOST) -> str:
+    """Names with commas; of many, the first and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
@@ -42,8 +24,8 @@ def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[objec
         '<table><caption>a&lt;b</caption><tr><th>x</th></tr><tr><td>1 &amp; 2</td></tr></table>'
     """
     body = list(rows)
-    more = len(body) - MOST
-    lines = [_row("td", row) for row in body[:MOST]]
+    more = len(body) - _MOST
+    lines = [_row("td", row) for row in body[:_MOST]]
     if more > 0:
         lines.append(_row("td", [f"and {more} more", *[""] * (len(heads) - 1)]))
     head = _row("th", heads)
@@ -52,9 +34,12 @@ def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[objec
 
 def html_head(names: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
     """The first rows and columns of a table as HTML, and how many there are."""
-    some = [["" if value is None else value for value in row[:MOST]] for row in rows]
-    return html_table(f"{count:,} rows, {len(names):,} columns", names[:MOST], some)
+    some = [["" if value is None else value for value in row[:_MOST]] for row in rows]
+    return html_table(f"{count:,} rows, {len(names):,} columns", names[:_MOST], some)
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(shortened(cell))}</{tag}>' for cell in cells)}</tr>"
+    texts = [
+        text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in map(str, cells)
+    ]
+    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -34,7 +35,6 @@ from siloweave.tables.bins import (
 from siloweave.tables.codes import options_of
 from siloweave.tables.read import Table
 from siloweave.tables.scales import (
-    Bins,
     Floats,
     Line,
     Scale,
@@ -50,6 +50,8 @@ Numeric = Literal["quantile", "modes", "standard"]
 """How the continuum of a column becomes a number."""
 LARGEST = 1e100
 """Of a number, so that its square, and sums of many, are numbers too."""
+FEW_VALUES, WIDE = 20, 256
+"""Up to so many distinct numbers are a categorical; categoricals of more options are digits."""
 RESOLUTIONS = tuple(float(f"1e-{decimals}") for decimals in range(8))
 """What the values of a column may be multiples of."""
 _Ints = NDArray[np.int64]
@@ -57,38 +59,6 @@ _Mask = NDArray[np.bool_]
 _LISTED = 1024  # more distinct values than this are a continuum
 _SUPPORT = 10  # rows per distinct value, for the values to be all there is
 _BASE = 128  # a wide column gets as few digits as keep each below so many options
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How encodings are learned.
-
-    Args:
-        numeric: What the continuum becomes.
-        spike_share: Share of rows from which one value of a continuum gets an option of its own.
-        few_values: A column with at most so many distinct numbers becomes a categorical.
-        wide: A categorical column with more options becomes digits.
-
-    Raises:
-        DataError: An argument is out of range.
-    """
-
-    numeric: Numeric = "quantile"
-    spike_share: float = SPIKE_SHARE
-    few_values: int = 20
-    wide: int = 256
-
-    def __post_init__(self) -> None:
-        if self.numeric not in get_args(Numeric):
-            known = ", ".join(get_args(Numeric))
-            raise DataError(f"numeric={self.numeric!r} is unknown; use one of {known}")
-        if not self.spike_share > 0:
-            raise DataError(
-                f"spike_share={self.spike_share!r} must be above 0; 1.1 makes no spikes"
-            )
-        for name in ("few_values", "wide"):
-            if getattr(self, name) < 1:
-                raise DataError(f"{name}={getattr(self, name)!r} must be 1 or more")
 
 
 class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
@@ -223,9 +193,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     def values_of(self, column: Column, table: Table) -> tuple[Floats, _Mask]:
         """Return a column's values less the origin, and which are missing.
 
-        Raises:
-            DataError: When values are infinite.
-            SchemaError: When values are outside the bounds, or missing where the schema has none.
+        DataError when values are infinite, SchemaError when they do not fit the schema.
         """
         raw, gone = numbers_of(column, table)
         values = (raw - self.origin if self.origin else raw).astype(np.float64)
@@ -255,10 +223,8 @@ ColumnEncoding = CategoricalEncoding | NumericEncoding
 class Points:
     """What is known about the values of a column of numbers.
 
-    Args:
-        values: Ascending: distinct values, or means of bins.
-        weights: How often each occurs, 0 or more.
-        edges: Edges of the bins, one more than values; None when values are exact.
+    Values ascend: distinct values, or means of bins; each has a weight, 0 or more. Edges are those
+    of the bins, one more than values, or None when values are exact.
     """
 
     values: Floats
@@ -272,10 +238,10 @@ class Points:
         kept = ~np.isin(self.values, np.array(spikes))
         return Points(self.values[kept], self.weights[kept])
 
-    def with_every_whole_number(self, encoding: NumericEncoding, most: int) -> Points:
+    def with_every_whole_number(self, encoding: NumericEncoding) -> Points:
         """Add the whole numbers in the bounds that never occur, if there are so few in all."""
         low, high = encoding.low, encoding.high
-        if encoding.resolution != 1.0 or high - low + 1.0 > most or low != round(low):
+        if encoding.resolution != 1.0 or high - low + 1.0 > FEW_VALUES or low != round(low):
             return self
         values = low + np.arange(int(high - low + 1.0), dtype=np.float64)
         weights = np.zeros(len(values))
@@ -305,19 +271,18 @@ def resolution_of(values: Floats) -> float:
     return 0.0
 
 
-def encoding_of_options(
-    column: str, weights: Floats | None, options: int, wide: int
-) -> CategoricalEncoding:
-    """Encode a categorical column; with more than `wide` options it becomes digits.
+def check_numeric(numeric: str) -> None:
+    """Raise DataError for anything that is not `Numeric`."""
+    if numeric not in get_args(Numeric):
+        known = ", ".join(get_args(Numeric))
+        raise DataError(f"numeric={numeric!r} is unknown; use one of {known}")
 
-    Weights, how often each code occurs, order the ranks of a wide column; codes are ranks when
-    they are None.
-    """
-    if options <= wide:
+
+def encoding_of_options(column: str, weights: Floats | None, options: int) -> CategoricalEncoding:
+    """Encode a categorical column; weights, how often each code occurs, order ranks of digits."""
+    if options <= WIDE:
         return CategoricalEncoding(column, options, (options,))
-    digits = 2
-    while _root(options, digits) > _BASE:
-        digits += 1
+    digits = next(number for number in count(2) if _root(options, number) <= _BASE)
     base = _root(options, digits)
     first = -(-options // base ** (digits - 1))
     order = () if weights is None else tuple(np.argsort(-weights, kind="stable").tolist())
@@ -358,7 +323,7 @@ def encoding_of_bounds(column: Column) -> NumericEncoding:
     )
 
 
-def learned(bounds: NumericEncoding, points: Points, settings: Settings) -> NumericEncoding:
+def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> NumericEncoding:
     """Learn the encoding of a numeric column from its values; no value makes a line.
 
     Bounds, origin, resolution and missing are those of `bounds`, whose spikes are kept.
@@ -371,11 +336,11 @@ def learned(bounds: NumericEncoding, points: Points, settings: Settings) -> Nume
         return msgspec.structs.replace(bounds, scale=Line(middle, half or 1.0))
     whole_range = exact and bounds.resolution == 1.0 and count == bounds.high - bounds.low + 1
     supported = exact and (total >= _SUPPORT * count or count == 1 or whole_range)
-    if supported and count <= settings.few_values:
+    if supported and count <= FEW_VALUES:
         return msgspec.structs.replace(bounds, spikes=tuple(points.values.tolist()))
     spikes = bounds.spikes
     if exact:
-        heavy = points.weights >= max(settings.spike_share, 10.0 / count) * total
+        heavy = points.weights >= max(SPIKE_SHARE, 10.0 / count) * total
         spikes = tuple(sorted({*spikes, *points.values[heavy].tolist()}))
     rest = points.without(spikes)
     if not len(rest.values):
@@ -384,7 +349,7 @@ def learned(bounds: NumericEncoding, points: Points, settings: Settings) -> Nume
     held = float(rest.weights.sum())
     if exact and len(rest.values) <= _LISTED and held >= _SUPPORT * len(rest.values):
         atoms = tuple(rest.values.tolist())
-    scale = _scale(rest, bool(atoms), settings.numeric)
+    scale = _scale(rest, bool(atoms), numeric)
     return msgspec.structs.replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
 
 
@@ -409,46 +374,25 @@ def _scale(points: Points, atoms: bool, numeric: Numeric) -> Scale:
     return fit_mixture(values, points.weights, spreads)
 
 
-def declared(
-    column: Column, bins: int, spikes: Sequence[float], settings: Settings
-) -> ColumnEncoding:
-    """Return a column's encoding from its schema alone; see `Features.declared`."""
+def declared(column: Column) -> ColumnEncoding:
+    """Return a column's encoding from its schema alone; a number lies between -1 and 1."""
     if column.kind not in BINNED:
-        return encoding_of_options(column.name, None, options_of(column), settings.wide)
+        return encoding_of_options(column.name, None, options_of(column))
     bounds = encoding_of_bounds(column)
-    known = tuple(sorted({float(value - bounds.origin) for value in spikes}))
-    if known and column.kind == "datetime":
-        raise DataError(f"spikes of column {column.name!r}: datetimes have none; leave it out")
-    if any(not bounds.low <= value <= bounds.high for value in known) or (
-        bounds.resolution == 1.0 and any(value != round(value) for value in known)
-    ):
-        raise DataError(
-            f"spikes of column {column.name!r} are {list(spikes)}; they must be values from "
-            f"{column.low!r} to {column.high!r}"
-        )
     if bounds.low == bounds.high:
         return msgspec.structs.replace(bounds, spikes=(bounds.low,))
-    no_values = Points(np.zeros(0), np.zeros(0))
-    every = no_values.with_every_whole_number(bounds, settings.few_values)
+    every = Points(np.zeros(0), np.zeros(0)).with_every_whole_number(bounds)
     if len(every.values):
         return msgspec.structs.replace(bounds, spikes=tuple(every.values.tolist()))
-    bounds = msgspec.structs.replace(bounds, spikes=known)
-    if bins == 1:
-        return learned(bounds, every, settings)
-    edges = edges_of(column, bins)
-    places = edges - bounds.origin - 0.5 if bounds.resolution == 1.0 else edges
-    return msgspec.structs.replace(bounds, scale=Bins(tuple(places.tolist())))
+    return learned(bounds, every, "standard")
 
 
-def counted(column: Column, weights: Floats, settings: Settings) -> NumericEncoding:
-    """Return the encoding of a numeric column that was counted over its declared bins.
-
-    The weights are one count per code, 0 or more.
-    """
-    bounds, heavy = encoding_of_bounds(column), spike_bins(column, weights, settings.spike_share)
+def counted(column: Column, weights: Floats, numeric: Numeric) -> NumericEncoding:
+    """Return the encoding of a numeric column from one count, 0 or more, per declared bin."""
+    bounds, heavy = encoding_of_bounds(column), spike_bins(column, weights)
     spikes = tuple(sorted(value - bounds.origin for value in heavy.values()))
     points = binned(column, without_spikes(column, weights, heavy))
-    return learned(msgspec.structs.replace(bounds, spikes=spikes), points, settings)
+    return learned(msgspec.structs.replace(bounds, spikes=spikes), points, numeric)
 
 
 def binned(column: Column, weights: Floats) -> Points:

@@ -7,7 +7,7 @@ with a continuum. What is learned is plain data that goes to JSON and back uncha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
-from siloweave.tables.bins import BINNED, SPIKE_SHARE
+from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of, running
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
     Numeric,
     Points,
-    Settings,
+    check_numeric,
     counted,
     declared,
     encoding_of_bounds,
@@ -45,14 +45,7 @@ _Reals = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Block:
-    """Part of a row's vector.
-
-    Args:
-        column: The column that it belongs to.
-        start: Where it starts in the vector.
-        size: How many entries it has; 1 for a number.
-        kind: ``number`` for one real number, ``categorical`` for `size` one-hot options.
-    """
+    """Part of a row's vector: a real ``number``, or a ``categorical`` of `size` one-hot options."""
 
     column: str
     start: int
@@ -82,19 +75,10 @@ def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
 def _read_vectors(
     vectors: _Reals, encodings: Sequence[ColumnEncoding], key: Key
 ) -> list[tuple[_Ints, Floats]]:
-    """Read which options vectors have, and their numbers.
+    """Read which option each row has of every column, and its number.
 
-    Args:
-        vectors: (rows, width) real numbers.
-        encodings: Of the columns whose blocks the vectors are made of.
-        key: Which of several equal largest entries is taken.
-
-    Returns:
-        For each column the option of each row (the rank, for digits; 0 without a categorical) and
-        its number (0 where there is none).
-
-    Raises:
-        DataError: When an entry is NaN or infinite; says in which column.
+    The option is the rank for digits, and 0 without a categorical; a column without a number
+    has 0. The key decides which of several equal largest entries is taken.
     """
     blocks = _blocks(encodings)
     _check_finite(vectors, blocks)
@@ -167,7 +151,7 @@ class Features:
     """How a table's rows become vectors, and back; made by `fit`, `from_counts` or `declared`.
 
     * A categorical or boolean column is one categorical; ``missing`` adds a last option. With more
-      than ``wide`` options it is the digits of the category's rank by frequency, most significant
+      than 256 options it is the digits of the category's rank by frequency, most significant
       first, two or more blocks of at most 128 options: 100,000 categories take 140 entries, not
       100,000. Digits are decoded from the left, each among those that some category has after the
       digits before it, so every vector decodes to a category.
@@ -181,10 +165,6 @@ class Features:
     neighbours that were seen; on decode it is clipped to the schema's bounds and rounded to the
     column's resolution (whole, as many decimals as every fitted value had, or one of the fitted
     values where each occurs ten times on average).
-
-    Args:
-        schema: Facts about every column; numbers and datetimes need both bounds.
-        encodings: What becomes of each column but ids, in the schema's order.
 
     Example:
         >>> schema = Schema((Column("sex", "categorical", ("f", "m"), missing=True),))
@@ -215,9 +195,6 @@ class Features:
         *,
         numeric: Numeric = "quantile",
         key: Key,
-        spike_share: float = SPIKE_SHARE,
-        few_values: int = 20,
-        wide: int = 256,
     ) -> Features:
         """Learn encoders from rows; nothing here is private.
 
@@ -228,22 +205,19 @@ class Features:
                 often are spread over their share of the distribution); ``modes``, a mode of a
                 variational mixture and the place in it; ``standard``, deviations from the mean.
             key: No fit draws from it as yet: mixtures start from quantiles and use all rows.
-            spike_share: Share of rows that makes a value a spike, above 0.
-            few_values: Up to so many distinct numbers are a categorical, at least 1.
-            wide: Categorical columns with more options become digits, at least 1.
 
         Raises:
             DataError: When the table has no rows.
             SchemaError: When rows do not fit the schema, or a bound is not declared.
         """
-        settings = Settings(numeric, spike_share, few_values, wide)
+        check_numeric(numeric)
         check_rows(schema, table)
         encodings: list[ColumnEncoding] = []
         for column in schema.coded:
             if column.kind not in BINNED:
                 options = options_of(column)
                 weights = np.bincount(codes_of(column, table), minlength=options).astype(np.float64)
-                encodings.append(encoding_of_options(column.name, weights, options, wide))
+                encodings.append(encoding_of_options(column.name, weights, options))
                 continue
             bounds = encoding_of_bounds(column)
             values, gone = bounds.values_of(column, table)
@@ -252,53 +226,27 @@ class Features:
                 bounds, resolution=bounds.resolution or resolution_of(seen)
             )
             points = Points(seen, counts.astype(np.float64))
-            points = points.with_every_whole_number(bounds, few_values)
-            encodings.append(learned(bounds, points, settings))
+            points = points.with_every_whole_number(bounds)
+            encodings.append(learned(bounds, points, numeric))
         return cls(schema, tuple(encodings))
 
     @classmethod
-    def declared(
-        cls,
-        schema: Schema,
-        *,
-        bins: int = 1,
-        spikes: Mapping[str, Sequence[float]] | None = None,
-        few_values: int = 20,
-        wide: int = 256,
-    ) -> Features:
-        """Make encoders of public facts alone.
+    def declared(cls, schema: Schema) -> Features:
+        """Make encoders of public facts alone: a number lies between -1 (``low``) and 1 (``high``).
 
-        **Guarantee.** No row is read: the result depends on the schema and the arguments only, so
-        a private fit owes nothing for it as long as these are public.
-
-        Args:
-            schema: Facts about every column; numbers and datetimes need both bounds.
-            bins: With 1 a number lies between -1 (``low``) and 1 (``high``); with more it is a
-                categorical of equal-width bins between the bounds and the place in one, -1 to 1.
-            spikes: Values of columns of integers or continuous numbers that are known to be
-                frequent, each an option of its own, such as ``{"capital-gain": [0]}``.
-            few_values: Whole numbers with at most so many values are a categorical.
-            wide: Categorical columns with more options become digits, in the schema's order.
+        **Guarantee.** No row is read: the result depends on the schema only, so a private fit owes
+        nothing for it as long as the schema is public.
 
         Raises:
-            DataError: When an argument is out of range, or a spike is out of bounds.
-            SchemaError: When a bound is not declared.
+            SchemaError: When a bound of a number or datetime is not declared.
 
         Example:
             >>> schema = Schema((Column("age", "integer", low=0, high=100),))
-            >>> features = Features.declared(schema)
             >>> table = Table.from_columns({"age": (np.array([0, 75]), None)})
-            >>> features.encode(table, key=0).tolist()
+            >>> Features.declared(schema).encode(table, key=0).tolist()
             [[-1.0], [0.5]]
         """
-        settings = Settings("standard", 1.0, few_values, wide)
-        if bins < 1:
-            raise DataError(f"bins={bins!r} must be 1 or more")
-        spikes = spikes or {}
-        binned = [column.name for column in schema.coded if column.kind in BINNED]
-        _check_names("spikes", spikes, binned)
-        encodings = [declared(c, bins, spikes.get(c.name, ()), settings) for c in schema.coded]
-        return cls(schema, tuple(encodings))
+        return cls(schema, tuple(declared(column) for column in schema.coded))
 
     @classmethod
     def from_counts(
@@ -307,14 +255,12 @@ class Features:
         counts: Mapping[str, NDArray[np.integer] | NDArray[np.floating]],
         *,
         numeric: Numeric = "modes",
-        spike_share: float = SPIKE_SHARE,
-        few_values: int = 20,
-        wide: int = 256,
     ) -> Features:
         """Learn encoders from counts over an encoder's codes, exact or noisy.
 
         Parties that do not pool rows share sums of counts; the result is the same whoever held
-        the rows.
+        the rows. Spikes are found where each bin holds a single value, and at 0 and the bounds
+        where bins are narrow (`bins.spike_bins`).
 
         **Guarantee.** The result depends on the schema, the encoder's bins and the counts only:
         it is post-processing of them, and as private as they are.
@@ -324,33 +270,24 @@ class Features:
             counts: Column name to one count per code (``encoder.domain``); a noisy count below 0
                 counts as 0. A column without counts is encoded as by `declared`.
             numeric: What a continuum becomes, as in `fit`.
-            spike_share: As in `fit`; spikes are found where each bin holds a single value, and
-                at 0 and the bounds where bins are narrow (`bins.spike_bins`).
-            few_values: As in `fit`.
-            wide: As in `fit`.
 
         Raises:
             DataError: When counts are of no such column, of another length, or not finite.
-
-        Example:
-            >>> encoder = Encoder(Schema((Column("age", "integer", low=0, high=99),)), bins=20)
-            >>> counts = {"age": np.array([0.0, 9.1, -2.0, *[4.0] * 17])}
-            >>> Features.from_counts(encoder, counts, numeric="quantile").width
-            1
         """
-        settings = Settings(numeric, spike_share, few_values, wide)
-        _check_names("counts", counts, encoder.domain.names)
+        check_numeric(numeric)
+        wrong, known = sorted(set(counts) - set(encoder.domain.names)), encoder.domain.names
+        if wrong:
+            raise DataError(f"counts names {', '.join(wrong)}; it may name only {', '.join(known)}")
         encodings: list[ColumnEncoding] = []
         for column in encoder.schema.coded:
             if column.name not in counts:
-                encodings.append(declared(column, 1, (), settings))
+                encodings.append(declared(column))
                 continue
             weights = _weights(encoder, column.name, counts[column.name])
             if column.kind in BINNED:
-                encodings.append(counted(column, weights, settings))
+                encodings.append(counted(column, weights, numeric))
             else:
-                options = encoding_of_options(column.name, weights, len(weights), wide)
-                encodings.append(options)
+                encodings.append(encoding_of_options(column.name, weights, len(weights)))
         return cls(encoder.schema, tuple(encodings))
 
     def cover(self, schema: Schema) -> bool:
@@ -365,16 +302,12 @@ class Features:
         return all(_covers(one, schema[one.column]) for one in self.encodings)
 
     def encode(self, table: Table, *, key: Key) -> NDArray[np.float32]:
-        """Turn rows into vectors.
+        """Turn rows into (rows, width) float32; a number never fitted counts as the nearest.
 
         Args:
             table: Rows of the schema's columns.
             key: Which mode a value is said to come from, and where in its interval of the normal
                 distribution a frequent value lies.
-
-        Returns:
-            (rows, width), also where there are no rows; a number that was never fitted counts as
-            the nearest that was.
 
         Raises:
             CapacityError: When the vectors would take more than 16 GiB.
@@ -382,7 +315,12 @@ class Features:
             SchemaError: When rows hold a value outside the schema.
         """
         check_columns(self.schema, table)
-        _check_size(table.num_rows, self.width)
+        needed = 4 * table.num_rows * self.width
+        if needed > _MOST_BYTES:
+            raise CapacityError(
+                f"{table.num_rows} rows of {self.width} numbers take {needed / 2**30:.0f} GiB; "
+                "encode a sample of the rows"
+            )
         made = np.zeros((table.num_rows, self.width), dtype=np.float32)
         rows = np.arange(table.num_rows)
         blocks = iter(self.blocks)
@@ -402,7 +340,7 @@ class Features:
         return made
 
     def decode(self, values: NDArray[np.floating], *, key: Key, like: Table | None = None) -> Table:
-        """Turn vectors into rows.
+        """Turn vectors into a table with the schema's columns in order; ids run from 1.
 
         Args:
             values: (rows, width) real numbers; of a categorical the largest entry counts.
@@ -410,13 +348,16 @@ class Features:
             like: The result's frame and types are this table's; a categorical type lists the
                 schema's categories, whatever the table's own type lists.
 
-        Returns:
-            A table with the schema's columns in order; ids run from 1.
-
         Raises:
             DataError: When the shape is wrong or an entry is NaN or infinite.
         """
-        vectors = self._checked(values)
+        vectors = np.asarray(values)
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            raise DataError(
+                f"values has shape {vectors.shape}; these features decode (rows, {self.width})"
+            )
+        if vectors.dtype.kind != "f":
+            raise DataError(f"values has type {vectors.dtype}; give real numbers")
         found: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
         read = _read_vectors(vectors, self.encodings, key)
         for encoding, (options, numbers) in zip(self.encodings, read, strict=True):
@@ -434,16 +375,6 @@ class Features:
         in_order = {name: found[name] for name in self.schema.names}
         return Table.from_columns(in_order, like, categories)
 
-    def _checked(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        vectors = np.asarray(values)
-        if vectors.ndim != 2 or vectors.shape[1] != self.width:
-            raise DataError(
-                f"values has shape {vectors.shape}; these features decode (rows, {self.width})"
-            )
-        if vectors.dtype.kind != "f":
-            raise DataError(f"values has type {vectors.dtype}; give real numbers")
-        return vectors
-
     def to_json(self) -> str:
         """Return the features as JSON text, with a version; `from_json` reads it back."""
         file = _File("siloweave-features", VERSION, self.schema.columns, self.encodings)
@@ -451,11 +382,7 @@ class Features:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Features:
-        """Read features that `to_json` wrote.
-
-        Raises:
-            SchemaError: When the text is not such JSON, names the field that is wrong.
-        """
+        """Read features that `to_json` wrote; SchemaError names the field that is wrong."""
         file = versioned(text, _File, "a features file")
         return cls(Schema(file.columns), file.encodings)
 
@@ -484,21 +411,6 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
     if encoding.scale is None:
         return bool(encoding.spikes)
     return encoding.scale.takes(encoding.low, encoding.high)
-
-
-def _check_size(rows: int, width: int) -> None:
-    needed = 4 * rows * width
-    if needed > _MOST_BYTES:
-        raise CapacityError(
-            f"{rows} rows of {width} numbers take {needed / 2**30:.0f} GiB; encode a sample of the "
-            "rows, or lower wide so that more columns become digits"
-        )
-
-
-def _check_names(argument: str, given: Iterable[str], known: Sequence[str]) -> None:
-    wrong = sorted(set(given) - set(known))
-    if wrong:
-        raise DataError(f"{argument} names {', '.join(wrong)}; it may name only {', '.join(known)}")
 
 
 def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:

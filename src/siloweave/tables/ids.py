@@ -41,9 +41,8 @@ _MOST_SHOWN = 3  # positions of rows named in an error
 class IdPolicy:
     """What a party does with rows that cannot be matched one to one.
 
-    Attributes:
-        missing: Rows where a part of the id is missing: refuse, or leave them out.
-        duplicates: Rows that share an id: refuse, leave all of them out, or keep the first.
+    Rows where a part of the id is missing are refused or left out; rows that share an id are
+    refused, all left out, or left out but the first.
     """
 
     missing: Literal["error", "drop"] = "error"
@@ -80,9 +79,6 @@ def check_rules(on: Sequence[str], rules: Rules) -> None:
 
     Raises:
         InputError: There is no column, one is there twice, or a rule is unknown.
-
-    Example:
-        >>> check_rules(["id"], {"id": ["strip", "digits"]})
     """
     if not (_texts(on) and on):
         raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
@@ -112,6 +108,9 @@ def normal_ids(
 ) -> Ids:
     """Read and normalise a table's ids.
 
+    A composite id keeps its parts apart, so ("1", "23") is not ("12", "3"). What is empty once the
+    rules were applied is missing.
+
     Args:
         table: The rows.
         on: Names of the id columns in the study.
@@ -121,23 +120,15 @@ def normal_ids(
         policy: What to do with missing and repeated ids; an error when None.
         columns: What the columns are called in this table, if otherwise.
 
-    Returns:
-        The ids; a composite id keeps its parts apart, so ("1", "23") is not ("12", "3"). What is
-        empty once the rules were applied is missing.
-
     Raises:
         InputError: A rule is unknown, or on and columns differ in length.
         DataError: No such column, a number that is not whole, a text that is no date, or missing
             or repeated ids that the policy does not allow. Names numbers of rows, never an id.
 
     Example:
-        >>> ids = np.array([" A-1", "a1 "], dtype=object)
-        >>> found = normal_ids(
-        ...     Table.from_columns({"id": (ids, None)}),
-        ...     ["id"],
-        ...     rules={"id": ["letters-digits", "casefold"]},
-        ...     policy=IdPolicy(duplicates="first"),
-        ... )
+        >>> ids = Table.from_columns({"id": (np.array([" A-1", "a1 "], dtype=object), None)})
+        >>> rules = {"id": ["letters-digits", "casefold"]}
+        >>> found = normal_ids(ids, ["id"], rules=rules, policy=IdPolicy(duplicates="first"))
         >>> len(found.values), found.rows.tolist(), found.duplicated
         (1, [0], 1)
     """
@@ -147,10 +138,11 @@ def normal_ids(
         raise InputError(f"ids are made of {list(on)}, and this party names {list(local)}")
     parts = [_part(table, here, rules.get(name, ())) for name, here in zip(on, local, strict=True)]
     whole = [None if None in row else _joined(row) for row in zip(*parts, strict=True)]
+    names = ", ".join(map(repr, local))
     absent = sum(one is None for one in whole)
     if absent and policy.missing == "error":
         raise DataError(
-            f"{absent} of {len(whole)} rows have no id in {_listed(local)}; fill them in, or leave "
+            f"{absent} of {len(whole)} rows have no id in {names}; fill them in, or leave "
             "such rows out with missing='drop'"
         )
     counts = Counter(one for one in whole if one is not None)
@@ -159,11 +151,14 @@ def normal_ids(
         places = [i for i, one in enumerate(whole) if one is not None and counts[one] > 1]
         shown = ", ".join(str(i) for i in places[:_MOST_SHOWN])
         raise DataError(
-            f"{repeated} of {len(whole)} rows share an id in {_listed(local)} with another (rows "
+            f"{repeated} of {len(whole)} rows share an id in {names} with another (rows "
             f"{shown}{', …' if repeated > _MOST_SHOWN else ''}, from 0); keep one row per id, add "
-            "a column that tells them apart, or use duplicates='drop' or 'first'"
+            "a column in which they differ, or use duplicates='drop' or 'first'"
         )
-    kept = _kept(whole, counts, policy.duplicates == "first")
+    kept: dict[bytes, int] = {}
+    for row, one in enumerate(whole):
+        if one is not None and (policy.duplicates == "first" or counts[one] == 1):
+            kept.setdefault(one, row)
     rows = np.fromiter(kept.values(), dtype=np.int64, count=len(kept))
     return Ids(tuple(kept), rows, absent, len(whole) - absent - len(kept))
 
@@ -174,18 +169,6 @@ def _texts(given: Any) -> bool:
     return listed and all(isinstance(one, str) for one in given)
 
 
-def _kept(whole: Sequence[bytes | None], counts: Counter[bytes], first: bool) -> dict[bytes, int]:
-    kept: dict[bytes, int] = {}
-    for row, one in enumerate(whole):
-        if one is not None and (first or counts[one] == 1):
-            kept.setdefault(one, row)
-    return kept
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)
-
-
 def _joined(parts: Sequence[str | None]) -> bytes:
     """Parts with their lengths before them, so that no two lists of parts have the same bytes."""
     texts = [(part or "").encode() for part in parts]
@@ -193,12 +176,12 @@ def _joined(parts: Sequence[str | None]) -> bytes:
 
 
 def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
-    """One column's texts; None where there is none."""
+    """One column's texts; None for an empty one."""
     if name not in table.names:
         raise DataError(f"there is no id column {name!r}; name one that every party has")
     texts = id_texts(table, name)
     for rule in rules:
-        change = _rule(name, rule)
+        change = _PLAIN.get(rule) or partial(_day, name, rule[len(_DATE) :] or None)
         texts = [None if text is None else change(text) for text in texts]
     return [text or None for text in texts]
 
@@ -208,11 +191,6 @@ def id_texts(table: Table, name: str) -> list[str | None]:
 
     Raises:
         DataError: The column holds booleans, or numbers that are not whole.
-
-    Example:
-        >>> number = Table.from_columns({"id": (np.array([7.0, 8.0]), None)})
-        >>> id_texts(number, "id")
-        ['7', '8']
     """
     kind = table.kind(name)
     if kind == "booleans":
@@ -231,16 +209,16 @@ def id_texts(table: Table, name: str) -> list[str | None]:
 def _in_utc(text: str) -> str:
     """A datetime in UTC, without zeros at its end, a midnight as its day; other text as it is."""
     found = _ISO.fullmatch(text)
-    if found is not None and found[5]:
-        with suppress(ValueError, OverflowError):  # else there is no such datetime: a text
-            at = datetime.fromisoformat(found[1] + "T" + found[2] + (found[3] or "") + found[5])
-            fraction = f".{found[4]}" if found[4] else ""
-            return _in_utc(f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}{fraction}")
-        return text
     if found is None:
         return text
-    day, minute, second, fraction = (found[1], found[2], found[3] or ":00", found[4] or "")
-    rest = fraction.rstrip("0")
+    day, minute, second, fraction, zone = found.groups("")
+    if zone:
+        with suppress(ValueError, OverflowError):  # else there is no such datetime: a text
+            at = datetime.fromisoformat(f"{day}T{minute}{second}{zone}").astimezone(UTC)
+            rest = f".{fraction}" if fraction else ""
+            return _in_utc(f"{at.replace(tzinfo=None).isoformat()}{rest}")
+        return text
+    second, rest = second or ":00", fraction.rstrip("0")
     clock = f"{minute}{second}{'.' if rest else ''}{rest}"
     return day if clock == "00:00:00" else f"{day}T{clock}"
 
@@ -259,12 +237,6 @@ def _whole(table: Table, name: str) -> NDArray[np.int64]:
             "give text, or whole numbers of a type that can be missing, such as pandas' Int64"
         )
     return found
-
-
-def _rule(name: str, rule: str) -> Callable[[str], str]:
-    if rule == "date" or rule.startswith(_DATE):
-        return partial(_day, name, rule[len(_DATE) :] or None)
-    return _PLAIN[rule]
 
 
 def _day(name: str, pattern: str | None, text: str) -> str:
@@ -291,12 +263,7 @@ _PLAIN: dict[str, Callable[[str], str]] = {
 
 
 def shape_of(values: Sequence[bytes]) -> str:
-    """What `Ids.values` look like, in words: lengths and kinds of characters, no id.
-
-    Example:
-        >>> shape_of([_joined(["AB-12"]), _joined(["CD-1"])])
-        '4 to 5 characters: capitals, digits, punctuation'
-    """
+    """What `Ids.values` look like, in words: lengths and kinds of characters, no id."""
     return "; ".join(_shape(part) for part in zip(*map(_split, values), strict=True)) or "no ids"
 
 

@@ -26,14 +26,10 @@ _DOUBT = 3.0  # standard deviations of a chi-squared by which parts differ from 
 
 
 def consistent(counts: NDArray[Any], total: float) -> Floats:
-    """The nearest counts that are not negative and have this sum.
+    """The nearest counts that are not negative and have this sum (above 0).
 
     Noise makes empty cells look occupied half of the time; what is subtracted from all cells alike
     until the sum is right empties most of them again (projection onto a simplex).
-
-    Args:
-        counts: (cells,), noisy.
-        total: Their sum, above 0.
 
     Example:
         >>> consistent(np.array([10.0, 3.0, -2.0]), 10.0).tolist()
@@ -52,16 +48,7 @@ class ResolutionLevels:
     """Tables of counts: one for each column, more for one of many bins.
 
     A row is in one cell of each table, or in no cell of a finer one where its value is missing.
-
-    Attributes:
-        encoder: Its codes are the finest level.
-
-    Example:
-        >>> from siloweave.tables.schema import Column, Schema
-        >>> column = Column("x", "continuous", low=0.0, high=1.0)
-        >>> levels = ResolutionLevels(Encoder(Schema((column,)), bins=4096))
-        >>> levels.number, levels.cells
-        (3, 4368)
+    The encoder's codes are the finest level.
     """
 
     encoder: Encoder
@@ -120,12 +107,9 @@ class ResolutionLevels:
         """Counts of each column's codes, not negative, that sum to the number of rows.
 
         Args:
-            counts: (cells,), noisy.
+            counts: (cells,), noisy; DataError if they are of other tables.
             rows: Their number, 1 or more.
             sigma: Standard deviation of the noise.
-
-        Raises:
-            DataError: The counts are of other tables.
         """
         if np.shape(counts) != (self.cells,):
             cells = f"{self.number} tables have {self.cells} cells"

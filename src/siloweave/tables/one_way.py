@@ -38,17 +38,8 @@ _GAP, _NOISE = 0.05, 0.4  # of what is left in place; what chance explains, per 
 def far_off(values: Floats, ends: Floats, shares: Floats) -> bool:
     """Whether values are distributed otherwise than chance explains, and by more than 5 %.
 
-    That is, whether the total variation distance between the shares of the ranges and those that
-    they should hold is above 0.05 + 0.4 √(cells / n).
-
-    Args:
-        values: (n,) numbers.
-        ends: (cells,) upper ends of ranges, ascending.
-        shares: (cells,) of the values that should lie in each range; their sum is 1.
-
-    Example:
-        >>> far_off(np.arange(1000.0), np.array([499.0, 999.0]), np.array([0.5, 0.5]))
-        False
+    That is, whether the total variation distance between the shares of ranges (with upper `ends`,
+    ascending) and those that they should hold is above 0.05 + 0.4 √(cells / n).
     """
     if not len(values):
         return False
@@ -72,14 +63,6 @@ def quantile_mapped(
             last.
         shares: (cells,) of the values that should lie in each range; their sum is 1.
         alone: (cells,) whether a range has one value, its end.
-
-    Example:
-        >>> x, halves = np.arange(5.0), np.array([0.5, 0.5])
-        >>> ends = np.array([10.0, 20.0])
-        >>> quantile_mapped(x, ends, halves, np.array([False, False])).tolist()
-        [8.0, 9.0, 10.0, 11.0, 12.0]
-        >>> quantile_mapped(x, ends, halves, np.array([False, True])).tolist()
-        [8.0, 9.0, 10.0, 20.0, 20.0]
     """
     values = _apart(values)
     inner, at = ends[:-1], np.quantile(values, np.minimum(np.cumsum(shares)[:-1], 1.0))
@@ -130,10 +113,8 @@ class Cells(msgspec.Struct, frozen=True):
     def of_options(cls, column: Column, weights: Floats, rows: int) -> Cells:
         """Of a categorical or boolean column.
 
-        Args:
-            column: Its public facts.
-            weights: Of every option, and of missing values behind them if the column has them.
-            rows: That the weights stand for.
+        Weights are of every option, and of missing values behind them if the column has them; they
+        stand for so many rows.
         """
         options = column.options
         shares = np.asarray(weights, dtype=np.float64) / max(float(np.sum(weights)), 1e-300)
@@ -146,13 +127,9 @@ class Cells(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_numbers(cls, column: Column, values: Floats, weights: Floats, gone: float) -> Cells:
-        """Of a column of numbers or datetimes.
+        """Of a column of numbers, or of datetimes in the steps of bins.py.
 
-        Args:
-            column: Its public facts.
-            values: Distinct, ascending; datetimes in the steps of bins.py.
-            weights: Of each.
-            gone: Weight of missing values.
+        Values are distinct and ascending, each with a weight; `gone` is that of missing values.
         """
         total = float(np.sum(weights))
         if total <= 0:
@@ -242,10 +219,7 @@ def _counted(column: Column, table: Table) -> Cells:
 
 @dataclass(frozen=True)
 class OneWay:
-    """Shares of every column's cells.
-
-    Attributes:
-        cells: Of each column but ids.
+    """Shares of every column's cells, ids apart.
 
     Example:
         >>> table = Table.from_columns({"x": (np.array([1, 1, 1, 2]), None)})
@@ -284,15 +258,10 @@ class OneWay:
         return [one.codes(table) for one in self.cells]
 
     def moved(self, table: Table, pool: Table) -> Table:
-        """A table whose numbers are moved where their shares are far from these.
+        """A table whose numbers are moved in columns that are further off than `far_off` allows.
 
-        Args:
-            table: Rows that were chosen for these shares, as far as that went.
-            pool: Rows among which they were chosen: numbers become numbers of theirs.
-
-        Returns:
-            The rows, other numbers in columns that are further off than `far_off` allows. Datetimes
-            stay.
+        The rows were chosen for these shares, as far as possible, from a pool: numbers become
+        numbers of the pool. Datetimes stay.
         """
         moved = {one.column.name: one.moved(table, pool) for one in self.cells}
         moved = {name: numbers for name, numbers in moved.items() if numbers is not None}

@@ -154,11 +154,7 @@ class Table:
         return Table(self._frame[np.asarray(indices, dtype=np.int64)], self._origin)
 
     def select(self, names: Sequence[str]) -> Table:
-        """Return some columns, in the order given.
-
-        Raises:
-            DataError: When a column is not there.
-        """
+        """Return some columns, in the order given; DataError when one is not there."""
         for name in names:
             self._series(name)
         return Table(self._frame.select(list(names)), self._origin)
@@ -181,10 +177,8 @@ class Table:
     def to_native(self) -> Any:
         """Return the same kind of frame as was given, with its types.
 
-        Returns:
-            pandas for pandas, polars for polars, arrow for arrow; for a file or columns pandas
-            where it is installed, else polars. Whole numbers with missing values become
-            ``Int64`` in pandas unless the frame given had another type.
+        A file or columns become pandas where it is installed, else polars. Whole numbers with
+        missing values become ``Int64`` in pandas unless the frame given had another type.
         """
         kind = self._origin.kind
         if kind in ("file", "csv"):
@@ -223,10 +217,9 @@ class Table:
     def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> Table:
         """Make a table without rows whose types are declared, not taken from a frame.
 
-        Args:
-            types: Each column's type (bool, int, float, str or datetime), and whether a value may
-                be missing, which decides the type of whole numbers and booleans in pandas.
-            frame: What `to_native` makes, also of tables that are made like this one.
+        Of each column: bool, int, float, str or datetime, and whether a value may be missing,
+        which decides the type of whole numbers and booleans in pandas. `to_native` makes such a
+        frame, also of tables that are made like this one.
         """
         schema = {name: _POLARS[python] for name, (python, _) in types.items()}
         return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types))
@@ -260,10 +253,9 @@ class Table:
     # What coding needs, vectorised here so that nothing else touches a dataframe library.
 
     def lookup(self, name: str, categories: Sequence[Any]) -> np.ndarray:
-        """Return each value's position among some categories.
+        """Return each value's position among distinct categories of one type, as int32.
 
-        Returns:
-            int32 per row: the position, -1 where missing, -2 where not among them.
+        It is -1 where missing, -2 where not among them.
 
         Raises:
             SchemaError: When the column's type cannot hold such categories.
@@ -280,11 +272,7 @@ class Table:
         return np.where(absent.to_numpy(), np.int32(-1), codes.to_numpy())
 
     def integers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return one column as int64 and its mask of missing; numbers must be whole.
-
-        Raises:
-            SchemaError: When values are not whole numbers.
-        """
+        """Return one column as int64 and its mask of missing; SchemaError unless all are whole."""
         series = self._series(name)
         missing = series.is_null()
         if series.dtype not in _WHOLE:
@@ -301,11 +289,7 @@ class Table:
         return series.fill_null(0).cast(pl.Int64).to_numpy(), missing.to_numpy()
 
     def floats(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return one column as float64 and its mask of missing (0.0 there).
-
-        Raises:
-            SchemaError: When values are not numbers.
-        """
+        """Return one column as float64 and its mask of missing (0.0 there), or SchemaError."""
         series = self._series(name)
         numbers = self._numeric(series, "numbers")
         return numbers.fill_null(0.0).to_numpy(), numbers.is_null().to_numpy()
@@ -313,9 +297,7 @@ class Table:
     def datetimes(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 microseconds since 1970 (UTC), and its mask of missing.
 
-        Args:
-            name: The column.
-            pattern: How text is written (``strptime`` codes); ISO-8601 when None.
+        Text is read by the pattern (``strptime`` codes), as ISO-8601 when None.
 
         Raises:
             SchemaError: When values are no datetimes, or text does not follow the format.
@@ -338,10 +320,8 @@ class Table:
     def counts(self, name: str, kind: type | None = None) -> tuple[list[Any], list[int]]:
         """Return one column's distinct values, most frequent first (ties by value), and counts.
 
-        Args:
-            name: The column.
-            kind: Read values as this type, as `lookup` reads those of categories; those that it
-                cannot hold are left out.
+        With a kind, values are read as this type, as `lookup` reads them; those that it cannot
+        hold are left out.
 
         Raises:
             SchemaError: When the column's type cannot hold such values.
@@ -361,11 +341,11 @@ class Table:
         if series.dtype == pl.String and self._origin.text:
             numbers = series.str.strip_chars().cast(pl.Float64, strict=False)
             wrong = numbers.null_count() - missing
-            if wrong == 0:
-                return numbers.fill_nan(None)
-            raise SchemaError(
-                f"column {name!r}: {wrong} rows hold text, but the schema says {wanted}"
-            )
+            if wrong:
+                raise SchemaError(
+                    f"column {name!r}: {wrong} rows hold text, but the schema says {wanted}"
+                )
+            return numbers.fill_nan(None)
         if series.dtype not in _WHOLE and series.dtype not in (pl.Float64, pl.Null):
             raise SchemaError(
                 f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}"
@@ -378,9 +358,8 @@ class Table:
         if found in (target, pl.Null) or (whole and kind in (int, float)):
             return series.cast(target)
         if found == pl.Float64 and kind is int:
-            return series.cast(pl.Int64, strict=False).set(
-                (series != series.round()).fill_null(True), None
-            )
+            broken = (series != series.round()).fill_null(True)
+            return series.cast(pl.Int64, strict=False).set(broken, None)
         if self._origin.text:
             if kind is bool and (found == pl.String or whole):
                 return _flags(series.cast(pl.String))
@@ -408,7 +387,7 @@ def read(source: Any, *, columns: Sequence[str] | None = None) -> Table:
 
     Raises:
         DataError: When the file is missing, unreadable or no table, a column name repeats or is
-            no text, or a column's type is none that a table can hold.
+            no text, or a table cannot hold a column's type.
 
     Example:
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
@@ -421,15 +400,10 @@ def read(source: Any, *, columns: Sequence[str] | None = None) -> Table:
 def read_batches(
     path: str | os.PathLike[str], batch_rows: int, *, columns: Sequence[str] | None = None
 ) -> Iterator[Table]:
-    """Read a CSV or Parquet file in pieces, in order, without holding it whole.
+    """Read a CSV or Parquet file in pieces of some rows, in order, without holding it whole.
 
     Columns of a CSV stay text here, since no piece knows the types of the next; coding them by a
     schema reads the numbers.
-
-    Args:
-        path: The file.
-        batch_rows: Rows per piece, at least 1; the last piece may have fewer.
-        columns: Which columns to take; all when None.
 
     Raises:
         DataError: As `read`, or when ``batch_rows`` < 1.
@@ -441,17 +415,20 @@ def read_batches(
 
 def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iterator[Table]:
     try:
-        if file.suffix.lower() == ".csv":
-            csv_header(file)
-            lazy, origin = pl.scan_csv(file, infer_schema=False, glob=False), _Origin("csv")
-        else:
-            lazy, origin = pl.scan_parquet(file, glob=False), _Origin()
+        lazy, origin = _scanned(file)
         if columns is not None:
             lazy = lazy.select(list(columns))
         for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
             yield Table(_normal(_blank(frame) if origin.text else frame.get_columns()), origin)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
+
+
+def _scanned(file: Path) -> tuple[pl.LazyFrame, _Origin]:
+    if file.suffix.lower() == ".parquet":
+        return pl.scan_parquet(file, glob=False), _Origin()
+    csv_header(file)
+    return pl.scan_csv(file, infer_schema=False, glob=False), _Origin("csv")
 
 
 def _read(source: Any) -> Table:
@@ -479,13 +456,12 @@ def _read(source: Any) -> Table:
 
 def _read_file(file: Path) -> Table:
     try:
-        if file.suffix.lower() == ".parquet":
-            return Table(_normal(pl.read_parquet(file, glob=False).get_columns()), _Origin())
-        csv_header(file)
-        raw = pl.read_csv(file, infer_schema=False, glob=False)
+        lazy, origin = _scanned(file)
+        raw = lazy.collect()
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-    return Table(_normal(map(_typed, _blank(raw))), _Origin("csv"))
+    columns = map(_typed, _blank(raw)) if origin.text else raw.get_columns()
+    return Table(_normal(columns), origin)
 
 
 def table_file(path: str | os.PathLike[str]) -> Path:
@@ -675,7 +651,7 @@ def _with_declared(
     """Types of a frame without values that were found in rows.
 
     A categorical type or enum lists the column's public values in their order and no others, and
-    is left out where there are none.
+    is left out without such values.
     """
     found = dict(dtypes)
     for name, dtype in dtypes.items():
@@ -691,11 +667,7 @@ def _with_declared(
 
 
 def write(table: Any, path: str | os.PathLike[str]) -> None:
-    """Write a table as CSV or Parquet: whole or not at all.
-
-    Args:
-        table: What to write: a `Table` or a frame.
-        path: Ends in ``.csv`` or ``.parquet``; an existing file is replaced.
+    """Write a table or a frame as CSV or Parquet, whole or not at all, in place of an older file.
 
     Raises:
         DataError: When the folder is missing or the name ends otherwise.
@@ -730,23 +702,13 @@ def table_in(data: bytes) -> Table:
 
 
 def beside(tables: Sequence[Table]) -> Table:
-    """Put columns of several tables side by side; of a name that repeats, the first is taken.
+    """Put columns of tables of the same rows side by side; a name that repeats counts once.
 
-    Args:
-        tables: At least one, with equally many rows in the same order.
-
-    Returns:
-        A table of the first one's kind of frame; where all are of that kind, each column keeps
-        its type.
+    The result is of the first one's kind of frame; where all are of that kind, each column keeps
+    its type.
 
     Raises:
         DataError: When numbers of rows differ.
-
-    Example:
-        >>> a = Table.from_columns({"age": (np.array([30, 40]), None)})
-        >>> b = Table.from_columns({"old": (np.array([False, True]), None)})
-        >>> beside([a, b]).names
-        ('age', 'old')
     """
     rows = sorted({table.num_rows for table in tables})
     if len(rows) > 1:
@@ -765,20 +727,12 @@ def beside(tables: Sequence[Table]) -> Table:
 def frame_of(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], kind: Frame | None = None
 ) -> Any:
-    """Make a frame of rows that map names to values.
+    """Make a frame of rows that map names to values; None is missing.
 
-    Args:
-        rows: What each row holds; None is missing.
-        names: The columns, in order.
-        kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
-            None.
+    Without a kind it is pandas where it is installed, else polars.
 
     Raises:
         InputError: There is no such kind.
-
-    Example:
-        >>> frame_of([{"a": 1, "b": None}, {"a": 2, "b": 0.5}], ["a", "b"], "polars").shape
-        (2, 2)
     """
     if kind is not None and kind not in get_args(Frame):
         raise InputError(f"kind={kind!r} must be 'pandas', 'polars' or 'arrow'")
@@ -795,14 +749,9 @@ def frame_of(
 def digest_of(*facts: Any) -> bytes:
     """Return 32 bytes that agree when the facts do, and otherwise differ.
 
-    Args:
-        facts: Tables, whose rows and columns count in their order, whatever frame they came from;
-            arrays; and what MessagePack can write.
-
-    Example:
-        >>> rows = Table.from_columns({"age": (np.array([30, 40]), None)})
-        >>> digest_of(rows) == digest_of(rows.take([0, 1])), digest_of(rows) == digest_of(rows, 1)
-        (True, False)
+    A party recognises its rows by them; they never leave it. Facts are tables, whose rows and
+    columns count in their order, whatever frame they came from; arrays; and what MessagePack can
+    write.
     """
     digest = blake2b(digest_size=32)
     for fact in facts:

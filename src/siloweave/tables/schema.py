@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "i
 Category = str | int | float | bool
 """One value of a categorical column."""
 _KINDS = get_args(Kind)
+_FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
 _FACTS = ("kind", "categories", "low", "high", "missing")
 
 
@@ -75,8 +76,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"use one of {', '.join(_KINDS)}"
             )
         for origin in ("from_data", "learned"):
-            unknown = set(getattr(self, origin)) - set(_FACTS)
-            if unknown:
+            if unknown := set(getattr(self, origin)) - set(_FACTS):
                 raise SchemaError(
                     f"column {self.name!r}: {origin} names {sorted(unknown)}; facts are {_FACTS}"
                 )
@@ -112,37 +112,33 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         if len(set(values)) < len(values):
             twice = sorted({repr(value) for value in values if values.count(value) > 1})
             raise SchemaError(f"{where}: categories repeat {', '.join(twice)}; list each once")
-        if self.other is not None and (
-            self.other not in values or _family(self.other) not in kinds
-        ):
+        other = self.other
+        if other is not None and (other not in values or _family(other) not in kinds):
             raise SchemaError(
-                f"{where}: other={self.other!r} is not among its categories; add it to them"
+                f"{where}: other={other!r} is not among its categories; add it to them"
             )
         msgspec.structs.force_setattr(self, "categories", values)
 
     def _check_bounds(self) -> None:
         where = f"column {self.name!r}"
         for bound in ("low", "high"):
-            value = getattr(self, bound)
-            if value is None:
+            if (value := getattr(self, bound)) is None:
                 continue
             if self.kind not in ("integer", "continuous", "datetime"):
                 raise SchemaError(f"{where}: kind {self.kind!r} takes no {bound}; drop it")
             msgspec.structs.force_setattr(self, bound, _bound(self.kind, value, where, bound))
-        if self.low is None or self.high is None:
-            return
         low, high = self.low, self.high
+        if low is None or high is None:
+            return
+        ends: Any = low, high
         if self.kind == "datetime":
-            wrong = datetime.fromisoformat(str(low)) > datetime.fromisoformat(str(high))
-        else:
-            wrong = low > high  # type: ignore[operator]
-        if wrong:
+            ends = datetime.fromisoformat(str(low)), datetime.fromisoformat(str(high))
+        if ends[0] > ends[1]:
             raise SchemaError(f"{where}: low={low!r} is above high={high!r}; swap or correct them")
 
 
 def _family(value: object) -> str:
-    names = {bool: "boolean", int: "whole number", float: "number", str: "text"}
-    for kind, name in names.items():
+    for kind, name in _FAMILIES.items():  # a boolean is an int, too
         if isinstance(value, kind):
             return name
     raise SchemaError(f"a category must be text, a number or a boolean, not {value!r}")
@@ -172,21 +168,14 @@ def _bound(kind: str, value: object, where: str, bound: str) -> int | float | st
     return int(value)
 
 
-class _Versioned(Protocol):
-    @property
-    def version(self) -> int: ...
-
-
 VERSION = 1
 """Of every file that `versioned` reads."""
-_V = TypeVar("_V", bound=_Versioned)
 
 
-def versioned(text: str | bytes, kind: type[_V], what: str) -> _V:
+def versioned(text: str | bytes, kind: Any, what: str) -> Any:
     """Read JSON of a known version; `what` names it in errors, such as "a schema file".
 
-    Raises:
-        SchemaError: When the text is not such JSON, names the field that is wrong.
+    SchemaError names the field that is wrong.
     """
     try:
         file = msgspec.json.decode(text, type=kind)
@@ -207,10 +196,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True, dict=True):
-    """The public facts of a table: one `Column` each, in order.
-
-    Args:
-        columns: At least one column; names are unique.
+    """The public facts of a table: one `Column` each, in order; names are unique.
 
     Raises:
         SchemaError: When a name repeats or there is no column.
@@ -267,11 +253,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Schema:
-        """Read a schema that `to_json` wrote.
-
-        Raises:
-            SchemaError: When the text is not such JSON, names the field that is wrong.
-        """
+        """Read a schema that `to_json` wrote; SchemaError names the field that is wrong."""
         return cls(versioned(text, _File, "a schema file").columns)
 
     def to_sdv(self) -> dict[str, Any]:
@@ -437,12 +419,8 @@ def describe(
 ) -> Column:
     """Describe one column from its values; ``from_data`` names the facts taken from them.
 
-    Args:
-        table: The rows.
-        name: The column.
-        kind: What the column is known to be; proposed from the values when None.
-        pattern: How a datetime column is written as text; proposed when None.
-        max_categories: Text with more values gets a category for the rest.
+    Kind and pattern, how a datetime column is written as text, are proposed where they are not
+    known. Text with more values than `max_categories` gets a category for the rest.
 
     Raises:
         SchemaError: When no value is there to describe, or values do not fit ``kind``.

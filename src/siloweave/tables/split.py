@@ -11,7 +11,7 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import combinations_with_replacement, product
@@ -99,15 +99,10 @@ def _as_given(table: Any, pieces: list[Any]) -> list[Any]:
 def iid(num_rows: int, parties: int, *, key: Key) -> Parts:
     """Spread rows at random, in parts of equal size (at most one row apart).
 
-    Returns:
-        For each party ascending row positions; together every row once.
+    Returns ascending positions of each party's rows.
 
     Raises:
         DataError: When there are fewer rows than parties.
-
-    Example:
-        >>> sorted(int(row) for part in iid(5, 2, key=0) for row in part)
-        [0, 1, 2, 3, 4]
     """
     _check("row", num_rows, parties)
     order = generator(fold_in(key, "iid")).permutation(num_rows)
@@ -129,7 +124,7 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Par
             the paper's, and in which copies stay together.
 
     Returns:
-        K ascending arrays of row positions, none empty; together every row once.
+        Ascending positions of each party's rows, at least one.
 
     Raises:
         DataError: When there are fewer rows than parties.
@@ -160,6 +155,8 @@ def label_skew(
 ) -> Parts:
     """Spread each class by shares drawn from Dirichlet(beta, ..., beta).
 
+    Shares are floored and the rows left over go to the largest remainders.
+
     Args:
         labels: One class per row.
         parties: K, from 1 to the number of rows.
@@ -167,17 +164,11 @@ def label_skew(
         key: Random key.
 
     Returns:
-        K ascending arrays of row positions, none empty; together every row once. Shares are
-        floored and the rows left over go to the largest remainders.
+        Ascending positions of each party's rows, at least one.
 
     Raises:
         DataError: When there are fewer rows than parties.
         InputError: When ``beta`` is not a positive number.
-
-    Example:
-        >>> parts = label_skew([0, 0, 0, 1, 1, 1], 2, 0.1, key=0)
-        >>> sum(len(part) for part in parts)
-        6
     """
     classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)[1]
     _check("row", len(classes), parties)
@@ -208,18 +199,16 @@ def synth_fs(
 ) -> list[Codes]:
     """Make the SynthFS data of the FLAIM paper: parties whose features have different means.
 
+    Per party and feature, a mean is drawn from a truncated Zipf distribution; values are normal
+    around it with variance 1, rounded and clipped into the domain.
+
     Args:
-        exponent: a > 0 of the Zipf distribution that means are drawn from; small is more skew.
+        exponent: a > 0 of the Zipf distribution; small is more skew.
         key: Random key.
         parties: How many parties.
         rows: Rows per party.
         features: Columns, named ``f0`` and so on.
         values: Means are 1 to this; the domain has one code more, since it starts at 0.
-
-    Returns:
-        One set of codes per party. Per party and feature: a mean from the truncated
-        Zipf distribution, values normal around it with variance 1, rounded and clipped into the
-        domain.
 
     Raises:
         InputError: When an argument is out of range.
@@ -268,18 +257,17 @@ def _filled(parts: Parts, key: Key) -> Parts:
     return parts
 
 
-def _umap_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
+def _umap_plane(codes: Codes, key: Key) -> _Matrix:
     if not find_spec("umap"):
         raise InputError(
             "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
             "fallback method='pca', whose clusters differ from the paper's"
         )
-    rows: NDArray[np.float64] = np.stack(
-        [column.astype(np.float64) for column in codes.columns], axis=1
-    )
+    rows: _Matrix = np.stack([column.astype(np.float64) for column in codes.columns], axis=1)
     if len(rows) <= 3:
         return rows
-    crowded = _most_copies(rows) > _COPIES * len(rows)
+    copies = np.unique(rows, axis=0, return_counts=True)[1]
+    crowded = copies.max() > _COPIES * len(rows)
     if crowded:
         rows += _HAIR * generator(fold_in(key, "hair")).random(rows.shape)
     umap = import_module("umap").UMAP(
@@ -290,16 +278,11 @@ def _umap_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
         n_jobs=1,
         init="pca" if crowded else "spectral",  # a crowd is an island; islands have no spectrum
     )
-    plane: NDArray[np.float64] = umap.fit_transform(rows).astype(np.float64)
+    plane: _Matrix = umap.fit_transform(rows).astype(np.float64)
     return plane
 
 
-def _most_copies(rows: NDArray[np.float64]) -> int:
-    """How often the most frequent row is there."""
-    return int(np.unique(rows, axis=0, return_counts=True)[1].max())
-
-
-def _pca_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
+def _pca_plane(codes: Codes, key: Key) -> _Matrix:
     """Two principal components of the one-hot codes, by subspace iteration on a sparse matrix."""
     n, sizes = codes.num_rows, codes.domain.sizes
     starts = np.cumsum((0, *sizes[:-1]))
@@ -309,21 +292,17 @@ def _pca_plane(codes: Codes, key: Key) -> NDArray[np.float64]:
         (np.ones(n * len(sizes)), np.stack(places, axis=1).ravel(), pointers), shape=(n, sum(sizes))
     )
     mean = hot.sum(axis=0) / n
-    plane: NDArray[np.float64] = np.zeros((n, 0))
     axes = generator(key).standard_normal((sum(sizes), min(8, sum(sizes))))
     for _ in range(_ITERATIONS):
         plane = hot @ axes - mean @ axes
         axes = np.linalg.qr(hot.T @ plane - np.outer(mean, plane.sum(axis=0)))[0]
     plane = hot @ axes - mean @ axes
     vectors = np.linalg.eigh(plane.T @ plane)[1]
-    flat: NDArray[np.float64] = plane @ vectors[:, ::-1][:, :2]
+    flat: _Matrix = plane @ vectors[:, ::-1][:, :2]
     return flat
 
 
-_PLANES: dict[str, Callable[[Codes, Key], NDArray[np.float64]]] = {
-    "umap": _umap_plane,
-    "pca": _pca_plane,
-}
+_PLANES: dict[str, Callable[[Codes, Key], _Matrix]] = {"umap": _umap_plane, "pca": _pca_plane}
 
 
 def _coded(rows: Any) -> Codes:
@@ -412,12 +391,7 @@ def split_columns(
 
 
 def contiguous(columns: int, parties: int) -> Parts:
-    """Neighbouring columns, the same number each; the last party takes the remainder too.
-
-    Example:
-        >>> [part.tolist() for part in contiguous(5, 2)]
-        [[0, 1], [2, 3, 4]]
-    """
+    """Neighbouring columns, the same number each; the last party takes the remainder too."""
     _check("column", columns, parties)
     each = columns // parties
     return np.split(np.arange(columns), [each * k for k in range(1, parties)])
@@ -426,15 +400,8 @@ def contiguous(columns: int, parties: int) -> Parts:
 def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -> Parts:
     """Give each column to a party with probability r_k, where r is drawn from Dirichlet(alpha).
 
-    Args:
-        columns: How many there are.
-        parties: K, from 1 to ``columns``.
-        alpha: Concentration > 0, the same for all parties.
-        key: Random key.
-
-    Returns:
-        K arrays of columns. VertiBench may leave a party without any; here it then gets one of
-        the party with the most.
+    VertiBench may leave a party without any column; here it then gets one of the party with the
+    most.
 
     Raises:
         DataError: There are fewer columns than parties.
@@ -476,48 +443,34 @@ def correlations(table: Table) -> _Matrix:
     return matrix
 
 
-def cross_correlation(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> float:
+def cross_correlation(matrix: _Matrix, parts: Parts) -> float:
     """How much columns of different parties correlate, less how much they do within parties.
 
-    VertiBench's Icor: the mean over pairs of parties i != j of Pcor(i, j) - Pcor(i, i), where
-    Pcor of two parties with d columns in the smaller one is the standard deviation (over d - 1)
-    of the d singular values of the correlations between them, divided by the root of d: 0 where
-    all columns are equally related, 1 where they are all the same. With d = 1, where the paper's
-    formula has no value, it is the norm of the correlations over the root of their number.
-
-    Args:
-        matrix: Correlations of all columns.
-        parts: Columns of each party.
-
-    Returns:
-        From -1 (all within parties) upwards; 0 for one party.
+    VertiBench's Icor, from -1 (all within parties) upwards and 0 for one party: the mean over pairs
+    of parties i != j of Pcor(i, j) - Pcor(i, i), where Pcor of two parties with d columns in the
+    smaller one is the standard deviation (over d - 1) of the d singular values of the correlations
+    between them, divided by the root of d: 0 where all columns are equally related, 1 where they
+    are all the same. With d = 1, where the paper's formula has no value, it is the norm of the
+    correlations over the root of their number.
     """
     return _mean(_pcors(matrix, parts))
 
 
-def _mean(blocks: _Matrix) -> float:
-    parties = len(blocks)
+def _mean(pcors: _Matrix) -> float:
+    parties, own = len(pcors), np.diag(pcors)
     if parties < 2:
         return 0.0
-    own = np.diag(blocks)
-    return float((blocks.sum() - own.sum()) / (parties * (parties - 1)) - own.mean())
+    return float((pcors.sum() - own.sum()) / (parties * (parties - 1)) - own.mean())
 
 
-def _pcors(matrix: _Matrix, parts: Sequence[NDArray[np.int64]]) -> _Matrix:
-    """Pcor of every two parties."""
-    number = len(parts)
-    pairs = combinations_with_replacement(range(number), 2)
-    return _updated(np.zeros((number, number)), matrix, parts, pairs)
-
-
-def _updated(
-    pcors: _Matrix,
-    matrix: _Matrix,
-    parts: Sequence[NDArray[np.int64]],
-    pairs: Iterable[tuple[int, int]],
+def _pcors(
+    matrix: _Matrix, parts: Parts, known: _Matrix | None = None, changed: Sequence[int] = ()
 ) -> _Matrix:
-    found = pcors.copy()
-    for i, j in pairs:
+    """Pcor of every two parties; with those that are known, of the changed parties alone."""
+    number = len(parts)
+    found = np.zeros((number, number)) if known is None else known.copy()
+    every = combinations_with_replacement(range(number), 2)
+    for i, j in every if known is None else product(changed, range(number)):
         found[i, j] = found[j, i] = _together(matrix[np.ix_(parts[i], parts[j])])
     return found
 
@@ -533,16 +486,9 @@ def _together(block: _Matrix) -> float:
 def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key) -> Parts:
     """Find parts of equal size whose `cross_correlation` lies at `beta` between its extremes.
 
-    Args:
-        matrix: Correlations of all columns.
-        parties: K, from 1 to the number of columns.
-        beta: From 0 (the least that is found) to 1 (the most).
-        key: Random key.
-
-    Returns:
-        K arrays of columns, at most one apart in size. VertiBench searches with a genetic
-        algorithm; here it is by exchanging columns between parties from several starts, and
-        extremes are those that this search finds.
+    Beta goes from 0 (the least that is found) to 1 (the most). VertiBench searches with a genetic
+    algorithm; here it is by exchanging columns between parties from several starts, and extremes
+    are those that this search finds.
 
     Raises:
         DataError: There are fewer columns than parties.
@@ -572,20 +518,18 @@ def _searched(
 ) -> tuple[float, Parts]:
     """The best split that exchanges of two columns reach from a few random starts."""
     random = generator(key)
-    best, value, found = np.inf, 0.0, sizes
+    tried = []
     for _ in range(_STARTS):
         order = random.permutation(len(matrix))
-        here, parts = _exchanged(matrix, [order[part] for part in sizes], worse, random)
-        if worse(here) < best:
-            best, value, found = worse(here), here, parts
-    return value, found
+        tried.append(_exchanged(matrix, [order[part] for part in sizes], worse, random))
+    return min(tried, key=lambda one: worse(one[0]))
 
 
 def _exchanged(
     matrix: _Matrix, parts: Parts, worse: Callable[[float], float], random: np.random.Generator
 ) -> tuple[float, Parts]:
-    blocks = _pcors(matrix, parts)
-    now = _mean(blocks)
+    known = _pcors(matrix, parts)
+    now = _mean(known)
     for _ in range(_TRIES * len(matrix)):
         if worse(now) == 0:
             break
@@ -593,8 +537,8 @@ def _exchanged(
         i, j = random.integers(len(parts[a])), random.integers(len(parts[b]))
         tried = [part.copy() for part in parts]
         tried[a][i], tried[b][j] = parts[b][j], parts[a][i]
-        changed = _updated(blocks, matrix, tried, product((a, b), range(len(parts))))
-        then = _mean(changed)
+        pcors = _pcors(matrix, tried, known, (a, b))
+        then = _mean(pcors)
         if worse(then) < worse(now):
-            now, parts, blocks = then, tried, changed
+            now, parts, known = then, tried, pcors
     return now, parts

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError
-from siloweave.tables.bins import BINNED
+from siloweave.tables.bins import BINNED, SPIKE_SHARE
 from siloweave.tables.codes import codes_of, options_of
 from siloweave.tables.encodings import (
+    FEW_VALUES,
     RESOLUTIONS,
     ColumnEncoding,
     Numeric,
     NumericEncoding,
     Points,
-    Settings,
+    check_numeric,
     encoding_of_bounds,
     encoding_of_options,
     learned,
@@ -36,18 +37,17 @@ from siloweave.tables.schema import Column, Schema
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
 _LISTED = 1024  # distinct values that are listed with their counts, where rows support them
 _SUPPORT = 10  # rows per distinct value, for the values to be all there is
-_DEFAULT = Settings()
 _EXACT = 2**53  # whole numbers up to here are float64
 
 
 class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one owner of rows sends about one column.
+    """What one owner of rows sends about one column; DataError if it cannot be that.
 
     Attributes:
         column: Its name.
         counts: Rows of each code, of a categorical or boolean column; a missing one is the last.
         values: Numbers that are listed one by one: all where they are few or well supported,
-            otherwise those that are frequent; less the plan's origin, ascending.
+            otherwise those that are frequent; less the encoding's origin, ascending.
         times: How often each occurs.
         mixture: Of the numbers that are not listed.
         rest: How many numbers it stands for.
@@ -99,13 +99,10 @@ def _is_mixture(mixture: Mixture) -> bool:
 def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
     """Summarise every column but ids; exact, so not private.
 
-    A column of categories has the count of each. A column of numbers lists its values with counts
-    where they are few (20 or less) or at most 1,024 with ten rows each; of any other it lists those
-    that 2 % of its rows hold, and a variational mixture stands for the rest.
-
-    Args:
-        table: At least one row of the schema's columns.
-        schema: Facts about every column; numbers and datetimes need both bounds.
+    A column of categories has the count of each. A column of numbers, whose bounds must be
+    declared, lists its values with counts where they are few (20 or less) or at most 1,024 with ten
+    rows each; of any other it lists those that 2 % of its rows hold, and a variational mixture
+    stands for the rest.
 
     Raises:
         DataError: The table has no rows.
@@ -133,8 +130,8 @@ def _of_numbers(column: Column, table: Table) -> ColumnSummary:
     values, gone = bounds.values_of(column, table)
     seen, times = np.unique(values[~gone], return_counts=True)
     total, kinds = int(times.sum()), len(seen)
-    listed = times >= max(_DEFAULT.spike_share, 10.0 / max(kinds, 1)) * total
-    if kinds <= _DEFAULT.few_values or (kinds <= _LISTED and total >= _SUPPORT * kinds):
+    listed = times >= max(SPIKE_SHARE, 10.0 / max(kinds, 1)) * total
+    if kinds <= FEW_VALUES or (kinds <= _LISTED and total >= _SUPPORT * kinds):
         listed = np.ones(kinds, dtype=np.bool_)
     rest, often = seen[~listed], times[~listed]
     return ColumnSummary(
@@ -153,51 +150,33 @@ def agreed_features(
     summaries: Sequence[Sequence[ColumnSummary]],
     *,
     numeric: Numeric = "quantile",
-    wide: int = 256,
 ) -> Features:
-    """Learn encoders from the summaries of several owners.
+    """Learn encoders from the summaries of several owners, each in the schema's order without ids.
 
     A mixture is represented by 2,048 evenly spaced quantiles instead of random draws, so the result
-    depends on the summaries alone. Where every number is listed, it is what `Features.fit` learns
-    from all rows at one place.
-
-    Args:
-        schema: Facts about every column.
-        summaries: Per owner the summary of each column but ids, in the schema's order.
-        numeric: What a continuum becomes, as in `Features.fit`.
-        wide: Categorical columns with more options become digits.
+    depends on the summaries alone. Where every number is listed, it is what `Features.fit`, which
+    explains `numeric`, learns from all rows at one place.
 
     Raises:
         DataError: Summaries are not of these columns.
     """
-    settings, encodings = Settings(numeric, wide=wide), list[ColumnEncoding]()
+    check_numeric(numeric)
+    encodings: list[ColumnEncoding] = []
     for column, owners in _by_column(schema, summaries):
         if column.kind not in BINNED:
             counts = _counts(owners).sum(0)
-            encodings.append(encoding_of_options(column.name, counts, len(counts), wide))
+            encodings.append(encoding_of_options(column.name, counts, len(counts)))
             continue
         bounds, points = _points(column, owners)
-        whole = _pooled(points).with_every_whole_number(bounds, settings.few_values)
-        encodings.append(learned(bounds, whole, settings))
+        whole = _pooled(points).with_every_whole_number(bounds)
+        encodings.append(learned(bounds, whole, numeric))
     return Features(schema, tuple(encodings))
 
 
 def agreed_shares(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], weights: Sequence[float]
 ) -> OneWay:
-    """How single columns are distributed over all owners, from their summaries.
-
-    Args:
-        schema: Facts about every column.
-        summaries: Per owner the summary of each column but ids.
-        weights: How much each owner counts.
-
-    Example:
-        >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
-        >>> one, other = (ColumnSummary("sex", counts=counts) for counts in [(50, 50), (400, 0)])
-        >>> agreed_shares(schema, [[one], [other]], [0.5, 0.5]).shares[0].tolist()
-        [0.75, 0.25, 0.0, 0.0]
-    """
+    """How single columns are distributed over all owners, from their summaries and weights."""
     cells = []
     for column, owners in _by_column(schema, summaries):
         rows = [max(one.rows, 1) for one in owners]
@@ -215,29 +194,16 @@ def agreed_shares(
 def distances(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], *, alike: bool = False
 ) -> NDArray[np.float64]:
-    """How far each owner's columns are from those of all owners together.
+    """How far each owner's columns are from those of all owners together, (owners, columns).
 
     Jensen-Shannon distance (the square root, base 2) of the categories' frequencies; Wasserstein-1
     distance of the numbers, where mixtures are represented by their quantiles. An owner without any
-    number in a column is as far as the farthest of the others.
-
-    Args:
-        schema: Facts about every column.
-        summaries: Per owner the summary of each column but ids.
-        alike: Whether every owner counts alike in the whole, however many rows it has, and
-            distances of numbers are in standard deviations of the whole.
-
-    Returns:
-        (owners, columns), 0 or more.
+    number in a column is as far as the farthest of the others. If owners count alike, they do so
+    in the whole, however many rows they have, and distances of numbers are in standard deviations
+    of the whole.
 
     Raises:
         DataError: Summaries are not of these columns.
-
-    Example:
-        >>> schema = Schema((Column("sex", "categorical", ("f", "m")),))
-        >>> one, other = (ColumnSummary("sex", counts=counts) for counts in [(5, 5), (10, 0)])
-        >>> distances(schema, [[one], [other]]).round(3).tolist()
-        [[0.221], [0.371]]
     """
     from scipy.stats import wasserstein_distance
 
@@ -350,7 +316,7 @@ def _pooled(parts: Sequence[Points]) -> Points:
 
 
 def _deviation(points: Points) -> float:
-    """Standard deviation, or 1 where there is none."""
+    """Standard deviation, or 1 instead of 0."""
     total = float(points.weights.sum())
     if total <= 0:
         return 1.0

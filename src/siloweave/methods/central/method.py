@@ -297,8 +297,8 @@ class _ScoredGAN(GANModel):
 
     @classmethod
     def load(cls, path: Path) -> _ScoredGAN:
-        from siloweave.models.conditional import GAN
         from siloweave.models.copula import ScoreModes
+        from siloweave.models.gan import GAN
 
         gan = GAN.load(path)
         return cls(gan, ScoreModes.from_facts(gan.note["scores"]))
@@ -466,7 +466,7 @@ class PointDiff(Synthesizer, LatentSettings):
     Args: those of `LatentDiff`; ``autoencoder`` has ``per_bit`` only.
     """
 
-    autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)  # type: ignore[assignment]
+    autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
     target: str | None = None
 
     method: ClassVar[Method] = _latent(

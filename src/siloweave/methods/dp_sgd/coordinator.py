@@ -20,7 +20,7 @@ from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusio
 from siloweave.methods.dp_sgd.party import Trainer, trains_unpaid
 from siloweave.privacy.budget import Relation
 from siloweave.privacy.calibrate import rho_for
-from siloweave.privacy.events import SharedGaussian, rho_once
+from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.shared_steps import order_for, plan_steps
 from siloweave.protocols.histograms import histogram_event, noisy_histogram
 from siloweave.protocols.networks import from_bytes, jax_key
@@ -44,12 +44,12 @@ def counts_event(setup: Setup) -> SharedGaussian:
 def training_order(trainer: Trainer, setup: Setup) -> int | None:
     """The Renyi order at which the run is read, see privacy/shared_steps.py."""
     steps, _ = trainer.length(setup.synth)
-    return order_for(setup.budget, steps=steps, looks=[counts_event(setup)])
+    return order_for(setup.budget, steps=steps, others=[counts_event(setup)])
 
 
 def check_affordable(trainer: Trainer, setup: Setup) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum."""
-    left = rho_for(setup.budget) - rho_once(counts_event(setup))
+    left = rho_for(setup.budget) - counts_event(setup).rho
     refuse_what_learns_nothing(setup.budget, left, *trainer.length(setup.synth))
 
 
@@ -104,7 +104,7 @@ def _steps(
     from siloweave.models.stepwise import check_finite
     from siloweave.privacy.gradients import flat_size, unflattened
 
-    state = training.start(keys.born)
+    state = training.start(keys.initial)
     for number in range(training.steps):
         task.progress(f"step {number + 1:,} of {training.steps:,}", number / training.steps)
         key = jax.random.fold_in(keys.steps, number)
@@ -123,7 +123,4 @@ def _with_diffusion(session: Session, coder: Any, training: Any, seed: int) -> A
     shares = tuple(training.law) if coder.label and training.law is not None else None
     (reply,) = session.ask(TrainDiffusion(coder.to_bytes(), shares, seed))
     found = from_bytes(reply.diffusion.value, LatentDistribution.load)
-    return LatentDiffusion(
-        coder.coder, found.diffusion, coder.layout, training.settings, found.shift, found.scale,
-        coder.label,
-    )  # fmt: skip
+    return LatentDiffusion(coder, found, training.settings)

@@ -485,11 +485,11 @@ class DPTLDM(Synthesizer, PrivateSettings):
 
 
 def _sphere_codes(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
-    from siloweave.models.rounds import PointLearner
+    from siloweave.models.rounds import SphereCodeLearner
     from siloweave.models.stepwise import DiffusionSteps
 
     settings = LatentSettings(synth.autoencoder, synth.diffusion, scaled=False)
-    learner = PointLearner.of(settings, features.blocks, synth.target)
+    learner = SphereCodeLearner.of(settings, features.blocks, synth.target)
     return DiffusionSteps(learner, label_shares(features, synth.target, shares))
 
 

@@ -288,10 +288,10 @@ def train_diffusion(
 
 def _fits(synth: Any, trainer: Trainer, file: bytes, site: Site[HistogramData]) -> bool:
     """Whether a file states of its autoencoder what a file of the study's would state."""
-    from siloweave.models import coders
+    from siloweave.models.coders import RowCoder
 
     training: Any = _begun(synth, trainer, site).training
-    own = coders.first(
+    own = RowCoder.untrained(
         training.layout, synth.autoencoder, label=training.label, numbers=synth.numbers,
         key=jax_key(fold_in(0, "first")),
     ).to_bytes()  # fmt: skip
@@ -317,7 +317,7 @@ def _diffused(
     return saved_bytes(
         latent.fit_latents(
             _encoded(site, features, coder.encode), coder.latent, synth.diffusion,
-            scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), law=request.shares,
+            scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), label_shares=request.shares,
         )
     )  # fmt: skip
 

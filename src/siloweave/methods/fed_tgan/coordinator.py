@@ -180,7 +180,7 @@ def coordinate(trainer: Trainer, session: Session, task: Task) -> Result:
     agreed = agree(trainer, session, task)
     learner, facts = agreed.learner, agreed.facts
     sums = Array.of(facts.sums, "<f8")
-    shared, _ = learner.split(learner.start(agreed.keys.born, 1))
+    shared, _ = learner.split(learner.start(agreed.keys.initial, 1))
     for number in range(synth.rounds):
         task.progress(f"round {number + 1:,} of {synth.rounds:,}", number / synth.rounds)
         request = Round(number, facts.rows, sums, packed(shared))
@@ -221,14 +221,14 @@ def coordinate_critics(trainer: Trainer, session: Session, task: Task) -> Result
         WireError: A party sent what is no answer; names it.
         InputError: The generator diverged.
     """
-    from siloweave.models.conditional import RowTable, drawing
+    from siloweave.models.conditional import drawing
     from siloweave.models.gan import Critics
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
     learner: Any = agreed.learner
-    start, rounds = learner.start(agreed.keys.born, 1), synth.rounds
-    conditions = drawing(RowTable(np.zeros((0, 0), np.int32), learner.conditions(agreed.facts)))
+    start, rounds = learner.start(agreed.keys.initial, 1), synth.rounds
+    conditions = drawing(learner.conditions(agreed.facts))
     state = Critics(start.generator, start.generator_moments)
     steps = synth.epochs * learner.epoch(agreed.facts.rows // len(session.roster))
     for number in range(rounds * steps):

@@ -333,9 +333,9 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
 
 
 def _latent(synth: Any, features: Features) -> Learner:
-    from siloweave.models.rounds import PointLearner
+    from siloweave.models.rounds import SphereCodeLearner
 
-    return PointLearner.of(part_of(LatentSettings, synth), features.blocks, synth.target)
+    return SphereCodeLearner.of(part_of(LatentSettings, synth), features.blocks, synth.target)
 
 
 def _check_latent(synth: FedPointDiff) -> None:

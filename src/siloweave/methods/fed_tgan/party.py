@@ -185,7 +185,7 @@ def _trained(synth: Any, trainer: Trainer, request: Round, site: Site[OwnerData]
     total = steps * synth.rounds
     if state.started is None:
         state.rows = learner.rows(state.vectors, _facts_of(request, learner))
-        state.started = learner.start(state.keys.born, total)
+        state.started = learner.start(state.keys.initial, total)
     shared, own = learner.split(state.started)
     if number:
         before = _numbered("moments", number - 1, site)
@@ -252,7 +252,7 @@ def _critics(synth: Any, trainer: Trainer, number: int, site: Site[OwnerData]) -
 
     state = _state(synth, trainer, site)
     if state.started is None:  # every party begins with a critic of its own
-        start = state.learner.start(own_key(state.keys.born, state.place), 1)
+        start = state.learner.start(own_key(state.keys.initial, state.place), 1)
         state.started = Critics(start.critic, start.critic_moments)
         state.rows = state.learner.rows(state.vectors, Facts.of(state.vectors))
     if number == 0:

@@ -301,7 +301,7 @@ class JointModel(NetworkModel):
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of the label was; nothing of other columns."""
         label = self.net.facts["label"]
-        return tuple(self.net.diffusion.label_law) if label and column == label else None
+        return tuple(self.net.diffusion.label_shares) if label and column == label else None
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw the parties' parts, side by side in roster order."""
@@ -350,7 +350,7 @@ class CoderDecoder:
 
     def encode(self, X: Matrix) -> Matrix:
         """Its part of vectors, NaN where rows are free."""
-        return self.rows.told(X)
+        return self.rows.encode_known(X)
 
     def to_bytes(self) -> bytes:
         """The coder as a safetensors file."""
@@ -463,15 +463,12 @@ def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task
         RANGE,
         DenoiserSide,
         LatentDistribution,
-        latent_blocks,
-        told_block,
+        latent_layout,
     )
-    from siloweave.models.layout import Layout
 
     synth: Any = task.setup.synth
     pace, n, latent = synth.diffusion, len(one_hots), rows.latent
-    layout = Layout(latent_blocks(latent, one_hots.shape[1]))
-    label = told_block(layout, one_hots.shape[1])
+    layout, label = latent_layout(latent, one_hots.shape[1])
     initial, key = split_key(fold_in(task.seed, "train", "model"))
     side = DenoiserSide(pace, ())
     state = side.start(diffusion.network(layout, pace, label, initial))
@@ -490,5 +487,4 @@ def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task
     shares = tuple(float(p) for p in one_hots.mean(0)) if label else ()
     ranges = ((-RANGE, RANGE),) * latent
     ddpm = diffusion.TabDDPMModel(state.average, layout, pace, label, shares, ranges)
-    shift, scale = np.zeros(latent, np.float32), np.ones(latent, np.float32)
-    return LatentDistribution(ddpm, shift, scale, rows.facts)
+    return LatentDistribution.unscaled(ddpm, rows.facts)

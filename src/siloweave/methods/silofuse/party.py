@@ -79,7 +79,7 @@ def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
     codes = site.release(
         event,
         "how many options a latent's choice has",
-        lambda: tuple((s.start, s.dimensions, s.options) for s in coder.spots),
+        lambda: tuple((s.start, s.dimensions, s.options) for s in coder.sphere_codes),
     )
     one_way = _one_way(synth, site)
     if coder.label is None:
@@ -132,7 +132,7 @@ def _coding(
     told = condition_of(target, site.terms.facts["parts"])
     return {
         "settings": divided(settings.autoencoder, len(roster)),
-        "label": layout.choice_of(told) if told in names else None,
+        "label": layout.categorical_of(told) if told in names else None,
         "numbers": settings.numbers,
         "key": jax_key(fold_in(seed, "coder", *names)),
     }
@@ -333,7 +333,7 @@ def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
     begun = msgspec.json.decode(kept, type=_Begun)
     features, key = Features.from_json(begun.features), fold_in(begun.seed, "train", "encode")
     V, layout = features.encode(site.rows.table, key=key), Layout(features.blocks)
-    coder = coders.first(layout, **_coding(synth.target, synth, layout, begun.seed, site))
+    coder = RowCoder.untrained(layout, **_coding(synth.target, synth, layout, begun.seed, site))
     inner = V[:, coders.places_of(layout, coder.label)]
     made = _PartyState(
         begun, features, coder, jax.tree.map(np.asarray, rows_of(inner, coder.coder.layout, None)),

@@ -21,7 +21,7 @@ from siloweave.federation.messages import Array, Public, Released, Reply, Reques
 from siloweave.models.settings import VertiGANSettings
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, size_sensitivity
 from siloweave.privacy.calibrate import gaussian_sigma, rho_for
-from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian, rho_once
+from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
 from siloweave.tables.codes import Encoder
@@ -143,7 +143,7 @@ class VertiGANPlan:
         if sensitivity := size_sensitivity(relation):
             rows = Gaussian(sigma=rows_sigma, sensitivity=sensitivity)
             before[first] = (rows, *before[first])
-        left = rho - sum(rho_once(event) for events in before.values() for event in events)
+        left = rho - sum(event.rho for events in before.values() for event in events)
         steps = len(parts) * synth.steps
         refuse_what_learns_nothing(budget, left, steps, synth.batch)
         return cls(budget, rows_sigma, counts_sigma, before, steps, synth.batch)
@@ -155,7 +155,7 @@ class VertiGANPlan:
     @property
     def order(self) -> int | None:
         """The Renyi order at which the run is read, see `privacy.shared_steps.order_for`."""
-        return order_for(self.budget, steps=self.steps, looks=self._all)
+        return order_for(self.budget, steps=self.steps, others=self._all)
 
     def noise(self, rows: int, dimension: int) -> SharedSteps:
         """The least noise of every step that keeps to the budget.

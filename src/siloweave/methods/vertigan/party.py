@@ -47,8 +47,7 @@ from siloweave.tables.levels import ResolutionLevels
 
 if TYPE_CHECKING:
     from siloweave.methods.vertigan.method import VertiGAN
-    from siloweave.models.gan_networks import Heads
-    from siloweave.models.vertigan import Own
+    from siloweave.models.gan_networks import GANState, Heads
 
 _BEGIN, _COUNTS, _KEY, _ENTRY = "begin", "counts", "key", "entry"  # what a party remembers
 
@@ -154,7 +153,7 @@ class _PartyState:
     features: Features
     heads: Heads
     rows: Any
-    first: Own
+    first: GANState
 
 
 def _state_of(synth: VertiGAN, site: Site[ColumnsData]) -> _PartyState:
@@ -216,14 +215,14 @@ def train(synth: VertiGAN, request: TrainCritics, site: Site[ColumnsData]) -> Mo
     return Moved(site.release(state.event, what, draw))
 
 
-def _before(state: _PartyState, site: Site[ColumnsData], number: int) -> Own:
+def _before(state: _PartyState, site: Site[ColumnsData], number: int) -> GANState:
     """The networks before a round; the last two are kept, so that a round can be done again."""
     from siloweave.models.rounds import unpacked
 
     if number == 0 and site.recall("round/1") is None:
         return state.first
     kept = site.recall(f"round/{(number - 1) % 2}")
-    own: Own
+    own: GANState
     own, done = (state.first, -1) if kept is None else unpacked(kept, (state.first, np.array(0)))
     if int(done) != number - 1 or number >= state.settings.rounds:
         raise WireError(
@@ -234,7 +233,7 @@ def _before(state: _PartyState, site: Site[ColumnsData], number: int) -> Own:
 
 
 def _played(
-    state: _PartyState, site: Site[ColumnsData], number: int, own: Own, hidden: Matrix
+    state: _PartyState, site: Site[ColumnsData], number: int, own: GANState, hidden: Matrix
 ) -> Array:
     """All critic steps, and the head's; where a bound is kept, nothing here raises for a row."""
     import jax.numpy as jnp
@@ -259,8 +258,8 @@ def _played(
 
 
 def _privately(
-    state: _PartyState, site: Site[ColumnsData], own: Own, hidden: Any
-) -> tuple[Own, Any]:
+    state: _PartyState, site: Site[ColumnsData], own: GANState, hidden: Any
+) -> tuple[GANState, Any]:
     """Critic steps along sums of clipped gradients, rounded to integers, with exact noise."""
     import jax
 

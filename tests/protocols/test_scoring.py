@@ -4,17 +4,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from tests.federation.rosters import roster_of
 
 import siloweave as sw
-from siloweave.algorithms.score_parties import score_parties
-from siloweave.algorithms.scored import pooled
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.evaluate import workload_error
-from siloweave.federation import InProcess, Session
 from siloweave.privacy import Budget, Ledger, Relation
 from siloweave.privacy.accountants import epsilon
-from siloweave.protocols.secure_sums import HANDLERS
+from siloweave.protocols.scoring import score_parties
 from siloweave.tables import Column, Encoder, Schema, Table
 
 SCHEMA = Schema(
@@ -75,20 +71,6 @@ def test_parties_with_different_columns_answer_what_they_hold():
     worse = score_parties(swapped, whole, ENCODER, budget=BUDGET, split="columns")
     assert worse.parties[0].error > 0.3
     assert abs(worse.parties[1].error) < 0.02
-
-
-def roster(parts, budget=BUDGET):
-    sites = roster_of({name: ENCODER.encode(part) for name, part in parts.items()}, limit=budget)
-    return Session(tuple(sites), InProcess(sites, HANDLERS), run="score")
-
-
-def test_pooled_rows_are_one_table():
-    parts = {"a": people(5000, 1, share=0.0), "b": people(5000, 2, share=1.0)}
-    judged = people(10_000, 3)
-    apart = score_parties(parts, judged, ENCODER, budget=BUDGET, queries=QUERIES)
-    together, noise = pooled(roster(parts), ENCODER.encode(judged), QUERIES, rho=0.02, unit=1.0)
-    assert apart.error > 0.5
-    assert noise < together + 0.01 < noise + 0.1
 
 
 def test_a_score_is_charged_and_stays_within_the_budget(tmp_path):
@@ -168,7 +150,7 @@ def test_a_fit_may_be_run_again_after_its_score(tmp_path):
         FIT.fit(TWO, SCHEMA, budget=BUDGET, folder=tmp_path, run="another fit")
 
 
-def test_scores_go_on_where_a_fit_in_memory_ended():
+def test_scores_continue_where_a_fit_in_memory_ended():
     fitted = FIT.fit(TWO, SCHEMA, budget=BUDGET)
     made = fitted.sample_table(300)
     with pytest.raises(BudgetError, match="already spent"):
@@ -202,7 +184,7 @@ def test_over_split_columns_everything_about_a_person_adds_up(kept, tmp_path):
     budget = Budget(1.0, 1e-6, relation=relation)
     home = {"folder": tmp_path} if kept == "folder" else {}
     tiny = {"hidden": [8], "steps": 2, "batch": 16, "timesteps": 5}
-    fitted = sw.SiloFuse(privacy="latents", diffusion=tiny).fit(
+    fitted = sw.SiloFuse(privacy="latents", settings={"diffusion": tiny}).fit(
         parts, SCHEMA, budget=budget, **home
     )
     made, after = fitted.sample_table(100), home or {"after": fitted}
@@ -239,7 +221,7 @@ def test_seeded_noise_is_marked():
     assert "NOT PRIVATE" in str(one)
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     seen = []
     score_parties([people(60)] * 2, people(60), ENCODER, budget=BUDGET,
                   progress=lambda text, done: seen.append(done))  # fmt: skip
@@ -281,7 +263,9 @@ def test_a_party_answers_whether_it_has_a_row_or_none(number):
     ],
 )
 def test_bad_input(change, error, words):
-    given = {"data": [people(50)], "synthetic": people(50), "schema": ENCODER, "budget": BUDGET}
-    given |= change
+    arguments = {"data": [people(50)], "synthetic": people(50), "schema": ENCODER, "budget": BUDGET}
+    arguments |= change
     with pytest.raises(error, match=words):
-        score_parties(given.pop("data"), given.pop("synthetic"), given.pop("schema"), **given)
+        score_parties(
+            arguments.pop("data"), arguments.pop("synthetic"), arguments.pop("schema"), **arguments
+        )

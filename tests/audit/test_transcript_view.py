@@ -5,13 +5,11 @@ import pytest
 from tests.algorithms.kills import KilledError, Tap
 from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, tables
 
-from siloweave.algorithms.overheard import overheard
+import siloweave as sw
+from siloweave.audit.transcripts import noisy_marginals
 from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, WireError
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
-from siloweave.methods.aim.method import AIM
-from siloweave.methods.flaim.method import FLAIM
-from siloweave.methods.two_round.method import TwoRound
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.bins import cuts_of
 from siloweave.tables.codes import Domain
@@ -19,85 +17,83 @@ from siloweave.tables.codes import Domain
 
 @pytest.fixture(autouse=True)
 def fewer(monkeypatch):
-    """A look may leave fewer bins than were asked for: only a run's own encoder reads it."""
+    """Fewer bins than were asked for may be left: only a run's own encoder reads its tables."""
 
     def cut(column, weights, bins):
         return cuts_of(column, weights, bins - 1)
 
-    monkeypatch.setattr(look, "cuts_of", cut)
+    monkeypatch.setattr("siloweave.algorithms.look.cuts_of", cut)
 
 
 @pytest.mark.parametrize(
-    "method", [FLAIM(bins=8), TwoRound(bins=8), FLAIM(bins=8, variant="naive")]
+    "method", [sw.FLAIM(bins=8), sw.TwoRound(bins=8), sw.FLAIM(bins=8, variant="naive")]
 )
-def test_every_noisy_marginal_of_a_run_is_heard(method, tmp_path):
+def test_every_noisy_marginal_of_a_run_is_read(method, tmp_path):
     parts = tables()
     fitted = method.fit(parts, SCHEMA, budget=BUDGET, seed=1, folder=tmp_path)
-    coded = [fitted.model.encoder.encode(part) for part in parts]
-    found = overheard(tmp_path / TRANSCRIPT, fitted.model.encoder.domain)
-    told = [(clique, taken.sigma) for taken in fitted.model.measured for clique in taken.cliques]
-    assert sorted(o.measurement.clique for o in found) == sorted(clique for clique, _ in told)
+    coded = [fitted.encoder.encode(part) for part in parts]
+    found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.encoder.domain)
+    public = [(clique, taken.sigma) for taken in fitted.measured for clique in taken.cliques]
+    assert sorted(o.measurement.clique for o in found) == sorted(clique for clique, _ in public)
     sigmas = sorted(o.measurement.sigma for o in found)
-    assert sigmas == pytest.approx(sorted(sigma for _, sigma in told))
-    for heard in found:
-        m = heard.measurement
+    assert sigmas == pytest.approx(sorted(sigma for _, sigma in public))
+    for seen in found:
+        m = seen.measurement
         everyone = sum(marginal(c, m.clique) for c in coded)
-        if len(m.clique) == 1 and len(heard.cohort) == PARTIES:
+        if len(m.clique) == 1 and len(seen.cohort) == PARTIES:
             assert np.abs(m.counts - everyone).max() < 7 * m.sigma
 
 
-def test_a_run_that_was_cut_short_is_heard_once(tmp_path, monkeypatch):
+def test_a_run_that_was_cut_short_is_read_once(tmp_path, monkeypatch):
     parts = tables()
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     settings = {"budget": BUDGET, "seed": 1, "noise": "seeded"}
-    FLAIM(bins=8).fit(parts, SCHEMA, folder=whole, **settings)
+    sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=whole, **settings)
     with monkeypatch.context() as patch:
         Tap(patch, at=30)
         with pytest.raises(KilledError):
-            FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
+            sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
     before = list(read_transcript(cut / TRANSCRIPT))
-    fitted = FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
-    domain = fitted.model.encoder.domain
-    again = overheard(cut / TRANSCRIPT, domain)
-    first = overheard(whole / TRANSCRIPT, domain)
+    fitted = sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
+    domain = fitted.encoder.domain
+    again = noisy_marginals(cut / TRANSCRIPT, domain)
+    first = noisy_marginals(whole / TRANSCRIPT, domain)
     assert len(before) == 29
     assert [o.step for o in again] == [o.step for o in first]
     for one, other in zip(again, first, strict=True):
         np.testing.assert_array_equal(one.measurement.counts, other.measurement.counts)
 
 
-def test_a_central_run_is_heard_too(tmp_path):
+def test_a_central_run_is_read_too(tmp_path):
     part = tables()[0]
-    fitted = AIM(bins=8).fit(part, SCHEMA, budget=BUDGET, folder=tmp_path)
-    found = overheard(tmp_path / TRANSCRIPT, fitted.model.encoder.domain)
-    assert [o.measurement.clique for o in found] == [
-        c for r in fitted.model.measured for c in r.cliques
-    ]
+    fitted = sw.AIM(bins=8).fit(part, SCHEMA, budget=BUDGET, folder=tmp_path)
+    found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.encoder.domain)
+    assert [o.measurement.clique for o in found] == [c for r in fitted.measured for c in r.cliques]
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path):
     with pytest.raises(InputError, match="no transcript"):
-        overheard(tmp_path / TRANSCRIPT, Domain(("a",), (2,)))
+        noisy_marginals(tmp_path / TRANSCRIPT, Domain(("a",), (2,)))
 
 
 def test_a_transcript_is_for_its_owner_and_of_its_domain(tmp_path):
-    FLAIM(bins=8).fit(tables(), SCHEMA, budget=BUDGET, folder=tmp_path)
+    sw.FLAIM(bins=8).fit(tables(), SCHEMA, budget=BUDGET, folder=tmp_path)
     path = tmp_path / TRANSCRIPT
     assert path.stat().st_mode & 0o077 == 0
     with pytest.raises(WireError, match="the domain lacks"):
-        overheard(path, Domain(("sex",), (2,)))
+        noisy_marginals(path, Domain(("sex",), (2,)))
 
 
 def test_a_record_that_was_cut_short_is_taken_off(tmp_path):
     path = tmp_path / "transcript.msgpack"
-    heard = [TranscriptRecord("run", i, "p", b"question", bytes([i]) * 9) for i in range(3)]
+    seen = [TranscriptRecord("run", i, "p", b"question", bytes([i]) * 9) for i in range(3)]
     file = FolderTranscript(path)
-    for one in heard[:2]:
+    for one in seen[:2]:
         file.record(one)
     path.write_bytes(path.read_bytes()[:-4])
-    assert list(read_transcript(path)) == heard[:1]
-    FolderTranscript(path).record(heard[2])
-    assert list(read_transcript(path)) == [heard[0], heard[2]]
+    assert list(read_transcript(path)) == seen[:1]
+    FolderTranscript(path).record(seen[2])
+    assert list(read_transcript(path)) == [seen[0], seen[2]]
 
 
 def test_a_damaged_transcript_is_said_to_be(tmp_path):

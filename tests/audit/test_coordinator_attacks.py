@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
-from siloweave.algorithms.insiders import attack_run
-from siloweave.algorithms.overheard import overheard
+import siloweave as sw
+from siloweave.audit.transcripts import attack_run, noisy_marginals
 from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, RosterError
-from siloweave.methods.aim.method import AIM
-from siloweave.methods.central.method import GaussianCopula
-from siloweave.methods.flaim.method import FLAIM
-from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Schema, Table
 
@@ -38,7 +34,9 @@ def run(method, data, folder, epsilon, seed=1):
 PARTS = {"north": people(120, 1), "south": people(200, 2)}
 
 
-@pytest.mark.parametrize("method", [FLAIM(participation=1.0, **SETTINGS), TwoRound(**SETTINGS)])
+@pytest.mark.parametrize(
+    "method", [sw.FLAIM(participation=1.0, **SETTINGS), sw.TwoRound(**SETTINGS)]
+)
 def test_each_party_is_attacked_within_what_its_ledger_allows(method, tmp_path):
     run(method, PARTS, tmp_path, 3.0)
     found = attack_run(tmp_path, PARTS, people(400, 3), targets=200)
@@ -54,7 +52,7 @@ def test_a_run_with_little_noise_gives_rows_away(tmp_path):
 
     def risk(epsilon, seed):
         folder = tmp_path / f"{epsilon} {seed}"
-        run(AIM(**SETTINGS), rows, folder, epsilon, seed)
+        run(sw.AIM(**SETTINGS), rows, folder, epsilon, seed)
         (exposure,) = attack_run(folder, rows, people(300, 2), targets=200)
         return exposure.risk
 
@@ -68,14 +66,14 @@ def test_a_run_with_little_noise_gives_rows_away(tmp_path):
 def test_who_is_behind_a_sum(tmp_path):
     """Taking out the rows of all that are said to be behind a sum leaves nothing but noise."""
     data = {f"p{k}": people(60 + k, k) for k in range(5)}
-    encoder = run(FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0).encoder
+    encoder = run(sw.FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0).encoder
     coded = {name: encoder.encode(part) for name, part in data.items()}
-    heard = overheard(tmp_path / TRANSCRIPT, encoder.domain)
-    some = [one for one in heard if len(one.behind) < len(one.cohort)]
+    seen = noisy_marginals(tmp_path / TRANSCRIPT, encoder.domain)
+    some = [one for one in seen if len(one.contributors) < len(one.cohort)]
     assert some
-    for one in heard:
+    for one in seen:
         m = one.measurement
-        rows = sum(coded[name].num_rows for name in one.behind)
+        rows = sum(coded[name].num_rows for name in one.contributors)
         spread = m.sigma * np.sqrt(m.counts.size)
         assert abs(m.counts.sum() - rows) < 6 * spread + 1e-9
 
@@ -83,7 +81,7 @@ def test_who_is_behind_a_sum(tmp_path):
 def test_bad_input(tmp_path):
     with pytest.raises(InputError, match="targets=3 must be at least 16"):
         attack_run(tmp_path, PARTS, people(20, 3), targets=3)
-    run(FLAIM(**SETTINGS), PARTS, tmp_path, 3.0)
+    run(sw.FLAIM(**SETTINGS), PARTS, tmp_path, 3.0)
     with pytest.raises(RosterError, match="the run's parties are north, south"):
         attack_run(tmp_path, {"north": PARTS["north"]}, people(40, 3))
     with pytest.raises(RosterError, match="one table per party"):
@@ -98,7 +96,7 @@ def test_bad_input(tmp_path):
 
 
 def test_a_run_of_another_method_is_refused_by_name(tmp_path):
-    fitted = GaussianCopula().fit(people(40, 1), SCHEMA)
+    fitted = sw.GaussianCopula().fit(people(40, 1), SCHEMA)
     fitted.save(tmp_path / "model")
     with pytest.raises(InputError, match="a run of GaussianCopula"):
         attack_run(tmp_path, people(40, 1), people(40, 2))

@@ -1,67 +1,19 @@
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.metrics import f1_score
 from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import DataError, InputError
-from siloweave.evaluate import discriminate, svm_misclassification, utility_ratio
+from siloweave.evaluate import svm_misclassification, train_on_synthetic, utility_ratio
 from siloweave.evaluate.predictive import as_classes, main_classes, pick, utilities
-from siloweave.tables import align
+from siloweave.tables import Codes, Domain, align
 
 BOTH = ("real", "synthetic")
 
 
-def test_fresh_rows_cannot_be_told_apart_and_shuffled_ones_can():
-    real = people(0)
-    fresh = discriminate(pair(real, people(1)), *BOTH, key=0)
-    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, key=0, rank_columns=True)
-    assert abs(fresh.auc - 0.5) < 0.06
-    assert mixed.auc > 0.7
-    assert mixed.propensity < fresh.propensity
-    assert [name for name, _ in mixed.distinguishing][-1] in ("age", "pay", "job", "rich")
-
-
-def test_the_column_that_distinguishes_rows_is_found():
-    real = people(0)
-    other = people(1).with_columns(age=pl.col("age") + 100)
-    found = discriminate(pair(real, other), *BOTH, key=0, rank_columns=True)
-    assert found.distinguishing[0][0] == "age"
-    assert found.distinguishing[0][1] > 0.3
-    assert (found.auc, found.propensity) == (1.0, pytest.approx(0.5, abs=0.01))
-
-
-def test_a_missing_value_is_seen():
-    real = people(0)
-    other = people(1).with_columns(job=pl.when(pl.col("rich")).then(None).otherwise("job"))
-    assert discriminate(pair(real, other), *BOTH, key=0).auc > 0.6
-
-
-def test_every_row_is_scored_once_out_of_fold():
-    found = discriminate(pair(people(0), people(1, 100)), *BOTH, key=0, max_rows=80)
-    assert found.truth.tolist() == [0] * 80 + [1] * 80
-    assert found.auc == pytest.approx(roc_auc_score(found.truth, found.probability))
-    assert found.propensity == pytest.approx(1 - np.abs(found.probability - 0.5).mean())
-    for part in found.per_fold:
-        assert 26 <= part.truth.sum() <= 27
-        assert 26 <= (1 - part.truth).sum() <= 27
-
-
-def test_copies_score_below_a_half():
-    real = people(0)
-    assert discriminate(pair(real, real), *BOTH, key=0).auc < 0.5
-
-
-def test_seeds_change_the_fits():
-    both = pair(people(0), people(1))
-    first, again, other = (discriminate(both, *BOTH, key=k).auc for k in (1, 1, 2))
-    assert first == again != other
-
-
 def test_fewer_rows_than_folds():
     few = pair({"x": [1.5, 2.5], "y": [2.5, 1.5]}, {"x": [1.5, 2.5], "y": [2.5, 1.5]})
-    with pytest.raises(InputError, match="2 rows of each table are fewer than 3 folds"):
-        discriminate(few, *BOTH, key=0)
     with pytest.raises(InputError, match="2 real rows are fewer than 3 folds"):
         utility_ratio(few, *BOTH, key=0)
 
@@ -207,25 +159,73 @@ def test_many_classes_are_learnt_from_rows_of_which_a_few_are_odd():
         assert min(found.trained_on["synthetic"]["school"]) > 0.95
 
 
-def test_a_linear_judge_sees_shares_and_no_relation():
-    real, of = people(0), {"key": 0, "linear": True}
-    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, **of)
-    older = people(1).with_columns(age=pl.col("age") + 5)
-    told = discriminate(pair(real, older), *BOTH, **of)
-    richer = people(1).with_columns(rich=pl.lit(True))
-    assert mixed.detection > 0.9
-    assert told.detection < 0.8
-    assert discriminate(pair(real, richer), *BOTH, **of).detection < 0.7
-    assert mixed.detection == pytest.approx(
-        1 - np.mean([2 * max(fold.auc, 0.5) - 1 for fold in mixed.per_fold])
-    )
+# FLAIM's experiment: boosting trained on synthetic codes
 
 
-def test_a_linear_judge_takes_missing_values_and_many_categories():
-    other = people(1).with_columns(
-        name=pl.Series([f"n{i % 150}" for i in range(people(1).height)]),
-    )
-    real = other.with_columns(age=pl.when(pl.col("rich")).then(pl.col("age")))
-    found = discriminate(pair(real, other), *BOTH, key=0, linear=True)
-    assert np.isfinite(found.probability).all()
-    assert found.detection < 0.5
+DOMAIN = Domain(("a", "b", "c"), (3, 4, 2))
+
+
+def rows(seed, count=500, domain=DOMAIN):
+    rng = np.random.default_rng(seed)
+    return Codes(domain, tuple(rng.integers(size, size=count) for size in domain.sizes))
+
+
+def learnable(seed, count=600, flip=0.1):
+    """`c` follows whether `b` is high, but for some noise."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(3, size=count), rng.integers(4, size=count)
+    return Codes(DOMAIN, (a, b, ((b > 1) ^ (rng.random(count) < flip)).astype(np.uint8)))
+
+
+@pytest.mark.parametrize("boosting", ["histogram", "exact"])
+def test_auc_of_what_can_be_learned(boosting):
+    auc = train_on_synthetic(learnable(0), learnable(1), "c", key=0, boosting=boosting)
+    assert 0.85 < auc < 0.95
+
+
+def test_auc_of_independent_columns_is_a_coin():
+    assert 0.4 < train_on_synthetic(rows(0), rows(2), "c", key=0) < 0.6
+
+
+def test_auc_repeats_with_its_key():
+    first = [train_on_synthetic(learnable(0), learnable(1), "c", key=3) for _ in range(2)]
+    assert first[0] == first[1]
+
+
+def test_many_classes_are_one_against_the_rest():
+    auc = train_on_synthetic(learnable(0), learnable(1), "b", key=0)
+    assert 0.65 < auc < 0.85
+
+
+def test_class_never_synthesised_counts_half():
+    real, synthetic = learnable(1), learnable(0)
+    lacking = synthetic.take(np.flatnonzero(synthetic.column("a") != 2))
+    assert 0.4 < train_on_synthetic(lacking, real, "a", key=0) < 0.6
+
+
+def test_one_synthetic_class_is_nan_with_a_reason():
+    synthetic = learnable(0)
+    flat = synthetic.take(np.flatnonzero(synthetic.column("c") == 1))
+    with pytest.warns(UserWarning, match="AUC is NaN: all .* have the same 'c'"):
+        assert np.isnan(train_on_synthetic(flat, learnable(1), "c", key=0))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target": "z"}, "target='z' is no attribute; choose from a, b, c"),
+        ({"boosting": "forest"}, "boosting='forest'"),
+        ({"synthetic": rows(0, 0)}, "synthetic has 0 rows"),
+        ({"real_test": rows(0, 1)}, "one class of 'c'"),
+    ],
+)
+def test_bad_utility_input_is_named(change, said):
+    given = {"synthetic": learnable(0), "real_test": learnable(1), "target": "c", "key": 0}
+    with pytest.raises(InputError, match=said):
+        train_on_synthetic(**{**given, **change})
+
+
+def test_lone_attribute_has_no_features():
+    lone = rows(0, 9, Domain(("a",), (3,)))
+    with pytest.raises(InputError, match="only attribute"):
+        train_on_synthetic(lone, lone, "a", key=0)

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from siloweave.algorithms import score
-from siloweave.algorithms.score import PARTY, Judgement, ScoredRows, ScoreTable
-from siloweave.algorithms.scored import ask_scores
 from siloweave.errors import BudgetError, WireError
 from siloweave.federation import Array, InProcess, MemoryStore, Session, Site
 from siloweave.privacy import Budget, Gaussian, Ledger, OSEntropy, Relation, mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.calibrate import rho_for
+from siloweave.protocols import scoring
+from siloweave.protocols.scoring import HANDLERS, Judgement, ScoredRows, ScoreTable, ask_scores
 from siloweave.statistics.marginals import marginal
 from tests.guarantees.whole import BUDGET, budget_of, codes, random_rows, rosters, run_of, twins
 
@@ -30,9 +29,9 @@ class Study:
 
     def __call__(self, roster, seed=0):
         rows = {name: ScoredRows(one, self.budget) for name, one in roster.items()}
-        run = run_of(rows, self.handlers or PARTY, budget=self.budget, seed=seed)
+        run = run_of(rows, self.handlers or HANDLERS, budget=self.budget, seed=seed)
         parties = Session(tuple(roster), run.wire, run="r")
-        price = score.price_for(self.budget, 1)
+        price = scoring.price_for(self.budget, 1)
         run.found = ask_scores(parties, JUDGED, QUERIES, price, self.budget.relation)
         return run
 
@@ -58,8 +57,8 @@ def test_the_budget_is_spent_and_no_more():
 def judged_with(site, request, size, part, charge):
     """The party's side with one thing wrong."""
     codes = site.rows.codes
-    *size_event, right = score._events(request, site)
-    noisy, public = score._size(size_event, site)
+    *size_event, right = scoring._events(request, site)
+    noisy, public = scoring._size(size_event, site)
     tables = [np.asarray(t.numpy(), dtype=float) for t in request.shares]
     n = codes.num_rows if size == "exact" else max(1, noisy[0].value)
     sigma, sensitivity = right.sigma * part, right.sensitivity * part
@@ -69,7 +68,7 @@ def judged_with(site, request, size, part, charge):
             np.abs(marginal(codes, q) - n * p).sum()
             for q, p in zip(request.queries, tables, strict=True)
         ]
-        exact = int(score.GRID * sum(gaps) / (len(gaps) if size != "sum" else 1))
+        exact = int(scoring.GRID * sum(gaps) / (len(gaps) if size != "sum" else 1))
         return int(mechanisms.add_gaussian(np.array([exact]), sigma, entropy=site.entropy)[0])
 
     event = Gaussian(sigma=sigma if charge is None else charge * sigma, sensitivity=sensitivity)
@@ -92,7 +91,7 @@ def test_a_mutant_is_caught(name):
         return judged_with(site, request, size, part, charge)
 
     with pytest.raises(AssertionError):
-        check_many(Study(handlers={**PARTY, ScoreTable: judge}))
+        check_many(Study(handlers={**HANDLERS, ScoreTable: judge}))
 
 
 def check_many(study):
@@ -114,10 +113,10 @@ class Ask:
     def __post_init__(self):
         self.site = Site("clinic", self.rows, ledger=Ledger("clinic", limit=self.limit),
                          entropy=OSEntropy(), store=MemoryStore())  # fmt: skip
-        self.parties = Session(("clinic",), InProcess({"clinic": self.site}, PARTY), run="score")
+        self.parties = Session(("clinic",), InProcess({"clinic": self.site}, HANDLERS), run="score")
 
     def __call__(self, **lie):
-        size_rho, score_rho = score.price_for(self.rows.budget, self.rows.parties)
+        size_rho, score_rho = scoring.price_for(self.rows.budget, self.rows.parties)
         queries = (("a",), ("a", "b"))
         honest = {
             "queries": queries,
@@ -183,7 +182,7 @@ def test_a_public_number_of_rows_has_no_price():
 
 def test_a_score_costs_no_more_than_the_study_says_whatever_the_ledger_allows():
     ask = Ask(ScoredRows(ROWS, Budget(0.5, 1e-5)), limit=Budget(20.0, 1e-5))
-    _, fair = score.price_for(ask.rows.budget, 1)
+    _, fair = scoring.price_for(ask.rows.budget, 1)
     with pytest.raises(BudgetError, match=r"its budget is 0\.5"):
         ask(score_rho=fair * 1.1)
     assert ask.site.ledger.entries == ()
@@ -195,7 +194,7 @@ def test_a_score_costs_no_more_than_the_study_says_whatever_the_ledger_allows():
 
 def test_a_party_counts_on_all_parties_that_hold_the_same_people():
     data = ScoredRows(ROWS, BUDGET, parties=3)
-    size_rho, score_rho = score.price_for(BUDGET, 1)
+    size_rho, score_rho = scoring.price_for(BUDGET, 1)
     ask = Ask(data)
     with pytest.raises(BudgetError, match="over 3 parties"):
         ask(size_rho=size_rho / 2, score_rho=score_rho / 2)

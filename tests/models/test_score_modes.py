@@ -51,19 +51,19 @@ def test_vectors_come_back(scores):
             assert np.abs(part).max() <= 0.99
         else:
             np.testing.assert_array_equal(part.sum(1), 1.0)
-    # Scores stop 1.2e-7 short of the ends of a law; all else is exact but for float32.
+    # Scores stop 1.2e-7 short of the ends of a distribution; all else is exact but for float32.
     np.testing.assert_allclose(scores.decode(inner), X, rtol=2e-3, atol=2e-3)
 
 
-def test_a_column_that_its_law_fits_badly_gets_modes(scores):
+def test_a_column_that_its_distribution_fits_badly_gets_modes(scores):
     sizes = {b.column: b.size for b in scores.inner if b.kind == "categorical"}
-    assert sizes["age"] >= 2  # two heaps are no gamma law
+    assert sizes["age"] >= 2  # two heaps are no gamma distribution
     assert "flat" not in sizes
     assert sizes["kind"] == 3
     assert sizes["pay"] >= 3  # its modes in place of the first option, then spike and missing
 
 
-def test_scores_are_normal_where_the_law_fits():
+def test_scores_are_normal_where_the_distribution_fits():
     x = np.random.default_rng(1).normal(5.0, 2.0, (2_000, 1)).astype(np.float32)
     made = ScoreModes.fit(x, (Block("x", 0, 1, "number"),), "norm")
     inner = made.encode(x, key=0)
@@ -72,8 +72,8 @@ def test_scores_are_normal_where_the_law_fits():
     assert stats.kstest(z, "norm").statistic < 0.03
 
 
-def test_the_law_of_a_number_is_fitted_where_it_is_in_use(scores):
-    law = scores.laws[0]
+def test_the_distribution_of_a_number_is_fitted_where_it_is_in_use(scores):
+    law = scores.margins[0]
     assert law.ppf(np.array([1e-3]))[0] > 0.0  # zeros beside spikes and gaps are no values
     assert 0.7 < law.ppf(np.array([0.5]))[0] < 1.4
 

@@ -15,8 +15,8 @@ from tests.federation.small import (
     Hello,
     Size,
     masked_sum,
-    parties_of,
     reply_in,
+    session_of,
     site_of,
     with_reply,
 )
@@ -37,10 +37,10 @@ def kept(path, sites):
 
 def test_every_payment_in_a_reply_is_kept_with_the_partys_key(path):
     sites = sites_of("a", "b")
-    parties = parties_of(sites, receipts=kept(path, sites))
-    parties.ask(Hello())
-    parties.ask(Ask(500.0))
-    masked_sum(parties)
+    session = session_of(sites, receipts=kept(path, sites))
+    session.ask(Hello())
+    session.ask(Ask(500.0))
+    masked_sum(session)
     found = read_receipts(path)
     for site in sites:
         mine = [one for one in found if one.party == site.name]
@@ -53,8 +53,8 @@ def test_every_payment_in_a_reply_is_kept_with_the_partys_key(path):
 def test_a_payment_that_is_seen_again_is_kept_once(path):
     sites = sites_of("a")
     for _ in range(2):  # a run that is started again
-        parties = parties_of(sites, receipts=kept(path, sites))
-        parties.ask(Ask(500.0))
+        session = session_of(sites, receipts=kept(path, sites))
+        session.ask(Ask(500.0))
     assert len(read_receipts(path)) == 2
 
 
@@ -69,12 +69,12 @@ def test_a_party_whose_key_is_another_is_refused(path):
 
 def test_a_line_cut_short_by_a_crash_is_left_out_and_written_over(path):
     sites = sites_of("a")
-    parties_of(sites, receipts=kept(path, sites)).ask(Ask(500.0))
+    session_of(sites, receipts=kept(path, sites)).ask(Ask(500.0))
     whole, length = read_receipts(path), len(path.read_bytes().splitlines(keepends=True)[0])
     for end in (length + 1, length + 30, len(path.read_bytes()) - 1):
         path.write_bytes(path.read_bytes()[:end])
         assert read_receipts(path) == whole[:1]
-        parties_of(sites, receipts=kept(path, sites), run=f"r{end}").ask(Ask(500.0))
+        session_of(sites, receipts=kept(path, sites), run=f"r{end}").ask(Ask(500.0))
         assert len(read_receipts(path)) == 2
 
 
@@ -106,7 +106,7 @@ def test_a_payment_that_is_no_hash_names_the_party_and_is_not_kept(path, entry):
             value = msgspec.structs.replace(reply_in(answer, Size).value, entry=entry)
             return with_reply(answer, msgspec.structs.replace(reply_in(answer, Size), value=value))
 
-    parties = Session(["a"], Lying(), run="r1", receipts=kept(path, sites))
+    session = Session(["a"], Lying(), run="r1", receipts=kept(path, sites))
     with pytest.raises(WireError, match=r"party 'a', step 0: value names .* that is no hash"):
-        parties.ask(Ask(500.0))
+        session.ask(Ask(500.0))
     assert len(read_receipts(path)) == 1

@@ -5,7 +5,6 @@ from siloweave.errors import InputError, SchemaError
 from siloweave.evaluate import (
     WorkloadError,
     negative_log_likelihood,
-    train_on_synthetic,
     tvd,
     workload,
     workload_error,
@@ -170,67 +169,6 @@ def test_damaged_density_is_refused(values):
 def test_no_rows_no_likelihood():
     with pytest.raises(InputError, match="0 rows"):
         negative_log_likelihood(Density([]), rows(0, 0))
-
-
-def learnable(seed, count=600, flip=0.1):
-    """`c` follows whether `b` is high, but for some noise."""
-    rng = np.random.default_rng(seed)
-    a, b = rng.integers(3, size=count), rng.integers(4, size=count)
-    return Codes(DOMAIN, (a, b, ((b > 1) ^ (rng.random(count) < flip)).astype(np.uint8)))
-
-
-@pytest.mark.parametrize("boosting", ["histogram", "exact"])
-def test_auc_of_what_can_be_learned(boosting):
-    auc = train_on_synthetic(learnable(0), learnable(1), "c", key=0, boosting=boosting)
-    assert 0.85 < auc < 0.95
-
-
-def test_auc_of_independent_columns_is_a_coin():
-    assert 0.4 < train_on_synthetic(rows(0), rows(2), "c", key=0) < 0.6
-
-
-def test_auc_repeats_with_its_key():
-    first = [train_on_synthetic(learnable(0), learnable(1), "c", key=3) for _ in range(2)]
-    assert first[0] == first[1]
-
-
-def test_many_classes_are_one_against_the_rest():
-    auc = train_on_synthetic(learnable(0), learnable(1), "b", key=0)
-    assert 0.65 < auc < 0.85
-
-
-def test_class_never_synthesised_counts_half():
-    real, synthetic = learnable(1), learnable(0)
-    lacking = synthetic.take(np.flatnonzero(synthetic.column("a") != 2))
-    assert 0.4 < train_on_synthetic(lacking, real, "a", key=0) < 0.6
-
-
-def test_one_synthetic_class_is_nan_with_a_reason():
-    synthetic = learnable(0)
-    flat = synthetic.take(np.flatnonzero(synthetic.column("c") == 1))
-    with pytest.warns(UserWarning, match="AUC is NaN: all .* have the same 'c'"):
-        assert np.isnan(train_on_synthetic(flat, learnable(1), "c", key=0))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"target": "z"}, "target='z' is no attribute; choose from a, b, c"),
-        ({"boosting": "forest"}, "boosting='forest'"),
-        ({"synthetic": rows(0, 0)}, "synthetic has 0 rows"),
-        ({"real_test": rows(0, 1)}, "one class of 'c'"),
-    ],
-)
-def test_bad_utility_input_is_named(change, said):
-    given = {"synthetic": learnable(0), "real_test": learnable(1), "target": "c", "key": 0}
-    with pytest.raises(InputError, match=said):
-        train_on_synthetic(**{**given, **change})
-
-
-def test_lone_attribute_has_no_features():
-    lone = rows(0, 9, Domain(("a",), (3,)))
-    with pytest.raises(InputError, match="only attribute"):
-        train_on_synthetic(lone, lone, "a", key=0)
 
 
 def test_fitted_models_fit_both_protocols():

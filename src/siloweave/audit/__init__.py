@@ -1,0 +1,1 @@
+"""The project's own claims, attacked: what someone inside a study can make of what it saw."""

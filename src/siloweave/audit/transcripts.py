@@ -1,0 +1,400 @@
+"""Coordinator attacks: what a run's transcript gives away about single rows.
+
+A run with a folder stores all that its coordinator received. This file reads that transcript as an
+honest but curious coordinator would (Bonawitz et al. 2017, "Practical secure aggregation for
+privacy-preserving machine learning"): of a sum under masks it has one noisy marginal and nothing of
+a party alone, of a run of SiloFuse it has latents of all rows.
+
+* `attack_run` asks of every noisy marginal how much likelier it is with a row than without, for an
+  adversary who knows all other rows of the study (Homer et al. 2008, "Resolving individuals
+  contributing trace amounts of DNA to highly complex mixtures", asked the same of exact counts).
+  `attacks.noisy_counts` does so, and shows the result beside what the ledger allows.
+* `invert_run` fits an inverse of encoders to a few pairs of latent and row, and counts the cells
+  that come back, by `attacks.inversion`. Shankar et al. 2024 ("SiloFuse", section 4.3) argue that
+  latents cannot be inverted while encoders are private. The coordinator, though, needs few pairs:
+  some rows that leaked, or pairs that it makes itself, since it draws latents and, where columns
+  are shared, is given the rows that they decode to.
+
+**Guarantee**: it gives none and needs none: it reads releases that were paid for, and real rows to
+judge the guesses. Results are for the owners to see, not to publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from siloweave.attacks.inversion import InversionRisk, Inverter, invert
+from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
+from siloweave.core.fit import Fit, MarginalModel, Matrix
+from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties
+from siloweave.errors import InputError, RosterError, WireError
+from siloweave.federation import wire
+from siloweave.federation.records import TranscriptRecord, read_transcript
+from siloweave.methods.flaim.coordinator import chosen_by
+from siloweave.methods.flaim.messages import Chosen, MeasureQueries, Select
+from siloweave.methods.registry import load
+from siloweave.methods.silofuse.messages import GRID, Coded, Noised
+from siloweave.models.estimate import Measurement
+from siloweave.privacy.ledger import Ledger
+from siloweave.protocols.columns import JoinedGenerator
+from siloweave.protocols.secure_sums import Count, Counts, summed
+from siloweave.statistics.marginals import marginal
+from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.read import Table, read
+
+FEWEST = 8
+"""Rows that are attacked at a party, at least."""
+
+_SUMS: dict[str, type[Count | MeasureQueries]] = {
+    "sum/count": Count,
+    "flaim/measure": MeasureQueries,
+}
+_QUICK: tuple[Inverter, ...] = ("ridge", "neighbours")
+
+
+# The transcript view
+
+
+@dataclass(frozen=True)
+class NoisyMarginal:
+    """A noisy marginal as the coordinator has it.
+
+    Attributes:
+        step: Step of the run.
+        cohort: Who added noise to the sum.
+        contributors: Whose rows are in it: the cohort, or those of it who chose this marginal.
+        measurement: Clique, noisy counts, and the standard deviation of their noise.
+    """
+
+    step: int
+    cohort: tuple[str, ...]
+    contributors: tuple[str, ...]
+    measurement: Measurement
+
+
+def noisy_marginals(path: Path, domain: Domain) -> list[NoisyMarginal]:
+    """Read every marginal of a run's own codes that the coordinator could compute, in its order.
+
+    What was learned before the run is left out: its tables are of other codes. A transcript that is
+    not there raises `InputError`; one that is damaged, or of another domain, `WireError`.
+    """
+    found: list[NoisyMarginal] = []
+    chosen: Mapping[str, set[Clique]] = {}
+    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
+        records = list(answers)
+        tag = msgspec.msgpack.decode(records[0].question)["type"]
+        if tag == "flaim/select":
+            chosen = _choices(records) or chosen
+        if tag in _SUMS:
+            found += _marginals(step, records, _SUMS[tag], chosen, domain)
+    return found
+
+
+def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
+    """Which marginals each party named; nothing for central AIM, which asks one party alone."""
+    try:
+        request = wire.decode(records[0].question, Select)
+        replies = {r.party: wire.decode(r.answer, Chosen) for r in records}
+    except WireError:
+        return {}
+    return {party: chosen_by(party, reply, request) for party, reply in replies.items()}
+
+
+def _marginals(
+    step: int,
+    records: Sequence[TranscriptRecord],
+    kind: type[Count | MeasureQueries],
+    chosen: Mapping[str, set[Clique]],
+    domain: Domain,
+) -> Iterator[NoisyMarginal]:
+    request = wire.decode(records[0].question, kind)
+    if len(records) < len(request.keys):  # the run was cut short; the masks do not cancel
+        return
+    cliques = request.cliques if isinstance(request, Count) else request.queries
+    times = (isinstance(request, Count) and request.times) or (1,) * len(cliques)
+    absent = sorted({a for c in cliques for a in c} - set(domain.names))
+    if absent:
+        raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
+    replies = [(r.party, wire.decode(r.answer, Counts)) for r in records]
+    tables = summed(replies, [domain.shape(c) for c in cliques])
+    sigma, cohort = request.share_sigma * sqrt(len(request.keys)), tuple(request.keys)
+    for clique, table, k in zip(cliques, tables, times, strict=True):
+        contributors = cohort
+        if isinstance(request, MeasureQueries):
+            contributors = tuple(name for name in cohort if clique in chosen.get(name, ()))
+        measurement = Measurement(clique, table / k, sigma / k)
+        yield NoisyMarginal(step, cohort, contributors, measurement)
+
+
+def sent_latents(path: Path) -> dict[str, Matrix]:
+    """Every party's latents in a transcript of SiloFuse; classes that it sent stand behind them.
+
+    A transcript without latents of all rows raises `InputError`.
+    """
+    found: dict[str, Matrix] = {}
+    for question, answers in groupby(read_transcript(path), key=lambda r: r.question):
+        tag = msgspec.msgpack.decode(question)["type"]
+        if tag in ("silofuse/code", "silofuse/code_noised"):
+            found |= {record.party: _latents(tag, record) for record in answers}
+    if not found:
+        raise InputError(f"{path}: holds no latents of all rows; give the folder of a SiloFuse run")
+    return found
+
+
+def _latents(tag: str, record: TranscriptRecord) -> Matrix:
+    if tag == "silofuse/code_noised":
+        noised = wire.decode(record.answer, Noised).latents.value.numpy().astype(np.float32)
+        return noised * np.float32(GRID)
+    reply = wire.decode(record.answer, Coded)
+    Z = np.asarray(reply.latents.value.numpy(), dtype=np.float32)
+    for classes, options in zip(reply.classes, reply.options, strict=True):
+        codes = classes.value.numpy().astype(np.int64)
+        Z = np.concatenate([Z, np.eye(options.value, dtype=np.float32)[codes]], 1)
+    return Z
+
+
+# Noisy marginals, attacked
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What the coordinator's view of a run gives away of one party's rows.
+
+    Attributes:
+        party: Whose rows.
+        marginals: Noisy marginals that its rows are in.
+        risk: The attack beside what the party's ledger allows; None if it joined no sum, or has
+            too few rows to judge.
+        note: Why there is no risk.
+    """
+
+    party: str
+    marginals: int
+    risk: NoisyCountsRisk | None
+    note: str = ""
+
+
+def attack_run(
+    folder: Path | str, data: Any, control: Any, *, targets: int = 1000, seed: Key = 0
+) -> tuple[Exposure, ...]:
+    """Attack a finished run of AIM, FLAIM or TwoRound from where its coordinator stands.
+
+    The adversary knows every row of the study but those it attacks, and what it received. One run
+    is one draw of the noise, so a single risk varies; no risk may be above what the ledger allows
+    other than by chance. Choices, and what was learned before the run (an open schema, a noisy
+    histogram of single columns), are in that bound but not in the attack.
+
+    Args:
+        folder: The run's folder, with its model, transcript and ledgers.
+        data: The rows of the run: one table per party by name, or one table for a central run.
+        control: Rows of the same population that were in no party.
+        targets: Rows attacked at a party, at most; half of them at most are the party's.
+        seed: Which rows.
+
+    Returns:
+        One exposure per party, in the order of `data`.
+
+    Raises:
+        InputError: There is no transcript, it is a run of another method, or `targets` is too
+            small.
+        RosterError: `data` names other parties than the run.
+    """
+    if targets < 2 * FEWEST:
+        raise InputError(f"targets={targets} must be at least {2 * FEWEST}")
+    folder = Path(folder)
+    fitted = load(folder / "model")
+    if not isinstance(fitted.model, MarginalModel):
+        raise InputError(
+            f"{folder} is a run of {fitted.info.title}: noisy marginals are attacked, as AIM, "
+            "FLAIM and TwoRound send them. For latents, as SiloFuse sends them, there is invert_run"
+        )
+    files = sorted((folder / "parties").glob("*/ledger.jsonl"))
+    ledgers = {ledger.owner: ledger for ledger in map(Ledger.read, files)}
+    if not ledgers:
+        raise InputError(f"{folder}: there are no ledgers; give the folder of a finished run")
+    if len(ledgers) == 1 and not isinstance(data, dict | list | tuple):
+        data = {next(iter(ledgers)): data}
+    encoder = fitted.model.encoder
+    named = _parties_of_run(data, None, sorted(ledgers))
+    parts = {name: coded_rows(name, part, encoder) for name, part in named.items()}
+    others = control if isinstance(control, Codes) else encoder.encode(read(control))
+    seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain)
+    return tuple(
+        _exposure(name, parts, others, seen, ledgers[name].rho, targets // 2, fold_in(seed, name))
+        for name in parts
+    )
+
+
+def _parties_of_run(
+    data: Any, names: Sequence[str] | None, parties: Sequence[str]
+) -> dict[str, Any]:
+    """One table per party, by name; refuses other parties than the run's."""
+    parts = named_parties(data, names)
+    if set(parts) != set(parties):
+        raise RosterError(
+            f"data names {', '.join(parts)}; the run's parties are {', '.join(parties)}. Give each "
+            "party's rows under its name"
+        )
+    return parts
+
+
+def _exposure(
+    name: str,
+    parts: Mapping[str, Codes],
+    others: Codes,
+    seen: Sequence[NoisyMarginal],
+    rho: float,
+    count: int,
+    key: Key,
+) -> Exposure:
+    mine = [one for one in seen if name in one.contributors]
+    rows = parts[name]
+    count = min(count, rows.num_rows // 2, others.num_rows)
+    if not mine or count < FEWEST:
+        why = f"fewer than {2 * FEWEST} rows" if mine else "its rows are in no sum of this run"
+        return Exposure(name, len(mine), None, why)
+    order = generator(fold_in(key, "members")).permutation(rows.num_rows)
+    strangers = generator(fold_in(key, "others")).permutation(others.num_rows)[:count]
+    risk = transcript_attack(
+        [_alone(one, name, parts) for one in mine],
+        rows.take(order[:count]),
+        others.take(strangers),
+        rows.take(order[count:]),
+        rho=rho,
+    )
+    return Exposure(name, len(mine), risk)
+
+
+def _alone(seen: NoisyMarginal, name: str, parts: Mapping[str, Codes]) -> Measurement:
+    """The measurement without the rows of other parties, which this adversary knows."""
+    m = seen.measurement
+    known = sum(marginal(parts[other], m.clique) for other in seen.contributors if other != name)
+    return Measurement(m.clique, np.asarray(m.counts - known, dtype=np.float64), m.sigma)
+
+
+# Latents, inverted
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What the coordinator recovers of one party's rows.
+
+    Attributes:
+        party: Whose rows.
+        leaked: With an inverse fitted to a few rows that leaked; None if there are too few rows.
+        made: With one fitted to pairs that the coordinator makes; None where columns stay apart.
+    """
+
+    party: str
+    leaked: InversionRisk | None
+    made: InversionRisk | None
+
+
+def invert_run(
+    folder: Path | str,
+    data: Any,
+    *,
+    known: int = 50,
+    pairs: int = 2_000,
+    most: int = 2_000,
+    seed: Key = 0,
+) -> tuple[Inversion, ...]:
+    """Invert the latents of a finished SiloFuse run, from where its coordinator stands.
+
+    Args:
+        folder: The run's folder, with its model and transcript.
+        data: The rows of the run: one table per party, by name or in the order of the run.
+        known: Rows that leaked.
+        pairs: That the coordinator makes, where columns are shared.
+        most: Rows that are judged at most.
+        seed: Which rows leaked, which are judged, and the pairs.
+
+    Returns:
+        One entry per party.
+
+    Raises:
+        InputError: There is no transcript, or the run is not one of SiloFuse; for AIM, FLAIM and
+            TwoRound there is `attack_run`.
+        RosterError: `data` names other parties than the run.
+    """
+    fitted = load(Path(folder) / "model")
+    if not fitted.columns:
+        raise InputError(
+            f"{folder} is a run of {fitted.info.title}, which sends no latents. For AIM, FLAIM and "
+            "TwoRound there is attack_run"
+        )
+    parties = list(fitted.columns)
+    parts = _parties_of_run(data, None if isinstance(data, Mapping) else parties, parties)
+    tables = {name: read(part) for name, part in parts.items()}
+    latents = sent_latents(Path(folder) / TRANSCRIPT)
+    return _inverted(latents, fitted, tables, known=known, pairs=pairs, most=most, key=seed)
+
+
+def _inverted(
+    latents: Mapping[str, Matrix],
+    fitted: Fit,
+    tables: Mapping[str, Table],
+    *,
+    known: int,
+    pairs: int,
+    most: int,
+    key: Key,
+    **options: Any,
+) -> tuple[Inversion, ...]:
+    made = _made(fitted, pairs, fold_in(key, "pairs")) if fitted.shared and pairs else {}
+    found = []
+    for name, Z in latents.items():
+        own = [one.column for one in fitted.model.net.decoders[name].features.encodings]
+        rows, schema = tables[name].select(own), fitted.schema.select(own)
+        named = {"key": fold_in(key, name), "schema": schema, "most": most, **options}
+        leaked = invert(Z, rows, known, **named) if known and len(Z) > 2 * known else None
+        mine = invert(Z, rows, 0, synthetic=made[name], **named) if name in made else None
+        found.append(Inversion(name, leaked, mine))
+    return tuple(found)
+
+
+def _made(fitted: Fit, count: int, key: Key) -> dict[str, tuple[Matrix, Table]]:
+    """Latents that the coordinator draws, and the columns that it is given for them."""
+    net: JoinedGenerator = fitted.model.net
+    V = net.joint.sample(count, key=key)
+    pairs, start = {}, 0
+    for name, decoder in net.decoders.items():
+        part = V[:, start : start + decoder.width]
+        start += decoder.width
+        X = decoder.decode(part, key=fold_in(key, "home", name))
+        pairs[name] = part, decoder.features.decode(X, key=fold_in(key, "values"))
+    return pairs
+
+
+def recovered_shares(path: Path, fitted: Any, tables: Mapping[str, Table]) -> dict[str, float]:
+    """Shares of real cells that the coordinator recovers from latents, for the owners' report.
+
+    Quick inverses on a few rows: a lower bound of what more effort would get. There is a share per
+    party and way, beside what the best constant guess gets; the result is empty where the run sent
+    no latents of all rows.
+    """
+    try:
+        latents = sent_latents(path)
+    except InputError:
+        return {}
+    found = _inverted(latents, fitted, tables, known=50, pairs=500, most=500, key=0, methods=_QUICK)
+    shares: dict[str, float] = {}
+    for one in found:
+        for way, risk in (("50 leaked rows", one.leaked), ("pairs it makes", one.made)):
+            if risk is None:
+                continue
+            cells = [column.found for column in risk.columns]
+            right = sum(c.recovered.value for c in cells) / len(cells)
+            plain = sum(c.baseline.value for c in cells) / len(cells)
+            shares[f"cells of {one.party} that the coordinator recovers, {way}"] = right
+            shares[f"cells of {one.party} that a constant guess gets, {way}"] = plain
+    return shares

@@ -1,0 +1,86 @@
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import roc_auc_score
+from tests.evaluate.made import pair, people, shuffled
+
+from siloweave.errors import InputError
+from siloweave.evaluate import discriminate
+
+BOTH = ("real", "synthetic")
+
+
+def test_fresh_rows_cannot_be_told_apart_and_shuffled_ones_can():
+    real = people(0)
+    fresh = discriminate(pair(real, people(1)), *BOTH, key=0)
+    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, key=0, rank_columns=True)
+    assert abs(fresh.auc - 0.5) < 0.06
+    assert mixed.auc > 0.7
+    assert mixed.propensity < fresh.propensity
+    assert [name for name, _ in mixed.distinguishing][-1] in ("age", "pay", "job", "rich")
+
+
+def test_the_column_that_distinguishes_rows_is_found():
+    real = people(0)
+    other = people(1).with_columns(age=pl.col("age") + 100)
+    found = discriminate(pair(real, other), *BOTH, key=0, rank_columns=True)
+    assert found.distinguishing[0][0] == "age"
+    assert found.distinguishing[0][1] > 0.3
+    assert (found.auc, found.propensity) == (1.0, pytest.approx(0.5, abs=0.01))
+
+
+def test_a_missing_value_is_seen():
+    real = people(0)
+    other = people(1).with_columns(job=pl.when(pl.col("rich")).then(None).otherwise("job"))
+    assert discriminate(pair(real, other), *BOTH, key=0).auc > 0.6
+
+
+def test_every_row_is_scored_once_out_of_fold():
+    found = discriminate(pair(people(0), people(1, 100)), *BOTH, key=0, max_rows=80)
+    assert found.truth.tolist() == [0] * 80 + [1] * 80
+    assert found.auc == pytest.approx(roc_auc_score(found.truth, found.probability))
+    assert found.propensity == pytest.approx(1 - np.abs(found.probability - 0.5).mean())
+    for part in found.per_fold:
+        assert 26 <= part.truth.sum() <= 27
+        assert 26 <= (1 - part.truth).sum() <= 27
+
+
+def test_copies_score_below_a_half():
+    real = people(0)
+    assert discriminate(pair(real, real), *BOTH, key=0).auc < 0.5
+
+
+def test_seeds_change_the_fits():
+    both = pair(people(0), people(1))
+    first, again, other = (discriminate(both, *BOTH, key=k).auc for k in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_linear_judge_sees_shares_and_no_relation():
+    real, of = people(0), {"key": 0, "linear": True}
+    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, **of)
+    older = people(1).with_columns(age=pl.col("age") + 5)
+    told = discriminate(pair(real, older), *BOTH, **of)
+    richer = people(1).with_columns(rich=pl.lit(True))
+    assert mixed.detection > 0.9
+    assert told.detection < 0.8
+    assert discriminate(pair(real, richer), *BOTH, **of).detection < 0.7
+    assert mixed.detection == pytest.approx(
+        1 - np.mean([2 * max(fold.auc, 0.5) - 1 for fold in mixed.per_fold])
+    )
+
+
+def test_fewer_rows_than_folds():
+    few = pair({"x": [1.5, 2.5], "y": [2.5, 1.5]}, {"x": [1.5, 2.5], "y": [2.5, 1.5]})
+    with pytest.raises(InputError, match="2 rows of each table are fewer than 3 folds"):
+        discriminate(few, *BOTH, key=0)
+
+
+def test_a_linear_judge_takes_missing_values_and_many_categories():
+    other = people(1).with_columns(
+        name=pl.Series([f"n{i % 150}" for i in range(people(1).height)]),
+    )
+    real = other.with_columns(age=pl.when(pl.col("rich")).then(pl.col("age")))
+    found = discriminate(pair(real, other), *BOTH, key=0, linear=True)
+    assert np.isfinite(found.probability).all()
+    assert found.detection < 0.5
