@@ -120,7 +120,7 @@ def _with_diffusion(session: Session, coder: Any, training: Any, seed: int) -> A
     """A latent diffusion of the trained autoencoder, and of what the party trains on its codes."""
     from siloweave.models.latent import LatentDiffusion, LatentDistribution
 
-    shares = tuple(training.law) if coder.label and training.law is not None else None
+    shares = tuple(training.shares) if coder.label and training.shares is not None else None
     (reply,) = session.ask(TrainDiffusion(coder.to_bytes(), shares, seed))
     found = from_bytes(reply.diffusion.value, LatentDistribution.load)
     return LatentDiffusion(coder, found, training.settings)
