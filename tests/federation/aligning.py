@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from siloweave.federation import InProcess, MemoryStore, Session, Site, wire
+from siloweave.federation import InProcess, Session, wire
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
-from siloweave.privacy import Ledger, mechanisms
 from siloweave.tables.read import Table
+from tests.federation.rosters import roster_of
 
 CHUNK = 40  # so that small sets are sent in parts
 
@@ -19,14 +19,9 @@ def holding(ids, **settings):
     )
 
 
-def site_of(name, held, limit=None):
-    return Site(
-        name,
-        held,
-        ledger=Ledger(name, limit=limit),
-        entropy=mechanisms.OSEntropy(),
-        store=MemoryStore(),
-    )
+def sites_of(held, limit=None):
+    """A site for each that brings something, p0 first; they know each other's keys."""
+    return roster_of({f"p{i}": mine for i, mine in enumerate(held)}, limit=limit)
 
 
 class Wire:
@@ -45,9 +40,7 @@ class Wire:
 
 
 def run_of(sets, *, change=None, run="r1", limit=None, **settings):
-    sites = {
-        f"p{i}": site_of(f"p{i}", holding(ids, **settings), limit) for i, ids in enumerate(sets)
-    }
+    sites = sites_of([holding(ids, **settings) for ids in sets], limit)
     line = Wire(sites, change)
     return Session(list(sites), line, run=run), sites, line
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from siloweave.errors import WireError
-from siloweave.federation import alignment_party, wire
+from siloweave.federation import alignment_party, masking, wire
 from siloweave.federation.alignment import align
 from siloweave.federation.alignment_party import (
     PARTY,
@@ -23,7 +23,7 @@ from siloweave.federation.alignment_party import (
     common_rows,
 )
 from siloweave.federation.messages import Envelope
-from tests.federation.aligning import holding, run_of, site_of
+from tests.federation.aligning import holding, run_of, sites_of
 from tests.federation.small import reply_in, with_reply
 
 
@@ -152,9 +152,7 @@ def ask(site, request, step=0):
 
 def greeted(sizes=(3, 4), most=None):
     """Two sites that were greeted, and the plan that an honest coordinator would announce."""
-    sites = [
-        site_of(f"p{i}", holding(list(range(size)), most=most)) for i, size in enumerate(sizes)
-    ]
+    sites = list(sites_of([holding(list(range(size)), most=most) for size in sizes]).values())
     keys = []
     for site in sites:
         reply = reply_in(ask(site, Greet(("id",), {})), alignment_party.Present)
@@ -181,6 +179,35 @@ def test_a_session_that_cannot_be_is_refused(fields, words):
     (_, other), plan = greeted()
     with pytest.raises(WireError, match=words):
         ask(other, Hide(changed(plan, **fields), 0), 1)
+    assert len(other.ledger.entries) == 1
+
+
+def of_its_own(plan):
+    """A key that the coordinator has the secret of, with the party's signature of another."""
+    key = masking.public_key(masking.new_secret()) + plan.keys[0][masking.KEY :]
+    return changed(plan, keys=(key, plan.keys[1]))
+
+
+def with_another(plan):
+    """A party that is not there, with the fewest ids, which would lead."""
+    return AlignmentPlan(
+        (*plan.names, "p2"), (*plan.sizes, 1), (*plan.keys, plan.keys[0]), "p2", plan.chunk
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (of_its_own, "was given a key that party 'p0' did not sign in this run"),
+        (with_another, "an alignment of p0, p1, p2 was announced; the roster of the study is"),
+    ],
+)
+def test_a_coordinator_plays_no_party(edit, words):
+    """It played every party to each of the others, and learned which ids they have in common."""
+    (_, other), plan = greeted()
+    for step in (1, 2):
+        with pytest.raises(WireError, match=words):
+            ask(other, Hide(edit(plan), 0), step)
     assert len(other.ledger.entries) == 1
 
 

@@ -536,7 +536,7 @@ def test_a_key_that_another_party_did_not_sign_is_refused():
         b"",
     ]
     for key in forged:
-        refused_sum(clinic, {**keys, "a": key}, "key for masks that party 'a' did not sign")
+        refused_sum(clinic, {**keys, "a": key}, "a key that party 'a' did not sign")
     clinic.answer(frame(Sum(keys, 20.0), step=1), HANDLERS)
 
 

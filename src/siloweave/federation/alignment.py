@@ -34,8 +34,9 @@ compared and where ids are common: it does not check, and its ledger counts each
 and other parties who pool what they know learn what is common to the leader and the rest of the
 parties. Releases are ``NonPrivate``: no noise, infinite epsilon. A cheating leader can ask for ids
 that it does not hold, as many as it announced, which is never more than the asked party holds
-itself; a coordinator that forges keys can play all other parties. Ids that can be enumerated can so
-be guessed: see docs/concepts/alignment.md.
+itself, so ids that can be enumerated can be guessed: see docs/concepts/alignment.md. A coordinator
+can play no party: parties sign their keys, and refuse a key or a name that the roster does not
+have. Assumed: the roster's own keys reached the party unaltered.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def align(
         sent, counts[name] = CheckedReply(name), reply.counts.value
         for what, least, count in zip(_COUNTED, (1, 0, 0), counts[name], strict=True):
             sent.number(what, count, least=least, most=MOST_ROWS)
-        keys.append(sent.key("key", reply.key.value))
+        keys.append(sent.mask_key("key", reply.key.value))
     sizes = tuple(count[0] for count in counts.values())
     leader = session.roster[sizes.index(min(sizes))]
     plan = AlignmentPlan(session.roster, sizes, tuple(keys), leader, chunk)

@@ -36,6 +36,7 @@ GONE = b"forgotten"
 Rules = dict[str, tuple[str, ...]]
 """Per id column the rules that normalise it; see `siloweave.tables.ids`."""
 
+_PURPOSE = b"siloweave alignment key"  # of a party's signature of its key
 _MOST_PARTS = 2**16  # messages that one list takes
 _SEAL = 32  # bytes of the sealed key before the rows that a leader names
 _SECRETS = ("pair", "power", "blinds", "group", "common", "table")
@@ -100,7 +101,7 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Present(Reply, frozen=True):
-    """A party's key, and its rows: ids it brings, rows without id, rows with a repeated id."""
+    """A party's signed key; how many ids it brings, rows without id, rows with a repeated id."""
 
     key: Public[bytes]
     counts: Released[tuple[int, int, int]]
@@ -343,6 +344,10 @@ def _pair_secret(site: Party) -> bytes:
     return _once(site, "pair", masking.new_secret)
 
 
+def _signed_key(site: Party) -> bytes:
+    return site.signed_key(masking.public_key(_pair_secret(site)), _PURPOSE)
+
+
 def _power(site: Party) -> bytes:
     return _once(site, "power", masking.new_secret)
 
@@ -400,12 +405,19 @@ def _same(plan: AlignmentPlan, site: Party) -> Public[bytes]:
 
 def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
     """Refuse a plan that changed, that is not about this party, or that asks for too many ids."""
-    note = _same(plan, site)
-    mine = masking.public_key(_pair_secret(site))
-    number = len(hashed_ids(site).values)
+    mine, number = _signed_key(site), len(hashed_ids(site).values)
     facts = dict(zip(plan.names, zip(plan.sizes, plan.keys, strict=True), strict=True))
     if facts.get(site.name) != (number, mine) or len(facts) < len(plan.names):
         raise WireError(f"party {site.name!r}: the coordinator announced it with other facts")
+    if set(plan.names) != set(site.terms.roster):
+        raise WireError(
+            f"party {site.name!r}: an alignment of {', '.join(plan.names)[:200]} was announced; "
+            f"the roster of the study is {', '.join(site.terms.roster)[:200]}"
+        )
+    if (verified := ("alignment keys", plan.digest)) not in site.memo:
+        for name, signed in zip(plan.names, plan.keys, strict=True):
+            site.key_of(name, signed, _PURPOSE)
+        site.memo[verified] = True
     if leads != (plan.leader == site.name):
         raise WireError(f"party {site.name!r}: {plan.leader!r} leads, and a message mixes it up")
     if plan.size(plan.leader) > min(plan.sizes):
@@ -419,7 +431,7 @@ def _checked(plan: AlignmentPlan, site: Party, *, leads: bool) -> Public[bytes]:
             f"party {site.name!r} lets nobody bring more than most = {most:,} ids, and one "
             f"announced {max(plan.sizes):,}; raise the limit if that is right"
         )
-    return note
+    return _same(plan, site)
 
 
 def _check_other(plan: AlignmentPlan, party: str, site: Party) -> None:
@@ -440,7 +452,8 @@ def _check_common(plan: AlignmentPlan, common: int, site: Party) -> None:
 
 def _pair_keys(plan: AlignmentPlan, site: Party) -> dict[str, bytes]:
     """The key shared with every other party, of this plan only."""
-    keys = {n: key for n, key in zip(plan.names, plan.keys, strict=True) if n != site.name}
+    signed = zip(plan.names, plan.keys, strict=True)
+    keys = {name: key[: masking.KEY] for name, key in signed if name != site.name}
     return {
         name: blake2b(plan.digest, digest_size=32, key=one, person=b"siloweave pair").digest()
         for name, one in masking.agree_with(_pair_secret(site), keys).items()
@@ -518,10 +531,9 @@ def greet(request: Greet, site: Party) -> Present:
             f"party {site.name!r} has no row with an id of its own; leave it out of the roster, or "
             "correct the rules"
         )
-    key = masking.public_key(_pair_secret(site))
     event = NonPrivate("how many ids a party brings to an alignment is released exactly")
     return Present(
-        Public(key, "a key, drawn without looking at rows"),
+        Public(_signed_key(site), "a key, drawn without looking at rows"),
         site.release(event, "how many ids, missing ids and repeated ids", lambda: counts),
     )
 

@@ -428,11 +428,30 @@ class Site(Generic[Rows]):
     def mask_key(self) -> Public[bytes]:
         """This party's public key for masks in the present run, and its signature of it."""
         key = masking.public_key(self._secret())
-        assert self.ledger.identity is not None  # a ledger that is only read pays for nothing
-        signature = self.ledger.identity.sign(masking.PURPOSE, self._mask_message(self.name, key))
-        return Public(key + signature, "a key, drawn without looking at rows")
+        why = "a key, drawn without looking at rows"
+        return Public(self.signed_key(key, masking.PURPOSE), why)
 
-    def _mask_message(self, name: str, key: bytes) -> bytes:
+    def signed_key(self, key: bytes, purpose: bytes) -> bytes:
+        """A public key of this run, and the party's signature of it for one purpose."""
+        assert self.ledger.identity is not None  # a ledger that is only read pays for nothing
+        return key + self.ledger.identity.sign(purpose, self._key_message(self.name, key))
+
+    def key_of(self, name: str, signed: bytes, purpose: bytes) -> bytes:
+        """The public key in what `signed_key` gave another party.
+
+        Raises:
+            WireError: It was not signed, in this run, by the party that the roster names.
+        """
+        key, signature = signed[: masking.KEY], signed[masking.KEY :]
+        known = self.terms.roster.get(name, b"")
+        if not verify(known, purpose, self._key_message(name, key), signature):
+            raise WireError(
+                f"party {self.name!r} was given a key that party {name!r} did not sign in this "
+                "run. Nothing was released; find out who changed it"
+            )
+        return key
+
+    def _key_message(self, name: str, key: bytes) -> bytes:
         return b"\0".join((self._at.run.encode(), name.encode(), key))
 
     def _secret(self) -> bytes:
@@ -444,25 +463,12 @@ class Site(Generic[Rows]):
         return secret
 
     def _agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
-        """The secret shared with every peer, computed once a run; its signed key is checked.
-
-        Raises:
-            WireError: A key was not signed, in this run, by the party that the roster names.
-        """
+        """The secret shared with every peer, computed once a run; its signed key is checked."""
         run = self._at.run
         new = {n: signed for n, signed in peers.items() if (run, n, signed) not in self._agreed}
-        for name, signed in new.items():
-            key, signature = signed[: masking.KEY], signed[masking.KEY :]
-            message = self._mask_message(name, key)
-            if not verify(self.terms.roster[name], masking.PURPOSE, message, signature):
-                raise WireError(
-                    f"party {self.name!r} was given a key for masks that party {name!r} did not "
-                    "sign in this run. Nothing was released; find out who changed it"
-                )
-        if new:
-            secrets = masking.agree_with(
-                self._secret(), {name: signed[: masking.KEY] for name, signed in new.items()}
-            )
+        keys = {name: self.key_of(name, signed, masking.PURPOSE) for name, signed in new.items()}
+        if keys:
+            secrets = masking.agree_with(self._secret(), keys)
             self._agreed |= {(run, name, new[name]): secret for name, secret in secrets.items()}
         return {name: self._agreed[run, name, signed] for name, signed in peers.items()}
 

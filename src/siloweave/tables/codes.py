@@ -256,20 +256,16 @@ class Encoder:
         for column in self.schema.columns:
             if column.kind in BINNED and (column.low is None or column.high is None):
                 raise SchemaError(
-                    f"column {column.name!r} has no declared low and high; add both to the schema "
-                    "(Schema.detect proposes them from data), or let the run "
-                    "learn them (learn = 0.1)"
+                    f"column {column.name!r} has no declared low and high; add both (Schema.detect "
+                    "proposes them from data), or let the run learn them (learn = 0.1)"
                 )
         self._edges  # noqa: B018  bounds that float64 cannot bin are found here, not later
 
     @cached_property
     def domain(self) -> Domain:
         """The coded attributes: every column but ids, in schema order."""
-        columns = self.schema.coded
-        return Domain(
-            tuple(column.name for column in columns),
-            tuple(self._values(column) + column.missing for column in columns),
-        )
+        sizes = {one.name: self._values(one) + one.missing for one in self.schema.coded}
+        return Domain(tuple(sizes), tuple(sizes.values()))
 
     @cached_property
     def _edges(self) -> dict[str, Edges]:

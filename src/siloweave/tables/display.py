@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_MOST = 20  # rows or columns that are shown; of more, the first
+MOST = 20
+"""Rows or columns that are shown; of more, the first."""
 _LONGEST = 60  # characters of a cell
 
 
-def listed(names: Sequence[str], most: int = _MOST) -> str:
+def listed(names: Sequence[str], most: int = MOST) -> str:
     """Names with commas; of many, the first and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
@@ -24,18 +25,12 @@ def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[objec
         '<table><caption>a&lt;b</caption><tr><th>x</th></tr><tr><td>1 &amp; 2</td></tr></table>'
     """
     body = list(rows)
-    more = len(body) - _MOST
-    lines = [_row("td", row) for row in body[:_MOST]]
+    more = len(body) - MOST
+    lines = [_row("td", row) for row in body[:MOST]]
     if more > 0:
         lines.append(_row("td", [f"and {more} more", *[""] * (len(heads) - 1)]))
     head = _row("th", heads)
     return f"<table><caption>{escape(caption)}</caption>{head}{''.join(lines)}</table>"
-
-
-def html_head(names: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
-    """The first rows and columns of a table as HTML, and how many there are."""
-    some = [["" if value is None else value for value in row[:_MOST]] for row in rows]
-    return html_table(f"{count:,} rows, {len(names):,} columns", names[:_MOST], some)
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:

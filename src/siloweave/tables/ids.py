@@ -52,9 +52,8 @@ class IdPolicy:
         if self.missing not in ("error", "drop"):
             raise InputError(f"missing={self.missing!r} is unknown; use 'error' or 'drop'")
         if self.duplicates not in ("error", "drop", "first"):
-            raise InputError(
-                f"duplicates={self.duplicates!r} is unknown; use 'error', 'drop' or 'first'"
-            )
+            known = "use 'error', 'drop' or 'first'"
+            raise InputError(f"duplicates={self.duplicates!r} is unknown; {known}")
 
 
 @dataclass(frozen=True)

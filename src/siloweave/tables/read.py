@@ -27,7 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.tables.display import html_head, listed
+from siloweave.tables.display import MOST, html_table, listed
 
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""
@@ -93,7 +93,10 @@ class Table:
         return f"Table({self.num_rows} rows: {listed(self.names)})"
 
     def _repr_html_(self) -> str:
-        return html_head(self.names, self._frame.head(5).rows(), self.num_rows)
+        rows = self._frame[:, :MOST].head(5).rows()
+        some = [["" if value is None else value for value in row] for row in rows]
+        caption = f"{self.num_rows:,} rows, {len(self.names):,} columns"
+        return html_table(caption, self.names[:MOST], some)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -312,9 +312,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
                 "to take them from data (marked as such), or write the schema by hand"
             )
-        return cls(
-            tuple(Column(name, kind or "continuous", format=form) for name, kind, form in columns)
-        )
+        return cls(tuple(Column(n, kind or "continuous", format=form) for n, kind, form in columns))
 
     @classmethod
     def detect(cls, table: object, *, max_categories: int = 256) -> Schema:
@@ -373,9 +371,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> found["age"].high, found.declared()["age"].high, adult_schema()["age"].from_data
             (90, 90, ())
         """
-        return Schema(
-            tuple(msgspec.structs.replace(column, from_data=()) for column in self.columns)
-        )
+        return Schema(tuple(msgspec.structs.replace(c, from_data=()) for c in self.columns))
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return the schema of some columns, in the order given."""
@@ -404,6 +400,11 @@ def _contrast(fact: str, a: object, b: object) -> str:
     return f"categories only in the first: {first}; only in the second: {second}"
 
 
+_KNOWN: dict[str, Kind] = {
+    "booleans": "boolean",
+    "datetimes": "datetime",
+    "whole numbers": "integer",
+}
 _OTHER = "__other__"
 _PROBE = 50  # rows
 _FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f")
@@ -451,13 +452,8 @@ def _kind(table: Table, name: str, mask: np.ndarray) -> tuple[Kind, str | None]:
     if table.levels(name) is not None:
         return "categorical", None
     found = table.kind(name)
-    known: dict[str, Kind] = {
-        "booleans": "boolean",
-        "datetimes": "datetime",
-        "whole numbers": "integer",
-    }
-    if found in known:
-        return known[found], None
+    if found in _KNOWN:
+        return _KNOWN[found], None
     if found == "numbers":
         # A pandas column of whole numbers with a gap arrives as floats.
         values = table.values(name)[~mask]
@@ -466,10 +462,8 @@ def _kind(table: Table, name: str, mask: np.ndarray) -> tuple[Kind, str | None]:
     for form in _FORMATS:
         if _fits(table, name, form):
             return "datetime", form
-    distinct, _ = table.counts(name)
-    if table.num_rows > 1 and len(distinct) == table.num_rows:
-        return "id", None
-    return "categorical", None
+    apart = len(table.counts(name)[0]) == table.num_rows
+    return ("id" if apart and table.num_rows > 1 else "categorical"), None
 
 
 def _fits(table: Table, name: str, form: str) -> bool:
@@ -546,19 +540,8 @@ def _sdv_column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
 
 def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
     column = describe(table, name, kind=kind, pattern=form)
-    if kind is None:
-        return column
-    facts = tuple(fact for fact in column.from_data if fact != "kind")
+    facts = tuple(fact for fact in column.from_data if fact != "kind" or kind is None)
     return msgspec.structs.replace(column, from_data=facts)
-
-
-_TYPES: dict[str, type] = {
-    "integer": int,
-    "continuous": float,
-    "boolean": bool,
-    "datetime": datetime,
-    "id": int,
-}
 
 
 def outline(table: Table, schema: Schema | None = None) -> Table:
@@ -605,8 +588,10 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
 def _type(column: Column, text: bool) -> type:
     if column.kind == "categorical":
         return type(column.categories[0])
-    written = text and column.kind in ("id", "datetime")
-    return str if written or column.format is not None else _TYPES[column.kind]
+    if column.format is not None or (text and column.kind in ("id", "datetime")):
+        return str
+    types = {"continuous": float, "boolean": bool, "datetime": datetime}
+    return types.get(column.kind, int)
 
 
 def check_columns(schema: Schema, table: Table) -> None:
