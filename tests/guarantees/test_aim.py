@@ -285,7 +285,8 @@ MUTANTS = {
     "selection not charged": (patch_of(Site, "release", free_choice), "without a charge"),
     "selection charged after the draw": (patch_of(Site, "release", charged_later), "without a"),
     "exact n in scores": (
-        lambda patch: patch.setitem(aim_party.HANDLERS, SelectQuery, with_exact_n), "a score moved by",
+        lambda patch: patch.setitem(aim_party.HANDLERS, SelectQuery, with_exact_n),
+        "a score moved by",
     ),
     "rows steer the course": (
         lambda patch: patch.setitem(aim_party.HANDLERS, SelectQuery, with_turned_candidates),

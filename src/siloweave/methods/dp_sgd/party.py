@@ -317,7 +317,8 @@ def _diffused(
     return saved_bytes(
         latent.fit_latents(
             _encoded(site, features, coder.encode), coder.latent, synth.diffusion,
-            scaled=False, key=jax_key(fold_in(request.seed, "diffusion")), label_shares=request.shares,
+            scaled=False, key=jax_key(fold_in(request.seed, "diffusion")),
+            label_shares=request.shares,
         )
     )  # fmt: skip
 
