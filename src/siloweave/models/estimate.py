@@ -4,9 +4,9 @@ Private-PGM (McKenna, Sheldon & Miklau 2019) minimises the weighted squared resi
 marginal polytope by mirror descent, about a thousand passes over the tree a fit. Here the same
 problem gets a small entropic penalty, and its dual is climbed one clique at a time, each step
 solved exactly (regularised maximum entropy, Dudik, Phillips & Schapire 2007; without noise this
-is iterative proportional fitting). Ten to twenty sweeps reach what mirror descent reaches in a
-thousand, and cells whose count drowns in noise are shrunk towards the rest of the model instead
-of being fitted.
+is iterative proportional fitting). Ten to twenty sweeps give the residual of a thousand steps of
+mirror descent, and cells whose count drowns in noise are shrunk towards the rest of the model
+instead of being fitted.
 
 The block of clique q minimises, over the table m of its counts,
 
@@ -16,9 +16,7 @@ so a cell solves  m + s log m = y - s theta + s log(k mu),  which is the Wright 
 k makes the table sum to the total. Before the sweeps the measurements are made consistent with
 each other by generalised least squares in closed form: within one marginal, interactions of
 different attribute sets are orthogonal and independently noisy, so each is averaged over the
-marginals that saw it, weighted by precision.
-
-Move a model towards one more noisy marginal, everything else left as it is.
+marginals that hold it, weighted by precision.
 """
 
 from __future__ import annotations
@@ -144,12 +142,12 @@ class _Ascent:
             self._children[parent].append(i)
 
     def start(self, warm: MRF | None) -> None:
-        """Take over the potentials that an earlier model has for the same cliques."""
+        """Start from the potentials that an earlier model has for the same cliques."""
         if warm is not None:
             for i, clique in enumerate(self.plan.scopes):
                 if clique in warm.potentials:
                     self.thetas[i] = self.plan.inner(i, warm.potentials[clique]).copy()
-        self.beliefs = self.plan.run(self.thetas, keep=True).beliefs
+        self.beliefs = self.plan.run(self.thetas)
         self._messages = [
             link.reduce(b) for link, b in zip(self.plan.up, self.beliefs, strict=True)
         ]
@@ -265,7 +263,7 @@ def fit(
 def block_step(
     model: MRF, measurement: Measurement, *, shrinkage: float = 0.5
 ) -> npt.NDArray[np.float64]:
-    """The marginal after one exact block step on a measurement of it (see estimate.py).
+    """The marginal after one exact block step on a measurement of it; all else does not change.
 
     Args:
         model: Where to start.
@@ -282,16 +280,7 @@ def block_step(
 
 
 def moved_towards(model: MRF, measurement: Measurement, *, shrinkage: float = 0.5) -> MRF:
-    """The model after one exact block step on a measurement (see estimate.py).
-
-    Args:
-        model: Where to start; its other potentials stay.
-        measurement: A noisy marginal in the model's own total.
-        shrinkage: Weight of entropy against residual, per unit of noise.
-
-    Returns:
-        A model with one more potential, or a changed one if the clique had one.
-    """
+    """The model after `block_step`: with one more potential, or one changed if it had one."""
     mu = np.maximum(model.marginal(measurement.clique), 1e-300)
     table = np.maximum(block_step(model, measurement, shrinkage=shrinkage), 1e-9)
     step = np.log(table / mu)

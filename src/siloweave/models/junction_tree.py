@@ -1,21 +1,20 @@
-"""Junction trees: which cliques a set of marginals needs, and how they hang together.
+"""Junction trees, and sum-product message passing on them.
 
-Cliques are kept as bit masks while the graph is triangulated, because AIM asks for the size of a
-few hundred candidate trees every round. The elimination order is greedy on the size of the clique
-that it creates (the "min-weight" rule of Koller & Friedman 2009, section 9.4.3), ties broken by
-the order of the domain, so that the same cliques always give the same tree.
+Which cliques a set of marginals needs: cliques are bit masks while the graph is triangulated,
+because AIM needs the sizes of a few hundred candidate trees every round. The elimination order is
+greedy on the size of the clique that it creates (the "min-weight" rule of Koller & Friedman 2009,
+section 9.4.3), ties broken by the order of the domain, so the same cliques always give the same
+tree.
 
-Sum-product message passing on a junction tree, without compilation and without logarithms.
+Message passing needs no compilation: mbi's oracle compiles anew for every clique set, and AIM makes
+a new one every round. Here a plan of reshapes is laid out once per tree (a millisecond), and a pass
+is a sequence of NumPy products and sums. Potentials are exponentiated where they are small, in
+their own scope, after their maximum is subtracted, and messages are normalised, so a table
+underflows only in cells of negligible probability. Where it could lose more, because potentials
+contradict each other by hundreds, both passes are repeated in logarithms.
 
-mbi's oracle compiles anew for every clique set; AIM makes a new clique set every round. Here a
-plan of reshapes is laid out once per tree (a millisecond), and an iteration is then a sequence of
-NumPy products and sums into buffers that are kept. Potentials are exponentiated where they are
-small, in their own scope, after their maximum is taken out; messages are normalised, so a table
-underflows only in cells of negligible probability. Where it could take more of a table, because
-potentials contradict each other by hundreds, both passes are done again in logarithms.
-
-Inside this module the attributes are ordered by size, largest last, because NumPy's inner loop
-runs over the last axis; `Propagation.table` and `Propagation.inner` translate.
+Tables of a plan are flat, their attributes ordered by size with the largest last, because NumPy's
+inner loop runs over the last axis; `Propagation.table` and `Propagation.inner` convert.
 """
 
 from __future__ import annotations
@@ -23,16 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from siloweave.tables.codes import Clique, Domain
-
-
-def _masks(domain: Domain, cliques: Iterable[Clique]) -> list[int]:
-    position = {name: i for i, name in enumerate(domain.names)}
-    return [sum(1 << position[name] for name in clique) for clique in cliques]
 
 
 def _bits(mask: int) -> list[int]:
@@ -65,25 +60,25 @@ def _eliminate(neighbours: list[int], log_sizes: Sequence[float]) -> list[int]:
     return met
 
 
-def _maximal(masks: Iterable[int]) -> list[int]:
-    kept: list[int] = []
-    for mask in sorted(set(masks), key=lambda m: (-m.bit_count(), m)):
-        if not any(mask & other == mask for other in kept):
-            kept.append(mask)
-    return kept
-
-
-def _maximal_masks(domain: Domain, cliques: Iterable[Clique]) -> tuple[int, ...]:
-    return _triangulated(domain, frozenset(cliques))
-
-
 @lru_cache(maxsize=256)
 def _triangulated(domain: Domain, cliques: frozenset[Clique]) -> tuple[int, ...]:
+    """Masks of the maximal cliques of a triangulation."""
+    position = {name: i for i, name in enumerate(domain.names)}
     neighbours = [0] * len(domain.names)
-    for mask in _masks(domain, cliques):
-        for v in _bits(mask):
-            neighbours[v] |= mask & ~(1 << v)
-    return tuple(_maximal(_eliminate(neighbours, np.log(domain.sizes).tolist())))
+    for clique in cliques:
+        mask = sum(1 << position[name] for name in clique)
+        for name in clique:
+            neighbours[position[name]] |= mask & ~(1 << position[name])
+    kept: list[int] = []
+    met = set(_eliminate(neighbours, np.log(domain.sizes).tolist()))
+    for mask in sorted(met, key=lambda m: (-m.bit_count(), m)):
+        if not any(mask & other == mask for other in kept):
+            kept.append(mask)
+    return tuple(kept)
+
+
+def _names(domain: Domain, mask: int) -> Clique:
+    return tuple(domain.names[v] for v in _bits(mask))
 
 
 def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
@@ -104,19 +99,13 @@ def maximal_cliques(domain: Domain, cliques: Iterable[Clique]) -> list[Clique]:
         >>> maximal_cliques(domain, [("a", "b"), ("b", "c"), ("a", "c")])
         [('a', 'b', 'c'), ('d',)]
     """
-    return [tuple(domain.names[v] for v in _bits(mask)) for mask in _maximal_masks(domain, cliques)]
+    return [_names(domain, mask) for mask in _triangulated(domain, frozenset(cliques))]
 
 
 def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
     """Total number of cells over the maximal cliques of a triangulation (8 bytes each)."""
-    sizes = domain.sizes
-    total = 0
-    for mask in _maximal_masks(domain, cliques):
-        cells = 1
-        for v in _bits(mask):
-            cells *= sizes[v]
-        total += cells
-    return total
+    masks = _triangulated(domain, frozenset(cliques))
+    return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
 
 
 @dataclass(frozen=True)
@@ -139,7 +128,7 @@ class JunctionTree:
     @classmethod
     def build(cls, domain: Domain, cliques: Iterable[Clique]) -> JunctionTree:
         """Triangulate, then join the maximal cliques by a heaviest spanning tree (Prim)."""
-        masks = _maximal_masks(domain, cliques)
+        masks = _triangulated(domain, frozenset(cliques))
         order, parents = [0], [-1]
         best = {i: (masks[i] & masks[0], 0) for i in range(1, len(masks))}
         while best:
@@ -152,11 +141,10 @@ class JunctionTree:
                     best[j] = (both, len(order) - 1)
         ordered = [masks[i] for i in order]
         shared = [0] + [ordered[i] & ordered[parents[i]] for i in range(1, len(ordered))]
-
-        def names(mask: int) -> Clique:
-            return tuple(domain.names[v] for v in _bits(mask))
-
-        return cls(domain, tuple(map(names, ordered)), tuple(parents), tuple(map(names, shared)))
+        found, separators = (
+            tuple(_names(domain, mask) for mask in masks) for masks in (ordered, shared)
+        )
+        return cls(domain, found, tuple(parents), separators)
 
     @property
     def cells(self) -> int:
@@ -169,11 +157,18 @@ class JunctionTree:
         holders = [i for i, c in enumerate(self.cliques) if wanted <= set(c)]
         return min(holders, key=lambda i: self.domain.size(self.cliques[i]), default=None)
 
+    def home_of(self, scope: Clique) -> int:
+        """`home`, where there must be one."""
+        home = self.home(scope)
+        if home is None:
+            raise ValueError(f"scope {scope} lies in no clique of the tree; build the tree with it")
+        return home
+
 
 Array = npt.NDArray[np.float64]
 _SMALL = 1024  # cells
 _TINY = 1e-50  # a table whose sum is below may have lost cells that matter
-_LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of nought as a maximum
+_LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of 0 as a maximum
 
 
 def inner_order(domain: Domain, clique: Clique) -> Clique:
@@ -201,16 +196,13 @@ def _sum_middle(a: int, k: int, b: int) -> Callable[[Array], Array]:
     return lambda x: np.einsum("akb->ab", x.reshape(a, k, b))
 
 
-def _reducer(shape: Sequence[int], kept: Sequence[bool]) -> Callable[[Array], Array]:
+def _reducer(groups: Sequence[tuple[int, bool]]) -> Callable[[Array], Array]:
     """A function that sums the axes which are not kept, longest run first; its result is flat."""
-    groups = _groups(shape, kept)
-    steps: list[Callable[[Array], Array]] = []
-    while any(not keep for _, keep in groups):
-        at = max((i for i, g in enumerate(groups) if not g[1]), key=lambda i: groups[i][0])
-        before = int(np.prod([g[0] for g in groups[:at]], dtype=np.int64))
-        after = int(np.prod([g[0] for g in groups[at + 1 :]], dtype=np.int64))
-        steps.append(_sum_middle(before, groups[at][0], after))
-        groups = [g for i, g in enumerate(groups) if i != at]
+    left, steps = list(groups), list[Callable[[Array], Array]]()
+    while any(not keep for _, keep in left):
+        at = max((i for i, g in enumerate(left) if not g[1]), key=lambda i: left[i][0])
+        before, after = (prod(length for length, _ in part) for part in (left[:at], left[at + 1 :]))
+        steps.append(_sum_middle(before, left.pop(at)[0], after))
 
     def reduce(x: Array) -> Array:
         for step in steps:
@@ -221,24 +213,19 @@ def _reducer(shape: Sequence[int], kept: Sequence[bool]) -> Callable[[Array], Ar
 
 
 class Link:
-    """How a clique's table meets the table of one of its subsets: multiply in, sum out.
-
-    Tables are flat, attributes in inner order.
-    """
+    """How a clique's flat table meets that of one of its subsets: multiply in, sum out."""
 
     def __init__(self, domain: Domain, clique: Clique, subset: Clique) -> None:
-        shape = [domain.size_of(a) for a in clique]
-        kept = [a in subset for a in clique]
-        groups = _groups(shape, kept)
+        groups = _groups([domain.size_of(a) for a in clique], [a in subset for a in clique])
         self._full = tuple(length for length, _ in groups)
         self._thin = tuple(length if keep else 1 for length, keep in groups)
         self._gone = tuple(i for i, (_, keep) in enumerate(groups) if not keep)
-        self.reduce = _reducer(shape, kept)
+        self.reduce = _reducer(groups)
         """Sum the clique's table down to the subset's."""
 
     @classmethod
     def between(cls, domain: Domain, clique: Clique, subset: Clique) -> Link:
-        """The link, laid out once for small cliques: they come back round after round."""
+        """The link, laid out once for small cliques, which recur round after round."""
         make = _small_link if domain.size(clique) <= _SMALL else cls
         return make(domain, clique, subset)
 
@@ -266,15 +253,6 @@ def _small_link(domain: Domain, clique: Clique, subset: Clique) -> Link:
     return Link(domain, clique, subset)
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """Probabilities after message passing: `beliefs` per clique, `scopes` per potential (flat)."""
-
-    beliefs: list[Array]
-    scopes: list[Array]
-    log_z: float
-
-
 class Propagation:
     """A plan for message passing on one tree with potentials on given scopes.
 
@@ -294,7 +272,6 @@ class Propagation:
         self.tree = tree
         self.scopes = tuple(scopes)
         self.cliques = [inner_order(domain, c) for c in tree.cliques]
-        self._buffers = [np.empty(domain.size(c)) for c in tree.cliques]
         self.up = [
             Link.between(domain, c, s) for c, s in zip(self.cliques, tree.separators, strict=True)
         ]
@@ -302,7 +279,7 @@ class Propagation:
             Link.between(domain, self.cliques[max(p, 0)], s)
             for p, s in zip(tree.parents, tree.separators, strict=True)
         ]
-        self._homes = [_home(tree, s) for s in scopes]
+        self._homes = [tree.home_of(s) for s in scopes]
         self.homed: list[list[int]] = [[] for _ in tree.cliques]
         for q, home in enumerate(self._homes):
             self.homed[home].append(q)
@@ -323,71 +300,48 @@ class Propagation:
         shaped = flat.reshape([self.tree.domain.size_of(a) for a in order])
         return np.transpose(shaped, [order.index(a) for a in clique])
 
-    def run(self, potentials: Sequence[Array], *, keep: bool = False) -> Calibrated:
+    def run(self, potentials: Sequence[Array]) -> list[Array]:
         """Pass messages up and down.
 
         Args:
             potentials: Logarithms, one flat inner table per scope.
-            keep: Copy the beliefs; without it they are views of buffers that the next run
-                overwrites.
 
         Returns:
-            Probabilities (each table sums to 1) and the logarithm of the normaliser.
+            Probabilities of each clique of the tree, flat inner tables that each sum to 1.
 
         Raises:
             FloatingPointError: if no cell is possible, or a potential is not a number.
         """
-        if (collected := self._collect(potentials)) is None:
-            log_z = self._in_logarithms(potentials)
-        else:
-            log_z, messages = collected
-            self._distribute(messages)
-        scopes = [
-            link.reduce(self._buffers[home])
-            for home, link in zip(self._homes, self.links, strict=True)
-        ]
-        beliefs = [b.copy() for b in self._buffers] if keep else self._buffers
-        return Calibrated(beliefs, scopes, log_z)
+        tables = [np.ones(self.tree.domain.size(c)) for c in self.cliques]
+        messages = self._collect(tables, potentials)
+        if messages is None:
+            return self._in_logarithms(potentials)
+        for i in range(1, len(tables)):
+            wanted = self.down[i].reduce(tables[self.tree.parents[i]])
+            ratio = np.divide(wanted, messages[i], out=np.zeros_like(wanted), where=wanted > 0)
+            self.up[i].multiply(tables[i], ratio)
+        return tables
 
-    def _collect(self, potentials: Sequence[Array]) -> tuple[float, list[Array]] | None:
-        """The pass upwards: log_z and a message per clique; None if a table underflowed."""
-        log_z = 0.0
-        tables = self._buffers
-        started = [False] * len(tables)
+    def _collect(self, tables: list[Array], potentials: Sequence[Array]) -> list[Array] | None:
+        """The pass upwards: a message per clique; None if a table underflowed."""
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
-            top = float(theta.max())
-            log_z += top
-            factor = np.exp(theta - top)
-            if not started[home]:
-                tables[home].fill(1.0)
-                started[home] = True
-            link.multiply(tables[home], factor)
-        for home, begun in enumerate(started):
-            if not begun:
-                tables[home].fill(1.0)
+            link.multiply(tables[home], np.exp(theta - float(theta.max())))
         messages: list[Array] = [np.empty(0)] * len(tables)
         for i in range(len(tables) - 1, -1, -1):
             message = self.up[i].reduce(tables[i])
             scale = float(message.sum())
             if not _TINY < scale < np.inf:
                 return None
-            log_z += float(np.log(scale))
             messages[i] = message / scale
             tables[i] *= 1.0 / scale
             if i:
                 self.down[i].multiply(tables[self.tree.parents[i]], messages[i])
-        return log_z, messages
-
-    def _distribute(self, messages: list[Array]) -> None:
-        for i in range(1, len(self._buffers)):
-            wanted = self.down[i].reduce(self._buffers[self.tree.parents[i]])
-            ratio = np.divide(wanted, messages[i], out=np.zeros_like(wanted), where=wanted > 0)
-            self.up[i].multiply(self._buffers[i], ratio)
+        return messages
 
     @np.errstate(divide="ignore")
-    def _in_logarithms(self, potentials: Sequence[Array]) -> float:
-        """Both passes with nothing exponentiated before its scale is known; returns log_z."""
-        tables = [np.zeros(b.size) for b in self._buffers]
+    def _in_logarithms(self, potentials: Sequence[Array]) -> list[Array]:
+        """`run`, with nothing exponentiated before its scale is known."""
+        tables = [np.zeros(self.tree.domain.size(c)) for c in self.cliques]
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             link.log_multiply(tables[home], theta)
         messages: list[Array] = [np.empty(0)] * len(tables)
@@ -403,13 +357,4 @@ class Propagation:
             known = np.isfinite(messages[i])
             ratio = np.subtract(wanted, messages[i], out=np.zeros_like(wanted), where=known)
             self.up[i].log_multiply(tables[i], ratio)
-        for table, buffer in zip(tables, self._buffers, strict=True):
-            np.exp(table - log_z, out=buffer)
-        return log_z
-
-
-def _home(tree: JunctionTree, scope: Clique) -> int:
-    home = tree.home(scope)
-    if home is None:
-        raise ValueError(f"scope {scope} lies in no clique of the tree; build the tree with it")
-    return home
+        return [np.exp(table - log_z) for table in tables]

@@ -237,6 +237,11 @@ class LatentDiffusion(eqx.Module):
         return cls(rows, LatentDistribution.unscaled(ddpm), settings)
 
     @property
+    def layout(self) -> Layout:
+        """All blocks of a row."""
+        return self.rows.layout
+
+    @property
     def label(self) -> Block | None:
         """The categorical that the diffusion is conditioned on, or None."""
         return self.rows.label
@@ -267,10 +272,10 @@ class LatentDiffusion(eqx.Module):
         """
         first, second = jax.random.split(key)
         if given is not None:
-            if np.shape(given) != (n, self.rows.layout.width):
+            if np.shape(given) != (n, self.layout.width):
                 raise InputError(
                     f"given has shape {np.shape(given)}, but {n} rows need "
-                    f"({n}, {self.rows.layout.width})"
+                    f"({n}, {self.layout.width})"
                 )
             given = self.rows.encode_known(given)
         V = self.distribution.sample(n, key=first, given=given, **way)
@@ -281,7 +286,7 @@ class LatentDiffusion(eqx.Module):
         facts = {
             "model": "LatentDiffusion",
             "settings": asdict(self.settings),
-            **self.rows.layout.facts(self.label),
+            **self.layout.facts(self.label),
             **self.distribution.diffusion.facts(),
         }
         save_arrays(path, self, facts)

@@ -1,20 +1,15 @@
-"""Marginals of attributes that no single clique of a calibrated tree holds.
-
-Only the part of the tree between the wanted attributes is touched: other cliques sum to one given
-their separator and are cut off (Koller & Friedman 2009, section 10.3.3).
-
-Rows from a calibrated junction tree, with low variance and on condition.
-
-Going down the tree, the rows that share a separator value form a stratum; each draws the clique's
-other attributes by systematic sampling (one uniform offset per stratum, evenly spaced points), so
-that a clique's counts are within one of what the separator's counts let expect, instead of
-multinomially spread.
-Each row by itself still has exactly the model's distribution.
-
-Markov random fields over a finite domain: marginals, densities and samples.
+"""Markov random fields over a finite domain: marginals, densities and samples.
 
 A model is its potentials on a few cliques. Everything else, the junction tree and the calibrated
 beliefs, is derived when first needed and never stored or sent.
+
+* **Marginals outside the cliques** touch only the part of the tree between the wanted attributes:
+  other cliques sum to one given their separator and are cut off (Koller & Friedman 2009, section
+  10.3.3).
+* **Rows** are drawn down the tree. Rows that share a separator value form a stratum; each stratum
+  draws the clique's other attributes by systematic sampling (one uniform offset, evenly spaced
+  points), so a clique's counts are within one of their expectation given the separator's, instead
+  of multinomially spread. Each row by itself still has exactly the model's distribution.
 
 Oracle: the tests hold `MRF.marginal` against brute force and against mbi 2.x.
 """
@@ -23,7 +18,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -37,11 +32,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from siloweave.errors import DataError, SchemaError
-from siloweave.models.junction_tree import Array, Calibrated, JunctionTree, Propagation
+from siloweave.models.junction_tree import Array, JunctionTree, Propagation
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
-_CELLS = 1 << 24  # of a table on the way, 128 MB
+_CELLS = 1 << 24  # of an intermediate table, 128 MB
+_FORMAT = "siloweave-mrf-1"
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,12 +47,17 @@ class _Table:
     values: Array
 
 
-def _sum_to(table: _Table, kept: Sequence[str]) -> _Table:
-    gone = tuple(i for i, a in enumerate(table.names) if a not in kept)
-    return _Table(tuple(a for a in table.names if a in kept), table.values.sum(axis=gone))
+def _sum_to(table: _Table, kept: Collection[str]) -> _Table:
+    names = tuple(a for a in table.names if a in kept)
+    return _Table(names, table.values.sum(axis=_gone(table.names, kept)))
 
 
-def _product_sum(left: _Table, right: _Table, kept: Sequence[str]) -> _Table:
+def _gone(names: Clique, kept: Collection[str]) -> tuple[int, ...]:
+    """Axes of the attributes that are not kept."""
+    return tuple(i for i, a in enumerate(names) if a not in kept)
+
+
+def _product_sum(left: _Table, right: _Table, kept: Collection[str]) -> _Table:
     """Sum over the attributes not kept of left * right, as one matrix product per shared cell."""
     letter = {a: i for i, a in enumerate(dict.fromkeys(left.names + right.names))}
     names = tuple(a for a in letter if a in kept)
@@ -86,18 +88,10 @@ def _between(tree: JunctionTree, wanted: set[str]) -> tuple[int, list[int]]:
 
 
 def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Array:
-    """Probability table of `clique`.
+    """Probability table of `clique` (in domain order), by a tree and its calibrated beliefs.
 
-    A table on the way holds the wanted attributes that it has met beside a separator; where that
+    An intermediate table holds the wanted attributes that it has met beside a separator; where that
     is more than 16 million cells, values of some wanted attributes are taken block by block.
-
-    Args:
-        tree: The junction tree.
-        beliefs: Calibrated probabilities of its cliques, axes in domain order.
-        clique: Attributes in domain order.
-
-    Returns:
-        Array of shape `domain.shape(clique)` that sums to 1.
     """
     wanted = set(clique)
     root, alive = _between(tree, wanted)
@@ -125,13 +119,13 @@ def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Arr
 
 @dataclass(frozen=True)
 class _Step:
-    """What a member of the subtree does once its children have spoken.
+    """What a member of the subtree does after its children.
 
     Attributes:
         member: Its place in the tree.
-        parent: That of who hears it; None for the root.
+        parent: Its parent's; None for the root.
         upward: What it shares with the parent.
-        needed: Of its own attributes, those that anyone still asks for.
+        needed: Those of its own attributes that a later step needs.
         children: Per child, its place and what is kept once it has been multiplied in.
         met: Attributes of its table after each child.
         sent: Attributes of its message.
@@ -148,21 +142,21 @@ class _Step:
 
 def _steps(tree: JunctionTree, root: int, alive: Sequence[int], wanted: set[str]) -> list[_Step]:
     """The subtree's members, children before parents."""
-    told: dict[int, list[tuple[int, frozenset[str]]]] = {i: [] for i in alive}
+    received: dict[int, list[tuple[int, frozenset[str]]]] = {i: [] for i in alive}
     steps = []
     for i in reversed(alive):
         parent = None if i == root else tree.parents[i]
         upward = frozenset(() if parent is None else tree.separators[i])
-        needed = frozenset(tree.cliques[i]) & wanted.union(upward, *(said for _, said in told[i]))
+        needed = frozenset(tree.cliques[i]) & wanted.union(upward, *(a for _, a in received[i]))
         met, children = [needed], []
-        for at, (child, said) in enumerate(told[i]):
-            kept = frozenset(wanted).union(upward, *(late for _, late in told[i][at + 1 :]))
+        for at, (child, attributes) in enumerate(received[i]):
+            kept = frozenset(wanted).union(upward, *(later for _, later in received[i][at + 1 :]))
             children.append((child, kept))
-            met.append((met[-1] | said) & kept)
+            met.append((met[-1] | attributes) & kept)
         sent = met[-1] & (wanted | upward)
         steps.append(_Step(i, parent, upward, needed, tuple(children), tuple(met), sent))
         if parent is not None:
-            told[parent].append((i, sent))
+            received[parent].append((i, sent))
     return steps
 
 
@@ -190,9 +184,18 @@ def _blocks(
 
 
 def _own(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _Table:
-    """What a member says of the attributes that are needed, given what its parent knows."""
-    table = _sum_to(_Table(tree.cliques[step.member], beliefs[step.member]), tuple(step.needed))
-    return table if step.parent is None else _condition(table, set(step.upward))
+    """A member's distribution of the needed attributes, given those that its parent has too."""
+    table = _sum_to(_Table(tree.cliques[step.member], beliefs[step.member]), step.needed)
+    if step.parent is None:
+        return table
+    return _Table(table.names, _given(table.values, _gone(table.names, step.upward)))
+
+
+def _given(values: Array, gone: tuple[int, ...]) -> Array:
+    """Conditional probabilities along the axes `gone`; 0 where the condition is impossible."""
+    shared = values.sum(axis=gone, keepdims=True)
+    ratio: Array = np.divide(values, shared, out=np.zeros_like(values), where=shared > 0)
+    return ratio
 
 
 def _part(table: _Table, at: Mapping[str, slice[int, int, None]]) -> _Table:
@@ -201,20 +204,10 @@ def _part(table: _Table, at: Mapping[str, slice[int, int, None]]) -> _Table:
 
 
 def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Table:
-    """What a member tells its parent; at the root, the table of the wanted attributes."""
+    """A member's message to its parent; at the root, the table of the wanted attributes."""
     for child, kept in step.children:
-        table = _product_sum(table, messages[child], tuple(kept))
-    return _sum_to(table, tuple(step.sent))
-
-
-def _condition(table: _Table, given: set[str]) -> _Table:
-    gone = tuple(i for i, a in enumerate(table.names) if a not in given)
-    shared = table.values.sum(axis=gone, keepdims=True)
-    values = np.divide(table.values, shared, out=np.zeros_like(table.values), where=shared > 0)
-    return _Table(table.names, values)
-
-
-Ints = npt.NDArray[np.int64]
+        table = _product_sum(table, messages[child], kept)
+    return _sum_to(table, step.sent)
 
 
 def _spread(strata: Ints, rng: np.random.Generator) -> Array:
@@ -246,14 +239,7 @@ def _codes(domain: Domain, columns: Mapping[str, Ints]) -> Codes:
 
 
 def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
-    """Draw rows of the whole domain.
-
-    Args:
-        tree: The junction tree.
-        beliefs: Calibrated probabilities of its cliques, axes in domain order.
-        num_rows: How many rows; 0 gives none.
-        key: Seed or key.
-    """
+    """Draw rows of the whole domain by a tree and its calibrated beliefs."""
     if num_rows < 0:
         raise DataError(f"num_rows is {num_rows}; ask for 0 rows or more")
     drawn: dict[str, Ints] = {}
@@ -282,7 +268,7 @@ def sample_given(
 ) -> Codes:
     """Complete rows whose columns in `known` are fixed; see `MRF.sample_given`."""
     names = domain.canonical(known)
-    fixed = _checked(domain, names, known)
+    fixed = _fixed(domain, names, known)
     patterns, where = np.unique(fixed, axis=0, return_inverse=True)
     where = where.reshape(-1)
     rest = tuple(a for a in domain.names if a not in names)
@@ -291,20 +277,19 @@ def sample_given(
     if rest:
         free = Domain(rest, domain.shape(rest))
         cliques = [tuple(a for a in c if a in rest) for c in potentials]
-        tree = JunctionTree.build(free, [c for c in cliques if c])
         scopes = list(dict.fromkeys(c for c in cliques if c))
-        plan = Propagation(tree, scopes)
+        plan = Propagation(JunctionTree.build(free, scopes), scopes)
         for i, pattern in enumerate(patterns):
             value = dict(zip(names, pattern.tolist(), strict=True))
             beliefs = _conditioned(plan, potentials, value)
             rows = np.flatnonzero(where == i)
-            drawn = sample_rows(tree, beliefs, rows.size, key=fold_in(key, i))
+            drawn = sample_rows(plan.tree, beliefs, rows.size, key=fold_in(key, i))
             for a in rest:
                 columns[a][rows] = drawn.column(a)
     return _codes(domain, columns)
 
 
-def _checked(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:
+def _fixed(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:
     if not names:
         raise DataError("known is empty; name at least one column, or use sample()")
     lengths = {a: len(known[a]) for a in names}
@@ -332,14 +317,15 @@ def _conditioned(
             raise DataError(f"the model gives {dict(value)} probability 0; change known")
     tables = [plan.inner(i, sliced[scope]) for i, scope in enumerate(plan.scopes)]
     try:
-        run = plan.run(tables, keep=True)
+        return _beliefs(plan, tables)
     except FloatingPointError as error:
         raise DataError(f"the model gives {dict(value)} probability 0; change known") from error
-    pairs = zip(plan.tree.cliques, run.beliefs, strict=True)
+
+
+def _beliefs(plan: Propagation, tables: Sequence[Array]) -> list[Array]:
+    """Probability tables of a tree's cliques, axes in domain order, by potentials of the scopes."""
+    pairs = zip(plan.tree.cliques, plan.run(tables), strict=True)
     return [plan.table(clique, flat) for clique, flat in pairs]
-
-
-_FORMAT = "siloweave-mrf-1"
 
 
 class MRF:
@@ -381,20 +367,12 @@ class MRF:
         return JunctionTree.build(self.domain, self.potentials)
 
     @cached_property
-    def _plan(self) -> Propagation:
-        return Propagation(self.tree, tuple(self.potentials))
-
-    @cached_property
-    def _calibrated(self) -> Calibrated:
-        plan = self._plan
-        tables = [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
-        return plan.run(tables, keep=True)
-
-    @cached_property
     def beliefs(self) -> list[Array]:
         """Probability tables of the tree's cliques (axes in domain order, each sums to 1)."""
-        pairs = zip(self.tree.cliques, self._calibrated.beliefs, strict=True)
-        return [self._plan.table(clique, flat) for clique, flat in pairs]
+        plan = Propagation(self.tree, tuple(self.potentials))
+        return _beliefs(
+            plan, [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
+        )
 
     def marginal(self, clique: Clique) -> npt.NDArray[np.float64]:
         """Expected counts of the cells of a clique.
@@ -411,8 +389,7 @@ class MRF:
             if home is None:
                 table = project(self.tree, self.beliefs, clique)
             else:
-                gone = [i for i, a in enumerate(self.tree.cliques[home]) if a not in clique]
-                table = self.beliefs[home].sum(axis=tuple(gone))
+                table = self.beliefs[home].sum(axis=_gone(self.tree.cliques[home], clique))
             table = table * self.total
             table.flags.writeable = False
             self._known[clique] = table
@@ -425,9 +402,7 @@ class MRF:
             for clique, separator, belief in zip(
                 self.tree.cliques, self.tree.separators, self.beliefs, strict=True
             ):
-                gone = [i for i, a in enumerate(clique) if a not in separator]
-                shared = belief.sum(axis=tuple(gone), keepdims=True)
-                ratio = np.divide(belief, shared, out=np.zeros_like(belief), where=shared > 0)
+                ratio = _given(belief, _gone(clique, separator))
                 result += np.log(ratio).reshape(-1)[codes.flat(clique)]
         return result
 
@@ -487,13 +462,13 @@ class MRF:
                     raise DataError(f"{path} is no model file of format {_FORMAT}")
                 cliques = [tuple(c) for c in json.loads(header["cliques"])]
                 tables = {c: file.get_tensor(str(i)) for i, c in enumerate(cliques)}
-            return cls._checked(header, tables)
+            return cls._of_file(header, tables)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, SchemaError) as error:
             raise DataError(f"{path} cannot be read as a model: {error}") from error
 
     @classmethod
-    def _checked(cls, header: Mapping[str, str], tables: Mapping[Clique, Array]) -> MRF:
-        """A model from a file's contents; ValueError where they make none."""
+    def _of_file(cls, header: Mapping[str, str], tables: Mapping[Clique, Array]) -> MRF:
+        """A model from a file's contents; ValueError where they contradict each other."""
         names, sizes = (tuple(json.loads(header[part])) for part in ("names", "sizes"))
         domain, total = Domain(names, sizes), float(header["total"])
         if not all(isinstance(name, str) for name in names):
