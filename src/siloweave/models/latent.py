@@ -352,7 +352,7 @@ def fit(
     """
     settings, layout = settings or LatentSettings(), Layout(tuple(blocks))
     X = layout.check(X)
-    label = None if labels is None or len(layout.blocks) == 1 else layout.categorical_of(labels)
+    label = layout.label_of(labels)
     first, second = jax.random.split(key)
     if settings.joint:
         return _fit_joint(X, layout, label, settings, key=first, progress=progress, store=store)

@@ -129,6 +129,10 @@ class Layout:
         """The layout of the other blocks; their places in the vector do not change."""
         return replace(self, blocks=tuple(b for b in self.blocks if b != block))
 
+    def label_of(self, column: str | None) -> Block | None:
+        """The categorical of a label column; None without one, or where it is the only block."""
+        return None if column is None or len(self.blocks) == 1 else self.categorical_of(column)
+
     def categorical_of(self, column: str) -> Block:
         """The block of a column that is one categorical.
 

@@ -331,9 +331,7 @@ class DiffusionLearner(Learner):
     @cached_property
     def label_block(self) -> Block | None:
         """The block of the label; None where it is the only one."""
-        if self.label is None or len(self.layout.blocks) == 1:
-            return None
-        return self.layout.categorical_of(self.label)
+        return self.layout.label_of(self.label)
 
     def keys(self, key: Array) -> Keys:
         """Two keys, as `diffusion.fit` has them; nothing is drawn at the end."""
@@ -467,5 +465,5 @@ def _coded(
             "on rows would have to be trained in rounds of its own"
         )
     layout = Layout(tuple(features))
-    label = None if target is None or len(layout.blocks) == 1 else layout.categorical_of(target)
+    label = layout.label_of(target)
     return layout, label, rest_of(layout, label), settings.autoencoder

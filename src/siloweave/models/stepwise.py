@@ -259,9 +259,7 @@ class LatentSteps(Stepwise):
     @cached_property
     def label(self) -> Block | None:
         """The block of the target; None where it is the only one."""
-        if self.target is None or len(self.blocks) == 1:
-            return None
-        return self.layout.categorical_of(self.target)
+        return self.layout.label_of(self.target)
 
     @cached_property
     def rest(self) -> Layout:
