@@ -16,11 +16,12 @@ from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, wire
 from siloweave.federation.messages import Envelope
 from siloweave.models.rounds import packed
+from siloweave.models.settings import AutoencoderSettings
 from siloweave.models.stepwise import DiffusionSteps
 from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
 from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
-from tests.synthesizers.families import PRIVATE_ROW_METHODS
+from tests.synthesizers.families import PRIVATE_ROW_METHODS, takes_target
 from tests.synthesizers.properties import BY_SCHEMA
 
 BUDGET = Budget(5.0, 1e-5)
@@ -40,8 +41,8 @@ every = pytest.mark.parametrize(
 
 def made(name, **changes):
     kind = PRIVATE_ROW_METHODS[name]
-    target = {"target": "member"} if kind.takes_target else {}
-    return kind(**{"settings": FAST[name], "bins": 8} | target | changes)
+    target = {"target": "member"} if takes_target(kind) else {}
+    return kind(**FAST[name] | {"bins": 8} | target | changes)
 
 
 def parts_of(frame):
@@ -61,7 +62,7 @@ def fitted_once(name):
 
 
 def weights_in(fitted):
-    net = getattr(fitted.model.net, "diffusion", fitted.model.net)
+    net = getattr(fitted.model.net.net, "diffusion", fitted.model.net.net)
     return packed(net.net if hasattr(net, "net") else net.generator)
 
 
@@ -94,8 +95,8 @@ def test_what_it_says_about_itself(name):
     info = listed()[name]
     assert (info.split, info.trust, info.guarantee) == ("rows", "secure-sum", "dp")
     assert fitted_once(name).info == info
-    synth = method_of({"name": name, "clip": 0.5, "settings": FAST[name]})
-    assert synth.takes_budget
+    synth = method_of({"name": name, "clip": 0.5, **FAST[name]})
+    assert synth.method.needs_budget(synth)
     check_budget(synth, BUDGET)
     with pytest.raises(BudgetError, match="adds noise"):
         check_budget(synth, Budget(math.inf, 1e-5))
@@ -136,7 +137,7 @@ def test_a_file_gives_the_same_rows(name, tmp_path):
         again.sample(40, seed=0).astype(str), one.sample(40, seed=0).astype(str)
     )
     assert (again.info, again.ledgers, again.epsilon) == (one.info, one.ledgers, one.epsilon)
-    if PRIVATE_ROW_METHODS[name].takes_target:
+    if takes_target(PRIVATE_ROW_METHODS[name]):
         assert fitted_once(name).sample(40, given={"member": True}, seed=0)["member"].all()
 
 
@@ -160,14 +161,14 @@ def test_a_party_sends_four_bytes_a_weight_and_step(name):
 def test_only_the_critic_of_a_gan_meets_rows():
     """What is summed has the critic's size."""
     fitted = fitted_once("dp_fed_tgan")
-    gan = fitted.model.net
+    gan = fitted.model.net.net
     width = gan.heads.width + gan.heads.condition_width
     assert fitted.ledgers["party-1"][-1].event.dimension == (width + 1) * 6 + 7
 
 
 @pytest.mark.slow
 def test_the_generator_moves_in_its_turn():
-    still = fit("dp_fed_tgan", changes={"settings": _GAN | {"ratio": 99}})
+    still = fit("dp_fed_tgan", changes={"ratio": 99})
     assert weights_in(still) != weights_in(fitted_once("dp_fed_tgan"))
 
 
@@ -201,9 +202,10 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, change):
         ({"counts_share": 0.95}, "counts_share=0.95"),
         ({"tolerated": -1}, "tolerated=-1"),
         ({"target": "nobody"}, "'nobody' is no column"),
-        ({"settings": {"clip_range": None}}, "clip_range=None"),
-        ({"settings": {"wings": 2}}, "settings.wings is no setting"),
-        ({"settings": 3}, "must be a mapping"),
+        ({"clip_range": None}, "clip_range=None would read the range of the rows"),
+        ({"passes": 3.0}, "passes=3.0 does nothing here"),
+        ({"wings": 2}, "DPFedTabDDPM takes no wings"),
+        ({"settings": 3}, "takes no settings"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_read(changes, said):
@@ -227,9 +229,9 @@ def test_a_training_that_diverges_stops_there_and_blames_nobody(monkeypatch):
     ("changes", "said"),
     [
         ({"target": "member"}, "DPFedTGAN takes no target"),
-        ({"settings": {"pool": 0}}, "pool=0 must be a whole number"),
-        ({"settings": {"epochs": 3}}, "settings.epochs is no setting"),
-        ({"settings": {"ratio": 0}}, "ratio=0"),
+        ({"pool": 0}, "pool=0 must be a whole number"),
+        ({"epochs": 3}, "DPFedTGAN takes no epochs"),
+        ({"ratio": 0}, "ratio=0"),
     ],
 )
 def test_wrong_settings_of_a_gan_are_refused_before_anything_is_read(changes, said):
@@ -241,12 +243,11 @@ def test_point_diffusions_take_nothing_from_the_rows():
     for settings, said in (
         ({"scaled": True}, "scaled=True"),
         ({"diffusion": {"clip_range": None}}, "clip_range=None"),
-        ({"autoencoder": {"hidden": [4]}}, "must be sphere codes|no setting"),
+        ({"autoencoder": {"hidden": [4]}}, r"autoencoder\.hidden is no setting"),
+        ({"autoencoder": AutoencoderSettings()}, "must be SphereCodeSettings"),
     ):
         with pytest.raises(InputError, match=said):
-            made("dp_fed_point_diff", settings=settings, target=None).fit(
-                parts_of(pandas_frame()), SCHEMA, budget=BUDGET
-            )
+            made("dp_fed_point_diff", **settings)
 
 
 @pytest.mark.parametrize("budget", [Budget(math.inf, 1e-5), Budget(0.05, 1e-7)])
@@ -323,11 +324,11 @@ def _wider_pool(message):
 
 @pytest.mark.parametrize("wrong", [_no_weights, _not_finite, _smaller_pool, _wider_pool])
 def test_requests_that_no_training_makes_are_refused(monkeypatch, wrong):
-    from siloweave.methods.dp_sgd.coordinator import private_rounds as file
+    from siloweave.methods.dp_sgd import coordinator as file
 
-    def asking(parties, plan, training, keys, asked, unit):
+    def asking(session, task, training, keys, ask, unit):
         message = training.message(training.start(keys.initial), keys.steps)
-        parties.ask(asked(0, wrong(message)))
+        session.ask(ask(0, wrong(message)))
 
     monkeypatch.setattr(file, "_steps", asking)
     with pytest.raises(WireError, match="party 'party-1', step 0"):
@@ -345,12 +346,12 @@ def test_a_step_before_the_beginning_is_refused(monkeypatch):
         return ask(self, request, *more, **named)
 
     monkeypatch.setattr(Session, "ask", skipping)
-    with pytest.raises(WireError, match="never told what"):
+    with pytest.raises(WireError, match="asked to train before the training began"):
         fit("dp_fed_tabddpm")
 
 
 def test_more_steps_than_were_planned_meet_the_ledger(monkeypatch):
-    from siloweave.methods.dp_sgd.coordinator import private_rounds as file
+    from siloweave.methods.dp_sgd import coordinator as file
 
     honest = file._steps
 

@@ -10,7 +10,7 @@ from siloweave.app.study import listed, method_of
 from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.privacy import Budget, Relation
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
-from tests.synthesizers.families import ROW_METHODS
+from tests.synthesizers.families import ROW_METHODS, takes_target
 from tests.synthesizers.properties import (
     NAMED,
     check_crowded,
@@ -30,14 +30,15 @@ FAST = {
     "fed_tabddpm": _DIFFUSION,
     "fed_point_diff": {"diffusion": _DIFFUSION},
 }
-SOONER = {"fed_tabddpm"}  # CTGAN's rounds are tested in tests/algorithms/test_fed_tgan.py
+SOONER = {"fed_tabddpm"}  # CTGAN's rounds are tested in tests/methods/test_fed_tgan.py
 every = pytest.mark.parametrize(
     "name", [n if n in SOONER else pytest.param(n, marks=pytest.mark.slow) for n in ROW_METHODS]
 )
 
 
 def made(name, target=None):
-    return ROW_METHODS[name](target=target, settings=FAST[name], rounds=1)
+    named = {} if target is None else {"target": target}
+    return ROW_METHODS[name](rounds=1, **FAST[name], **named)
 
 
 def parts_of(frame):
@@ -45,7 +46,7 @@ def parts_of(frame):
 
 
 def fit(name, data=None, schema=SCHEMA, **named):
-    target = "member" if ROW_METHODS[name].takes_target and schema is SCHEMA else None
+    target = "member" if takes_target(ROW_METHODS[name]) and schema is SCHEMA else None
     return made(name, target).fit(
         parts_of(pandas_frame()) if data is None else data, schema, **named
     )
@@ -80,11 +81,12 @@ def test_nothing_is_promised(name):
     assert fitted.epsilon == math.inf
     assert not fitted.private
     assert set(fitted.epsilons.values()) == {math.inf}
-    with pytest.raises(BudgetError, match=r"no private training of its own.*epsilon = 1\.0"):
+    with pytest.raises(BudgetError, match=r"adds no noise.*epsilon = 1\.0"):
         fit(name, "nowhere.csv", budget=Budget(1.0, 1e-6, "row", Relation.ADD_REMOVE))
     assert listed()[name].guarantee == "none"
     assert listed()[name].split == "rows"
-    assert not method_of({"name": name, "rounds": 3}).takes_budget
+    synth = method_of({"name": name, "rounds": 3})
+    assert not synth.method.needs_budget(synth)
 
 
 @every

@@ -374,9 +374,9 @@ def run_method(
     encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
     method.check_schema(synth, facts)
     parts = parties_of(method, data, names)
+    setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
+    method.affordable(setup)  # before anything is read
     tables = {name: _read(name, part) for name, part in parts.items()}
-    setup = Setup(synth, facts, job.budget, tuple(tables), {}, encoder)
-    method.affordable(setup)
     if method.split == "columns":
         hidden = job.limited and job.budget.relation is Relation.ADD_REMOVE
         setup = replace(setup, columns=columns_of(tables, facts, empty=hidden))
