@@ -19,7 +19,7 @@ from tests.guarantees.test_lying_coordinator import (
     some_and_all,
 )
 from tests.guarantees.test_private_rounds import coins
-from tests.synthesizers.families import PRIVATE_GENERATORS, PRIVATE_ROW_METHODS
+from tests.synthesizers.families import PRIVATE_GENERATORS, PRIVATE_ROW_METHODS, takes_target
 
 __all__ = ["same_keys"]  # for every test here
 
@@ -42,12 +42,12 @@ SETTINGS = {
 
 def network(name, **named):
     if name == "vertigan":
-        made = sw.VertiGAN(settings=SETTINGS[name], bins=4)
+        made = sw.VertiGAN(**SETTINGS[name], bins=4)
         return fit_of(made, arranged=by_columns, **named)
     kind = {**PRIVATE_ROW_METHODS, **PRIVATE_GENERATORS}[name]
     central = name in PRIVATE_GENERATORS
-    target = {"target": "sex"} if kind.takes_target else {}
-    made = kind(settings=SETTINGS[name], bins=4, **target)
+    target = {"target": "sex"} if takes_target(kind) else {}
+    made = kind(**SETTINGS[name], bins=4, **target)
     return fit_of(made, arranged=(lambda parts: parts[0]) if central else list, **named)
 
 

@@ -10,11 +10,9 @@ import pandas as pd
 import pytest
 
 import siloweave
-from siloweave.algorithms.private_rounds import Part
+from siloweave.core.method import Setup, Task
 from siloweave.errors import WireError
 from siloweave.federation import Session
-from siloweave.methods.dp_sgd.coordinator import private_rounds
-from siloweave.methods.dp_sgd.coordinator import private_rounds as file
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.models import diffusion
 from siloweave.models.rounds import packed
@@ -22,7 +20,13 @@ from siloweave.privacy import Budget, Relation, SampledSharedGaussian, SharedGau
 from siloweave.privacy import accountants as ac
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
-from siloweave.protocols.histograms import CountRows
+from siloweave.protocols.histograms import (
+    CountColumns,
+    CountRows,
+    Histogram,
+    HistogramData,
+    count_columns,
+)
 from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
@@ -31,7 +35,7 @@ from siloweave.tables.read import read
 from tests.guarantees.replay import record
 from tests.guarantees.test_private_rounds import coins, of_steps, unclipped
 from tests.guarantees.whole import paid_calls, run_of, sums_of, twins
-from tests.synthesizers.families import PRIVATE_GENERATORS
+from tests.synthesizers.families import PRIVATE_GENERATORS, takes_target
 
 SCHEMA = Schema(
     (
@@ -72,7 +76,7 @@ def frame(rows=40):
 
 def part(data):
     table = read(data)
-    return {"curator": Part(table, ENCODER, ENCODER.encode(table))}
+    return {"curator": HistogramData(table, ENCODER, ENCODER.encode(table))}
 
 
 def neighbours(relation=Relation.ADD_REMOVE):
@@ -91,27 +95,29 @@ class Study:
     name: str = "dp_tabddpm"
     budget: Budget = BUDGET
     clip: float = CLIP
-    batch: int | None = None
+
+    changes: tuple = ()
+    handlers: object = None
 
     @property
     def made(self):
         kind = PRIVATE_GENERATORS[self.name]
-        target = {"target": "sex"} if kind.takes_target else {}
-        own = {} if self.batch is None else {"batch": self.batch}
-        return kind(settings=SETTINGS[self.name] | own, clip=self.clip, bins=6, **target)
+        target = {"target": "sex"} if takes_target(kind) else {}
+        settings = SETTINGS[self.name] | target | dict(self.changes)
+        return kind(**settings, clip=self.clip, bins=6)
 
-    def facts(self):
-        """What the owner is given."""
-        plan = self.made.plan(ENCODER, self.budget)
-        return plan.facts(plan.look(rho_for(self.budget), 1))
+    def opened(self, roster, seed=0):
+        """The owner, who waits for a coordinator; and the run's public facts."""
+        made = self.made
+        setup = Setup(made, SCHEMA, self.budget, ("curator",))
+        answers = self.handlers or made.method.handlers(made)
+        facts = made.method.facts(setup)
+        return run_of(roster, answers, budget=self.budget, seed=seed, facts=facts), setup
 
     def __call__(self, roster, seed=0):
-        made = self.made
-        run = run_of(roster, made.handlers(), budget=self.budget, seed=seed, facts=self.facts())
-        plan = made.plan(ENCODER, self.budget, seed)
-        parties = Session(("curator",), run.wire, run="r")
-        event = plan.look(rho_for(self.budget), 1)
-        run.model = private_rounds(parties, made.kind, plan, event)
+        run, setup = self.opened(roster, seed)
+        session = Session(("curator",), run.wire, run="r")
+        run.model = setup.synth.method.coordinate(session, Task(setup, rho_for(self.budget), seed))
         return run
 
 
@@ -122,9 +128,9 @@ def same_coins(monkeypatch):
 
 
 def weights_of(run):
-    network = run.model.network
+    network = run.model.model.net.net
     arrays = eqx.filter([getattr(network, n) for n in vars(network)], eqx.is_array)
-    return packed(arrays) + packed(_nets(network)) + str(run.model.look.counts).encode()
+    return packed(arrays) + packed(_nets(network)) + run.model.model.one_way.to_json().encode()
 
 
 def _nets(network):
@@ -156,8 +162,8 @@ def test_under_replace_one_the_number_of_rows_is_public_and_costs_nothing():
     look, *steps = pair.first.ledger("curator").events
     assert look.sensitivity == pytest.approx(np.sqrt(2 * len(SCHEMA.columns)))
     assert all(step.replace_one for step in steps)
-    assert pair.first.model.look.rows == len(frame())
-    hidden = run_of(neighbours()[0], Study().made.handlers(), budget=BUDGET, facts=Study().facts())
+    assert pair.first.model.num_rows == len(frame())
+    hidden, _ = Study().opened(neighbours()[0])
     with pytest.raises(WireError, match="'curator' hides its number of rows"):
         Session(("curator",), hidden.wire, run="r").ask(CountRows())
 
@@ -200,7 +206,7 @@ def test_every_released_number_is_whole_wherever_the_clipped_sum_is_0():
     A class of the label that nobody has who was drawn gets no gradient at all.
     """
     runs = []
-    tape = record(lambda: runs.append(Study(batch=2)(neighbours()[0])))
+    tape = record(lambda: runs.append(Study(changes=(("batch", 2),))(neighbours()[0])))
     found = [s for s in sums_of(runs[0], tape) if isinstance(s.request, Step)]
     exact, noise = (np.concatenate([getattr(s, n) for s in found]) for n in ("exact", "noise"))
     sigma = found[0].event.share_sigma
@@ -223,7 +229,7 @@ def test_a_sum_of_real_losses_that_overflows_aborts_nothing(monkeypatch):
     monkeypatch.setattr(diffusion._Descent, "losses", huge)
     monkeypatch.setattr(gradients, "_compiled", another_program())
     heavy = Study(clip=0.5).made.fit(frame(), SCHEMA, budget=BUDGET, noise="seeded")
-    one, other = (packed(fitted.model.net.net) for fitted in (plain, heavy))
+    one, other = (packed(fitted.model.net.net.net) for fitted in (plain, heavy))
     assert one == other
     assert heavy.epsilon == plain.epsilon
 
@@ -245,8 +251,8 @@ def test_the_mutant_that_rounds_to_another_grid_than_it_pays_for_is_caught(monke
         twins(Study(), *neighbours()).check()
 
 
-def test_the_mutant_whose_law_of_the_label_nobody_paid_for_is_caught(monkeypatch):
-    honest, counted = file.Look.shares, []
+def test_the_mutant_whose_shares_of_the_label_nobody_paid_for_is_caught(monkeypatch):
+    honest, counted = Histogram.shares, []
 
     def peeking(self, features):
         return {k: [counted[-1], 1.0] if len(v) == 2 else v
@@ -254,60 +260,46 @@ def test_the_mutant_whose_law_of_the_label_nobody_paid_for_is_caught(monkeypatch
 
     def count(request, site):
         counted.append(float(np.bincount(site.rows.codes.column("sex"), minlength=2)[0]))
-        return real(request, site)
+        return count_columns(request, site)
 
-    real = file.count_columns
-    monkeypatch.setattr(file.Look, "shares", peeking)
-    monkeypatch.setattr(file, "count_columns", count)
-    pair = twins(Study(), *neighbours())
-    one, other = (run.model.network.label_shares for run in (pair.first, pair.second))
+    monkeypatch.setattr(Histogram, "shares", peeking)
+    made = Study().made
+    study = Study(handlers=made.method.handlers(made) | {CountColumns: count})
+    pair = twins(study, *neighbours())
+    one, other = (run.model.model.net.net.label_shares for run in (pair.first, pair.second))
     assert one != other
 
 
 # What a party refuses
 
-
-def begins(study, **changes):
-    """An honest beginning, but for changes; and what the owner is given, alike."""
-    facts = study.facts()
-    settings = {**facts["settings"], **changes}
-    asked = BeginTraining(Features.declared(SCHEMA).to_json(), msgspec.json.encode(settings),
-                  facts["target"], facts["clip"], 100, 0.1, facts["order"])  # fmt: skip
-    return asked, {**facts, "settings": settings}
+BEGIN = BeginTraining(Features.declared(SCHEMA).to_json(), 100, 0.1)
 
 
-@pytest.mark.parametrize(
-    "large", [{"steps": 2**40}, {"hidden": [60_000, 60_000]}, {"timesteps": 2**50}, {"wings": 2}]
-)
+@pytest.mark.parametrize("large", [("steps", 2**30), ("hidden", (60_000, 60_000))])
 def test_a_study_that_a_party_cannot_hold_or_finish_is_refused(large):
-    study = Study()
-    asked, facts = begins(study, **large)
-    run = run_of(neighbours()[0], study.made.handlers(), budget=BUDGET, facts=facts)
-    with pytest.raises(WireError, match="party 'curator'"):
-        Session(("curator",), run.wire, run="r").ask(asked)
+    run, _ = Study(changes=(large,)).opened(neighbours()[0])
+    with pytest.raises(WireError, match=r"party 'curator'.*more than the"):
+        Session(("curator",), run.wire, run="r").ask(BEGIN)
 
 
 def test_a_request_that_is_not_of_the_study_is_refused():
-    study = Study()
-    made, (asked, facts) = study.made, begins(study)
-    run = run_of(neighbours()[0], made.handlers(), budget=BUDGET, facts=facts)
+    run, setup = Study().opened(neighbours()[0])
     parties = Session(("curator",), run.wire, run="r")
+    other = Schema((Column("size", "continuous", low=0.0, high=9.0), *SCHEMA.columns[1:]))
     for wrong in (
-        {"settings": b"{"},
-        {"settings": b"[1]"},
-        {"settings": begins(study, steps=2**40)[0].settings},
-        {"target": "wings"},
         {"features": "{}"},
+        {"features": Features.declared(other).to_json()},
         {"levels": 2**40},
-        {"order": 2**20},
+        {"rate": float("nan")},
     ):
         with pytest.raises(WireError, match="party 'curator'"):
-            parties.ask(msgspec.structs.replace(asked, **wrong))
+            parties.ask(msgspec.structs.replace(BEGIN, **wrong))
     assert not run.ledger("curator").entries
-    parties.ask(asked)
+    parties.ask(BEGIN)
     (greeting,) = parties.ask(KeyRequest())
     keys, features = {"curator": greeting.key.value}, Features.declared(SCHEMA)
-    empty = packed(made.training(features, facts["settings"], facts["target"], None).empty())
+    synth, trainer = setup.synth.method.handlers(setup.synth)[BeginTraining].args
+    empty = packed(trainer.made(synth, features, None).empty())
     for wrong in (
         Step(keys, 2.0**40, 0, 0, empty),
         Step(keys, float("nan"), 0, 0, empty),
@@ -322,12 +314,12 @@ def test_a_request_that_is_not_of_the_study_is_refused():
     assert not run.ledger("curator").entries
 
 
-def test_an_order_is_refused_where_a_row_is_replaced():
-    study = Study(budget=replace_one())
-    asked, facts = begins(study)
-    run = run_of(neighbours()[0], study.made.handlers(), budget=replace_one(), facts=facts)
-    with pytest.raises(WireError, match="order = 12"):
-        Session(("curator",), run.wire, run="r").ask(msgspec.structs.replace(asked, order=12))
+def test_no_message_says_how_rows_are_clipped_or_at_which_order_they_are_paid_for():
+    """A party takes both from its own study, and there is no order where a row is replaced."""
+    asked = {*BeginTraining.__struct_fields__, *Step.__struct_fields__}
+    assert not asked & {"settings", "clip", "order", "target"}
+    _, setup = Study(budget=replace_one()).opened(neighbours()[0])
+    assert setup.synth.method.facts(setup) == {"order": None}
 
 
 # Nobody can choose what is to be secret
@@ -355,9 +347,8 @@ def test_two_runs_of_the_operating_systems_entropy_differ(monkeypatch):
 )
 def test_private_diffusions_take_all_paid_steps_and_draw_as_they_were_measured(made):
     """Decisions 0022 and 0023: whose figures are on record, and whose steps tell no count."""
-    whole, _ = made.network()
-    own = whole.get("diffusion", whole)
-    assert (own["passes"], own["eta"]) == (None, 0.0)
+    own = getattr(made, "diffusion", made)
+    assert (own.passes, own.eta) == (None, 0.0)
 
 
 def test_rows_are_drawn_and_noise_is_added_at_the_party_alone():

@@ -8,14 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.algorithms.private_rounds import Part
+from siloweave.core.method import Setup, Task
 from siloweave.errors import WireError
 from siloweave.federation import Session
 from siloweave.federation.site import Site
-from siloweave.methods.dp_sgd.coordinator import private_rounds
-from siloweave.methods.dp_sgd.coordinator import private_rounds as file
+from siloweave.methods.dp_sgd import coordinator
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step
-from siloweave.methods.dp_sgd.party import party
 from siloweave.models.nets import MLP, Dense
 from siloweave.privacy import (
     Budget,
@@ -27,7 +25,12 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
-from siloweave.protocols.histograms import CountColumns
+from siloweave.protocols.histograms import (
+    CountColumns,
+    Histogram,
+    HistogramData,
+    count_columns,
+)
 from siloweave.protocols.secure_sums import masked_reply
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.codes import Encoder
@@ -42,7 +45,7 @@ from tests.guarantees.whole import (
     sums_of,
     twins,
 )
-from tests.synthesizers.families import PRIVATE_ROW_METHODS
+from tests.synthesizers.families import PRIVATE_ROW_METHODS, takes_target
 
 SCHEMA = Schema(
     (
@@ -74,7 +77,7 @@ def rows(number, seed, last=None):
     table = Table.from_columns(
         {"size": (size, None), "kind": (names[0][kind], None), "sex": (names[1][sex], None)}
     )
-    return Part(table, ENCODER, ENCODER.encode(table))
+    return HistogramData(table, ENCODER, ENCODER.encode(table))
 
 
 def neighbours(relation=Relation.ADD_REMOVE):
@@ -84,7 +87,8 @@ def neighbours(relation=Relation.ADD_REMOVE):
     if relation is Relation.REPLACE_ONE:
         return {"p0": odd, **others}, {"p0": rows(30, 0, last=(-1.0, 0, 1)), **others}
     fewer = odd.table.take(range(29))
-    return {"p0": odd, **others}, {"p0": Part(fewer, ENCODER, ENCODER.encode(fewer)), **others}
+    other = HistogramData(fewer, ENCODER, ENCODER.encode(fewer))
+    return {"p0": odd, **others}, {"p0": other, **others}
 
 
 @dataclass(frozen=True)
@@ -101,26 +105,28 @@ class Study:
     @property
     def made(self):
         kind = PRIVATE_ROW_METHODS[self.name]
-        target = {"target": "sex"} if kind.takes_target else {}
+        settings = SMALL[self.name] | ({"target": "sex"} if takes_target(kind) else {})
         return kind(
-            settings=SMALL[self.name] | {"steps": self.steps}, clip=self.clip, bins=6,
-            tolerated=self.tolerated, **target,
+            **settings | {"steps": self.steps}, clip=self.clip, bins=6, tolerated=self.tolerated
+        )
+
+    def setup(self, roster):
+        """The run's public facts."""
+        return Setup(self.made, SCHEMA, self.budget, tuple(roster))
+
+    def opened(self, roster, seed=0, entropy=None):
+        """Parties that wait for a coordinator."""
+        made = self.made
+        return run_of(
+            roster, self.handlers or made.method.handlers(made), budget=self.budget, seed=seed,
+            entropy=entropy, tolerated=self.tolerated, facts=made.method.facts(self.setup(roster)),
         )  # fmt: skip
 
-    def facts(self, parties=3):
-        """What every party is given."""
-        plan = self.made.plan(ENCODER, self.budget)
-        return plan.facts(plan.look(rho_for(self.budget), parties))
-
-    def __call__(self, roster, seed=0):
-        kind = self.made.kind
-        run = run_of(
-            roster, self.handlers or party(kind), budget=self.budget, seed=seed,
-            tolerated=self.tolerated, facts=self.facts(len(roster)),
-        )  # fmt: skip
-        plan = self.made.plan(ENCODER, self.budget, seed)
-        event = plan.look(rho_for(self.budget), len(roster))
-        run.model = private_rounds(Session(tuple(roster), run.wire, run="r"), kind, plan, event)
+    def __call__(self, roster, seed=0, entropy=None):
+        run = self.opened(roster, seed, entropy)
+        session = Session(tuple(roster), run.wire, run="r")
+        task = Task(self.setup(roster), rho_for(self.budget), seed)
+        run.model = self.made.method.coordinate(session, task)
         return run
 
 
@@ -159,9 +165,10 @@ def test_a_row_moves_what_was_paid_for_and_nothing_else(name, relation, tolerate
 
 
 def weights_of(run):
-    network = run.model.network
+    network = run.model.model.net.net
     leaves = jax.tree.leaves(getattr(network, "net", None) or network.generator)
-    return b"".join(np.asarray(x).tobytes() for x in leaves) + str(run.model.look.counts).encode()
+    counts = run.model.model.one_way.to_json()
+    return b"".join(np.asarray(x).tobytes() for x in leaves) + counts.encode()
 
 
 @every
@@ -216,9 +223,10 @@ def check(study=None):
 
 def changed(name=DIFFUSION, **steps):
     """Handlers of which some are replaced."""
-    kind = Study(name).made.kind
+    made = Study(name).made
     asked = {"step": Step, "count": CountColumns}
-    return party(kind) | {asked[name]: handler for name, handler in steps.items()}
+    own = {asked[name]: handler for name, handler in steps.items()}
+    return made.method.handlers(made) | own
 
 
 def unclipped(real):
@@ -322,23 +330,23 @@ def test_the_mutant_that_draws_the_same_noise_in_every_step_is_caught(monkeypatc
 
 def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
     """A coordinator that was told the true number of rows."""
-    honest, counted = file.look, {}
+    honest, counted = coordinator.noisy_histogram, {}
 
     def peeking(*asked, **named):
         return replace(honest(*asked, **named), rows=counted["rows"])
 
     def count(request, site):
         counted["rows"] = counted.get("rows", 0) + site.rows.table.num_rows
-        return file.count_columns(request, site)
+        return count_columns(request, site)
 
-    monkeypatch.setattr(file, "look", peeking)
+    monkeypatch.setattr(coordinator, "noisy_histogram", peeking)
     with pytest.raises((AssertionError, DivergenceError)):
         check(Study(handlers=changed(count=count)))
 
 
 def test_the_mutant_whose_generator_is_told_unpaid_frequencies_is_caught(monkeypatch):
     """Rows of the pool are asked for a kind only if somebody is of that kind, as messages show."""
-    honest, counted = file.Look.shares, {}
+    honest, counted = Histogram.shares, {}
 
     def peeking(self, features):
         shares, seen = honest(self, features), counted.pop("kind") > 0
@@ -347,9 +355,9 @@ def test_the_mutant_whose_generator_is_told_unpaid_frequencies_is_caught(monkeyp
     def count(request, site):
         kinds = np.bincount(site.rows.codes.column("kind"), minlength=3)
         counted["kind"] = counted.get("kind", 0) + kinds
-        return file.count_columns(request, site)
+        return count_columns(request, site)
 
-    monkeypatch.setattr(file.Look, "shares", peeking)
+    monkeypatch.setattr(Histogram, "shares", peeking)
     with pytest.raises(AssertionError, match=r"depends on the rows|above the|other inputs"):
         check(Study(GAN, handlers=changed(GAN, count=count)))
 
@@ -425,24 +433,11 @@ def test_every_row_is_drawn_by_a_coin_of_its_own(monkeypatch):
     assert gradients.drawn(40, 1e-12, entropy=entropy).size == 0
 
 
-def begins(study, features=None, rate=0.1):
-    """An honest beginning."""
-    facts = study.facts()
-    settings = msgspec.json.encode(facts["settings"])
-    features = Features.declared(ENCODER.schema).to_json() if features is None else features
-    return BeginTraining(
-        features, settings, facts["target"], facts["clip"], 100, rate, facts["order"]
-    )
-
-
 def test_a_beginning_that_cannot_be_paid_for_is_refused():
-    roster, study = neighbours()[0], Study()
-    run = run_of(roster, party(study.made.kind), budget=BUDGET, facts=study.facts())
-    parties = Session(tuple(roster), run.wire, run="r")
-    asked = begins(study)
-    for wrong in ({"clip": 0.0}, {"clip": 1.0}, {"clip": np.nan}, {"order": None}, {"levels": 0},
-                  {"order": asked.order + 1}, {"target": None}, {"settings": b"{}"},
-                  {"rate": 0.0}, {"rate": -0.1}, {"rate": 1.5}, {"rate": np.nan}):  # fmt: skip
+    roster = neighbours()[0]
+    parties = Session(tuple(roster), Study().opened(roster).wire, run="r")
+    asked = BeginTraining(Features.declared(SCHEMA).to_json(), 100, 0.1)
+    for wrong in ({"levels": 0}, {"rate": 0.0}, {"rate": -0.1}, {"rate": 1.5}, {"rate": np.nan}):
         with pytest.raises(WireError, match=rf"party 'p0'.*{next(iter(wrong))} ?="):
             parties.ask(msgspec.structs.replace(asked, **wrong))
     assert all(reply.ready.value for reply in parties.ask(asked))
@@ -459,21 +454,17 @@ def test_all_steps_are_read_at_one_order_where_the_number_of_rows_is_hidden(rela
         if relation is Relation.REPLACE_ONE:
             assert order is None
         else:
-            assert order == Study(budget=budget).made.plan(ENCODER, budget).order(look)
+            setup = Study(budget=budget).setup(run.sites)
+            assert order == setup.synth.method.facts(setup)["order"]
+            assert coordinator.counts_event(setup) == look
         assert 0.98 * budget.epsilon < site.ledger.epsilon() <= budget.epsilon
 
 
 def test_nothing_secret_comes_from_the_seed():
     """The same seed of the user, and other entropy: other batches, other noise."""
-    roster, kind = neighbours()[0], Study().made.kind
+    roster = neighbours()[0]
     words = []
     for k in range(2):
-        run = run_of(
-            roster, party(kind), budget=BUDGET, facts=Study().facts(),
-            entropy=lambda i, k=k: SeededEntropy(f"{k}/{i}".encode()),
-        )  # fmt: skip
-        plan = Study().made.plan(ENCODER, BUDGET, 0)
-        event = plan.look(rho_for(BUDGET), 3)
-        run.model = private_rounds(Session(tuple(roster), run.wire, run="r"), kind, plan, event)
+        run = Study()(roster, entropy=lambda i, k=k: SeededEntropy(f"{k}/{i}".encode()))
         words.append(weights_of(run))
     assert words[0] != words[1]
