@@ -1,6 +1,7 @@
 """Who may import what."""
 
 import ast
+import re
 import sys
 import tomllib
 
@@ -90,6 +91,9 @@ def methods_apart(source: Source) -> list[str]:
     ]
 
 
+_METHOD_CLASS = re.compile(r"siloweave\.methods\.(\w+\.method|registry)\.")
+
+
 def asks_for_methods(source: Source) -> list[str]:
     """Nothing asks of which method or family an object is: the record says what it does."""
     kinds = ("Synthesizer", "Method")
@@ -98,7 +102,7 @@ def asks_for_methods(source: Source) -> list[str]:
         for node, _ in source.calls()
         if isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass")
         for word in {ast.unparse(one) for arg in node.args[1:] for one in ast.walk(arg)}
-        if word in kinds or within(source.names.get(word, ""), "siloweave.methods")
+        if word in kinds or re.match(_METHOD_CLASS, source.names.get(word, ""))
     ]
 
 

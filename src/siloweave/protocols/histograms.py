@@ -71,7 +71,7 @@ _DRAWN = 20_000  # rows of the product of the columns; shares are right to one i
 
 
 @dataclass(frozen=True)
-class Histogram:
+class NoisyHistogram:
     """Noisy counts of every column.
 
     Attributes:
@@ -212,7 +212,7 @@ def noisy_histogram(
     seed: int,
     *,
     public: bool = False,
-) -> Histogram:
+) -> NoisyHistogram:
     """Count all columns, and the rows, in one masked sum.
 
     Args:
@@ -232,7 +232,7 @@ def noisy_histogram(
     if public:
         (name,), (known,) = parties.roster, parties.ask(CountRows())
         found = max(1, CheckedReply(name).number("rows", known.rows.value, least=0, most=MOST_ROWS))
-    return Histogram(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
+    return NoisyHistogram(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
 
 
 def cuts_by_histogram(

@@ -9,13 +9,13 @@ from siloweave.core.fit import FeatureModel
 from siloweave.core.method import Result, Task
 from siloweave.federation.session import Session
 from siloweave.methods.central.messages import Train
-from siloweave.methods.central.party import Trainer
+from siloweave.methods.central.party import OwnerTrainer
 from siloweave.protocols.networks import from_bytes
 from siloweave.tables.features import Features
 from siloweave.tables.one_way import OneWay
 
 
-def coordinate(trainer: Trainer, session: Session, task: Task) -> Result:
+def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
     """Ask the owner for a trained model."""
     (reply,) = session.ask(Train(task.seed))
     net = from_bytes(reply.model.value, trainer.load)

@@ -26,7 +26,7 @@ from siloweave.core.fit import FeatureModel, Generator, Matrix
 from siloweave.core.method import BARE_READERS, CURATOR, Case, Forecast, Guarantee, Method, View
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.methods.central.coordinator import coordinate
-from siloweave.methods.central.party import Trainer, Training, handlers
+from siloweave.methods.central.party import OwnerTrainer, Training, handlers
 from siloweave.models.settings import (
     AutoencoderSettings,
     CopulaSettings,
@@ -74,7 +74,7 @@ _SILOFUSE = (
 )
 
 
-def _method(name: str, title: str, family: str, paper: str, trainer: Trainer) -> Method:
+def _method(name: str, title: str, family: str, paper: str, trainer: OwnerTrainer) -> Method:
     """The record of a generator that one owner trains without noise."""
 
     def forecast(synth: Any, case: Case) -> Forecast:
@@ -175,7 +175,7 @@ class GaussianCopula(Synthesizer, CopulaSettings):
         "GaussianCopula",
         "copula",
         "Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA",
-        Trainer(_fit_copula, CopulaModel.load, numeric="standard"),
+        OwnerTrainer(_fit_copula, CopulaModel.load, numeric="standard"),
     )
 
 
@@ -207,7 +207,7 @@ class CTGAN(Synthesizer, GANSettings):
         "GAN",
         "Xu, Skoularidou, Cuesta-Infante & Veeramachaneni 2019, Modeling tabular data using "
         "conditional GAN, NeurIPS",
-        Trainer(_fit_gan, GANModel.load, numeric="modes"),
+        OwnerTrainer(_fit_gan, GANModel.load, numeric="modes"),
     )
 
 
@@ -242,7 +242,7 @@ class ADSGAN(Synthesizer, GANSettings):
         "GAN",
         "Yoon, Drumright & van der Schaar 2020, Anonymization through data synthesis using "
         "generative adversarial networks (ADS-GAN), IEEE JBHI",
-        Trainer(_fit_gan, GANModel.load, numeric="modes"),
+        OwnerTrainer(_fit_gan, GANModel.load, numeric="modes"),
     )
 
 
@@ -281,7 +281,7 @@ class CTABGAN(Synthesizer, CTABSettings):
         "CTAB-GAN",
         "GAN",
         "Zhao, Kunar, Birke & Chen 2021, CTAB-GAN: Effective table data synthesizing, ACML",
-        Trainer(_fit_ctab, GANModel.load, numeric="modes", check_width=_fits_into_a_square),
+        OwnerTrainer(_fit_ctab, GANModel.load, numeric="modes", check_width=_fits_into_a_square),
     )
 
 
@@ -339,7 +339,7 @@ class CopulaGAN(Synthesizer, GANSettings):
         "GAN",
         "Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA (its releases since "
         "0.4 hold CopulaGAN), with Xu et al. 2019, NeurIPS",
-        Trainer(_fit_scored, _ScoredGAN.load, numeric="standard"),
+        OwnerTrainer(_fit_scored, _ScoredGAN.load, numeric="standard"),
     )
 
 
@@ -374,7 +374,7 @@ class TabDDPM(Synthesizer, DiffusionSettings):
         "diffusion",
         "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM: modelling tabular data with "
         "diffusion models, ICML",
-        Trainer(_fit_diffusion, DiffusionModel.load),
+        OwnerTrainer(_fit_diffusion, DiffusionModel.load),
     )
 
 
@@ -391,7 +391,7 @@ def _fit_latent(work: Training) -> Generator:
 
 
 def _latent(name: str, title: str, paper: str) -> Method:
-    trainer = Trainer(_fit_latent, LatentModel.load)
+    trainer = OwnerTrainer(_fit_latent, LatentModel.load)
     return _method(name, title, "latent diffusion", paper, trainer)
 
 

@@ -47,7 +47,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Trainer:
+class OwnerTrainer:
     """How a generator is trained; it loads its network when it is called.
 
     Attributes:
@@ -63,7 +63,7 @@ class Trainer:
     check_width: Callable[[Features], None] = lambda features: None
 
 
-def train(synth: Any, trainer: Trainer, request: Train, site: Site[OwnerData]) -> TrainedModel:
+def train(synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]) -> TrainedModel:
     """Encode, train, release; all of it is entered as releases without privacy."""
     data, key, title = site.rows, fold_in(request.seed, "train"), synth.method.title
     site.require_first()  # a training again and again would take time that the study does not
@@ -92,6 +92,6 @@ def train(synth: Any, trainer: Trainer, request: Train, site: Site[OwnerData]) -
     return TrainedModel(model, features, one_way, rows)
 
 
-def handlers(trainer: Trainer, synth: Any) -> Handlers:
+def handlers(trainer: OwnerTrainer, synth: Any) -> Handlers:
     """The owner's side for one kind of generator: which function answers which request."""
     return {Train: partial(train, synth, trainer)}

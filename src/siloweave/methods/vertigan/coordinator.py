@@ -29,7 +29,7 @@ from siloweave.methods.vertigan.messages import (
 )
 from siloweave.models.settings import VertiGANSettings
 from siloweave.protocols.columns import check_same_rows, parts_of
-from siloweave.protocols.histograms import Histogram
+from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import jax_key
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -89,7 +89,7 @@ def _planned(session: Session, task: Task) -> BeginVertiGAN:
         encoder = Encoder(parts[name], synth.bins)
         cells = ResolutionLevels(encoder).cells
         counts = CheckedReply(name).array("counts", reply.counts.value, WHOLE, (cells,))
-        found = Histogram(encoder, counts.astype(np.int64), plan.counts_sigma, rows, task.seed)
+        found = NoisyHistogram(encoder, counts.astype(np.int64), plan.counts_sigma, rows, task.seed)
         dimension = max(dimension, _critic_size(synth, found.features("modes")))
     noise = plan.noise(rows, dimension)
     return BeginVertiGAN(task.seed, rows, noise.levels, noise.share_sigma, dimension)

@@ -37,7 +37,7 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.shared_steps import quantised
 from siloweave.protocols.columns import ColumnsData, keep_decoder
-from siloweave.protocols.histograms import Histogram
+from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import jax_key
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
 from siloweave.tables.codes import Encoder
@@ -183,7 +183,7 @@ def _made(
         rate, event = plan.rate(begun.rows), plan.steps_event(begun, synth.critic_steps)
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
         encoder = Encoder(data.schema, synth.bins)
-        histogram = Histogram(encoder, counts, plan.counts_sigma, begun.rows, begun.seed)
+        histogram = NoisyHistogram(encoder, counts, plan.counts_sigma, begun.rows, begun.seed)
         features = histogram.features("modes")
         shares = histogram.shares(features)
         X = features.encode(data.table, key=int.from_bytes(kept, "little"))
