@@ -95,15 +95,7 @@ class SummaryLayout:
 
     @staticmethod
     def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> SummaryLayout:
-        """Take columns, kinds and bounds from the adversary's rows, and the schema if there is one.
-
-        Example:
-            >>> columns = {"x": (np.array([0, 8, 4]), None), "c": (np.array(list("aba")), None)}
-            >>> table = Table.from_columns(columns)
-            >>> rows = SummaryLayout.of(table).read(table)
-            >>> rows.numbers.ravel().tolist(), rows.codes.ravel().tolist()
-            ([0.0, 1.0, 0.5], [0, 1, 0])
-        """
+        """Columns, kinds and bounds of the adversary's rows, and of the schema if there is one."""
         facts = Schema.detect(table) if schema is None else schema
         aligned = align({"auxiliary": table}, facts)
         return SummaryLayout(

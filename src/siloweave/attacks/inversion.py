@@ -188,7 +188,10 @@ def invert(
     """
     tables = {"rows": rows} if synthetic is None else {"rows": rows, "synthetic": synthetic[1]}
     aligned = align(tables, schema)
-    _check(methods, tolerance)
+    if not methods or any(name not in _INVERTERS for name in methods):
+        raise InputError(f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}")
+    if not 0 <= tolerance < 1:
+        raise InputError(f"tolerance={tolerance} must lie in [0, 1)")
     vectors = _vectors(latents, aligned.num_rows["rows"], "latents")
     leaked = _leaked(known, len(vectors), fold_in(key, "known"))
     rest = np.setdiff1d(np.arange(len(vectors)), leaked)
@@ -429,11 +432,3 @@ def _standardised(known: Sequence[Floats], hidden: Floats) -> tuple[Floats, Floa
     centre, spread = both.mean(axis=0), both.std(axis=0)
     spread[spread == 0] = 1.0
     return (seen - centre) / spread, (hidden - centre) / spread
-
-
-def _check(methods: Sequence[Inverter], tolerance: float) -> None:
-    unknown = [name for name in methods if name not in _INVERTERS]
-    if unknown or not methods:
-        raise InputError(f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}")
-    if not 0 <= tolerance < 1:
-        raise InputError(f"tolerance={tolerance} must lie in [0, 1)")

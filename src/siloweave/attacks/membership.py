@@ -271,6 +271,5 @@ def closest_records(
     )
 
 
-def _histogram(values: NDArray[Any], edges: NDArray[Any]) -> Histogram:
-    counts = np.histogram(values, edges)[0]
-    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
+def _histogram(values: Floats, edges: Floats) -> Histogram:
+    return Histogram(tuple(edges.tolist()), tuple(np.histogram(values, edges)[0].tolist()))

@@ -233,19 +233,8 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
     Ranges, means and deviations are over all tables, so that the distance of two rows does not
     depend on which others are asked for. A column with one value only adds nothing.
 
-    Args:
-        tables: The tables; the space holds every one's rows.
-        metric: ``gower`` (Gower 1971, Biometrics 27(4)), ``hamming`` or ``l2``. For L2 a missing
-            number is the mean, and a code of its own says that it is missing.
-        names: Columns to measure; all if not given.
-
-    Example:
-        >>> from siloweave.tables.aligned import align
-        >>> from siloweave.tables.read import Table
-        >>> rows = Table.from_columns({"x": (np.array([0.0, 3.0, 10.0]), None)})
-        >>> line = space(align({"a": rows}), "gower")
-        >>> nearest(line, line.points["a"], line.points["a"], 2).distances[:, 1].round(6)
-        array([0.3, 0.3, 0.7])
+    The metric is ``gower`` (Gower 1971, Biometrics 27(4)), ``hamming`` or ``l2``. For L2 a missing
+    number is the mean, and a code of its own says that it is missing.
     """
     if metric not in ("gower", "hamming", "l2"):
         raise InputError(f'metric={metric!r} must be "gower", "hamming" or "l2"')

@@ -84,12 +84,7 @@ class NoisyCountsRisk(msgspec.Struct, frozen=True):
 
 
 def best_risk(mu: float) -> float:
-    """Return the largest TPR - FPR against two unit normals that are `mu` apart.
-
-    Example:
-        >>> round(best_risk(1.0), 3)
-        0.383
-    """
+    """Return the largest TPR - FPR against two unit normals that are `mu` apart."""
     from scipy.special import ndtr
 
     return float(2 * ndtr(mu / 2) - 1)
@@ -104,28 +99,12 @@ def membership_scores(
     prior: float = 0.5,
     instead: Codes | None = None,
 ) -> tuple[Floats, Floats]:
-    """Log-likelihood ratio of each record being counted against not.
+    """Log-likelihood ratio of each record being counted against not, and the mu^2 of each record.
 
-    Args:
-        measurements: What was seen; sigma must be greater than 0.
-        records: The records, one score each.
-        known: All rows of the study but those that are attacked.
-        suspects: All records whose membership the adversary does not know, these included; each of
-            the others is expected to be there with chance `prior`. None if there is one record at
-            a time.
-        prior: See `suspects`.
-        instead: Under replace-one: the row (one) that stands in a record's place if it is not
-            there. None for add/remove.
-
-    Returns:
-        Scores, and the mu^2 of each record: the sum of squared steps over variances.
-
-    Example:
-        >>> from siloweave.tables.codes import Domain
-        >>> rows = Codes(Domain(("a",), (2,)), (np.array([0, 1, 1]),))
-        >>> seen = [Measurement(("a",), np.array([2.0, 2.0]), 1.0)]
-        >>> membership_scores(seen, rows.take([0]), rows)[0].tolist()
-        [0.5]
+    `known` are all rows of the study but those that are attacked. `suspects` are all records whose
+    membership the adversary does not know, these included; each of the others is expected to be
+    there with chance `prior`. They are None where one record is attacked at a time. Under
+    replace-one, the row `instead` stands in a record's place if it is not there.
     """
     scores, squares = np.zeros(records.num_rows), np.zeros(records.num_rows)
     for one in measurements:
@@ -177,14 +156,6 @@ def transcript_attack(
         known: The rows of the study without `members`.
         rho: zCDP that the ledger says a row paid.
         confidence: Of intervals and bounds.
-
-    Example:
-        >>> from siloweave.tables.codes import Domain
-        >>> rows = Codes(Domain(("a",), (9,)), (np.arange(8),))
-        >>> members, others = rows.take([0, 1, 2, 3]), rows.take([4, 5, 6, 7])
-        >>> seen = [Measurement(("a",), np.array([1.0] * 4 + [0.0] * 5), 0.1)]
-        >>> transcript_attack(seen, members, others, rows.take([]), rho=50.0).risk
-        1.0
     """
     if not measurements:
         raise InputError("there are no measurements; give those of a run's transcript")
@@ -310,9 +281,6 @@ def without_own(
         rows: The party's own rows.
         noise: The noise that it added itself, one table per measurement; None if it stored none.
         sigma: Standard deviation of that noise; the noise that remains is that much narrower.
-
-    Returns:
-        The measurements of all other parties' rows, with the noise that protects them.
     """
     found = []
     for i, one in enumerate(measurements):

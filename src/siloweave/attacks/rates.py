@@ -197,11 +197,6 @@ def clopper_pearson(successes: float, trials: float, confidence: float = 0.95) -
     Clopper, C.J. and Pearson, E.S. (1934), "The use of confidence or fiducial limits illustrated in
     the case of the binomial", Biometrika 26(4). `successes` may be a mean, where chance decides
     between ties.
-
-    Example:
-        >>> rate = clopper_pearson(0, 10)
-        >>> rate.value, rate.low, round(rate.high, 3)
-        (0.0, 0.0, 0.308)
     """
     from scipy.stats import beta
 
@@ -221,11 +216,6 @@ def privacy_risk(
     first order; where the attack always succeeds on control rows, the interval is [0, 1] or close
     to it. Giomi, M., Boenisch, F., Wehmeyer, C. and Tasnadi, B. (2023), "A unified framework for
     quantifying privacy risk in synthetic data", PoPETs 2023(2).
-
-    Example:
-        >>> risk = privacy_risk((900, 1000), (100, 1000))
-        >>> round(risk.value, 2), round(risk.low, 2), round(risk.high, 2)
-        (0.89, 0.87, 0.91)
     """
     hit, missed = wilson(*train, confidence), wilson(*control, confidence)
     room = 1 - missed.value
@@ -274,10 +264,6 @@ def best_threshold(members_scores: ArrayLike, others_scores: ArrayLike) -> float
 
     It lies halfway between two scores, and is the highest one of equal gain. Scores at or above it
     are called members; it is infinite where it is best to call no row a member.
-
-    Example:
-        >>> best_threshold([3.0, 4.0], [1.0, 2.0])
-        2.5
     """
     members, others = _scores(members=members_scores, others=others_scores)
     levels = np.unique(np.concatenate([members, others]))[::-1]
@@ -300,11 +286,6 @@ def threshold_risk(
     "TAPAS: a toolbox for adversarial privacy auditing of synthetic data"). As many members as
     others are used, two or more of each, so that guessing blindly is right half of the time.
     Compare the risk with `noise_attacker` at its `test_sets`.
-
-    Example:
-        >>> found = threshold_risk(range(100, 110), range(10), key=0)
-        >>> found.risk, found.test_sets
-        (1.0, 10)
     """
     members, others = _scores(members=members_scores, others=others_scores)
     size = min(len(members), len(others))
@@ -336,10 +317,6 @@ def noise_attacker(test_sets: int, attacks: int = 1) -> float:
     The exact mean of max(0, 2 * accuracy - 1), where each accuracy is that of `test_sets` fair
     coins and `attacks` of them are independent. Attacks on the same rows depend on each other, so
     their own noise is at most about this.
-
-    Example:
-        >>> round(noise_attacker(70), 3), round(noise_attacker(70, attacks=5), 3)
-        (0.048, 0.139)
     """
     from scipy.special import bdtr
 
@@ -360,11 +337,6 @@ def above_all(
     If scores were random, every order of all scores would be equally likely, and the k highest
     would all be members with chance C(m, k) / C(m + n, k). Ties with the highest other do not
     count, which can only raise the chance that is given.
-
-    Example:
-        >>> found = above_all([5.0, 4.0, 1.0], [3.0, 2.0, 0.0])
-        >>> found.count, round(found.p_value, 3), found.places
-        (2, 0.2, (0, 1))
     """
     members, others = _scores(members=members_scores, others=others_scores)
     places = np.flatnonzero(members > others.max())

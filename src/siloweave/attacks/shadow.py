@@ -512,10 +512,6 @@ def shadow_attack(
         progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
             a text and the share that is done.
 
-    Returns:
-        Risks per attack and record, the worst of them, and what an attacker that guesses would
-        show with so many sets.
-
     Raises:
         InputError: An argument is out of range, or a fit failed; the message names the set.
         SchemaError, DataError: Tables do not go together.
@@ -528,7 +524,8 @@ def shadow_attack(
         >>> risks.worst.risk
         1.0
     """
-    _check_attacks(attacks)
+    if not attacks or any(name not in SHADOW_ATTACKS for name in attacks):
+        raise InputError(f"attacks={list(attacks)}: choose from {', '.join(SHADOW_ATTACKS)}")
     rows = read(auxiliary)
     if isinstance(targets, int) and not isinstance(targets, bool):
         targets = exposed_records(rows, targets, key=fold_in(key, "targets"), schema=schema)
@@ -652,10 +649,8 @@ def _design(
 ) -> Mapping[str, NDArray[np.bool_]]:
     """Which set holds which record: (sets, records), exactly half of every column."""
     splits = {}
-    for name, split, count in (
-        ("train_sets", "training", train_sets),
-        ("test_sets", "test", test_sets),
-    ):
+    counts = {"training": ("train_sets", train_sets), "test": ("test_sets", test_sets)}
+    for split, (name, count) in counts.items():
         if count < 2 or count % 2:
             raise InputError(
                 f"{name}={count} must be even and at least 2, so that exactly half of the sets "
@@ -665,12 +660,6 @@ def _design(
         rng = generator(fold_in(key, split))
         splits[split] = np.column_stack([rng.permutation(half) for _ in range(records)])
     return splits
-
-
-def _check_attacks(attacks: Sequence[str]) -> None:
-    unknown = [name for name in attacks if name not in SHADOW_ATTACKS]
-    if unknown or not attacks:
-        raise InputError(f"attacks={list(attacks)}: choose from {', '.join(SHADOW_ATTACKS)}")
 
 
 def _check_sizes(pool: int, records: int, training_size: int, synthetic_size: int | None) -> None:

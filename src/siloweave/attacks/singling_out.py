@@ -78,14 +78,8 @@ def singling_out(
     the number of training rows: exactly in expectation where there are fewer of these, else by
     the model of uniqueness of Giomi et al.
 
-    Args:
-        values: Tables ``train``, ``synthetic`` and ``control``.
-        variant: Which predicates.
-        attacks: How many predicates are wanted; the result's note says if there are fewer, and
-            fewer than `FEWEST` raise `InputError`.
-        key: Seeds the choice of predicates.
-        columns: Conditions of a multivariate predicate.
-        confidence: Of the interval.
+    So many predicates are wanted as `attacks` says, of `columns` conditions if multivariate. The
+    result's note says if there are fewer, and fewer than `FEWEST` raise `InputError`.
     """
     rng = generator(fold_in(key, "singling_out", variant))
     tables = {table: _Index(codes) for table, codes in _distinct(values).items()}
