@@ -16,7 +16,7 @@ What differs from CTGAN, and why:
   a noisy critic needs them.
 
 **Guarantee**: none by itself. Whoever clips the gradients of `GANSteps.task` and adds noise to
-their sums, as `algorithms.private_training` does, gets that mechanism's guarantee for the rows; it
+their sums, as `methods.dp_sgd` does, gets that mechanism's guarantee for the rows; it
 assumes that the shares are public or paid for.
 """
 

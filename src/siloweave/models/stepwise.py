@@ -6,7 +6,7 @@ here what a step's message carries, what a row's loss is given that message, and
 move; the holder of the rows clips, sums and hides their gradients.
 
 **Guarantee**: none by itself. A message reads no row but through the sums before it, so clipped and
-noisy sums protect the rows as their own mechanism says (algorithms/private_rounds.py).
+noisy sums protect the rows as their own mechanism says (methods/dp_sgd).
 """
 
 from __future__ import annotations

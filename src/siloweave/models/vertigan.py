@@ -2,7 +2,7 @@
 
 Jiang, Zhang, Karakus & Unsal, Distributed GAN-Based Privacy-Preserving Publication of
 Vertically-Partitioned Data, VLDB 2023 (VertiGAN). Here is one round of it as pure functions of
-either side, and the parts that draw rows in the end; `algorithms.vertigan` has the messages.
+either side, and the parts that draw rows in the end; `methods.vertigan` has the messages.
 
 In a round the trunk turns noise into hidden rows. A party turns them into rows of its own columns,
 compares these with real rows by several steps of its critic, then moves its head once against the

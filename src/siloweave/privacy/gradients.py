@@ -174,7 +174,7 @@ def factors(
         raise InputError(
             "clipped sums: a dense layer runs inside another gradient or loop of the loss (a "
             "gradient penalty?), where book-keeping cannot follow. Write the inner gradient out in "
-            "calls of the layers, as models.critic.layered_losses does."
+            "calls of the layers, as models.gan_networks.layered_losses does."
         ) from error
     gathered = [_gather(i, used, inputs, deltas, x) for i, x in enumerate(parts.dense)]
     squares = [*(_square(x, d) for x, d in gathered), *(_flat(x) for x in rest)]
