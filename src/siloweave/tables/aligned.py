@@ -104,10 +104,10 @@ class Aligned:
 
     def with_rows(self, table: str, like: str, rows: NDArray[np.int64]) -> Aligned:
         """The same, with a further table of some rows, perhaps repeated, of one that is there."""
-        columns = tuple(
+        columns = [
             replace(c, values={**c.values, table: c.values[like][rows]}) for c in self.columns
-        )
-        return Aligned(columns, {**self.num_rows, table: len(rows)}, self.left_out)
+        ]
+        return Aligned(tuple(columns), {**self.num_rows, table: len(rows)}, self.left_out)
 
 
 def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:

@@ -143,8 +143,7 @@ def check_values(
 
     The error has the number of rows, never which rows.
     """
-    wrong = int(np.count_nonzero(((values < low) | (values > high)) & ~gone))
-    if wrong:
+    if wrong := int(np.count_nonzero(((values < low) | (values > high)) & ~gone)):
         raise SchemaError(
             f"column {column.name!r}: {wrong} rows are outside its bounds "
             f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"

@@ -392,8 +392,7 @@ class Encoder:
 def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
     codes = table.lookup(column.name, column.options).astype(np.int64)
     unseen = codes == -2
-    wrong = int(np.count_nonzero(unseen))
-    if wrong:
+    if wrong := int(np.count_nonzero(unseen)):
         if column.other is None:
             raise SchemaError(
                 f"column {column.name!r}: {wrong} rows hold none of its {len(column.options)} "

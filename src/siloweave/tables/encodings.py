@@ -197,8 +197,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         """
         raw, gone = numbers_of(column, table)
         values = (raw - self.origin if self.origin else raw).astype(np.float64)
-        wild = int(np.count_nonzero(~np.isfinite(values)))
-        if wild:
+        if wild := int(np.count_nonzero(~np.isfinite(values))):
             raise DataError(
                 f"column {column.name!r}: {wild} rows hold infinite numbers; replace or drop them"
             )

@@ -103,8 +103,7 @@ def _check_finite(vectors: _Reals, blocks: Sequence[Block]) -> None:
             return
     for block in blocks:
         part = vectors[:, block.start : block.stop]
-        wild = int(np.count_nonzero(~np.isfinite(part).all(axis=1)))
-        if wild:
+        if wild := int(np.count_nonzero(~np.isfinite(part).all(axis=1))):
             raise DataError(
                 f"values: {wild} rows are NaN or infinite in the {block.kind} part of column "
                 f"{block.column!r}; a model that makes them has diverged"
@@ -275,8 +274,8 @@ class Features:
             DataError: When counts are of no such column, of another length, or not finite.
         """
         check_numeric(numeric)
-        wrong, known = sorted(set(counts) - set(encoder.domain.names)), encoder.domain.names
-        if wrong:
+        known = encoder.domain.names
+        if wrong := sorted(set(counts) - set(known)):
             raise DataError(f"counts names {', '.join(wrong)}; it may name only {', '.join(known)}")
         encodings: list[ColumnEncoding] = []
         for column in encoder.schema.coded:

@@ -503,11 +503,9 @@ def csv_header(file: Path) -> None:
 
 def check_names(names: Sequence[Any], where: str) -> None:
     """Raise DataError unless column names are text and distinct."""
-    twice = sorted({str(name) for name in names if list(names).count(name) > 1})
-    if twice:
+    if twice := sorted({str(name) for name in names if list(names).count(name) > 1}):
         raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
-    odd = [name for name in names if not isinstance(name, str) or not name]
-    if odd:
+    if odd := [name for name in names if not isinstance(name, str) or not name]:
         raise DataError(f"{where} has column names that are no text: {odd}; rename them")
 
 
@@ -713,8 +711,7 @@ def beside(tables: Sequence[Table]) -> Table:
     Raises:
         DataError: When numbers of rows differ.
     """
-    rows = sorted({table.num_rows for table in tables})
-    if len(rows) > 1:
+    if len(rows := sorted({table.num_rows for table in tables})) > 1:
         raise DataError(f"tables have different numbers of rows: {rows}")
     whole = tables[0]
     for table in tables[1:]:

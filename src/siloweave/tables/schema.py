@@ -215,8 +215,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         msgspec.structs.force_setattr(self, "columns", tuple(self.columns))
         if not self.columns:
             raise SchemaError("a schema needs at least one column")
-        twice = sorted({name for name in self.names if self.names.count(name) > 1})
-        if twice:
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise SchemaError(f"columns repeat {', '.join(map(repr, twice))}; name each once")
 
     def __repr__(self) -> str:
@@ -306,8 +305,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         if table is not None:
             rows = read(table)
             return cls(tuple(_filled(kind, name, form, rows) for name, kind, form in columns))
-        lacking = [name for name, kind, _ in columns if kind == "categorical"]
-        if lacking:
+        if lacking := [name for name, kind, _ in columns if kind == "categorical"]:
             raise SchemaError(
                 f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
                 "to take them from data (marked as such), or write the schema by hand"
@@ -596,14 +594,12 @@ def _type(column: Column, text: bool) -> type:
 
 def check_columns(schema: Schema, table: Table) -> None:
     """Raise SchemaError for a table of other columns than the schema's (ids may be absent)."""
-    absent = [column.name for column in schema.coded if column.name not in table.names]
-    if absent:
+    if absent := [column.name for column in schema.coded if column.name not in table.names]:
         raise SchemaError(
             f"the table lacks columns of the schema: {', '.join(absent)}; add them, or use "
             "Schema.select"
         )
-    extra = [name for name in table.names if name not in schema.names]
-    if extra:
+    if extra := [name for name in table.names if name not in schema.names]:
         raise SchemaError(
             f"the schema lacks columns of the table: {', '.join(extra)}; declare them, or "
             "leave them out with Table.select"

@@ -5,7 +5,6 @@ over declared bins, for which `Features.from_counts` is made.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -31,7 +30,7 @@ from siloweave.tables.encodings import (
 from siloweave.tables.features import Features, check_rows
 from siloweave.tables.one_way import Cells, OneWay
 from siloweave.tables.read import Table
-from siloweave.tables.scales import Floats, Mixture, fit_mixture
+from siloweave.tables.scales import Floats, Mixture, ascending, fit_mixture
 from siloweave.tables.schema import Column, Schema
 
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
@@ -236,10 +235,8 @@ def _by_column(
     """Every column with each owner's summary of it."""
     names = [column.name for column in schema.coded]
     for owner in summaries:
-        if [one.column for one in owner] != names:
-            raise DataError(
-                f"summaries are of {[one.column for one in owner]}, and the schema has {names}"
-            )
+        if (found := [one.column for one in owner]) != names:
+            raise DataError(f"summaries are of {found}, and the schema has {names}")
         for column, one in zip(schema.coded, owner, strict=True):
             _check(column, one)
     return [(column, [owner[j] for owner in summaries]) for j, column in enumerate(schema.coded)]
@@ -247,20 +244,18 @@ def _by_column(
 
 def _check(column: Column, one: ColumnSummary) -> None:
     """Refuse a summary that is not of such a column."""
-    numbers = column.kind in BINNED
-    of, wanted = f"the summary of column {column.name!r}", 0 if numbers else options_of(column)
-    if len(one.counts) != wanted:
-        raise DataError(
-            f"{of} has {len(one.counts)} counts, and the schema knows {wanted} categories"
-        )
+    numbers, of = column.kind in BINNED, f"the summary of column {column.name!r}"
+    known, wanted = len(one.counts), 0 if numbers else options_of(column)
+    if known != wanted:
+        raise DataError(f"{of} has {known} counts, and the schema knows {wanted} categories")
     if not numbers and (one.values or one.rest or one.missing):
         raise DataError(f"{of} lists numbers, and the column holds categories")
     if one.missing and not column.missing:
         raise DataError(f"{of} counts {one.missing:,} missing values; the schema has none")
     bounds = encoding_of_bounds(column) if numbers else None
     if bounds is not None and one.values:
-        ascending = all(low < high for low, high in pairwise(one.values))
-        if not ascending or one.values[0] < bounds.low or one.values[-1] > bounds.high:
+        inside = bounds.low <= one.values[0] and one.values[-1] <= bounds.high
+        if not (inside and ascending(one.values)):
             raise DataError(
                 f"{of} lists values from {one.values[0]} to {one.values[-1]}; they must ascend "
                 f"within {bounds.low} and {bounds.high}, its bounds less {bounds.origin}"
