@@ -64,13 +64,6 @@ class Cuts(msgspec.Struct, frozen=True):
                 "distribution function; give as many of both, ascending"
             )
 
-    def between(self, low: Floats, high: Floats, uniform: Floats) -> Floats:
-        """Place rows between bounds of their own, by uniform draws."""
-        values, levels = np.array(self.values), np.array(self.levels)
-        first, last = np.interp(low, values, levels), np.interp(high, values, levels)
-        placed: Floats = np.interp(first + (last - first) * uniform, levels, values)
-        return placed
-
 
 def edges_of(column: Column, bins: int) -> Edges:
     """Return the edges of at most so many equally wide bins; datetimes in steps.
@@ -178,19 +171,20 @@ def draw(
     placed, reals = None, edges.astype(np.float64)
     low, high = reals[codes], reals[codes + 1]
     if cuts is not None and cuts.values:
-        placed = cuts.between(low, high, random.random(len(codes)))
+        values, levels = np.array(cuts.values), np.array(cuts.levels)
+        first, last = np.interp(low, values, levels), np.interp(high, values, levels)
+        placed = np.interp(first + (last - first) * random.random(len(codes)), levels, values)
     if column.kind == "continuous":
         if placed is None:
             placed = low + (high - low) * random.random(len(codes))
         inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
         drawn = np.where(high <= above(low), low, np.clip(placed, low, inside))
     else:
-        whole = edges.astype(np.int64)
-        first, end = whole[codes], whole[codes + 1]
+        start, end = edges.astype(np.int64)[codes], edges.astype(np.int64)[codes + 1]
         if placed is None:
-            drawn = random.integers(first, end)
+            drawn = random.integers(start, end)
         else:
-            drawn = np.clip(np.floor(placed).astype(np.int64), first, end - 1)
+            drawn = np.clip(np.floor(placed).astype(np.int64), start, end - 1)
     for place, value in spikes.items():
         drawn[codes == place] = value
     return drawn

@@ -74,11 +74,7 @@ class Ids:
 
 
 def check_rules(on: Sequence[str], rules: Rules) -> None:
-    """Check the columns that an id is made of, and the rules of each.
-
-    Raises:
-        InputError: There is no column, one is there twice, or a rule is unknown.
-    """
+    """Check the columns that an id is made of, and the rules of each; raises InputError."""
     if not (_texts(on) and on):
         raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
     twice = [name for name, count in Counter(on).items() if count > 1]
@@ -188,8 +184,7 @@ def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
 def id_texts(table: Table, name: str) -> list[str | None]:
     """One column's ids as text, before any rule; None where one is missing.
 
-    Raises:
-        DataError: The column holds booleans, or numbers that are not whole.
+    DataError where the column holds booleans, or numbers that are not whole.
     """
     kind = table.kind(name)
     if kind == "booleans":

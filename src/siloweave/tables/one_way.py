@@ -55,12 +55,12 @@ def quantile_mapped(
     """Move numbers so that each range holds its share; their order stays, but equal ones may part.
 
     Between the ends of ranges the map is linear; below the first and above the last but one it
-    shifts, so that tails keep their shape. Numbers of a range of one value become it.
+    shifts, so that tails keep their shape. No number is moved beyond the last end; numbers of a
+    range that is `alone`, which has one value, become it.
 
     Args:
         values: (n,) numbers.
-        ends: (cells,) upper ends of two ranges or more, ascending; no number is moved beyond the
-            last.
+        ends: (cells,) upper ends of two ranges or more, ascending.
         shares: (cells,) of the values that should lie in each range; their sum is 1.
         alone: (cells,) whether a range has one value, its end.
     """

@@ -112,19 +112,17 @@ def iid(num_rows: int, parties: int, *, key: Key) -> Parts:
 def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Parts:
     """Give each party the rows of one cluster: plane coordinates, then k-means with K clusters.
 
-    Args:
-        codes: The rows: `Codes`, a `Table`, frame or path.
-        parties: K, from 1 to the number of rows.
-        key: Random key.
-        method: ``umap``: UMAP of the codes to 2-D (15 neighbours, minimum distance 0.1),
-            as in the paper; needs the extra ``umap``. Where copies of one row are more than a
-            hundredth of all, every row is first moved by a hair, or the search for neighbours
-            would never settle; a crowd of copies then spreads over several clusters. ``pca``: two
-            principal components of the one-hot codes, a plain fallback whose clusters differ from
-            the paper's, and in which copies stay together.
+    The coordinates are, by `method`,
 
-    Returns:
-        Ascending positions of each party's rows, at least one.
+    * ``umap``: UMAP of the codes to 2-D (15 neighbours, minimum distance 0.1), as in the paper;
+      needs the extra ``umap``. Where copies of one row are more than a hundredth of all, every row
+      is first moved by a hair, or the search for neighbours would never settle; a crowd of copies
+      then spreads over several clusters.
+    * ``pca``: two principal components of the one-hot codes, a plain fallback whose clusters differ
+      from the paper's, and in which copies stay together.
+
+    Rows are `Codes`, a `Table`, frame or path. Returns ascending positions of each party's rows, at
+    least one.
 
     Raises:
         DataError: When there are fewer rows than parties.
@@ -153,18 +151,11 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Par
 def label_skew(
     labels: NDArray[Any] | Sequence[Any], parties: int, beta: float, *, key: Key
 ) -> Parts:
-    """Spread each class by shares drawn from Dirichlet(beta, ..., beta).
+    """Spread each class by shares drawn from Dirichlet(beta, ..., beta), with beta > 0.
 
-    Shares are floored and the rows left over go to the largest remainders.
-
-    Args:
-        labels: One class per row.
-        parties: K, from 1 to the number of rows.
-        beta: Concentration > 0; the paper's table uses 0.1 (uneven) and 0.8.
-        key: Random key.
-
-    Returns:
-        Ascending positions of each party's rows, at least one.
+    The paper's table uses 0.1 (uneven) and 0.8. Shares are floored and the rows left over go to the
+    largest remainders. Takes one class per row; returns ascending positions of each party's rows,
+    at least one.
 
     Raises:
         DataError: When there are fewer rows than parties.
@@ -199,16 +190,9 @@ def synth_fs(
 ) -> list[Codes]:
     """Make the SynthFS data of the FLAIM paper: parties whose features have different means.
 
-    Per party and feature, a mean is drawn from a truncated Zipf distribution; values are normal
-    around it with variance 1, rounded and clipped into the domain.
-
-    Args:
-        exponent: a > 0 of the Zipf distribution; small is more skew.
-        key: Random key.
-        parties: How many parties.
-        rows: Rows per party.
-        features: Columns, named ``f0`` and so on.
-        values: Means are 1 to this; the domain has one code more, since it starts at 0.
+    Per party and feature ``f0``, ``f1`` and so on, a mean of 1 to `values` is drawn from a Zipf
+    distribution with an exponent > 0 (small is more skew); values are normal around it with
+    variance 1, rounded and clipped into the domain, which starts at 0.
 
     Raises:
         InputError: When an argument is out of range.

@@ -272,8 +272,7 @@ def _points(
 ) -> tuple[NumericEncoding, list[Points]]:
     """Each owner's numbers: those listed, and quantiles of the mixture, less the bounds' origin.
 
-    Beside them the column's bounds, with the finest resolution that an owner has seen, if all have
-    one.
+    The column's bounds come first, with the finest resolution of an owner if all have one.
     """
     bounds = encoding_of_bounds(column)
     seen = [one.resolution for one in owners if one.values or one.rest]
