@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from siloweave.algorithms.private_counts import Look
 from siloweave.errors import DataError
+from siloweave.protocols.histograms import Histogram
 from siloweave.tables.bins import spike_bins
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -105,15 +105,17 @@ def test_counts_of_other_tables_are_refused():
 
 def test_rows_to_weigh_by_have_the_spikes_that_the_encodings_have():
     """Else raking would ask for amounts beside 0 that no drawn row can have."""
-    look = Look(ENCODER, LEVELS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
-    gain, gone = look.product().integers("gain")
+    histogram = Histogram(ENCODER, LEVELS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
+    gain, gone = histogram.product().integers("gain")
     encoding = next(
-        encoding for encoding in look.features("quantile").encodings if encoding.column == "gain"
+        encoding
+        for encoding in histogram.features("quantile").encodings
+        if encoding.column == "gain"
     )
     assert encoding.spikes == (0.0,)
     real, missing = table(20_000).integers("gain")
     assert (gain[~gone] == 0).mean() == pytest.approx((real[~missing] == 0).mean(), abs=0.01)
-    cells = next(one for one in look.one_way.cells if one.column.name == "gain")
+    cells = next(one for one in histogram.one_way.cells if one.column.name == "gain")
     assert cells.ends[0] == 0.0
     assert cells.shares[0] == pytest.approx(((real == 0) & ~missing).mean(), abs=0.01)
 
