@@ -1,19 +1,12 @@
-"""Rows that are given some of their columns: what is wanted, and how a graphical model meets it.
+"""Rows with conditions: what is wanted, and how models of both kinds meet it.
 
-A graphical model draws the other columns from its exact conditional distribution; how models of
-feature vectors meet it is in rejection.py.
+A graphical model draws the other columns from its exact conditional distribution. A model of
+feature vectors is asked where it can be (a copula's conditional normal distribution, Patki, Wedge &
+Veeramachaneni 2016; a GAN's condition, Xu et al. 2019; a diffusion's label or replaced columns,
+Lugmayr et al. 2022); what it does not follow, or cannot be asked for, is met by rejection.
 
 **Guarantee**: none of its own: this reads a model and nothing else, so it is post-processing of
 what the model's fit released (Dwork & Roth 2014, proposition 2.1).
-
-Models of feature vectors that are given columns: asked where they can be, else tried again.
-
-A model that can be asked (a copula's conditional normal distribution, Patki, Wedge &
-Veeramachaneni 2016; a GAN's condition, Xu et al. 2019; a diffusion's label or replaced columns,
-Lugmayr et al. 2022) is asked; what it does not follow, or cannot be asked for, is met by rejection.
-
-**Guarantee**: none of its own: this reads a model and nothing else, so it is post-processing of
-what the model's fit released.
 """
 
 from __future__ import annotations
@@ -49,11 +42,11 @@ _Floats = npt.NDArray[np.float64]
 _WHOLE = ("integer", "datetime")
 _CHUNK = 2_000  # rows drawn at once when some were rejected
 _LEAST = 10_000  # rows that may be drawn however few are wanted
-_LOOK = 2_000  # rows that tell which classes a model makes, where it does not say
+_SEEN = 2_000  # rows that show which classes a model makes, where it does not say
 
 
 @dataclass(frozen=True)
-class GivenCells:
+class Condition:
     """What rows shall have in one column.
 
     Attributes:
@@ -73,7 +66,7 @@ class GivenCells:
     whole: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, column: Column, table: Table, places: npt.NDArray[np.int64]) -> GivenCells:
+    def of(cls, column: Column, table: Table, places: npt.NDArray[np.int64]) -> Condition:
         """Cells of one column.
 
         Raises:
@@ -133,7 +126,7 @@ def values_in(column: Column, table: Table) -> _Floats:
     return np.where(gone, np.nan, values)
 
 
-def imposed(table: Table, cells: Sequence[GivenCells], like: Table | None) -> Table:
+def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Table:
     """A drawn table with what was given in it as it was given."""
     if not table.num_rows:
         return table
@@ -144,7 +137,7 @@ def imposed(table: Table, cells: Sequence[GivenCells], like: Table | None) -> Ta
 
 def conditions(
     schema: Schema, known: Sequence[str], given: Any, num_rows: int | None, otherwise: int
-) -> tuple[int, tuple[GivenCells, ...]]:
+) -> tuple[int, tuple[Condition, ...]]:
     """What `given` asks for.
 
     Args:
@@ -165,7 +158,7 @@ def conditions(
         count = otherwise if num_rows is None else num_rows
         _check_known(given or (), known)
         return count, tuple(
-            GivenCells.of(schema[name], _cell(schema[name], value), np.zeros(count, dtype=np.int64))
+            Condition.of(schema[name], _cell(schema[name], value), np.zeros(count, dtype=np.int64))
             for name, value in (given or {}).items()
         )
     frame = read(given)
@@ -179,7 +172,7 @@ def conditions(
         told = np.flatnonzero(~frame.missing(name))
         places = np.full(frame.num_rows, -1, dtype=np.int64)
         places[told] = np.arange(len(told))
-        made.append(GivenCells.of(schema[name], frame.select([name]).take(told), places))
+        made.append(Condition.of(schema[name], frame.select([name]).take(told), places))
     return frame.num_rows, tuple(made)
 
 
@@ -216,7 +209,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def balanced_column(
-    schema: Schema, balanced: str | bool, target: str | None, cells: Sequence[GivenCells]
+    schema: Schema, balanced: str | bool, target: str | None, cells: Sequence[Condition]
 ) -> Column:
     """The column whose classes shall be equally frequent.
 
@@ -238,7 +231,7 @@ def balanced_column(
     return schema[str(name)]
 
 
-def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> GivenCells:
+def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Condition:
     """Cells in which every class of a column is equally frequent, but for one row.
 
     Args:
@@ -257,14 +250,14 @@ def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Gi
         raise InputError(f"balanced={column.name!r}: the model makes no value of it but missing")
     table = Table.from_columns({column.name: labels_of(column, seen)})
     order = generator(fold_in(key, "balanced")).permutation(count)
-    return GivenCells.of(column, table, order % len(seen))
+    return Condition.of(column, table, order % len(seen))
 
 
 # Graphical models
 
 
 def completed(
-    model: MRF, encoder: Encoder, count: int, cells: Sequence[GivenCells], key: Key
+    model: MRF, encoder: Encoder, count: int, cells: Sequence[Condition], key: Key
 ) -> Codes:
     """Draw rows of a graphical model whose given columns are fixed, the others conditionally.
 
@@ -296,7 +289,7 @@ def completed(
     return Codes(encoder.domain, tuple(columns[n].astype(np.uint64) for n in encoder.domain.names))
 
 
-def _codes_of(cells: GivenCells, encoder: Encoder) -> npt.NDArray[np.int64]:
+def _codes_of(cells: Condition, encoder: Encoder) -> npt.NDArray[np.int64]:
     """A column's codes, -1 in free rows."""
     if not cells.table.num_rows:
         return cells.places
@@ -304,11 +297,8 @@ def _codes_of(cells: GivenCells, encoder: Encoder) -> npt.NDArray[np.int64]:
     return np.where(cells.free, np.int64(-1), codes[cells.places])
 
 
-_LOOK_rejection = 2_000  # rows that show which classes a model makes, where it does not say
-
-
 @dataclass(frozen=True)
-class AskedCells:
+class VectorCondition:
     """Cells of one column as a model of feature vectors takes them.
 
     Attributes:
@@ -318,13 +308,13 @@ class AskedCells:
         vectors: (rows, width of the column), NaN in rows that are free.
     """
 
-    cells: GivenCells
+    cells: Condition
     features: Features
     start: int
     vectors: _Matrix
 
     @classmethod
-    def of(cls, cells: GivenCells, features: Features, key: Key) -> AskedCells:
+    def of(cls, cells: Condition, features: Features, key: Key) -> VectorCondition:
         """Cells as vectors.
 
         Args:
@@ -374,7 +364,7 @@ def shares_in(model: Generator, features: Features, column: Column, key: Key) ->
     shares = model.shares(column.name)
     if shares is not None:
         return shares
-    X = model.sample(_LOOK_rejection, key=fold_in(key, "look"))
+    X = model.sample(_SEEN, key=fold_in(key, "look"))
     made = features.decode(X, key=fold_in(key, "look")).select([column.name])
     codes = values_in(column, made).astype(np.int64)
     return tuple(np.bincount(codes, minlength=options_of(column)).tolist())
@@ -384,7 +374,7 @@ def accepted(
     model: Generator,
     features: Features,
     count: int,
-    asked: Sequence[AskedCells],
+    asked: Sequence[VectorCondition],
     *,
     tries: int,
     key: Key,
@@ -432,7 +422,7 @@ def accepted(
 
 
 def _told(
-    model: Generator, features: Features, count: int, asked: Sequence[AskedCells]
+    model: Generator, features: Features, count: int, asked: Sequence[VectorCondition]
 ) -> _Matrix | None:
     """What the model itself is given: NaN wherever a row is free; None if nothing."""
     taken = [one for one in asked if one.name in model.takes]

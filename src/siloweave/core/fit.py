@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.conditional import (
-    AskedCells,
-    GivenCells,
+    VectorCondition,
+    Condition,
     accepted,
     balanced_column,
     completed,
@@ -155,7 +155,7 @@ class MarginalModel:
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
         """Rows of the model; conditions are met by its exact conditional distribution."""
-        cells: tuple[GivenCells, ...] = ()
+        cells: tuple[Condition, ...] = ()
         if wanted.free:
             codes = self.codes(wanted.num_rows, wanted.seed)
         else:
@@ -221,11 +221,13 @@ class FeatureModel:
             return self._free(otherwise if asked_rows is None else asked_rows, wanted, like)
         known = [plan.column for plan in features.encodings]
         count, cells = conditions(self.schema, known, wanted.given, asked_rows, otherwise)
-        asked = [AskedCells.of(one, features, fold_in(seed, "given", one.name)) for one in cells]
+        asked = [
+            VectorCondition.of(one, features, fold_in(seed, "given", one.name)) for one in cells
+        ]
         if wanted.balanced is not False:
             column = balanced_column(self.schema, wanted.balanced, self.target, cells)
             even = equally(column, shares_in(self.net, features, column, seed), count, seed)
-            asked.append(AskedCells.of(even, features, fold_in(seed, "given")))
+            asked.append(VectorCondition.of(even, features, fold_in(seed, "given")))
         X = accepted(self.net, features, count, asked, tries=wanted.tries, key=seed)
         rows = features.decode(X, key=fold_in(seed, "values"), like=like)
         return imposed(rows, [one.cells for one in asked], like)
