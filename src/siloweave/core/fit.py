@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.conditional import (
-    VectorCondition,
     Condition,
+    VectorCondition,
     accepted,
     balanced_column,
     completed,
