@@ -5,7 +5,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import InputError, RosterError
-from tests.algorithms.test_columns_split import Echo
+from tests.protocols.test_columns_split import Echo
 from tests.synthesizers.cases import SCHEMA, fit, pandas_frame, parties_of
 from tests.synthesizers.test_columns import fitted_once, made, split
 

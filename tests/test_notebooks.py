@@ -11,7 +11,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import InputError
-from tests.algorithms.test_columns_split import Echo
+from tests.protocols.test_columns_split import Echo
 from tests.synthesizers.cases import SCHEMA, fit, pandas_frame
 from tests.synthesizers.test_columns import split
 

@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
-from tests.algorithms import test_agree_schema, test_fed_tgan, test_vertigan
+from tests.algorithms import test_agree_schema
 from tests.algorithms.lies import lie
+from tests.methods import test_fed_tgan, test_vertigan
 from tests.protocols import test_scoring
 from tests.synthesizers import test_columns
 from tests.synthesizers.cases import SCHEMA, pandas_frame
@@ -105,7 +106,7 @@ CODED = [
     ("latents", as_type("<i8"), "latents of type <i8"),
     ("latents", instead(Array("<f2", (HUGE, 0), b"")), "latents of shape"),
     ("columns", lambda names: ("visits",) * len(names), "columns with 'visits'"),
-    ("spots", instead(((0, 50, 60),)), "a choice among 60"),
+    ("sphere_codes", instead(((0, 50, 60),)), "a choice among 60"),
     ("latents", filled(1e30, "<f8"), r"latents of size 1e\+30; it must be finite, and 1e\+09"),
     ("one_way", instead("{}"), "one_way that cannot be read"),
     ("one_way", law_of_others, "these are shares of"),

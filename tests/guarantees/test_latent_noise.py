@@ -2,21 +2,19 @@
 
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.algorithms import latent_noise
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation import InProcess, Session
-from siloweave.methods.silofuse.coordinator import silofuse
-from siloweave.methods.silofuse.messages import CodeNoised, LatentNoise
+from siloweave.methods.silofuse import coordinator, party
+from siloweave.methods.silofuse.messages import CodeNoised, declared_coder, radius
 from siloweave.methods.silofuse.party import bounded
 from siloweave.privacy import Budget, Gaussian, Relation
-from siloweave.privacy.calibrate import rho_for
-from siloweave.protocols.columns import parts_of
+from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema
 from tests.federation.rosters import roster_of
 from tests.guarantees.replay import record, replay
@@ -55,11 +53,11 @@ NEIGHBOURS = [[4.0, "e", True, 1.0], [4.0, "a", True, np.nan], [0.1, "b", False,
 def untrained(monkeypatch):
     """Nothing is trained: what leaves the parties is what counts."""
 
-    def trained(V, latent, task, settings, facts, spots):
-        assert not spots, "noised latents are no points"
-        return SimpleNamespace(facts=facts)
+    def trained(rows, task):
+        assert not rows.codes, "noised latents are no sphere codes"
+        return SimpleNamespace(facts=rows.facts)
 
-    monkeypatch.setattr(silofuse, "trained", trained)
+    monkeypatch.setattr(coordinator, "trained", trained)
 
 
 def run(rows, clip=1.0, budget=BUDGET, **named):
@@ -113,41 +111,22 @@ def test_all_parties_together_spend_the_budget_and_no_more():
     ],
 )
 def test_mutants_are_caught(name, mutant, monkeypatch):
-    monkeypatch.setattr(latent_noise, name, mutant)
+    monkeypatch.setattr(party, name, mutant)
     with pytest.raises(AssertionError):
         check(NEIGHBOURS[0], clip=0.3)
 
 
 def test_a_party_refuses_noise_that_keeps_to_its_limit_for_itself_alone(monkeypatch):
-    whole = LatentNoise.for_budget
+    def alone(sigma, parts, synth):
+        """Of the party of the largest radius, and so enough for each by itself."""
+        most = max(radius(declared_coder(part, synth), synth.clip) for part in parts.values())
+        return Gaussian(sigma, 2.0 * most)
 
-    def alone(cls, budget, parts, *rest):
-        """Enough for the party of the largest radius, and so for each by itself."""
-        noise = whole(budget, parts, *rest)
-        most = max(noise.radii.values())
-        return msgspec.structs.replace(
-            noise, sigma=noise.sigma * 2 * most / noise.together.sensitivity
-        )
-
-    monkeypatch.setattr(LatentNoise, "for_budget", classmethod(alone))
+    monkeypatch.setattr(coordinator, "released_together", alone)
     with pytest.raises(BudgetError, match="'party-1': all parties together would release epsilon"):
         run(frame(ENDS))
-    monkeypatch.setattr(latent_noise, "_check_together", lambda request, site: None)
+    monkeypatch.setattr(party, "_check_together", lambda synth, request, site: None)
     assert run(frame(ENDS)).epsilon > BUDGET.epsilon  # no ledger notices it
-
-
-def test_a_party_refuses_radii_that_do_not_follow_from_the_columns(monkeypatch):
-    whole = LatentNoise.for_budget
-
-    def other(cls, *given):
-        noise = whole(*given)
-        return msgspec.structs.replace(noise, radii={**noise.radii, "party-2": 1})
-
-    monkeypatch.setattr(LatentNoise, "for_budget", classmethod(other))
-    with pytest.raises(
-        WireError, match="party 'party-1': the radii that it was told of do not follow"
-    ):
-        run(frame(ENDS))
 
 
 def test_noise_has_the_scale_that_was_charged():
@@ -176,26 +155,29 @@ def test_rows_are_bounded_one_by_one_whatever_they_hold():
 def test_neighbours_of_other_sizes_and_half_promises_are_refused():
     with pytest.raises(BudgetError, match=r"number is known to all.*REPLACE_ONE"):
         run(frame(ENDS), budget=Budget(1.0, 1e-5))
-    with pytest.raises(BudgetError, match="needs a finite epsilon"):
+    with pytest.raises(BudgetError, match="budget is missing"):
         run(frame(ENDS), budget=None)
     with pytest.raises(InputError, match=r"clip=0.0 must be a number in \(0, 1\]"):
         run(frame(ENDS), clip=0.0)
     with pytest.raises(InputError, match="leave coder and target out"):
-        sw.SiloFuse(privacy="latents", target="sex").chosen()
+        sw.SiloFuse(privacy="latents", target="sex")
     with pytest.raises(NotImplementedError, match="multi-party computation"):
-        sw.SiloFuse(privacy="training").chosen()
+        sw.SiloFuse(privacy="training")
 
 
 def test_latents_are_sent_once_a_run():
     """All parties together are held to a limit for one sending of each."""
-    _, parts = parts_of([frame(ENDS)[list(names)] for names in SPLIT], SCHEMA)
-    parts = {f"p{i}": part for i, part in enumerate(parts.values())}
-    noise = LatentNoise.for_budget(BUDGET, {n: part.schema for n, part in parts.items()}, 1.0, 1.0)
-    facts = {"privacy": "latents", "clip": noise.clip, "autoencoder": {"per_bit": 1.0}}
-    facts["parts"] = {name: part.schema for name, part in parts.items()}
-    sites = roster_of(parts, limit=BUDGET, facts=facts)
-    parties = Session(tuple(sites), InProcess(sites, silofuse.PARTY), run="r")
-    assert len(parties.ask(CodeNoised(1.0, noise))) == len(SPLIT)
+    synth, names = sw.SiloFuse(privacy="latents"), [f"p{i}" for i in range(len(SPLIT))]
+    parts = {name: SCHEMA.select(own) for name, own in zip(names, SPLIT, strict=True)}
+    rows = frame(ENDS)
+    data = {
+        name: ColumnsData(sw.read(rows[list(part.names)]), part) for name, part in parts.items()
+    }
+    distance = coordinator.released_together(1.0, parts, synth).sensitivity
+    asked = CodeNoised(gaussian_sigma(rho_for(BUDGET), distance))
+    sites = roster_of(data, limit=BUDGET, facts={"parts": parts})
+    parties = Session(tuple(sites), InProcess(sites, party.handlers(synth)), run="r")
+    assert len(parties.ask(asked)) == len(SPLIT)
     with pytest.raises(WireError, match=r"party 'p0'.*may only come first"):
-        parties.ask(CodeNoised(1.0, noise))
+        parties.ask(asked)
     assert all(len(site.ledger.entries) == 1 for site in sites.values())

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from siloweave.errors import WireError
-from siloweave.methods.vertigan.coordinator import vertigan
+from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models import vertigan as maths
 from siloweave.privacy import SampledSharedGaussian, gradients
 from tests.algorithms.kills import Tap
-from tests.algorithms.test_vertigan import BUDGET, NET, SAME, halves
 from tests.guarantees.replay import record, replay
 from tests.guarantees.test_private_rounds import coins
+from tests.methods.test_vertigan import BUDGET, NET, SAME, halves
 
 STEPS = 2 * NET["critic_steps"]  # of a party, in two rounds
 
@@ -25,7 +25,7 @@ def same_coins(monkeypatch):
 
 
 def run(data, clip, folder=None):
-    made = VertiGAN(settings={**NET, "rounds": 2}, clip=clip, bins=8)
+    made = VertiGAN(**{**NET, "rounds": 2}, clip=clip, bins=8)
     return made.fit(data, SAME, budget=BUDGET, noise="seeded", folder=folder)
 
 
@@ -40,7 +40,8 @@ def neighbours(clip):
 
 
 def weights(fitted):
-    nets = [fitted.model.joint.trunk.net, *(h.head.net for h in fitted.model.homes.values())]
+    model = fitted.model.net
+    nets = [model.joint.trunk.net, *(one.head.net for one in model.decoders.values())]
     return [np.asarray(leaf) for net in nets for leaf in jax.tree.leaves(net)]
 
 
@@ -84,15 +85,15 @@ def test_mutants_are_seen(monkeypatch):
     def factors(loss, model, rows, mask, clip, key, layer):
         return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
 
-    played = vertigan._privately
+    played = party._privately
 
-    def leaky(desk, *how):
-        own, slope = played(desk, *how)
-        return own, slope if len(desk.rows) % 2 else -slope
+    def leaky(state, *how):
+        own, slope = played(state, *how)
+        return own, slope if len(state.rows) % 2 else -slope
 
     monkeypatch.setattr(gradients, "_scale", unclipped)
     monkeypatch.setattr(gradients, "_compiled", eqx.filter_jit(factors))  # another program
-    monkeypatch.setattr(vertigan, "_privately", leaky)
+    monkeypatch.setattr(party, "_privately", leaky)
     (fitted, other), tape, twin = neighbours(0.01)
     event, _ = steps_of(tape, fitted)
     assert max(twin.distances("l2")) > 1.01 * event.sensitivity

@@ -40,7 +40,7 @@ def split(frame, by=None):
 
 
 def made(name, target=TARGET, **given):
-    return COLUMN_METHODS[name](target=target, settings=FAST[name], **given)
+    return COLUMN_METHODS[name](target=target, **FAST[name], **given)
 
 
 def fit(name, data=None, schema=SCHEMA, target=TARGET, **named):
@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_rows(name):
 def test_it_is_kept_as_data_and_read_again(name, tmp_path):
     check_kept(fitted_once(name), tmp_path)
     assert sw.load(tmp_path).columns == fitted_once(name).columns
-    for place in ("homes/0000/coder.safetensors", "model.safetensors"):
+    for place in ("parties/0000/coder.safetensors", "model.safetensors"):
         (tmp_path / place).write_bytes(b"nothing")
         with pytest.raises(DataError, match="is not a stored model"):
             sw.load(tmp_path)
@@ -104,15 +104,17 @@ def test_nothing_is_promised_and_every_ledger_says_so(name, tmp_path):
 
 @every
 def test_a_bound_is_refused_before_anything_is_read(name):
-    with pytest.raises(BudgetError, match=r"releases without noise.*epsilon = 1\.0"):
+    with pytest.raises(BudgetError, match=r"adds no noise.*epsilon = 1\.0"):
         fit(name, "nowhere.csv", budget=Budget(1.0, 1e-6))
 
 
 @every
 def test_wrong_settings_are_refused_before_anything_is_read(name):
     kind = COLUMN_METHODS[name]
-    with pytest.raises(InputError, match=r"settings\.wings is no setting"):
-        kind(settings={"wings": 2}).fit("nowhere.csv", SCHEMA)
+    with pytest.raises(InputError, match="takes no wings"):
+        kind(wings=2)
+    with pytest.raises(InputError, match=r"diffusion\.wings is no setting"):
+        kind(diffusion={"wings": 2})
     for target, why in {"wings": "is no column", "pay": "is no choice"}.items():
         with pytest.raises(InputError, match=f"target='{target}' {why}"):
             kind(target=target).fit("nowhere.csv", SCHEMA)

@@ -11,7 +11,7 @@ from siloweave.core.method import NOISE, Guarantee, Method, View, names_of
 from siloweave.methods.registry import METHODS
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
-from tests.algorithms.test_vertigan import NET, SAME, halves
+from tests.methods.test_vertigan import NET, SAME, halves
 from tests.synthesizers import (
     test_columns,
     test_generators,

@@ -3,6 +3,7 @@
 import math
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,17 +12,19 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 
-from siloweave.core.method import Info
+from siloweave.core.fit import Fit
+from siloweave.core.method import Forecast, Guarantee, Method, Result
+from siloweave.core.run import Synthesizer, columns_of
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
-from siloweave.protocols.columns import ColumnsSplit, PlainHome, keep_home, parts_of, read_woven
-from siloweave.tables import Column, Schema
+from siloweave.protocols.columns import ColumnsModel, columns_data, gathered, keep_decoder
+from siloweave.tables import Column, Schema, read
 from siloweave.tables.features import Features
 from siloweave.tables.keys import generator
+from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 
 SPLIT = {"north": ["town", "age", "seen"], "south": ["sex", "pay"], "west": ["member", "visits"]}
 
@@ -37,7 +40,7 @@ class Send(Request[Sent], frozen=True):
 def send(request, site):
     part = site.rows
     features = Features.fit(part.table, part.schema, key=request.seed)
-    keep_home(site, features)
+    keep_decoder(site, features, b"as they are")
     part.progress("sending", 1.0)
     made = features.encode(part.table, key=request.seed)
     return Sent(site.release(NonPrivate("as it is"), "vectors", lambda: Array.of(made, "<f4")))
@@ -61,27 +64,63 @@ class Repeats:
         path.write_bytes(Array.of(self.rows, "<f4").data)
 
 
-class Echo(ColumnsSplit):
-    info = Info("echo", "Echo", "none", "columns", "curator", "none", "Nobody 2024", "Nothing.")
-    visibility = ()
-    home = staticmethod(lambda features, coder: PlainHome(features))
+@dataclass(frozen=True)
+class Plain:
+    """A local decoder that changes nothing."""
 
-    def chosen(self):
-        return dict(self.settings)
+    features: Features
+    coder: bytes
 
-    def handlers(self):
-        return {Send: send}
+    @property
+    def width(self):
+        return self.features.width
 
-    def coordinate(self, parties, task):
-        replies = parties.ask(Send(task.seed))
-        task.progress("done", 1.0)
-        rows = np.concatenate([r.rows.value.numpy() for r in replies], axis=1)
-        return Repeats(rows), len(rows)
+    def decode(self, part, *, key):
+        return part
 
-    @staticmethod
-    def load(path):
-        rows = np.frombuffer(path.read_bytes(), "<f4")
-        return Repeats(rows.reshape(len(pandas_frame()), -1))
+    def encode(self, X):
+        return X
+
+    def to_bytes(self):
+        return self.coder
+
+
+def coordinate(session, task):
+    replies = session.ask(Send(task.seed))
+    task.progress("done", 1.0)
+    rows = np.concatenate([r.rows.value.numpy() for r in replies], axis=1)
+    return Result(Repeats(rows), len(rows))
+
+
+def loaded(path):
+    rows = np.frombuffer(path.read_bytes(), "<f4")
+    return Repeats(rows.reshape(len(pandas_frame()), -1))
+
+
+@dataclass(frozen=True)
+class Echo(Synthesizer):
+    shared: bool = True
+    method: ClassVar[Method] = Method(
+        name="echo",
+        title="Echo",
+        family="none",
+        split="columns",
+        trust="curator",
+        paper="Nobody 2024",
+        guarantee=lambda synth: Guarantee("none", "Nothing."),
+        visibility=lambda synth: (),
+        prepare=columns_data,
+        handlers=lambda synth: {Send: send},
+        coordinate=coordinate,
+        gather=partial(gathered, Plain),
+        load=partial(ColumnsModel.read, joint=loaded, decoder=Plain),
+        forecast=lambda synth, case: Forecast(1, 1.0, 1, 1.0, math.inf),
+        party_share=lambda synth: 0.5,
+    )
+
+
+def load(path):
+    return Fit.read(path, {"echo": Echo.method.load})
 
 
 def split(frame, by=None):
@@ -133,22 +172,22 @@ def test_what_stays_with_the_parties_is_kept_for_its_owner_alone(tmp_path):
     places = [tmp_path / "model", *(tmp_path / "model").rglob("*")]
     modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in places}
     assert modes == {(True, 0o700), (False, 0o600)}
-    assert set(read_woven(tmp_path / "model", {"echo": Echo}).sample_parts(3, seed=0)) == set(SPLIT)
+    assert set(load(tmp_path / "model").sample_parts(3, seed=0)) == set(SPLIT)
 
 
 def test_it_is_kept_as_data_and_read_again(fitted, tmp_path):
     fitted.save(tmp_path)
-    again = read_woven(tmp_path, {"echo": Echo})
+    again = load(tmp_path)
     pd.testing.assert_frame_equal(
         again.sample(30, seed=0).astype(str), fitted.sample(30, seed=0).astype(str)
     )
     assert again.columns == fitted.columns
     assert again.ledgers == fitted.ledgers
     with pytest.raises(DataError, match="does not know"):
-        read_woven(tmp_path, {})
-    (tmp_path / "homes" / "0001" / "features.json").unlink()
-    with pytest.raises(DataError, match="split columns"):
-        read_woven(tmp_path, {"echo": Echo})
+        Fit.read(tmp_path, {})
+    (tmp_path / "parties" / "0001" / "features.json").unlink()
+    with pytest.raises(DataError, match="cannot be read as a saved fit"):
+        load(tmp_path)
 
 
 def test_ledgers_and_bytes_are_those_of_each_party(fitted):
@@ -157,7 +196,7 @@ def test_ledgers_and_bytes_are_those_of_each_party(fitted):
     assert fitted.epsilon == math.inf
     assert not fitted.private
     sent = {name: t.bytes_from_party for name, t in fitted.cost.parties.items()}
-    widths = {name: home.width for name, home in fitted.model.homes.items()}
+    widths = {name: one.width for name, one in fitted.model.net.decoders.items()}
     ledger = 1_000  # bytes of the message that brings it
     most = {name: 4 * 60 * width + 300 + ledger for name, width in widths.items()}
     assert all(4 * 60 * widths[name] < sent[name] < most[name] for name in sent)
@@ -201,7 +240,7 @@ def test_a_run_does_not_go_on_with_other_rows_or_another_schema(tmp_path):
 
 
 def test_a_bound_is_refused():
-    with pytest.raises(BudgetError, match="releases without noise"):
+    with pytest.raises(BudgetError, match="adds no noise"):
         Echo().fit("nowhere.csv", SCHEMA, budget=Budget(1.0, 1e-6))
 
 
@@ -225,7 +264,7 @@ def cut(frame, name, rows):
 )  # fmt: skip
 def test_tables_that_do_not_go_together_name_the_party(data, error, message):
     with pytest.raises(error, match=message):
-        parts_of(data(pandas_frame()), SCHEMA)
+        Echo().fit(data(pandas_frame()), SCHEMA)
 
 
 def test_ids_may_be_shared_and_must_agree():
@@ -239,9 +278,9 @@ def test_ids_may_be_shared_and_must_agree():
         ["who", "b"],
     ]
     with pytest.raises(RosterError, match="'party-1' and 'party-2' differ in id 'who' at row 1"):
-        parts_of([one, other.assign(who=[3, 2, 1])], schema)
+        Echo().fit([one, other.assign(who=[3, 2, 1])], schema)
     with pytest.raises(RosterError, match="'party-2' has no column but ids"):
-        parts_of([one.assign(b=True), other[["who"]]], schema)
+        Echo().fit([one.assign(b=True), other[["who"]]], schema)
 
 
 @pytest.mark.parametrize("who", [[3.0, 1.0, 2.0], ["3", "1", "2"]], ids=["floats", "text"])
@@ -249,8 +288,8 @@ def test_shared_ids_agree_as_an_alignment_reads_them(who):
     schema = Schema((Column("who", "id"), Column("a", "boolean"), Column("b", "boolean")))
     one = pd.DataFrame({"who": [3, 1, 2], "a": [True, False, True]})
     other = pd.DataFrame({"who": who, "b": [True, True, False]})
-    _, parts = parts_of([one, other], schema)
-    assert list(parts) == ["party-1", "party-2"]
+    found = columns_of({"a": read(one), "b": read(other)}, schema)
+    assert found == {"a": ("a",), "b": ("b",)}
     broken = other.assign(who=[3.5, 1.0, 2.0])
     with pytest.raises(DataError, match="party 'party-2': the id column 'who' holds numbers that"):
-        parts_of([one, broken], schema)
+        Echo().fit([one, broken], schema)

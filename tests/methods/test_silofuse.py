@@ -1,25 +1,27 @@
-"""SiloFuse and E2EDistr: one law however columns are split, bytes, killed runs, odd replies."""
+"""SiloFuse and E2EDistr: one model however columns are split, bytes, killed runs, odd replies."""
+
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pandas as pd
 import pytest
+
+import siloweave as sw
+from siloweave.errors import InputError, LedgerError, RosterError, WireError
+from siloweave.federation import InProcess, wire
+from siloweave.federation.messages import Array, Envelope
+from siloweave.methods.silofuse import coordinator
+from siloweave.methods.silofuse.coordinator import one_hot
+from siloweave.methods.silofuse.messages import Activations, Backward, BeginJoint, Code, Forward
+from siloweave.methods.silofuse.party import batch_of, class_codes, step_handlers
+from siloweave.privacy import Ledger
+from siloweave.protocols.columns import ColumnsData
+from siloweave.tables import Schema
 from tests.algorithms.kills import WHERE, KilledError, Tap
 from tests.federation.rosters import roster_of
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made, split
-
-import siloweave as sw
-from siloweave.core.run import plain
-from siloweave.errors import InputError, LedgerError, RosterError, WireError
-from siloweave.federation import InProcess, wire
-from siloweave.federation.messages import Array, Envelope
-from siloweave.methods.silofuse.coordinator import end_to_end, one_hot, silofuse
-from siloweave.methods.silofuse.messages import Activations, Backward, BeginJoint, Code, Forward
-from siloweave.methods.silofuse.party import batch_of
-from siloweave.privacy import Ledger
-from siloweave.protocols.columns import ColumnsPart
-from siloweave.tables import Schema
 
 OTHER = {"a": ["visits", "sex"], "b": ["member", "pay", "town", "age"], "c": ["seen"]}
 EXACT = {"half": False}
@@ -31,7 +33,7 @@ def exactly(by):
 
 def test_points_make_the_same_rows_however_columns_are_split_and_as_in_one_place():
     one, other = exactly(SPLIT), exactly(OTHER)
-    central = sw.PointDiff(target="member", settings=FAST["silofuse"])
+    central = sw.PointDiff(target="member", **FAST["silofuse"])
     rows = central.fit(pandas_frame(), SCHEMA).sample(40, seed=0)
     pd.testing.assert_frame_equal(one.sample(40, seed=0), other.sample(40, seed=0))
     pd.testing.assert_frame_equal(one.sample(40, seed=0), rows)
@@ -43,17 +45,17 @@ def test_latents_in_half_precision_are_those_of_every_split():
     pd.testing.assert_frame_equal(one.sample(40, seed=0), other.sample(40, seed=0))
     exact = exactly(SPLIT)
     half, full = ({n: t.bytes_from_party for n, t in f.cost.parties.items()} for f in (one, exact))
-    for name, home in one.model.homes.items():
-        assert full[name] - half[name] == 2 * 60 * home.rows.latent
+    for name, decoder in one.model.net.decoders.items():
+        assert full[name] - half[name] == 2 * 60 * decoder.rows.latent
 
 
 def test_bytes_do_not_depend_on_the_length_of_training(monkeypatch):
-    law = fitted_once("silofuse").model.joint.net
-    monkeypatch.setattr(silofuse, "trained", lambda *given, **named: law)
+    net = fitted_once("silofuse").model.net.joint.net
+    monkeypatch.setattr(coordinator, "trained", lambda *given, **named: net)
     moved = []
     for steps in (3, 500_000):
-        settings = {"diffusion": {**FAST["silofuse"]["diffusion"], "steps": steps}}
-        fitted = sw.SiloFuse(target="member", settings=settings).fit(split(pandas_frame()), SCHEMA)
+        settings = {**FAST["silofuse"]["diffusion"], "steps": steps}
+        fitted = sw.SiloFuse(target="member", diffusion=settings).fit(split(pandas_frame()), SCHEMA)
         moved.append((fitted.cost.rounds, str(list(fitted.cost.parties.values()))))
     assert moved[0] == moved[1]
     assert moved[0][0] == 3
@@ -62,28 +64,27 @@ def test_bytes_do_not_depend_on_the_length_of_training(monkeypatch):
 def test_bytes_of_end_to_end_are_four_matrices_a_step():
     fitted = fitted_once("e2e_distr")
     assert fitted.cost.rounds == 2 * 3 + 4
-    home = fitted.model.homes["north"]
+    decoder = fitted.model.net.decoders["north"]
     seen = fitted.cost.parties["north"]
-    matrices = 3 * 2 * 4 * 16 * home.rows.latent  # steps, two each way, float32, batch
+    matrices = 3 * 2 * 4 * 16 * decoder.rows.latent  # steps, two each way, float32, batch
     assert matrices < seen.bytes_to_party < matrices + 2_500
     assert seen.bytes_from_party > matrices
 
 
 @pytest.mark.slow
 def test_autoencoders_of_the_parties_share_the_widths():
-    settings = {"autoencoder": {"steps": 2, "batch": 16, "hidden": (24, 12)}, **FAST["silofuse"]}
-    fitted = (
-        made("silofuse")
-        .__class__(coder="autoencoders", settings=settings)
-        .fit(split(pandas_frame()), SCHEMA)
-    )
-    for name, home in fitted.model.homes.items():
-        assert home.rows.coder.settings.hidden == (8, 4)
-        assert home.rows.latent == len(home.features.blocks), name
-    assert fitted.model.takes == frozenset()
+    coder = {"steps": 2, "batch": 16, "hidden": (24, 12)}
+    synth = sw.SiloFuse(coder="autoencoders", autoencoder=coder, **FAST["silofuse"])
+    fitted = synth.fit(split(pandas_frame()), SCHEMA)
+    for name, decoder in fitted.model.net.decoders.items():
+        assert decoder.rows.coder.settings.hidden == (8, 4)
+        assert decoder.rows.latent == len(decoder.features.blocks), name
+    assert fitted.model.net.takes == frozenset()
     assert len(fitted.sample(8, seed=0)) == 8
-    with pytest.raises(InputError, match="does not fit coder='autoencoders'"):
-        sw.SiloFuse(coder="autoencoders", settings={"autoencoder": {"per_bit": 1.0}}).chosen()
+    with pytest.raises(InputError, match=r"autoencoder\.per_bit is no setting"):
+        sw.SiloFuse(coder="autoencoders", autoencoder={"per_bit": 1.0})
+    with pytest.raises(InputError, match="does not fit coder='points'"):
+        sw.SiloFuse(autoencoder=fitted.model.net.decoders["north"].rows.coder.settings)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_run_killed_at_any_message_ends_like_one_that_was_not(
 @pytest.mark.parametrize("options", [2, 256, 300])
 def test_any_number_of_classes_can_be_told(options):
     V = np.eye(options, dtype=np.float32)[::-1]
-    sent = silofuse.told_classes(V)
+    sent = class_codes(V)
     assert len(sent.data) == options * (1 if options <= 256 else 4)
     np.testing.assert_array_equal(one_hot("north", sent, options, options), V)
 
@@ -125,6 +126,12 @@ def test_batches_are_permutations_of_the_rows():
         assert sorted(found.tolist()) == list(range(60))
     assert not np.array_equal(batch_of(0, 60, 20, 5), batch_of(0, 60, 20, 6))
     assert len(batch_of(7, 5, 20, 0)) == 5
+
+
+def answering(patch, kind, change):
+    """Let parties answer with handlers that are changed."""
+    real = kind.method.handlers
+    patch.setattr(kind, "method", replace(kind.method, handlers=lambda synth: change(real(synth))))
 
 
 def tampered(table, kind, change):
@@ -173,9 +180,7 @@ def misplaced(what, value):
     ],
 )
 def test_a_party_that_sends_nonsense_is_named(change, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        sw.SiloFuse, "handlers", lambda self: tampered(silofuse.PARTY, Code, change)
-    )
+    answering(monkeypatch, sw.SiloFuse, lambda table: tampered(table, Code, change))
     with pytest.raises(WireError, match=message):
         fit("silofuse", folder=tmp_path)
     assert not list(tmp_path.rglob("model*"))
@@ -190,8 +195,7 @@ def test_a_party_that_sends_nonsense_is_named(change, message, monkeypatch, tmp_
     ],
 )
 def test_so_is_one_that_does_in_a_step(change, message, monkeypatch):
-    handlers = tampered(end_to_end.PARTY, Forward, change)
-    monkeypatch.setattr(sw.E2EDistr, "handlers", lambda self: handlers)
+    answering(monkeypatch, sw.E2EDistr, lambda table: tampered(table, Forward, change))
     with pytest.raises(WireError, match=message):
         fit("e2e_distr")
 
@@ -203,17 +207,18 @@ def test_a_step_before_the_beginning_is_refused(asked):
     site = held_by_west()
     site.begin(Envelope("r", 1, "coordinator", "west", b""))
     with pytest.raises(WireError, match=r"party 'west': a step was asked for before"):
-        end_to_end.PARTY[type(asked)](asked, site)
+        STEPS[type(asked)](asked, site)
 
 
 def test_a_stale_step_is_refused(monkeypatch):
-    real = end_to_end.PARTY[Forward]
+    def late(table):
+        def answer(request, site):
+            stale = msgspec.structs.replace(request, step=max(0, request.step - 1))
+            return table[Forward](stale if request.step == 2 else request, site)
 
-    def late(request, site):
-        stale = msgspec.structs.replace(request, step=max(0, request.step - 1))
-        return real(stale, site) if request.step == 2 else real(request, site)
+        return {**table, Forward: answer}
 
-    monkeypatch.setattr(sw.E2EDistr, "handlers", lambda self: {**end_to_end.PARTY, Forward: late})
+    answering(monkeypatch, sw.E2EDistr, late)
     with pytest.raises(WireError, match=r"stale|no state after step"):
         fit("e2e_distr")
 
@@ -230,23 +235,24 @@ def test_two_runs_in_one_process_share_no_state():
 
 def held_by_west():
     schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"]))
-    part = ColumnsPart(sw.read(pandas_frame()[list(schema.names)]), schema)
-    facts = {**plain(made("e2e_distr").chosen()), "target": None, "shared": False}
-    return roster_of({"west": part}, facts=facts)["west"]
+    part = ColumnsData(sw.read(pandas_frame()[list(schema.names)]), schema)
+    return roster_of({"west": part}, facts={"parts": {"west": schema}})["west"]
+
+
+STEPS = step_handlers(made("e2e_distr", target=None, shared=False))
 
 
 def walked(runs):
     """Latents of three steps of each run, at one party that is asked in turn."""
     site = held_by_west()
-    settings = msgspec.json.encode(made("e2e_distr").chosen())
     found = {run: [] for run in runs}
 
     def ask(run, number, request):
         site.begin(Envelope(run, number, "coordinator", "west", b""))
-        return end_to_end.PARTY[type(request)](request, site)
+        return STEPS[type(request)](request, site)
 
     for run in runs:
-        ask(run, 0, BeginJoint(settings, 1, None, ord(run), shared=False))
+        ask(run, 0, BeginJoint(ord(run)))
     for step in range(3):
         for run in runs:
             slope = Array.of(np.ones_like(found[run][-1]), "<f4") if step else None
@@ -274,14 +280,14 @@ def test_a_party_that_vanishes_stops_the_run_and_comes_back(name, monkeypatch, t
 
 
 def test_what_was_paid_once_covers_only_its_own_run_and_receiver(monkeypatch):
-    real = end_to_end.PARTY[Forward]
+    def unpaid(table):
+        def answer(request, site):
+            reply = table[Forward](request, site)
+            return Activations(site.release_under("0" * 64, lambda: reply.latents.value))
 
-    def unpaid(request, site):
-        reply = real(request, site)
-        return Activations(site.release_under("0" * 64, lambda: reply.latents.value))
+        return {**table, Forward: answer}
 
-    handlers = {**end_to_end.PARTY, Forward: unpaid}
-    monkeypatch.setattr(sw.E2EDistr, "handlers", lambda self: handlers)
+    answering(monkeypatch, sw.E2EDistr, unpaid)
     with pytest.raises(LedgerError, match="does not pay for"):
         fit("e2e_distr")
 
@@ -295,7 +301,7 @@ def test_what_was_paid_once_covers_only_its_own_run_and_receiver(monkeypatch):
 )
 def test_what_would_do_nothing_is_refused(settings, said):
     with pytest.raises(InputError, match=said):
-        sw.SiloFuse(**settings).chosen()
+        sw.SiloFuse(**settings)
 
 
 @pytest.mark.parametrize("kind", [sw.SiloFuse, sw.E2EDistr, sw.VertiGAN])
@@ -309,9 +315,9 @@ def test_rows_that_do_not_fit_are_refused_by_name_before_anything_is_paid(kind, 
 
 
 def test_training_that_diverges_blames_the_rate():
-    settings = {"diffusion": FAST["e2e_distr"]["diffusion"] | {"learning_rate": 1e38}}
+    settings = FAST["e2e_distr"]["diffusion"] | {"learning_rate": 1e38}
     with pytest.raises((InputError, WireError), match=r"lower diffusion\.learning_rate"):
-        sw.E2EDistr(settings=settings).fit(split(pandas_frame()), SCHEMA)
+        sw.E2EDistr(diffusion=settings).fit(split(pandas_frame()), SCHEMA)
 
 
 def test_columns_that_stay_with_their_parties_cost_no_sharing():

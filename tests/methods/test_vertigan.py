@@ -7,20 +7,17 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
-from tests.algorithms.kills import WHERE, KilledError, Tap
-from tests.federation.rosters import roster_of
-from tests.synthesizers.cases import SCHEMA, pandas_frame
-from tests.synthesizers.properties import BY_SCHEMA
 
+import siloweave as sw
 from siloweave.app.record import record_of
-from siloweave.core.run import plain as plain_settings
+from siloweave.core.method import Case
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, Session
 from siloweave.federation.messages import Array
-from siloweave.methods.vertigan.coordinator import vertigan
+from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.method import VertiGAN
-from siloweave.methods.vertigan.party import HANDLERS, own_plan
+from siloweave.methods.vertigan.party import handlers, plan_of
 from siloweave.privacy import (
     Budget,
     Gaussian,
@@ -30,9 +27,12 @@ from siloweave.privacy import (
     SeededEntropy,
 )
 from siloweave.privacy.accountants import epsilon
-from siloweave.protocols.columns import ColumnsPart, parts_of, read_woven
-from siloweave.protocols.scoring import priced
+from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema, Table
+from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.federation.rosters import roster_of
+from tests.synthesizers.cases import SCHEMA, pandas_frame
+from tests.synthesizers.properties import BY_SCHEMA
 
 NET = {
     "noise": 4, "trunk": (8,), "head": (8,), "critic": (4,), "batch": 99, "made": 8, "rounds": 3,
@@ -58,7 +58,7 @@ def halves(rows=40, seed=0):
 
 def fit(data=None, schema=SAME, *, budget=BUDGET, noise="seeded", method=None, **named):
     private = budget is not None and budget.private
-    method = VertiGAN(settings=NET, bins=8, private=private) if method is None else method
+    method = VertiGAN(**NET, bins=8, private=private) if method is None else method
     data = halves() if data is None else data
     return method.fit(data, schema, budget=budget, noise=noise, **named)
 
@@ -114,8 +114,10 @@ def test_a_round_is_one_message_of_the_size_of_its_hidden_rows():
             0 < traffic.bytes_from_party - NET["rounds"] * rows < 1_200 * traffic.messages
         )  # ledgers, too
         assert 0 < traffic.bytes_to_party - NET["rounds"] * rows < 600 * traffic.messages
-    told = VertiGAN(settings=NET, bins=8).moves(SAME, 40, 2)
-    assert told == (fitted.cost.rounds, 2 * NET["rounds"] * rows)
+    case = Case(SAME, BUDGET, 2, 40)
+    forecast = VertiGAN.method.forecast(VertiGAN(**NET, bins=8), case)
+    assert forecast.rounds == fitted.cost.rounds
+    assert forecast.bytes_per_party == 2 * NET["rounds"] * rows
 
 
 @pytest.mark.parametrize("budget", [None, pytest.param(BUDGET, marks=pytest.mark.slow)])
@@ -133,7 +135,7 @@ def test_every_kind_of_column_comes_back(budget, tmp_path):
             assert values.max() <= column.high
     assert fitted.sample(20, given={"member": True}, seed=0)["member"].all()
     fitted.save(tmp_path)
-    same(read_woven(tmp_path, {"vertigan": VertiGAN}), fitted)
+    same(sw.load(tmp_path), fitted)
 
 
 def test_its_report_says_that_no_real_row_is_heard_of_by_itself():
@@ -156,18 +158,18 @@ def test_without_a_bound_every_ledger_says_so():
         for entries in fitted.ledgers.values():
             assert [type(entry.event) for entry in entries] == [NonPrivate]
         assert fitted.num_rows == 40
-    with pytest.raises(BudgetError, match="releases without noise"):
-        fit(method=VertiGAN(settings=NET, private=False))
+    with pytest.raises(BudgetError, match="adds no noise"):
+        fit(method=VertiGAN(**NET, private=False))
     for budget in (None, Budget(math.inf, 1e-6)):  # nobody goes without noise unasked
-        with pytest.raises(BudgetError, match=r"needs a finite epsilon.*private=False"):
-            fit(method=VertiGAN(settings=NET), budget=budget)
+        with pytest.raises(BudgetError, match=r"adds noise"):
+            fit(method=VertiGAN(**NET), budget=budget)
 
 
 def test_one_party_is_the_central_case_and_columns_may_stay_at_home():
     whole = pd.concat(halves().values(), axis=1)[[c.name for c in SAME.columns[:2]]]
     alone = fit({"all": whole}, SAME.select(whole.columns))
     assert 0.98 * BUDGET.epsilon < alone.epsilon <= BUDGET.epsilon
-    apart = fit(method=VertiGAN(settings=NET, bins=8, shared=False))
+    apart = fit(method=VertiGAN(**NET, bins=8, shared=False))
     assert {n: list(p) for n, p in apart.sample_parts(5, seed=0).items()} == {
         n: list(p) for n, p in halves().items()
     }
@@ -223,23 +225,14 @@ def test_with_real_noise_nothing_is_drawn_twice(tmp_path):
 def alone(limit=BUDGET):
     """One party and the way to it."""
     frame = Table.from_columns({n: (c.to_numpy(), None) for n, c in halves()["north"].items()})
-    part = ColumnsPart(frame, SAME.select(frame.names))
-    made = VertiGAN(settings=NET, private=limit is not None, bins=8)
+    made = VertiGAN(**NET, private=limit is not None, bins=8)
+    schema = SAME.select(frame.names)
     sites = roster_of(
-        {"north": part}, limit=limit, entropy=SeededEntropy(b"x"),
-        facts=known(made, {"north": part}),
+        {"north": ColumnsData(frame, schema)}, limit=limit, entropy=SeededEntropy(b"x"),
+        facts={"parts": {"north": schema}},
     )  # fmt: skip
-    return Session(("north",), InProcess(sites, HANDLERS), run="r"), sites["north"]
-
-
-def known(made, parts):
-    """What every party is given of a study."""
-    return plain_settings(made.chosen()) | {"parts": {n: part.schema for n, part in parts.items()}}
-
-
-def plain(**named):
-    made = VertiGAN(settings=NET).network()
-    return BeginVertiGAN(msgspec.json.encode(made), 0, **named)
+    session = Session(("north",), InProcess(sites, handlers(made)), run="r")
+    return session, sites["north"], made
 
 
 def hidden(shape=(NET["made"], NET["trunk"][-1]), value=0.0):
@@ -247,10 +240,10 @@ def hidden(shape=(NET["made"], NET["trunk"][-1]), value=0.0):
 
 
 def test_rounds_come_in_their_order_and_shape():
-    parties, _ = alone(limit=None)
+    parties, _, _ = alone(limit=None)
     with pytest.raises(WireError, match="before the beginning"):
         parties.ask(TrainCritics(0, hidden()))
-    parties.ask(plain())
+    parties.ask(BeginVertiGAN(0))
     for wrong, words in (
         (TrainCritics(1, hidden()), "round 2 of 3 .* round 0"),
         (TrainCritics(0, hidden((2, 2))), r"shape \(2, 2\).*\(8, 8\)"),
@@ -266,43 +259,37 @@ def test_rounds_come_in_their_order_and_shape():
 
 
 def test_a_party_trains_only_within_what_all_pay_together():
-    parties, site = alone()
-    planned = own_plan(site)
-    for sigmas in ((2.0, 8.0), (None, planned.counts_sigma), (planned.rows_sigma, 1.0)):
-        with pytest.raises(WireError, match="'north' was asked to count with noise"):
-            parties.ask(CountOwnColumns(*sigmas, 8))
-    parties.ask(CountOwnColumns(planned.rows_sigma, planned.counts_sigma, 8))
+    parties, site, made = alone()
+    planned = plan_of(made, site)
     noise = planned.noise(40, 200)
-    facts = {"clip": 1.0, "rows": 40, "rate": planned.rate(40), "levels": noise.levels}
-    facts |= {"share_sigma": noise.share_sigma, "dimension": 200, "order": planned.order}
-    asked = plain(**facts)
-    mine = (*planned.looks[0], priced(asked, BUDGET.relation, planned.steps))
-    for prices in ({}, {"north": mine[1:]}, {"north": mine, "south": mine}):
-        with pytest.raises(WireError, match=r"'north': the prices .* do not follow"):
-            parties.ask(msgspec.structs.replace(asked, prices=prices))
+    asked = BeginVertiGAN(0, 40, noise.levels, noise.share_sigma, 200)
+    with pytest.raises(WireError, match=r"'north' trains once, right after it has counted"):
+        parties.ask(asked)
+    parties.ask(CountOwnColumns())
     poor = msgspec.structs.replace(asked, share_sigma=noise.share_sigma / 4)
-    less = (*planned.looks[0], priced(poor, BUDGET.relation, planned.steps))
     with pytest.raises(BudgetError, match=r"'north': all parties together .*limit"):
-        parties.ask(msgspec.structs.replace(poor, prices={"north": less}))
+        parties.ask(poor)
     for wrong in (
-        {"settings": b"{"}, {"settings": b"[]"}, {"clip": 1e9}, {"clip": -1.0}, {"levels": 0},
-        {"levels": 2**40}, {"rate": 0.0}, {"rate": 2.0}, {"share_sigma": 2.0**40},
-        {"share_sigma": 0.0}, {"dimension": 0}, {"dimension": 2**40}, {"rows": 0},
-        {"order": 2**20},
-        {"settings": msgspec.json.encode({**NET, "made": 2**31 - 1, "trunk": [60_000]})},
-        {"settings": msgspec.json.encode({**NET, "critic_steps": 2**30})},
+        {"levels": 0}, {"levels": 2**40}, {"share_sigma": 2.0**40}, {"share_sigma": 0.0},
+        {"dimension": 0}, {"dimension": 2**40}, {"rows": 0}, {"rows": 2**31},
     ):  # fmt: skip
         with pytest.raises(WireError, match="party 'north'"):
-            parties.ask(msgspec.structs.replace(asked, prices={"north": mine}, **wrong))
-    parties.ask(msgspec.structs.replace(asked, prices={"north": mine}))
-    with pytest.raises(WireError, match="the request says private = False"):  # nor without noise
-        parties.ask(plain())
+            parties.ask(msgspec.structs.replace(asked, **wrong))
+    with pytest.raises(WireError, match="party 'north'"):  # nor without noise
+        parties.ask(BeginVertiGAN(0))
+    parties.ask(asked)
+
+
+def test_networks_that_no_party_takes_are_refused():
+    for wrong in ({"made": 2**31 - 1, "trunk": (60_000,)}, {"critic_steps": 2**30}):
+        with pytest.raises(InputError, match="more than a party takes"):
+            VertiGAN(**{**NET, **wrong})
 
 
 def test_a_slope_that_does_not_fit_names_the_party(monkeypatch):
     monkeypatch.setattr(
-        vertigan, "_played",
-        lambda desk, site, *_: hidden((2, 2)) if site.name == "south" else hidden(),
+        party, "_played",
+        lambda state, site, *_: hidden((2, 2)) if site.name == "south" else hidden(),
     )  # fmt: skip
     with pytest.raises(WireError, match=r"'south' sent slope of shape \(2, 2\)"):
         fit()
@@ -313,9 +300,9 @@ def test_what_cannot_be_paid_or_used_is_refused_before_anything_is_released(tmp_
         fit(budget=Budget(1e-3, 1e-5), folder=tmp_path)
     for wrong in ({"clip": 0.0}, {"counts_share": 1.0}, {"bins": 0}, {"target": "north sex"}):
         with pytest.raises(InputError, match=next(iter(wrong))):
-            fit(method=VertiGAN(**wrong), folder=tmp_path)
-    with pytest.raises(InputError, match=r"settings.wings is no setting"):
-        fit(method=VertiGAN(settings={"wings": 2}), folder=tmp_path)
+            VertiGAN(**wrong)
+    with pytest.raises(InputError, match="VertiGAN takes no wings"):
+        VertiGAN(wings=2)
     short = halves()
     short["south"] = short["south"][:9]
     with pytest.raises(RosterError, match="'south' has 9 rows"):
@@ -329,17 +316,17 @@ def test_a_constant_column_and_one_row():
     assert len(sample) == 20
 
 
-def test_counts_are_told_once_a_run():
-    """What all parties tell together is held to a limit for one telling of each."""
-    _, parts = parts_of(halves(), SAME)
-    facts = known(VertiGAN(settings=NET, bins=8), parts)
-    sites = roster_of(parts, limit=BUDGET, facts=facts)
-    parties = Session(tuple(sites), InProcess(sites, HANDLERS), run="r")
+def test_counts_are_sent_once_a_run():
+    """What all parties send together is held to a limit for one sending of each."""
+    parts = {name: SAME.select(list(part)) for name, part in halves().items()}
+    rows = {name: ColumnsData(sw.read(part), parts[name]) for name, part in halves().items()}
+    sites = roster_of(rows, limit=BUDGET, facts={"parts": parts})
+    made = VertiGAN(**NET, bins=8)
+    parties = Session(tuple(sites), InProcess(sites, handlers(made)), run="r")
     head, *others = sites
-    planned = own_plan(sites[head])
-    parties.ask(CountOwnColumns(planned.rows_sigma, planned.counts_sigma, 8), [head])
-    parties.ask(CountOwnColumns(None, planned.counts_sigma, 8), others)
+    parties.ask(CountOwnColumns(), [head])
+    parties.ask(CountOwnColumns(), others)
     before = {name: len(site.ledger.entries) for name, site in sites.items()}
     with pytest.raises(WireError, match=r"party 'south'.*may only come first"):
-        parties.ask(CountOwnColumns(None, planned.counts_sigma, 8), others)
+        parties.ask(CountOwnColumns(), others)
     assert {name: len(site.ledger.entries) for name, site in sites.items()} == before
