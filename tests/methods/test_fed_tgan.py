@@ -7,7 +7,6 @@ import jax
 import msgspec
 import numpy as np
 import pytest
-from tests.algorithms.kills import WHERE, KilledError, Tap
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
@@ -20,6 +19,7 @@ from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.privacy import Budget, Ledger, NonPrivate
 from siloweave.tables import Column, Schema, Table
+from tests.algorithms.kills import WHERE, KilledError, Tap
 
 SCHEMA = Schema(
     (
