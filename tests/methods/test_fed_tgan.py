@@ -356,7 +356,11 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
         (sw.FedTabDDPM, {"steps": 5}, "^steps=5 does nothing here: rounds and epochs"),
         (sw.FedPointDiff, {"diffusion": {"passes": 5.0}}, r"^diffusion\.passes=5\.0 does nothing"),
         (sw.FedPointDiff, {"autoencoder": {"hidden": [8]}}, r"autoencoder\.hidden is no setting"),
-        (sw.FedPointDiff, {"autoencoder": AutoencoderSettings()}, "must be SphereCodeSettings"),
+        (
+            sw.FedPointDiff,
+            {"autoencoder": AutoencoderSettings()},
+            r"mapping.*or SphereCodeSettings",
+        ),
     ],
 )
 def test_settings_that_are_wrong_or_would_do_nothing_are_refused(kind, wrong, words):

@@ -244,7 +244,7 @@ def test_point_diffusions_take_nothing_from_the_rows():
         ({"scaled": True}, "scaled=True"),
         ({"diffusion": {"clip_range": None}}, "clip_range=None"),
         ({"autoencoder": {"hidden": [4]}}, r"autoencoder\.hidden is no setting"),
-        ({"autoencoder": AutoencoderSettings()}, "must be SphereCodeSettings"),
+        ({"autoencoder": AutoencoderSettings()}, r"mapping.*or SphereCodeSettings"),
     ):
         with pytest.raises(InputError, match=said):
             made("dp_fed_point_diff", **settings)

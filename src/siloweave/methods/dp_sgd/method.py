@@ -493,12 +493,6 @@ def _sphere_codes(synth: Any, features: Features, shares: Shares | None) -> Step
     return DiffusionSteps(learner, label_shares(features, synth.target, shares))
 
 
-def _check_sphere_codes(synth: DPFedPointDiff) -> None:
-    if not isinstance(synth.autoencoder, SphereCodeSettings):
-        raise InputError(f"autoencoder={synth.autoencoder!r} must be SphereCodeSettings")
-    _refuse_unpaid(synth.diffusion, "diffusion.")
-
-
 @dataclass(frozen=True)
 class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
     """Latent diffusion whose choices are sphere codes, every step a noisy masked sum.
@@ -534,6 +528,6 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
             length=lambda synth: (synth.diffusion.steps, synth.diffusion.batch),
         ),
         "FedPointDiff",
-        check=_check_sphere_codes,
+        check=lambda synth: _refuse_unpaid(synth.diffusion, "diffusion."),
         sent="the network",
     )

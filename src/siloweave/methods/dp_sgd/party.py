@@ -240,9 +240,7 @@ def step(synth: Any, trainer: Trainer, request: Step, site: Site[HistogramData])
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
 
-    state, size, shares = (
-        _state(synth, trainer, site), site.rows.table.num_rows, len(request.keys)
-    )  # fmt: skip
+    state, shares = _state(synth, trainer, site), len(request.keys)
     site.terms.check_cohort(site.name, request.keys, request.tolerated)  # before any work
     net, loss = _task(state, request, site)
     try:
@@ -253,7 +251,7 @@ def step(synth: Any, trainer: Trainer, request: Step, site: Site[HistogramData])
         )  # fmt: skip
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
-    picked = gradients.drawn(size, state.begun.rate, entropy=site.entropy)
+    picked = gradients.drawn(site.rows.table.num_rows, state.begun.rate, entropy=site.entropy)
     total = gradients.summed(
         loss, net, state.rows, picked, clip=synth.clip, layer=Dense, entropy=site.entropy
     )

@@ -338,15 +338,6 @@ def _latent(synth: Any, features: Features) -> Learner:
     return SphereCodeLearner.of(part_of(LatentSettings, synth), features.blocks, synth.target)
 
 
-def _check_latent(synth: FedPointDiff) -> None:
-    if not isinstance(synth.autoencoder, SphereCodeSettings):
-        raise InputError(
-            f"autoencoder={synth.autoencoder!r} must be SphereCodeSettings: a coder that is "
-            "trained on rows would have to be trained in rounds of its own"
-        )
-    _refuse_length(synth.diffusion, "diffusion.")
-
-
 @dataclass(frozen=True)
 class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
     """Latent diffusion whose choices are sphere codes, trained by federated averaging.
@@ -371,5 +362,5 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
         "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
         "McMahan et al. 2017",
         Trainer(_latent, LatentModel),
-        check=_check_latent,
+        check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
     )
