@@ -9,9 +9,6 @@ their price are in `privacy.shared_steps`.
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
-
-import msgspec
 
 from siloweave.errors import BudgetError, WireError
 from siloweave.privacy.budget import Budget, Relation
@@ -26,14 +23,6 @@ _BOUNDS = {
     "rate": (2.0**-64, 1.0),
     "share_sigma": (1.0, WIDEST * (1 + 1e-6)),
 }
-
-
-def json_in(text: bytes, who: str) -> Any:
-    """What JSON in a request holds; raises WireError, naming the party, if it is no JSON."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise WireError(f"{who} was sent settings that cannot be read: {error}") from error
 
 
 def refuse_unpayable(who: str, **sent: float) -> None:
