@@ -65,10 +65,10 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "md_tgan": (sw.MDTGAN, {}),
     "typical": (sw.FedTGAN, {"weights": "typical"}),
     "central": (sw.FedTGAN, {}),
-    "fed_tabddpm": (sw.FedTabDDPM, {"weights": "typical", "settings": {"batch": 512}}),
+    "fed_tabddpm": (sw.FedTabDDPM, {"weights": "typical", "batch": 512}),
     "fed_point_diff": (
         sw.FedPointDiff,
-        {"weights": "typical", "settings": {"diffusion": {"batch": 512}}},
+        {"weights": "typical", "diffusion": {"batch": 512}},
     ),
 }
 KEY = ("part", "table", "scenario", "method", "seed", "label")

@@ -12,7 +12,7 @@ masked sum.
 Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy of differentially private histograms
 through consistency", have counts at several levels (tables/levels.py says what is ours); sums that
 nobody sees in the clear are Bonawitz et al.'s (2017), with noise in shares (Kairouz, Liu & Steinke
-2021). Private networks take their encoders from it (private_rounds.py). What measures tables of
+2021). Private networks take their encoders from it (methods/dp_sgd). What measures tables of
 several columns, AIM, FLAIM and TwoRound, cuts columns into bins by it (tables/cuts.py).
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
