@@ -44,7 +44,7 @@ CONSTRUCTIONS = [
 #: number may only fall: write new texts without them, and lower it when you edit old ones.
 MOST = {
     "algorithms": 145,
-    "models": 59,
+    "models": 0,
     "siloweave": 15,
     "tables": 0,
 }

@@ -1,5 +1,6 @@
 """What can be computed exactly: schedules, samplers' tables, the multinomial chain, layouts."""
 
+from dataclasses import replace
 from itertools import product
 
 import equinox as eqx
@@ -30,6 +31,7 @@ from siloweave.privacy.gradients import factors
 from siloweave.tables.features import Block
 
 KEY = jax.random.key(3)
+PAPER = DiffusionSettings(prediction="noise")
 BLOCKS = (
     Block("a", 0, 3, "categorical"),
     Block("b", 3, 1, "number"),
@@ -42,7 +44,7 @@ class Told(Descent):
     """The descent of a denoiser, without a table."""
 
     def losses(self, net, rows, key):
-        return row_losses(net, rows, key, self.groups, kept_variance("cosine", 10))
+        return row_losses(net, rows, key, self.groups, kept_variance("cosine", 10), PAPER)
 
 
 def chain(schedule, T):
@@ -241,9 +243,9 @@ def test_the_bound_is_the_divergence_of_the_posteriors_for_choices_of_any_size(s
     found = row_bound(options, log_x0, clean, noisy, a, before)
     wanted = np.zeros(n)
     for j, size in enumerate(options.sizes):
-        own = np.asarray(logits, np.float64)[:, options.choice == j]
+        own = np.asarray(logits, np.float64)[:, options.categorical == j]
         chance = np.exp(own) / np.exp(own).sum(1, keepdims=True)
-        assert np.exp(log_x0[:, options.choice == j]) == pytest.approx(chance, abs=1e-6)
+        assert np.exp(log_x0[:, options.categorical == j]) == pytest.approx(chance, abs=1e-6)
         ratio = kept[t] / kept[t - 1]
         reached = ratio[:, None] * np.eye(size)[noisy[:, j]] + (1 - ratio[:, None]) / size
         laws = []
@@ -339,7 +341,8 @@ def test_with_a_network_that_says_nothing_the_loss_is_known():
     n = 60_000
     rows = Rows(jnp.zeros((n, 1)), jnp.ones((n, 1), jnp.int32), jnp.zeros(n, jnp.int32))
     kept, steps = chain("cosine", T)
-    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept, choices="bound")).mean()
+    paper = replace(PAPER, choices="bound")
+    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept, paper)).mean()
     flat, bound, entropy, reached = np.full(4, 0.25), 0.0, 0.0, np.eye(4)[1]
     for t in range(T):
         before, reached = reached, reached @ steps[t]
@@ -352,7 +355,7 @@ def test_with_a_network_that_says_nothing_the_loss_is_known():
     end = reached
     bound += (end * np.log(end * 4)).sum()
     assert found == pytest.approx(1.0 + bound, abs=0.02)
-    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept)).mean()
+    found = np.asarray(row_losses(net, rows, KEY, layout.groups, kept, PAPER)).mean()
     assert found == pytest.approx((1.0 + entropy) / 2, abs=0.01)
 
 

@@ -170,12 +170,12 @@ class NumberHead:
     @property
     def inputs(self) -> int:
         """How many inputs `seen` makes of the numbers."""
-        return self.count + len(self.evidence.options.choice)
+        return self.count + len(self.evidence.options.categorical)
 
     @property
     def outputs(self) -> int:
         """How many outputs belong to the numbers."""
-        return len(self.plain) + len(self.evidence.options.choice)
+        return len(self.plain) + len(self.evidence.options.categorical)
 
     def seen(self, numbers: Array, kept: Array) -> Array:
         """The network's input, (batch, inputs): sphere codes' options by their evidence as well."""
@@ -221,11 +221,8 @@ def row_losses(
     key: Array,
     groups: Groups,
     kept: npt.NDArray[np.float64],
-    *,
-    prediction: str = "noise",
-    loss_weight: float = 0.0,
+    settings: DiffusionSettings,
     sphere_codes: SphereCodes = (),
-    choices: str = "cross-entropy",
 ) -> Array:
     """The loss of each row at one random time, (batch,).
 
@@ -241,13 +238,11 @@ def row_losses(
         key: Draws times, noise and dropout.
         groups: (how many, of which size) of the categoricals.
         kept: ᾱ of every time.
-        prediction: What the network gives for numbers, see `target`.
-        loss_weight: Errors of numbers are weighed by (1 - ᾱ)^loss_weight. With "velocity", 1 is the
-            error of the clean row: early times count more than late ones.
+        settings: Prediction and loss of numbers, loss of categoricals.
         sphere_codes: Categoricals among the numbers.
-        choices: The loss of categoricals, "cross-entropy" or "bound".
     """
-    reading, options = NumberHead(rows.numbers.shape[1], prediction, sphere_codes), Options(groups)
+    reading = NumberHead(rows.numbers.shape[1], settings.prediction, sphere_codes)
+    options = Options(groups)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)
     uniform = jax.random.uniform(chance, (n, 1 + d + 2 * c))  # one draw: each compiles for long
@@ -262,11 +257,11 @@ def row_losses(
     x = inputs(groups, reading.seen(numbers, a), noisy)
     out = net(x, t * (1000 / T), rows.labels, key=drop)
     of_numbers, logits = out[:, : reading.outputs], out[:, reading.outputs :]
-    loss = reading.losses(of_numbers, rows.numbers, noise, numbers, a, loss_weight)
+    loss = reading.losses(of_numbers, rows.numbers, noise, numbers, a, settings.loss_weight)
     if not groups:
         return loss / reading.parts
     log_x0 = options.log_softmax(logits)
-    if choices == "cross-entropy":
+    if settings.choices == "cross-entropy":
         entropy = row_cross_entropy(options, log_x0, rows.codes, noisy, a)
         return (loss + entropy) / (reading.parts + c)
     bound = T * row_bound(options, log_x0, rows.codes, noisy, a, earlier)

@@ -43,18 +43,8 @@ class _Descent(Descent):
     sphere_codes: SphereCodes = eqx.field(static=True, default=())
 
     def losses(self, net: Denoiser, rows: Rows, key: Array) -> Array:
-        s = self.settings
-        return row_losses(
-            net,
-            rows,
-            key,
-            self.groups,
-            kept_variance(s.schedule, s.timesteps),
-            prediction=s.prediction,
-            loss_weight=s.loss_weight,
-            sphere_codes=self.sphere_codes,
-            choices=s.choices,
-        )
+        kept = kept_variance(self.settings.schedule, self.settings.timesteps)
+        return row_losses(net, rows, key, self.groups, kept, self.settings, self.sphere_codes)
 
 
 class TabDDPMModel(eqx.Module):

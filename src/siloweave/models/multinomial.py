@@ -67,7 +67,7 @@ class Options:
         return np.repeat(sizes, counts)
 
     @cached_property
-    def choice(self) -> npt.NDArray[np.int32]:
+    def categorical(self) -> npt.NDArray[np.int32]:
         """Which categorical each option belongs to, (options,)."""
         return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
 
@@ -78,7 +78,7 @@ class Options:
 
     def flags(self, codes: Array) -> Array:
         """One-hot rows: (..., categoricals) integers to (..., options) truth values."""
-        return codes[..., self.choice] == self.place
+        return codes[..., self.categorical] == self.place
 
     def sums(self, x: Array) -> Array:
         """Sums over each categorical's options: (..., options) to (..., categoricals)."""
@@ -97,7 +97,7 @@ class Options:
 
     def log_softmax(self, logits: Array) -> Array:
         """Logarithms of each categorical's distribution, (..., options)."""
-        low = logits - self.largest(jax.lax.stop_gradient(logits))[..., self.choice]
+        low = logits - self.largest(jax.lax.stop_gradient(logits))[..., self.categorical]
         total = jnp.log(self.sums(jnp.exp(low)))
         if len(self.groups) == 1:
             return low - jnp.repeat(total, self.groups[0][1], axis=-1)
@@ -106,7 +106,7 @@ class Options:
     @cached_property
     def _member(self) -> npt.NDArray[np.float32]:
         """(options, categoricals), 1 where an option belongs to a categorical."""
-        belongs: npt.NDArray[np.bool_] = self.choice[:, None] == np.arange(len(self.sizes))
+        belongs: npt.NDArray[np.bool_] = self.categorical[:, None] == np.arange(len(self.sizes))
         return belongs.astype(np.float32)
 
 
@@ -169,7 +169,7 @@ def row_cross_entropy(
         >>> float(jnp.exp(-row_cross_entropy(options, even, where, where, jnp.array([[0.5]])))[0])
         0.75
     """
-    own = _log_reached(options.flags(noisy), kept, options.sizes[options.choice])
+    own = _log_reached(options.flags(noisy), kept, options.sizes[options.categorical])
     believed = options.log_softmax(log_x0 + own)
     return -jnp.where(options.flags(clean), believed, 0.0).sum(-1)
 
@@ -187,12 +187,12 @@ def row_bound(
     Arguments and result are those of `row_cross_entropy`, with `kept_next` (batch, 1) ᾱ_{t-1};
     where that is 1 (t is 0), it is `row_cross_entropy`. Never negative but for rounding.
     """
-    sizes, was = options.sizes[options.choice], options.flags(clean)
+    sizes, was = options.sizes[options.categorical], options.flags(clean)
     reached = _log_reached(options.flags(noisy), kept / kept_next, sizes)
     truth = _log_reached(was, kept_next, sizes)
     model = log_kept_or_fresh(log_x0, kept_next, sizes)
     true_sum = options.sums(jnp.exp(reached + truth))
-    posterior = jnp.exp(reached + truth) / true_sum[..., options.choice]
+    posterior = jnp.exp(reached + truth) / true_sum[..., options.categorical]
     sums = jnp.log(options.sums(jnp.exp(reached + model))) - jnp.log(true_sum)
     divergence = (posterior * (truth - model)).sum(-1) + sums.sum(-1)
     decoding = row_cross_entropy(options, log_x0, clean, noisy, kept)

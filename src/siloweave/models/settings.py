@@ -160,7 +160,7 @@ class GANSettings:
         pac: Rows that the critic sees at once.
         dropout: Share of the critic's hidden units that are dropped.
         temperature: Of the Gumbel-softmax.
-        conditional: Whether to train with conditions on the choices.
+        conditional: Whether to train with conditions on the categoricals.
         penalty: Weight of the gradient penalty.
         rate: Of Adam, for both networks.
         betas: Of Adam.
@@ -423,8 +423,9 @@ class DiffusionSettings:
         residual: Whether hidden layers of equal width add to their input.
         prediction: Of numbers: "noise" (the paper's), "clean" (the row before the noise), or
             "velocity", a mixture of both that is well scaled at every time.
-        loss_weight: How much more early times count in the loss of numbers than late ones; see
-            `row_losses`. 0 weighs all times equally.
+        loss_weight: Squared errors of numbers are weighed by (1 - ᾱ)^loss_weight, so early times
+            count more than late ones; 0 weighs all equally. With "velocity", 1 is the error of the
+            clean row.
         choices: The loss of categoricals: "cross-entropy", that of the clean option, or "bound",
             the paper's.
         clip_range: Largest absolute number that a row may hold; samplers clip their estimate of

@@ -226,7 +226,7 @@ class Evidence:
     def truth(self, clean: Array) -> Array:
         """Which option each clean code is nearest to, one-hot, (batch, options)."""
         near = self._near(clean) - self._norms
-        return near >= self.options.largest(near)[..., self.options.choice]
+        return near >= self.options.largest(near)[..., self.options.categorical]
 
     def _near(self, x: Array) -> Array:
         return jnp.matmul(x, self._points, precision="highest")
@@ -234,10 +234,10 @@ class Evidence:
     @cached_property
     def _points(self) -> npt.NDArray[np.float32]:
         """(d, options), each option's code at its place, 0 elsewhere."""
-        found = np.zeros((self.count, len(self.options.choice)), np.float32)
+        found = np.zeros((self.count, len(self.options.categorical)), np.float32)
         for j, s in enumerate(self.sphere_codes):
             own = curve(s.options, s.dimensions).T
-            found[s.start : s.start + s.dimensions, self.options.choice == j] = own
+            found[s.start : s.start + s.dimensions, self.options.categorical == j] = own
         return found
 
     @cached_property

@@ -1,15 +1,18 @@
-"""Points in the place of an autoencoder."""
+"""Sphere codes instead of an autoencoder: the codes, their evidence, and their diffusion."""
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import latent
 from siloweave.models.coders import RowCoder
+from siloweave.models.denoiser import NumberHead
 from siloweave.models.latent import LatentDiffusion
-from siloweave.models.layout import Layout
+from siloweave.models.layout import Layout, SphereCode
+from siloweave.models.schedules import kept_variance
 from siloweave.models.settings import (
     AutoencoderSettings,
     DiffusionSettings,
@@ -25,10 +28,96 @@ NOISE = DiffusionSettings(
     hidden=(64,), embed=32, timesteps=100, steps=800, batch=256, learning_rate=4e-3, decay=0.98
 )
 SETTINGS = LatentSettings(SphereCodeSettings(), NOISE)
+KEPT = kept_variance("cosine", 1000)
+CODES = (
+    SphereCode(1, 1, 2),
+    SphereCode(2, 2, 4),
+    SphereCode(5, 1, 2),
+)  # and plain numbers at 0 and 4
+READING = NumberHead(6, "velocity", CODES)
+EVIDENCE = READING.evidence
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def places(code):
+    return slice(code.start, code.start + code.dimensions)
+
+
+def own(j):
+    """Columns of code j among all options."""
+    return EVIDENCE.options.categorical == j
+
+
+def noisy(at, n=7):
+    kept = jnp.full((n, 1), KEPT[at], jnp.float32)
+    clean = np.array(normal(0, n, 6))
+    for code in CODES:
+        clean[:, places(code)] = curve(code.options, code.dimensions)[np.arange(n) % code.options]
+    noise = np.asarray(normal(1, n, 6))
+    numbers = np.sqrt(KEPT[at]) * clean + np.sqrt(1 - KEPT[at]) * noise
+    return jnp.asarray(clean), jnp.asarray(noise), jnp.asarray(numbers, jnp.float32), kept
+
+
+@pytest.mark.parametrize("at", [0, 30, 500, 999])
+def test_evidence_is_the_density_of_the_noise_up_to_a_constant(at):
+    _, _, numbers, kept = noisy(at)
+    for j, code in enumerate(CODES):
+        alone = EVIDENCE.alone(numbers, kept)[:, own(j)]
+        found = np.asarray(jax.nn.log_softmax(alone), np.float64)
+        x = np.asarray(numbers, np.float64)[:, places(code)][:, None]
+        a = float(np.float32(KEPT[at]))
+        points = curve(code.options, code.dimensions)
+        logs = -((x - np.sqrt(a) * points) ** 2).sum(-1) / (2 * (1 - a))
+        logs -= logs.max(-1, keepdims=True)
+        logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
+        np.testing.assert_allclose(found, logs, atol=1e-3 + 1e-5 * np.abs(logs).max())
+
+
+def test_a_network_of_zeros_leaves_the_posterior_of_independent_columns():
+    """Two options at -1 and 1, equally likely: the mean is the hyperbolic tangent."""
+    _, _, numbers, kept = noisy(500)
+    clean = READING.clean(jnp.zeros((7, READING.outputs)), numbers, kept)
+    a = KEPT[500]
+    for place in (1, 5):
+        wanted = np.tanh(np.sqrt(a) * np.asarray(numbers)[:, place] / (1 - a))
+        np.testing.assert_allclose(clean[:, place], wanted, atol=1e-5)
+
+
+def test_every_number_comes_back_at_its_place():
+    clean, noise, numbers, kept = noisy(0)
+    a = float(KEPT[0])
+    told = np.zeros((7, READING.outputs), np.float32)
+    told[:, :2] = (np.sqrt(a) * noise - np.sqrt(1 - a) * clean)[:, [0, 4]]
+    np.testing.assert_allclose(READING.clean(jnp.asarray(told), numbers, kept), clean, atol=1e-3)
+
+
+def test_losses_are_squared_errors_and_cross_entropies():
+    clean, noise, numbers, kept = noisy(700)
+    told = jnp.asarray(normal(2, 7, READING.outputs))
+    found = READING.losses(told, clean, noise, numbers, kept, 0.5)
+    a = KEPT[700]
+    velocity = np.sqrt(a) * noise - np.sqrt(1 - a) * clean
+    wanted = (1 - a) ** 0.5 * ((told[:, :2] - velocity[:, [0, 4]]) ** 2).sum(1)
+    for j, code in enumerate(CODES):
+        before = told[:, 2:][:, own(j)] + EVIDENCE.alone(numbers, kept)[:, own(j)]
+        wanted -= np.asarray(jax.nn.log_softmax(before))[np.arange(7), np.arange(7) % code.options]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_what_is_no_part_of_a_code_is_a_number():
+    assert READING.plain.tolist() == [0, 4]
+    assert (READING.inputs, READING.outputs) == (6 + 2 + 2 + 4, 2 + 2 + 2 + 4)
+    alone = NumberHead(2, "velocity", (SphereCode(1, 1, 1),))  # one option, wherever its point is
+    assert alone.plain.tolist() == [0]
+    bare = NumberHead(3)
+    assert (bare.inputs, bare.outputs, bare.plain.tolist()) == (3, 3, [0, 1, 2])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 42, 256, 2900])
-def test_points_lie_in_order_evenly_on_a_sphere(size):
+def test_codes_lie_in_order_evenly_on_a_sphere(size):
     dimensions = SphereCodeSettings().dimensions(size)
     points = curve(size, dimensions)
     assert points.shape == (size, dimensions)
@@ -80,7 +169,7 @@ def fitted():
     return latent.fit(toy(2000), BLOCKS, SETTINGS, key=KEY)
 
 
-def test_the_joint_law_is_recovered_and_kept(fitted, tmp_path):
+def test_the_joint_distribution_is_recovered_and_kept(fitted, tmp_path):
     X = fitted.sample(2000, key=KEY, steps=25)
     assert joint_of(X) == pytest.approx(JOINT, abs=0.07)
     assert X[X[:, 4] == 1, 0].mean() == pytest.approx(-2.0, abs=0.2)
@@ -91,7 +180,7 @@ def test_the_joint_law_is_recovered_and_kept(fitted, tmp_path):
     assert np.array_equal(X, again.sample(2000, key=KEY, steps=25))
 
 
-def test_points_that_were_saved_elsewhere_are_refused(fitted, tmp_path):
+def test_codes_that_were_saved_elsewhere_are_refused(fitted, tmp_path):
     older = eqx.tree_at(lambda m: m.rows.coder.net.tables[0], fitted, replace_fn=lambda x: -x)
     for model, kind in ((older, LatentDiffusion), (older.rows, RowCoder)):
         model.save(tmp_path / "model.safetensors")
