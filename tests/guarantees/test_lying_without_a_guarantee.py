@@ -50,7 +50,7 @@ STUDIES = {
     "copula": central(sw.GaussianCopula()),
     "tabddpm": central(sw.TabDDPM(**NET)),
     "fed_tabddpm": over_rows(
-        sw.FedTabDDPM(**NET, rounds=2)
+        sw.FedTabDDPM(batch=8, hidden=(4,), embed=4, timesteps=3, rounds=2)
     ),
     "fed_tgan": over_rows(sw.FedTGAN(**GAN, rounds=2)),
     "md_tgan": over_rows(sw.MDTGAN(**GAN, rounds=2)),
@@ -126,7 +126,7 @@ def test_an_autoencoder_of_another_size_is_refused_before_it_is_made():
 
     study = STUDIES["dp_tldm, the autoencoder alone"](parts())
     with pytest.raises(WireError, match=r"'curator' trains one diffusion a run, of an autoencoder"):
-        altered(study, "Rest", larger)
+        altered(study, "TrainDiffusion", larger)
 
 
 def test_latents_of_another_shape_are_refused():

@@ -7,11 +7,10 @@ import pytest
 
 from siloweave.errors import WireError
 from siloweave.federation import Session
-from siloweave.methods.dp_sgd.party import party
+from siloweave.methods.dp_sgd.messages import BeginTraining
 from siloweave.tables import Schema
 from siloweave.tables.features import Features
-from tests.guarantees.test_private_rounds import BUDGET, ENCODER, Study, begins, neighbours
-from tests.guarantees.whole import run_of
+from tests.guarantees.test_private_rounds import ENCODER, Study, neighbours
 
 
 @pytest.mark.parametrize(
@@ -84,8 +83,8 @@ def test_vectors_are_as_wide_as_the_schema_makes_them(change):
 
 def refused(told):
     roster = neighbours()[0]
-    run = run_of(roster, party(Study().made.kind), budget=BUDGET, facts=Study().facts())
+    run = Study().opened(roster)
     parties = Session(tuple(roster), run.wire, run="r")
     with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
-        parties.ask(begins(Study(), told))
+        parties.ask(BeginTraining(told, 100, 0.1))
     assert not any(len(site.ledger.entries) for site in run.sites.values())

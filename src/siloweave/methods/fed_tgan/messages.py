@@ -1,6 +1,6 @@
 """What Fed-TGAN and MD-TGAN ask of their parties (Zhao et al. 2021; Hardy et al. 2019).
 
-method.py has the sources and the guarantee, which is none.
+method.py has the sources. There is no guarantee.
 """
 
 from __future__ import annotations
