@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
-NETWORK_TESTS := tests/models tests/synthesizers tests/algorithms tests/guarantees
+NETWORK_TESTS := tests/models tests/synthesizers tests/core tests/protocols tests/methods tests/guarantees
 
 # One thread for each test process: two processes with two threads each would fight over two cores.
 export OPENBLAS_NUM_THREADS ?= 1

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.algorithms.kills import KilledError, Tap
-from tests.algorithms.test_resume import BUDGET, PARTIES, SCHEMA, tables
+from tests.core.kills import KilledError, Tap
+from tests.core.test_resume import BUDGET, PARTIES, SCHEMA, tables
 
 import siloweave as sw
 from siloweave.audit.transcripts import noisy_marginals
@@ -22,7 +22,7 @@ def fewer(monkeypatch):
     def cut(column, weights, bins):
         return cuts_of(column, weights, bins - 1)
 
-    monkeypatch.setattr("siloweave.algorithms.look.cuts_of", cut)
+    monkeypatch.setattr("siloweave.protocols.histograms.cuts_of", cut)
 
 
 @pytest.mark.parametrize(

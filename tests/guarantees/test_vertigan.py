@@ -10,7 +10,7 @@ from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models import vertigan as maths
 from siloweave.privacy import SampledSharedGaussian, gradients
-from tests.algorithms.kills import Tap
+from tests.core.kills import Tap
 from tests.guarantees.replay import record, replay
 from tests.guarantees.test_private_rounds import coins
 from tests.methods.test_vertigan import BUDGET, NET, SAME, halves

@@ -19,7 +19,7 @@ from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.privacy import Budget, Ledger, NonPrivate
 from siloweave.tables import Column, Schema, Table
-from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.core.kills import WHERE, KilledError, Tap
 
 SCHEMA = Schema(
     (

@@ -18,7 +18,7 @@ from siloweave.methods.silofuse.party import batch_of, class_codes, step_handler
 from siloweave.privacy import Ledger
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Schema
-from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.core.kills import WHERE, KilledError, Tap
 from tests.federation.rosters import roster_of
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.test_columns import FAST, SPLIT, fit, fitted_once, made, split

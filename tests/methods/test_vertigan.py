@@ -29,7 +29,7 @@ from siloweave.privacy import (
 from siloweave.privacy.accountants import epsilon
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema, Table
-from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.core.kills import WHERE, KilledError, Tap
 from tests.federation.rosters import roster_of
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.properties import BY_SCHEMA

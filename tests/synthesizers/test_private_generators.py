@@ -10,7 +10,7 @@ from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.methods.dp_sgd.method import DPTLDM
 from siloweave.privacy import Budget, NonPrivate, Relation, SampledSharedGaussian
 from siloweave.tables import Column, Schema
-from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.core.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 from tests.synthesizers.families import PRIVATE_GENERATORS
 from tests.synthesizers.properties import (

@@ -19,7 +19,7 @@ from siloweave.models.rounds import packed
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.models.stepwise import DiffusionSteps
 from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
-from tests.algorithms.kills import WHERE, KilledError, Tap
+from tests.core.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 from tests.synthesizers.families import PRIVATE_ROW_METHODS, takes_target
 from tests.synthesizers.properties import BY_SCHEMA

@@ -4,14 +4,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from tests.synthesizers.families import SYNTHESIZERS
 
 import siloweave as sw
-from siloweave.algorithms.prediction import predict
+from siloweave.core.method import Case
 from siloweave.errors import CapacityError, InputError
 from siloweave.protocols.workload import workload_for
 from siloweave.statistics.marginals import random_workload
 from siloweave.tables.codes import Codes, Domain, Encoder
+from tests.synthesizers.families import SYNTHESIZERS
 
 NAMES = ("a", "b", "c", "d", "e")
 BUDGET = sw.Budget(4.0, 1e-5)
@@ -52,9 +52,9 @@ def test_pairs_that_do_not_fit_are_left_out_and_said():
     aim = sw.FLAIM(bins=200, counts_share=0, participation=1.0, rounds=2, max_model_mb=limit)
     fitted = aim.fit([table(), table()], schema(*wide), budget=BUDGET)
     assert list(fitted.model.workload) == [q for q in combinations(NAMES, 2) if q != wide]
-    (note,) = predict(aim, schema(*wide), 2, BUDGET).notes
+    (note,) = aim.method.forecast(aim, Case(schema(*wide), BUDGET, 2)).notes
     assert "1 sets of 2 columns do not fit into 0.016 MB" in note
-    assert not predict(sw.FLAIM(), schema(*wide), 2, BUDGET).notes
+    assert not sw.FLAIM.method.forecast(sw.FLAIM(), Case(schema(*wide), BUDGET, 2)).notes
 
 
 def test_a_column_whose_every_pair_is_too_large_is_a_query_by_itself():

@@ -6,12 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
-from tests.algorithms import test_agree_schema
-from tests.algorithms.lies import lie
-from tests.methods import test_fed_tgan, test_vertigan
-from tests.protocols import test_scoring
-from tests.synthesizers import test_columns
-from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 import siloweave as sw
 from siloweave.errors import WireError
@@ -20,6 +14,11 @@ from siloweave.privacy import Budget
 from siloweave.protocols.schema import agree_schema
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, read
+from tests.core.lies import lie
+from tests.methods import test_fed_tgan, test_vertigan
+from tests.protocols import test_agree_schema, test_scoring
+from tests.synthesizers import test_columns
+from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 HUGE = 10**15

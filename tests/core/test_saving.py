@@ -4,12 +4,12 @@ import stat
 
 import pandas as pd
 import pytest
-from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 import siloweave as sw
-from siloweave.algorithms.outcome import _FILES
+from siloweave.core.fit import _FILES
 from siloweave.errors import DataError, InputError
 from siloweave.privacy import Budget
+from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 TINY = {"diffusion": {"hidden": [8], "embed": 8, "timesteps": 5, "steps": 2, "batch": 20}}
 PARTS = [["town", "age", "seen"], ["sex", "pay", "member", "visits"]]

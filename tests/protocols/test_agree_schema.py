@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.federation.rosters import site_with, terms_of
-from tests.guarantees.replay import record, replay
 
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.federation import InProcess, Session
@@ -30,6 +28,8 @@ from siloweave.protocols.schema import (
     open_facts,
 )
 from siloweave.tables import Column, Encoder, Schema, Table
+from tests.federation.rosters import site_with, terms_of
+from tests.guarantees.replay import record, replay
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
 LEARNING = Learning(rho=0.9 * rho_for(Budget(epsilon=2.0, delta=9e-6)), delta=1e-6)

@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.synthesizers.families import SYNTHESIZERS
 
 from siloweave.errors import CapacityError, InputError, SchemaError
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Ledger, SharedGaussian
 from siloweave.tables import Column, Schema, Table
+from tests.synthesizers.families import SYNTHESIZERS
 
 OPEN = Schema(
     (

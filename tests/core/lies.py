@@ -1,10 +1,10 @@
 """A party whose answers are changed on their way, for the tests of what a coordinator checks."""
 
 import msgspec
-from tests.federation.small import reply_in, with_reply
 
 from siloweave.federation import InProcess, Masked, Public, Released, wire
 from siloweave.federation.messages import Envelope, reply_type
+from tests.federation.small import reply_in, with_reply
 
 
 def lie(patch, party, question, **changes):

@@ -5,13 +5,13 @@ from shutil import rmtree
 
 import pandas as pd
 import pytest
-from tests.algorithms.kills import KilledError, Tap
-from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 import siloweave as sw
 from siloweave.errors import InputError
 from siloweave.models import train
 from siloweave.privacy import Budget
+from tests.core.kills import KilledError, Tap
+from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 TINY = {"hidden": [8], "embed": 8, "timesteps": 5, "steps": 6, "batch": 20}
 BUDGET = Budget(epsilon=5.0, delta=1e-5)

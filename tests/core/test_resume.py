@@ -9,13 +9,13 @@ from shutil import rmtree
 
 import numpy as np
 import pytest
-from tests.algorithms.kills import WHERE, KilledError, Tap
 
 from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import Budget, Ledger
 from siloweave.tables import Column, Schema, Table
+from tests.core.kills import WHERE, KilledError, Tap
 
 SCHEMA = Schema(
     (
