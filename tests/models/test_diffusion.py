@@ -169,6 +169,16 @@ def test_what_is_no_model_is_refused(tmp_path):
         TabDDPMModel.load(path)
 
 
+def test_a_model_of_an_older_version_is_refused(tmp_path):
+    path = tmp_path / "m.safetensors"
+    diffusion.fit(toy(30), BLOCKS, TINY, key=KEY).save(path)
+    data = path.read_bytes()
+    for name, before in (("label_shares", "label_laws__"), ("clip_range", "reach_____")):
+        path.write_bytes(data.replace(name.encode(), before.encode()))
+        with pytest.raises(DataError, match="older siloweave"):
+            TabDDPMModel.load(path)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_finite_is_refused_by_name(bad):
     X = toy(20)

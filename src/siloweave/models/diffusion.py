@@ -118,10 +118,8 @@ class TabDDPMModel(eqx.Module):
         low, high = jnp.asarray(np.reshape(self.ranges, (-1, 2)).T, jnp.float32)
         chunks = []
         for i, (start, stop, size) in enumerate(pieces(n, _CHUNK)):
-            piece, kind = (
-                padded((labels, known), start, stop, size),
-                ReverseKind(size, head, groups),
-            )
+            piece = padded((labels, known), start, stop, size)
+            kind = ReverseKind(size, head, groups)
             out = denoise(self.net, plan, jax.random.fold_in(key, i), *piece, (low, high), kind)
             chunks.append(jax.tree.map(np.asarray, out))
         return self._joined(n, chunks, labels)
