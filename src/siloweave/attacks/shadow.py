@@ -30,7 +30,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
@@ -408,8 +407,7 @@ class Sampler:
 
     Args:
         synthesizer: Its settings: anything with ``fit(data, schema, *, budget, seed, noise)``
-            whose result has ``sample_table(num_rows, seed=)``. A fit that adds no noise takes no
-            `noise`.
+            whose result has ``sample_table(num_rows, seed=)``.
         schema: Public facts about the columns, or an encoder.
         budget: Most that any row may cost; None for a generator without a guarantee.
         num_rows: Synthetic rows; as many as were fitted if None.
@@ -430,13 +428,12 @@ class Sampler:
         table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
         parts = [table.take(range(i, table.num_rows, self.parties)) for i in range(self.parties)]
-        fit = self.synthesizer.fit
-        noise = {"noise": self.noise} if "noise" in signature(fit).parameters else {}
         data = parts if self.parties > 1 else table
-        fitted = fit(data, self.schema, budget=self.budget, seed=seed, **noise)
-        sampled: Table = fitted.sample_table(
-            self.num_rows or table.num_rows, seed=fold_in(key, "sample")
+        fitted = self.synthesizer.fit(
+            data, self.schema, budget=self.budget, seed=seed, noise=self.noise
         )
+        rows = self.num_rows or table.num_rows
+        sampled: Table = fitted.sample_table(rows, seed=fold_in(key, "sample"))
         return sampled
 
 
