@@ -66,7 +66,9 @@ def test_a_run_with_little_noise_gives_rows_away(tmp_path):
 def test_who_is_behind_a_sum(tmp_path):
     """Taking out the rows of all that are said to be behind a sum leaves nothing but noise."""
     data = {f"p{k}": people(60 + k, k) for k in range(5)}
-    encoder = run(sw.FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0).encoder
+    encoder = run(
+        sw.FLAIM(participation=0.6, rounds=4, **SETTINGS), data, tmp_path, 200.0
+    ).model.encoder
     coded = {name: encoder.encode(part) for name, part in data.items()}
     seen = noisy_marginals(tmp_path / TRANSCRIPT, encoder.domain)
     some = [one for one in seen if len(one.contributors) < len(one.cohort)]

@@ -31,9 +31,9 @@ def fewer(monkeypatch):
 def test_every_noisy_marginal_of_a_run_is_read(method, tmp_path):
     parts = tables()
     fitted = method.fit(parts, SCHEMA, budget=BUDGET, seed=1, folder=tmp_path)
-    coded = [fitted.encoder.encode(part) for part in parts]
-    found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.encoder.domain)
-    public = [(clique, taken.sigma) for taken in fitted.measured for clique in taken.cliques]
+    coded = [fitted.model.encoder.encode(part) for part in parts]
+    found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.model.encoder.domain)
+    public = [(clique, taken.sigma) for taken in fitted.model.measured for clique in taken.cliques]
     assert sorted(o.measurement.clique for o in found) == sorted(clique for clique, _ in public)
     sigmas = sorted(o.measurement.sigma for o in found)
     assert sigmas == pytest.approx(sorted(sigma for _, sigma in public))
@@ -55,7 +55,7 @@ def test_a_run_that_was_cut_short_is_read_once(tmp_path, monkeypatch):
             sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
     before = list(read_transcript(cut / TRANSCRIPT))
     fitted = sw.FLAIM(bins=8).fit(parts, SCHEMA, folder=cut, **settings)
-    domain = fitted.encoder.domain
+    domain = fitted.model.encoder.domain
     again = noisy_marginals(cut / TRANSCRIPT, domain)
     first = noisy_marginals(whole / TRANSCRIPT, domain)
     assert len(before) == 29
@@ -67,8 +67,10 @@ def test_a_run_that_was_cut_short_is_read_once(tmp_path, monkeypatch):
 def test_a_central_run_is_read_too(tmp_path):
     part = tables()[0]
     fitted = sw.AIM(bins=8).fit(part, SCHEMA, budget=BUDGET, folder=tmp_path)
-    found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.encoder.domain)
-    assert [o.measurement.clique for o in found] == [c for r in fitted.measured for c in r.cliques]
+    found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.model.encoder.domain)
+    assert [o.measurement.clique for o in found] == [
+        c for r in fitted.model.measured for c in r.cliques
+    ]
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path):

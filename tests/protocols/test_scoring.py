@@ -184,7 +184,7 @@ def test_over_split_columns_everything_about_a_person_adds_up(kept, tmp_path):
     budget = Budget(1.0, 1e-6, relation=relation)
     home = {"folder": tmp_path} if kept == "folder" else {}
     tiny = {"hidden": [8], "steps": 2, "batch": 16, "timesteps": 5}
-    fitted = sw.SiloFuse(privacy="latents", settings={"diffusion": tiny}).fit(
+    fitted = sw.SiloFuse(privacy="latents", diffusion=tiny).fit(
         parts, SCHEMA, budget=budget, **home
     )
     made, after = fitted.sample_table(100), home or {"after": fitted}
