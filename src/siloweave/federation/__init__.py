@@ -1,4 +1,4 @@
-"""Federation: typed messages, sealed replies, sites and transports. It knows no algorithm."""
+"""Federation: typed messages, sealed replies, sites and transports. It knows no method."""
 
 from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
 from siloweave.federation.session import Session, Traffic, Transport

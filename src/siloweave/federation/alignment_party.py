@@ -340,31 +340,27 @@ def _once(site: Party, name: str, draw: Callable[[], bytes]) -> bytes:
     return kept
 
 
-def _pair_secret(site: Party) -> bytes:
-    return _once(site, "pair", masking.new_secret)
+def _draw_blinds() -> bytes:
+    """A scalar and its inverse."""
+    while (pair := curve.invertible(os.urandom(POINT))) is None:
+        pass
+    return pair[0] + pair[1]
+
+
+_DRAWS = {
+    "pair": masking.new_secret,
+    "power": masking.new_secret,
+    "blinds": _draw_blinds,
+    "group": lambda: os.urandom(_SEAL),
+}
+
+
+def _secret(site: Party, name: str) -> bytes:
+    return _once(site, name, _DRAWS[name])
 
 
 def _signed_key(site: Party) -> bytes:
-    return site.signed_key(masking.public_key(_pair_secret(site)), _PURPOSE)
-
-
-def _power(site: Party) -> bytes:
-    return _once(site, "power", masking.new_secret)
-
-
-def _blinds(site: Party) -> bytes:
-    """A scalar and its inverse."""
-
-    def draw() -> bytes:
-        while (pair := curve.invertible(os.urandom(POINT))) is None:
-            pass
-        return pair[0] + pair[1]
-
-    return _once(site, "blinds", draw)
-
-
-def _group_key(site: Party) -> bytes:
-    return _once(site, "group", lambda: os.urandom(_SEAL))
+    return site.signed_key(masking.public_key(_secret(site, "pair")), _PURPOSE)
 
 
 def _order(site: Party, name: str, number: int) -> npt.NDArray[np.int64]:
@@ -456,7 +452,7 @@ def _pair_keys(plan: AlignmentPlan, site: Party) -> dict[str, bytes]:
     keys = {name: key[: masking.KEY] for name, key in signed if name != site.name}
     return {
         name: blake2b(plan.digest, digest_size=32, key=one, person=b"siloweave pair").digest()
-        for name, one in masking.agree_with(_pair_secret(site), keys).items()
+        for name, one in masking.agree_with(_secret(site, "pair"), keys).items()
     }
 
 
@@ -553,7 +549,7 @@ def hide(request: Hide, site: Party) -> Piece:
 
     def table() -> bytes:
         digests = hashed_ids(site).values
-        points = curve.hashed_powers(b"".join(digests), _power(site), site.rows.workers)
+        points = curve.hashed_powers(b"".join(digests), _secret(site, "power"), site.rows.workers)
         values = _shares(digests, _pair_keys(plan, site)) ^ _outputs(digests, points)
         seed, cells = curve.hide(digests, values)
         return seed + _bytes(cells)
@@ -582,7 +578,7 @@ def blind(request: Blind, site: Party) -> Piece:
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     chosen = b"".join(_shuffled(site)[0][start:stop])
     what = f"ids as blinded points in random order, part {request.part + 1}"
-    points = curve.hashed_powers(chosen, _blinds(site)[:POINT], site.rows.workers)
+    points = curve.hashed_powers(chosen, _secret(site, "blinds")[:POINT], site.rows.workers)
     return Piece(note, site.release(_WHY, what, lambda: points))
 
 
@@ -598,7 +594,7 @@ def raise_points(request: Raise, site: Party) -> Raised:
             f"party {site.name!r} raised part {request.part} before, for other points of "
             f"{plan.leader!r}; a leader may not ask for more ids than it announced"
         )
-    points = _to_power(request.points, _power(site), site.rows.workers, plan.leader)
+    points = _to_power(request.points, _secret(site, "power"), site.rows.workers, plan.leader)
     return Raised(note, Public(points, "the leader's points; no row of this party enters"))
 
 
@@ -610,7 +606,7 @@ def unblind(request: Unblind, site: Party) -> Done:
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     check_points(request.points, stop - start, party)
     _refuse_echo(request, site)
-    points = _to_power(request.points, _blinds(site)[POINT:], site.rows.workers, party)
+    points = _to_power(request.points, _secret(site, "blinds")[POINT:], site.rows.workers, party)
     digests = _shuffled(site)[0][start:stop]
     seed, table = _table_of(plan, party, site)
     found = curve.look_up(digests, seed, table) ^ _outputs(digests, points)
@@ -671,7 +667,7 @@ def name_rows(request: NameRows, site: Party) -> Piece:
     _check_other(plan, request.party, site)
     key = _pair_keys(plan, site)[request.party]
     tags = _bytes(_hashes(_common(site), key, b"siloweave row"))
-    data = _piece(_sealed(_group_key(site), key) + tags, plan, request.part, TAG, _SEAL, site)
+    data = _piece(_sealed(_secret(site, "group"), key) + tags, plan, request.part, TAG, _SEAL, site)
     what = f"common rows as words that only {request.party} can read, part {request.part + 1}"
     return Piece(note, site.release(_WHY, what, lambda: data))
 
@@ -711,7 +707,7 @@ def _settled(request: Confirm, site: Party) -> tuple[bytes, bytes]:
     _checked(request.plan, site, leads=leads)
     _check_common(request.plan, request.common, site)
     if leads:
-        rows, ids, group = site.recall("common rows") or b"", _common(site), _group_key(site)
+        rows, ids, group = site.recall("common rows") or b"", _common(site), _secret(site, "group")
     else:
         rows, ids, group = _found(request, site)
     order = blake2b(b"".join(ids), digest_size=32, key=group, person=b"siloweave order")
