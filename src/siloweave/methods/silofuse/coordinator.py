@@ -43,7 +43,7 @@ from siloweave.tables.codes import options_of
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.one_way import OneWay
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
@@ -66,14 +66,11 @@ def coordinate(session: Session, task: Task) -> Result:
         WireError: A party sent what does not fit; the message names it.
     """
     synth: Any = task.setup.synth
-    parts = parts_of(task.setup)
-    if synth.privacy == "latents":
-        sent = _noised(session, task, parts)
-    else:
-        sent = _coded(session, task, parts)
+    parts, noised = parts_of(task.setup), synth.privacy == "latents"
+    sent = (_noised if noised else _coded)(session, task, parts)
     rows = side_by_side(sent, task.setup.schema.names, condition_of(synth.target, parts))
     net = trained(rows, task)
-    if synth.shared and synth.privacy != "latents":
+    if synth.shared and not noised:
         session.ask(Share())
     return Result(JointModel(net), len(rows.V))
 
@@ -85,7 +82,7 @@ def trained(rows: SideBySide, task: Task) -> Any:
     synth: Any = task.setup.synth
     settings = synth.latent
     return latent.fit_latents(
-        rows.V, rows.latent, settings.diffusion, scaled=settings.scaled, spots=rows.codes,
+        rows.V, rows.latent, settings.diffusion, scaled=settings.scaled, sphere_codes=rows.codes,
         facts=rows.facts, key=split_key(fold_in(task.seed, "train", "model"))[1],
         progress=task.progress, store=task.store,
     )  # fmt: skip
@@ -168,36 +165,19 @@ def _beside(
     Raises:
         WireError: It sent more or less than the study says, or what its columns cannot have.
     """
-    checked = CheckedReply(name)
+    checked, own = CheckedReply(name), target in schema.names
     texts = checked.items("lists of single columns", reply.one_way, count=int(synth.shared))
     for text in texts:
         checked.json("one_way", text.value, lambda data: OneWay.from_json(data).check(schema))
-    own = schema[target] if target in schema.names else None
-    return classes_of(name, reply, own, rows), tuple(text.value for text in texts)
-
-
-def classes_of(
-    name: str, reply: Coded | JointBegun, target: Column | None, rows: int
-) -> Matrix | None:
-    """The target's classes as one-hot rows, where a party holds it.
-
-    Args:
-        name: The party.
-        reply: What it sent.
-        target: The target where the party holds it; None elsewhere, and nothing may be sent.
-        rows: Of all parties.
-
-    Raises:
-        WireError: They do not fit; names the party.
-    """
-    checked, times = CheckedReply(name), 0 if target is None else 1
-    checked.items("lists of classes", reply.classes, count=times)
-    checked.items("numbers of options", reply.options, count=times)
-    if target is None:
-        return None
-    most = _CLASSES if target.kind in BINNED else options_of(target)
+    one_way = tuple(text.value for text in texts)
+    checked.items("lists of classes", reply.classes, count=int(own))
+    checked.items("numbers of options", reply.options, count=int(own))
+    if target is None or not own:
+        return None, one_way
+    column = schema[target]
+    most = _CLASSES if column.kind in BINNED else options_of(column)
     options = checked.number("options", reply.options[0].value, least=1, most=most)
-    return one_hot(name, reply.classes[0].value, options, rows)
+    return one_hot(name, reply.classes[0].value, options, rows), one_way
 
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:

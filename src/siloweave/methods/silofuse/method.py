@@ -92,6 +92,18 @@ _PAPER = (
     "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with "
     "latent tabular diffusion models, ICDE"
 )
+_COMMON: Mapping[str, Any] = {
+    "family": "latent diffusion",
+    "split": "columns",
+    "trust": "curator",
+    "paper": _PAPER,
+    "prepare": columns_data,
+    "facts": column_facts,
+    "gather": partial(gathered, CoderDecoder.read),
+    "load": partial(ColumnsModel.read, joint=JointModel.load, decoder=CoderDecoder.read),
+    "check_schema": check_trainable,
+    "trains_at": ("coordinator", "party"),
+}
 _INVERTED = "nothing: codes may be inverted"
 _PRIVACY = ("none", "latents", "training")
 _KINDS: Mapping[str, type[Any]] = {
@@ -235,25 +247,16 @@ class SiloFuse(Synthesizer):
     method: ClassVar[Method] = Method(
         name="silofuse",
         title="SiloFuse",
-        family="latent diffusion",
-        split="columns",
-        trust="curator",
-        paper=_PAPER,
+        **_COMMON,
         guarantee=_guarantee,
         visibility=_visibility,
-        prepare=columns_data,
-        facts=column_facts,
         handlers=handlers,
         coordinate=coordinate,
-        gather=partial(gathered, CoderDecoder.read),
-        load=partial(ColumnsModel.read, joint=JointModel.load, decoder=CoderDecoder.read),
         forecast=_forecast,
         check=_check,
-        check_schema=check_trainable,
         affordable=_affordable,
         party_share=lambda synth: 0.02 if synth.coder == "points" else 0.5,  # points learn nothing
         unbounded="SiloFuse(privacy='latents') adds noise.",
-        trains_at=("coordinator", "party"),
     )
 
     @property
@@ -350,26 +353,17 @@ class E2EDistr(Synthesizer, LatentSettings):
     method: ClassVar[Method] = Method(
         name="e2e_distr",
         title="E2EDistr",
-        family="latent diffusion",
-        split="columns",
-        trust="curator",
-        paper=_PAPER,
+        **_COMMON,
         guarantee=lambda synth: Guarantee(
             "none",
             "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
         ),
         visibility=_visibility_steps,
-        prepare=columns_data,
-        facts=column_facts,
         handlers=step_handlers,
         coordinate=coordinate_steps,
-        gather=partial(gathered, CoderDecoder.read),
-        load=partial(ColumnsModel.read, joint=JointModel.load, decoder=CoderDecoder.read),
         forecast=_forecast_steps,
         check=_check_steps,
-        check_schema=check_trainable,
         party_share=lambda synth: 0.02,
         unbounded="Or use SiloFuse(privacy='latents'), which adds noise.",
-        trains_at=("coordinator", "party"),
         transcribed=False,
     )

@@ -66,11 +66,16 @@ _HUGE, _MOST = 1e9, 2**24  # beyond any latent; integers whose squares add up wi
 
 def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
     """Fit a coder, keep it, and send latents."""
+    from siloweave.models import coders
+    from siloweave.models.layout import Layout
+
     data, key = site.rows, fold_in(request.seed, "train")
     site.require_first()
     features = Features.fit(data.table, data.schema, key=fold_in(key, "features"))
     X = features.encode(data.table, key=fold_in(key, "encode"))
-    coder = _fitted(synth, request.seed, site, features, X)
+    settings, layout = synth.latent, Layout(features.blocks)
+    coding = _coding(synth.target, settings, layout, request.seed, site)
+    coder = coders.fit(X, layout, progress=data.progress, store=data.store, **coding)
     keep_decoder(site, features, coder.to_bytes())
     V, latent = coder.encode(X), coder.latent
     event = NonPrivate("a code of every row is sent as it is, and may be inverted")
@@ -109,19 +114,6 @@ def _array(Z: Matrix, half: bool) -> Array:
 def class_codes(V: Matrix) -> Array:
     """Classes of one-hot rows, in the smallest numbers that hold them."""
     return Array.of(V.argmax(1), "<u1" if V.shape[1] <= 256 else "<u4")
-
-
-def _fitted(
-    synth: SiloFuse, seed: int, site: Site[ColumnsData], features: Features, X: Matrix
-) -> RowCoder:
-    from siloweave.models import coders
-    from siloweave.models.layout import Layout
-
-    settings, layout = synth.latent, Layout(features.blocks)
-    return coders.fit(
-        X, layout, progress=site.rows.progress, store=site.rows.store,
-        **_coding(synth.target, settings, layout, seed, site),
-    )  # fmt: skip
 
 
 def _coding(
