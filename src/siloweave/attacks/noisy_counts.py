@@ -103,7 +103,7 @@ def membership_scores(
 
     `known` are all rows of the study but those that are attacked. `suspects` are all records whose
     membership the adversary does not know, these included; each of the others is expected to be
-    there with chance `prior`. They are None where one record is attacked at a time. Under
+    there with chance `prior`. Leave them out where one record is attacked at a time. Under
     replace-one, the row `instead` stands in a record's place if it is not there.
     """
     scores, squares = np.zeros(records.num_rows), np.zeros(records.num_rows)
