@@ -23,8 +23,8 @@ from siloweave.privacy.events import order_of
 from siloweave.protocols.histograms import (
     CountColumns,
     CountRows,
-    Histogram,
     HistogramData,
+    NoisyHistogram,
     count_columns,
 )
 from siloweave.protocols.secure_sums import KeyRequest
@@ -252,7 +252,7 @@ def test_the_mutant_that_rounds_to_another_grid_than_it_pays_for_is_caught(monke
 
 
 def test_the_mutant_whose_shares_of_the_label_nobody_paid_for_is_caught(monkeypatch):
-    honest, counted = Histogram.shares, []
+    honest, counted = NoisyHistogram.shares, []
 
     def peeking(self, features):
         return {k: [counted[-1], 1.0] if len(v) == 2 else v
@@ -262,7 +262,7 @@ def test_the_mutant_whose_shares_of_the_label_nobody_paid_for_is_caught(monkeypa
         counted.append(float(np.bincount(site.rows.codes.column("sex"), minlength=2)[0]))
         return count_columns(request, site)
 
-    monkeypatch.setattr(Histogram, "shares", peeking)
+    monkeypatch.setattr(NoisyHistogram, "shares", peeking)
     made = Study().made
     study = Study(handlers=made.method.handlers(made) | {CountColumns: count})
     pair = twins(study, *neighbours())

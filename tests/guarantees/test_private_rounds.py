@@ -27,8 +27,8 @@ from siloweave.privacy.calibrate import rho_for
 from siloweave.privacy.events import order_of
 from siloweave.protocols.histograms import (
     CountColumns,
-    Histogram,
     HistogramData,
+    NoisyHistogram,
     count_columns,
 )
 from siloweave.protocols.secure_sums import masked_reply
@@ -346,7 +346,7 @@ def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
 
 def test_the_mutant_whose_generator_is_told_unpaid_frequencies_is_caught(monkeypatch):
     """Rows of the pool are asked for a kind only if somebody is of that kind, as messages show."""
-    honest, counted = Histogram.shares, {}
+    honest, counted = NoisyHistogram.shares, {}
 
     def peeking(self, features):
         shares, seen = honest(self, features), counted.pop("kind") > 0
@@ -357,7 +357,7 @@ def test_the_mutant_whose_generator_is_told_unpaid_frequencies_is_caught(monkeyp
         counted["kind"] = counted.get("kind", 0) + kinds
         return count_columns(request, site)
 
-    monkeypatch.setattr(Histogram, "shares", peeking)
+    monkeypatch.setattr(NoisyHistogram, "shares", peeking)
     with pytest.raises(AssertionError, match=r"depends on the rows|above the|other inputs"):
         check(Study(GAN, handlers=changed(GAN, count=count)))
 
