@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave.errors import DataError
-from siloweave.protocols.histograms import Histogram
+from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.tables.bins import spike_bins
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
@@ -105,7 +105,9 @@ def test_counts_of_other_tables_are_refused():
 
 def test_rows_to_weigh_by_have_the_spikes_that_the_encodings_have():
     """Else raking would ask for amounts beside 0 that no drawn row can have."""
-    histogram = Histogram(ENCODER, LEVELS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5)
+    histogram = NoisyHistogram(
+        ENCODER, LEVELS.count(ENCODER.encode(table(20_000))), 1.0, 20_000, seed=5
+    )
     gain, gone = histogram.product().integers("gain")
     encoding = next(
         encoding
