@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from siloweave.methods.registry import METHODS
+from tests.methods.independent.method import Independent
 
 
 def _those(split: str, *guarantees: str, graphical: bool = False) -> dict[str, type]:
@@ -20,7 +21,8 @@ def takes_target(kind: type) -> bool:
     return "target" in [one.name for one in fields(kind)]
 
 
-SYNTHESIZERS = _those("any", "dp", graphical=True)
+SYNTHESIZERS = _those("any", "dp", graphical=True) | {"independent": Independent}
+"""Those of marginals, and the method that CONTRIBUTING adds: a folder and a line."""
 GENERATORS = _those("central", "none")
 PRIVATE_GENERATORS = _those("central", "dp")
 ROW_METHODS = _those("rows", "none")
