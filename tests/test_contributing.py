@@ -42,7 +42,7 @@ SCHEMA = Schema(
 
 
 def test_the_method_is_the_one_that_the_shared_suite_runs():
-    file = ROOT / "tests/methods/independent/method.py"
+    file = ROOT / "tests/methods/direct/method.py"
     assert block("A new method") == file.read_text()
 
 

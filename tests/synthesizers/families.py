@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from siloweave.methods.registry import METHODS
-from tests.methods.independent.method import Independent
+from tests.methods.direct.method import Direct
 
 
 def _those(split: str, *guarantees: str, graphical: bool = False) -> dict[str, type]:
@@ -21,7 +21,7 @@ def takes_target(kind: type) -> bool:
     return "target" in [one.name for one in fields(kind)]
 
 
-SYNTHESIZERS = _those("any", "dp", graphical=True) | {"independent": Independent}
+SYNTHESIZERS = _those("any", "dp", graphical=True) | {"direct": Direct}
 """Those of marginals, and the method that CONTRIBUTING adds: a folder and a line."""
 GENERATORS = _those("central", "none")
 PRIVATE_GENERATORS = _those("central", "dp")

@@ -1,4 +1,4 @@
-"""Independent columns: noisy counts of every column, and nothing between columns.
+"""Every query of the workload counted once in one masked sum, and the model that follows.
 
 Dwork, McSherry, Nissim & Smith 2006, "Calibrating noise to sensitivity in private data analysis",
 over masked sums (Bonawitz et al. 2017).
@@ -32,26 +32,31 @@ from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
 from siloweave.protocols import marginals
 from siloweave.protocols.secure_sums import HANDLERS, Count, SumNoise, exchange_keys, noisy_sums
+from siloweave.protocols.workload import fitting
+from siloweave.tables.codes import Clique
 
 
 def coordinate(session: Session, task: Task) -> Result:
-    """Count every column over all parties, once, and fit a model without edges."""
-    domain = marginals.encoder_of(task.setup).domain
-    singles = tuple((name,) for name in domain.names)
+    """Count all queries over all parties, once, and fit the model to the counts."""
+    synth, domain = task.setup.synth, marginals.encoder_of(task.setup).domain
+    queries: list[Clique] = []
+    for query in marginals.queries_of(synth, marginals.encoder_of(task.setup)):
+        queries += fitting(domain, {query: 1.0}, queries, synth.max_model_mb)
     unit = marginals.unit_of(task.setup)
-    noise = SumNoise(unit * sqrt(len(singles) / (2 * task.rho)), task.setup.synth.tolerated)
-    cells, parties = sum(domain.sizes), len(session.roster)
+    noise = SumNoise(unit * sqrt(len(queries) / (2 * task.rho)), synth.tolerated)
+    cells, parties = sum(map(domain.size, queries)), len(session.roster)
     share, missing = noise.share(parties, cells)
-    request = Count(exchange_keys(session, domain), share, missing, singles)
-    tables = noisy_sums(session, request, [domain.shape(one) for one in singles])
+    request = Count(exchange_keys(session, domain), share, missing, tuple(queries))
+    tables = noisy_sums(session, request, [domain.shape(query) for query in queries])
     sigma = noise.total(parties, cells)
-    model = fit(domain, [Measurement(c, y, sigma) for c, y in zip(singles, tables, strict=True)])
-    return marginals.marginal_result(task.setup, singles, (model, [Measured(singles, sigma)]))
+    counts = [Measurement(q, table, sigma) for q, table in zip(queries, tables, strict=True)]
+    measured = Measured(tuple(queries), sigma)
+    return marginals.marginal_result(task.setup, queries, (fit(domain, counts), [measured]))
 
 
 @dataclass(frozen=True)
-class Independent(Synthesizer, marginals.MarginalSettings):
-    """Every column by itself.
+class Direct(Synthesizer, marginals.MarginalSettings):
+    """Every query once; those that the model has no room for are left out.
 
     Args:
         degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
@@ -61,8 +66,8 @@ class Independent(Synthesizer, marginals.MarginalSettings):
     tolerated: int = 1
 
     method: ClassVar[Method] = Method(
-        name="independent",
-        title="Independent",
+        name="direct",
+        title="Direct",
         family="graphical model",
         split="rows",
         trust="secure-sum",
