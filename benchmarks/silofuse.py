@@ -71,16 +71,16 @@ def lines(path: Path) -> list[Row]:
 def made(job: Row, target: str | None) -> Any:
     """The method of a job, told the classes as the central runs are."""
     kind, given, central = MODELS[job["model"]]
-    settings = dict(arguments(central, job["table"], {}).get("settings", {}))
+    settings = arguments(central, job["table"], {})
     if job["model"] == "e2e_distr":  # half the steps: a step over the wire takes twice as long
-        whole = getattr(sw, kind)(settings=settings).chosen()["diffusion"]["steps"]
+        whole = getattr(sw, kind)(**settings).settings()["diffusion"]["steps"]
         settings["diffusion"] = {**settings.get("diffusion", {}), "steps": whole // 2}
     settings.update(job["settings"])
     if job["steps"]:
         settings["diffusion"] = {**settings.get("diffusion", {}), "steps": job["steps"]}
         if job["model"] == "silofuse_autoencoders":
             settings["autoencoder"] = {"steps": job["steps"], **settings.get("autoencoder", {})}
-    return getattr(sw, kind)(target=target, settings=settings, **given)
+    return getattr(sw, kind)(target=target, **settings, **given)
 
 
 def resistance(risks: list[Row]) -> float:
@@ -104,7 +104,7 @@ def moved(fitted: Any, steps: int) -> Row:
         "bytes": total,
         "bytes_per_party": parties,
         "rounds": fitted.cost.rounds,
-        "latents": fitted.model.joint.net.latent,
+        "latents": fitted.model.net.joint.net.latent,
         "bytes_per_step": total / steps if stepwise else None,
     }
 

@@ -244,7 +244,8 @@ def side_by_side(sent: Sequence[Sent], names: Sequence[str], target: str | None)
     columns = [column for one in sent for column in one.columns]
     order = list(range(len(columns)))
     if all(columns):  # the same order, and so the same distribution, however columns are split
-        order.sort(key=lambda j: names.index(columns[j]))  # stable within a column
+        rank = {name: i for i, name in enumerate(names)}
+        order.sort(key=lambda j: rank[columns[j]])  # stable within a column
     found = {places[j]: i for i, j in enumerate(order)}
     Z = np.concatenate([one.latents for one in sent], axis=1)[:, order]
     classes = [one.classes for one in sent if one.classes is not None]

@@ -263,23 +263,11 @@ class SiloFuse(Synthesizer):
     def latent(self) -> LatentSettings:
         """Settings of coder and diffusion, with the defaults that follow from other settings."""
         kind = _KINDS[self.coder]
-        if isinstance(self.autoencoder, (*_KINDS.values(),)) and type(self.autoencoder) is not kind:
-            raise InputError(
-                f"autoencoder does not fit coder={self.coder!r}: points have per_bit, autoencoders "
-                "do not"
-            )
         shown = self.coder == "points" and self.privacy == "none"
-        return LatentSettings(
-            _made(kind, self.autoencoder, {}, "autoencoder"),
-            _made(
-                DiffusionSettings,
-                self.diffusion,
-                {"loss_weight": 0.0 if shown else 0.5},
-                "diffusion",
-            ),
-            scaled=self.scaled,
-            numbers=self.numbers,
-        )
+        preset = {"loss_weight": 0.0 if shown else 0.5}
+        coder = _made(kind, self.autoencoder, {}, "autoencoder")
+        diffusion = _made(DiffusionSettings, self.diffusion, preset, "diffusion")
+        return LatentSettings(coder, diffusion, scaled=self.scaled, numbers=self.numbers)
 
     def settings(self) -> dict[str, Any]:
         """All settings, as plain values; those of coder and diffusion in full."""
@@ -294,7 +282,10 @@ def _made(kind: type[Any], given: Any, preset: Mapping[str, Any], name: str) -> 
         return given
     differs = {} if given is None else given
     if not isinstance(differs, Mapping):
-        raise InputError(f"{name}={given!r} must be {kind.__name__} or a mapping")
+        raise InputError(
+            f"{name}={given!r} must be {kind.__name__} at these settings, or a mapping of what "
+            "differs from its defaults"
+        )
     return settings_of(kind, merged(preset, differs), name)
 
 
