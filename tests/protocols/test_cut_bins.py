@@ -1,10 +1,11 @@
-"""AIM, FLAIM and TwoRound whose columns of numbers are cut into bins by a look."""
+"""AIM, FLAIM and TwoRound whose columns of numbers are cut into bins by a noisy histogram."""
 
 import os
 
 import numpy as np
 import pytest
 
+from siloweave import load
 from siloweave.app.sample import draw
 from siloweave.errors import BudgetError, CapacityError, InputError, SchemaError
 from siloweave.methods.aim.method import AIM
@@ -57,7 +58,7 @@ def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
     assert max(fit.epsilons.values()) <= BUDGET.epsilon
     assert fit.settings["counts_share"] == 0.1
     assert all(moved.bytes_from_party > 4 * 4_096 for moved in fit.cost.parties.values())
-    assert next(iter(fit.cost.phases)) == "looking at columns"
+    assert next(iter(fit.cost.phases)) == "histograms of columns"
 
 
 def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch):
@@ -73,7 +74,7 @@ def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch
     for entries in fit.ledgers.values():
         assert [*dict.fromkeys(entry.run for entry in entries)] == ["run-schema", "run-bins", "run"]
         assert [entry.index for entry in entries] == list(range(len(entries)))
-    stages = ["learning the schema", "looking at columns", "coding rows", "rounds with the parties"]
+    stages = ["learning the schema", "histograms of columns", "rounds with the parties"]
     assert list(fit.cost.phases) == stages
     assert max(fit.epsilons.values()) <= BUDGET.epsilon
 
@@ -111,7 +112,7 @@ def test_a_huge_budget_is_not_spent_in_vain():
     assert 0 < max(fit.epsilons.values()) < 1e6
 
 
-def test_a_look_is_not_paid_where_it_says_nothing():
+def test_a_histogram_is_not_paid_where_it_shows_nothing():
     plain = AIM(workload=WORKLOAD, counts_share=0.0).fit(rows(), SCHEMA, budget=BUDGET)
     given = AIM(workload=WORKLOAD).fit(rows(), Encoder(SCHEMA, 16), budget=BUDGET)
     narrow = AIM(workload=[("age", "sex")], bins=128)
@@ -122,19 +123,19 @@ def test_a_look_is_not_paid_where_it_says_nothing():
         assert {entry.run for entry in entries} == {"run"}
         assert fit.settings["counts_share"] == 0
         assert not fit.model.encoder.cuts
-    assert np.diff(plain.encoder.edges("pay")).std() < 1e-6
+    assert np.diff(plain.model.encoder.edges("pay")).std() < 1e-6
 
 
-def test_what_cannot_be_fitted_is_refused_before_the_look(tmp_path):
+def test_what_cannot_be_fitted_is_refused_before_the_histogram(tmp_path):
     wide = AIM(workload=[("pay", "age", "sex")], bins=4096)
-    object.__setattr__(wide.settings, "max_model_mb", 0.01)
+    object.__setattr__(wide, "max_model_mb", 0.01)
     with pytest.raises(CapacityError):
         wide.fit(rows(), SCHEMA, budget=BUDGET, folder=tmp_path)
     assert not list(tmp_path.rglob("ledger.jsonl"))
 
 
 @pytest.mark.parametrize("bad", ["sex", "extra"])
-def test_rows_that_do_not_fit_are_refused_before_the_look(bad, tmp_path):
+def test_rows_that_do_not_fit_are_refused_before_the_histogram(bad, tmp_path):
     table = rows()
     odd = np.full(table.num_rows, "x", dtype=object)
     columns = {n: (table.values(n), None) for n in table.names} | {bad: (odd, None)}
@@ -164,7 +165,7 @@ def test_a_fit_with_cuts_comes_back(tmp_path):
     fit = AIM(workload=WORKLOAD).fit(rows(), SCHEMA, budget=BUDGET)
     assert fit.model.encoder.cuts
     fit.save(tmp_path / "fit")
-    again = type(fit).load(tmp_path / "fit")
+    again = load(tmp_path / "fit")
     assert again.model.encoder == fit.model.encoder
     np.testing.assert_array_equal(
         again.sample_table(50, seed=3).values("pay"), fit.sample_table(50, seed=3).values("pay")

@@ -37,7 +37,7 @@ def test_every_pair_is_a_query_by_default(name):
     fitted = kind(bins=4, **extra).fit(data, schema(), budget=BUDGET)
     assert list(fitted.model.workload) == list(combinations(NAMES, 2))
     three = kind(bins=4, degree=3, **extra).fit(data, schema(), budget=BUDGET)
-    assert list(three.workload) == list(combinations(NAMES, 3))
+    assert list(three.model.workload) == list(combinations(NAMES, 3))
 
 
 def test_the_published_setting_is_the_random_triples_of_before():

@@ -118,10 +118,7 @@ def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float)
 
 
 def fitting(
-    domain: Domain,
-    candidates: Mapping[Clique, float],
-    measured: Sequence[Clique],
-    megabytes: float,
+    domain: Domain, candidates: Mapping[Clique, float], measured: Sequence[Clique], megabytes: float
 ) -> list[Clique]:
     """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
     limit = megabytes * 1e6 / _CELL_BYTES

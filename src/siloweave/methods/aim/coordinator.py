@@ -21,12 +21,7 @@ from siloweave.methods.aim.messages import SelectQuery
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.protocols.marginals import encoder_of, marginal_result, queries_of, unit_of
-from siloweave.protocols.secure_sums import (
-    Count,
-    ModelMessage,
-    exchange_keys,
-    noisy_sums,
-)
+from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
 
@@ -138,12 +133,7 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
     measured = list(model.potentials)
     candidates = fitting(run.domain, weights, measured, allowed)
-    request = SelectQuery(
-        ModelMessage.of(model),
-        tuple(candidates),
-        budget.sigma,
-        budget.epsilon,
-    )
+    request = SelectQuery(ModelMessage.of(model), tuple(candidates), budget.sigma, budget.epsilon)
     (reply,) = run.parties.ask(request)
     said, last = CheckedReply(run.parties.roster[0]), len(candidates) - 1
     r = candidates[said.number("index", reply.index.value, least=0, most=last)]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from siloweave.federation.messages import Released, Reply, Request
-from siloweave.protocols.secure_sums import (
-    ModelMessage,
-)
+from siloweave.protocols.secure_sums import ModelMessage
 from siloweave.tables.codes import Clique
 
 

@@ -18,12 +18,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity
 from siloweave.privacy.events import Exponential
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import (
-    ROUNDING,
-    ModelMessage,
-    checked_weights,
-    relation_of,
-)
+from siloweave.protocols.secure_sums import ROUNDING, ModelMessage, checked_weights, relation_of
 from siloweave.protocols.workload import expected_l1
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Codes, Domain

@@ -5,10 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from siloweave.federation.messages import Array, Released, Reply, Request
-from siloweave.protocols.secure_sums import (
-    Cohort,
-    ModelMessage,
-)
+from siloweave.protocols.secure_sums import Cohort, ModelMessage
 from siloweave.tables.codes import Clique
 
 

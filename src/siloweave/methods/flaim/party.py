@@ -20,11 +20,7 @@ from siloweave.methods.flaim.messages import Baseline, Chosen, Exact, MeasureQue
 from siloweave.models.estimate import Measurement, moved_towards
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import (
-    l1_score_sensitivity,
-    marginal_sensitivity,
-    size_sensitivity,
-)
+from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, size_sensitivity
 from siloweave.privacy.events import Exponential, Gaussian, NonPrivate
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import (
