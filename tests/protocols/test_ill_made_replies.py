@@ -1,4 +1,4 @@
-"""Replies that fit their type and hold nonsense: every algorithm names the party that sent them."""
+"""Replies that fit their type and hold nonsense: every method names the party that sent them."""
 
 from functools import partial
 
@@ -50,25 +50,25 @@ def edited(**fields):
     """JSON of summaries, the last of which (a column of numbers) is changed."""
 
     def change(text):
-        told = msgspec.json.decode(text)
-        return msgspec.json.encode([*told[:-1], told[-1] | fields])
+        sent = msgspec.json.decode(text)
+        return msgspec.json.encode([*sent[:-1], sent[-1] | fields])
 
     return change
 
 
 def mixture(means, weights):
-    """In the place of all 60 numbers."""
+    """Instead of all 60 numbers."""
     modes = {"type": "modes", "means": means, "scales": [1.0], "weights": weights}
     return edited(values=[], times=[], rest=60, mixture=modes)
 
 
-def law_with(change):
-    """The last column's facts of what a party tells of its columns, changed."""
+def one_way_with(change):
+    """The last column's facts of what a party sends of its columns, changed."""
 
     def changed(text):
-        told = msgspec.json.decode(text)
-        change(told["cells"][-1])
-        return msgspec.json.encode(told).decode()
+        sent = msgspec.json.decode(text)
+        change(sent["cells"][-1])
+        return msgspec.json.encode(sent).decode()
 
     return changed
 
@@ -79,7 +79,7 @@ def exploded(data):
     return save(arrays)
 
 
-def law_of_others(_):
+def one_way_of_others(_):
     held = read(pandas_frame())
     return OneWay.of(held, SCHEMA).to_json()
 
@@ -108,10 +108,10 @@ CODED = [
     ("sphere_codes", instead(((0, 50, 60),)), "a choice among 60"),
     ("latents", filled(1e30, "<f8"), r"latents of size 1e\+30; it must be finite, and 1e\+09"),
     ("one_way", instead("{}"), "one_way that cannot be read"),
-    ("one_way", law_of_others, "these are shares of"),
-    ("one_way", law_with(lambda c: c.update(shares=[0.0] * len(c["shares"]))), "no shares of"),
-    ("one_way", law_with(lambda c: c.update(ends=c["ends"][::-1])), "no shares of"),
-    ("one_way", law_with(lambda c: c["column"].update(high=1e6)), "no shares of"),
+    ("one_way", one_way_of_others, "these are shares of"),
+    ("one_way", one_way_with(lambda c: c.update(shares=[0.0] * len(c["shares"]))), "no shares of"),
+    ("one_way", one_way_with(lambda c: c.update(ends=c["ends"][::-1])), "no shares of"),
+    ("one_way", one_way_with(lambda c: c["column"].update(high=1e6)), "no shares of"),
 ]
 BEGUN = [
     *LATENTS,
@@ -120,7 +120,7 @@ BEGUN = [
     ("rows", instead(0), "rows = 0"),
     ("latent", instead(HUGE), "latent = 1,000,000,000,000,000; it must be from 0 to 65,536"),
     ("latent", instead(-1), "latent = -1"),
-    ("one_way", law_of_others, "these are shares of"),
+    ("one_way", one_way_of_others, "these are shares of"),
 ]
 STEPS = [
     ("Forward", "latents", filled(np.nan), "latents .* not finite"),
@@ -147,8 +147,8 @@ def test_parties_with_other_columns(method, question, field, change, words, monk
 ROWS = [
     ("Describe", "rows", instead(HUGE), "rows = 1,000,000,000,000,000"),
     ("Describe", "rows", instead(59), "rows of column 'sex' = 60; it must be from 59 to 59"),
-    ("Describe", "columns", mixture([1.0, 2.0], [1.0]), "a mixture that is none"),
-    ("Describe", "columns", mixture([1.0], [1e12]), "a mixture that is none"),
+    ("Describe", "columns", mixture([1.0, 2.0], [1.0]), "no valid mixture"),
+    ("Describe", "columns", mixture([1.0], [1e12]), "no valid mixture"),
     ("Describe", "columns", edited(missing=-1), "counts below 0"),
     ("Describe", "columns", edited(missing=10**400), "counts below 0 or beyond"),
     ("Describe", "columns", edited(values=[1e300], times=[60]), "must ascend within"),
@@ -214,9 +214,9 @@ def apart():
 
 
 SUMS = [
-    ("Hello", "key", instead(b"short"), "5 bytes of key; it must be 96"),
-    ("Hello", "key", instead(bytes(96)), "not usable"),
-    ("Hello", "sizes", lambda sizes: sizes[1:], "0 sizes; it must be 1"),
+    ("KeyRequest", "key", instead(b"short"), "5 bytes of key; it must be 96"),
+    ("KeyRequest", "key", instead(bytes(96)), "not usable"),
+    ("KeyRequest", "sizes", lambda sizes: sizes[1:], "0 sizes; it must be 1"),
     ("Count", "sums", filled(1.0, "<f4"), "sums of type <f4; it must be <u4"),
     ("Count", "sums", as_type("<i8"), "sums of type <i8"),
     ("Count", "sums", cut, "sums of shape"),

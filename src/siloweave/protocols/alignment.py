@@ -132,13 +132,13 @@ def align_rows(
         raise RosterError(f"data has {len(held)} parties; an alignment needs two or more")
     job = Job(_UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
     start = time.perf_counter()
-    with in_process(held, PARTY, job, run) as (parties, sites):
-        report = align(parties, first, rules=spelled, chunk=chunk, progress=progress)
+    with in_process(held, PARTY, job, run) as (session, sites):
+        report = align(session, first, rules=spelled, chunk=chunk, progress=progress)
         tables = {
             name: _native(common_rows(site, run), given[name]) for name, site in sites.items()
         }
         entries = {name: tuple(site.ledger.entries) for name, site in sites.items()}
-    cost = Cost(parties.traffic, parties.rounds, {"alignment": time.perf_counter() - start})
+    cost = Cost(session.traffic, session.rounds, {"alignment": time.perf_counter() - start})
     progress("aligned", 1.0)
     return AlignedRows(tables, Ledgers(entries, _UNBOUNDED.delta), cost, report)
 

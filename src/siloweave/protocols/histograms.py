@@ -1,26 +1,20 @@
-"""What one noisy look at the columns is good for: encoders, frequencies, and rows to warm up with.
+"""One noisy histogram of single columns, and what follows from it: encoders, frequencies, bins.
 
-The look itself is one release of every column's counts (Dwork, McSherry, Nissim & Smith 2006,
-"Calibrating noise to sensitivity in private data analysis"); all that is here reads what it gave.
-
-**Guarantee**: none of its own, and none needed: everything here is a function of counts that were
-paid for, of the public schema and of a public seed, so it is as private as the counts are.
-
-One noisy_histogram at single columns, before anything is learned of several: all of them in one
-masked sum.
-
-Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy of differentially private histograms
-through consistency", have counts at several levels (tables/levels.py says what is ours); sums that
-nobody sees in the clear are Bonawitz et al.'s (2017), with noise in shares (Kairouz, Liu & Steinke
-2021). Private networks take their encoders from it (methods/dp_sgd). What measures tables of
-several columns, AIM, FLAIM and TwoRound, cuts columns into bins by it (tables/cuts.py).
+Counts of all columns are released in one masked sum, before anything is learned of several columns
+(Dwork, McSherry, Nissim & Smith 2006, "Calibrating noise to sensitivity in private data analysis").
+Counts at several resolution levels follow Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy
+of differentially private histograms through consistency" (tables/levels.py says what is ours); sums
+that nobody sees in the clear are Bonawitz et al.'s (2017), with noise in shares (Kairouz, Liu &
+Steinke 2021). Private networks take their encoders from it (methods/dp_sgd). AIM, FLAIM and
+TwoRound cut columns of numbers into bins by it (tables/bins.py).
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees what follows from the
-counts. A row is in one cell of every table and in the count of rows, which only moves where a row
+counts. A row is in one cell of every table and in the count of rows, which only changes where a row
 is added or removed: the party computes the sensitivity itself, and its ledger is charged before
-noise is drawn. Where a row is replaced, one party alone says how many rows it has. Assumed public:
-schema, bins and roster.
+noise is drawn. Where a row is replaced, one party alone says how many rows it has. All else here is
+a function of those counts, of the public schema and of a public seed (post-processing). Assumed
+public: schema, bins and roster.
 """
 
 from __future__ import annotations
@@ -98,14 +92,14 @@ class NoisyHistogram:
         return Features.from_counts(self.encoder, self.columns, numeric=numeric)
 
     def shares(self, features: Features) -> dict[int, list[float]]:
-        """How frequent each option of each choice is, by where its block starts."""
+        """How frequent each option of each categorical column is, by where its block starts."""
         X = features.encode(self.product(), key=fold_in(self.seed, "shares"))
-        choices = [block for block in features.blocks if block.kind == "categorical"]
-        return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in choices}
+        categoricals = [block for block in features.blocks if block.kind == "categorical"]
+        return {b.start: X[:, b.start : b.stop].mean(0).tolist() for b in categoricals}
 
     @cached_property
     def one_way(self) -> OneWay:
-        """How single columns are distributed, as far as the counts tell."""
+        """How single columns are distributed, by these counts."""
         return OneWay.of(self.product(), self.encoder.schema)
 
     def product(self) -> Table:
@@ -130,7 +124,7 @@ class CountColumns(Cohort, frozen=True, tag="bins/columns"):
 
 
 class Known(Reply, frozen=True):
-    """How many rows a party has, where that tells no neighbours apart."""
+    """How many rows a party has, where neighbours have equally many."""
 
     rows: Public[int]
 
@@ -177,8 +171,8 @@ def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     return Known(Public(site.rows.table.num_rows, "neighbours have the same number of rows"))
 
 
-# A party's side of a noisy_histogram alone; its rows are a `HistogramData`.
 HANDLERS: Handlers = {KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns}
+"""A party's side of a noisy histogram alone; its rows are a `HistogramData`."""
 
 
 # Coordinator
@@ -187,7 +181,7 @@ HANDLERS: Handlers = {KeyRequest: send_key, CountRows: count_rows, CountColumns:
 def histogram_event(
     encoder: Encoder, relation: Relation, rho: float, parties: int, tolerated: int
 ) -> SharedGaussian:
-    """What a noisy_histogram is that costs a row `rho` zCDP.
+    """The event of a noisy histogram that costs a row `rho` zCDP.
 
     Args:
         encoder: Columns, and the finest bins that are counted.
@@ -205,7 +199,7 @@ def histogram_event(
 
 
 def noisy_histogram(
-    parties: Session,
+    session: Session,
     keys: dict[str, bytes],
     encoder: Encoder,
     event: SharedGaussian,
@@ -216,7 +210,7 @@ def noisy_histogram(
     """Count all columns, and the rows, in one masked sum.
 
     Args:
-        parties: Who holds the rows, as `HistogramData`.
+        session: Who holds the rows, as `HistogramData`.
         keys: Of all of them.
         encoder: Columns, and the finest bins.
         event: From `histogram_event`.
@@ -227,36 +221,20 @@ def noisy_histogram(
         WireError: A party sent words that are no part of this sum; names it.
     """
     request = CountColumns(keys, event.share_sigma, event.tolerated)
-    counts, rows = noisy_sums(parties, request, [(event.dimension - 1,), (1,)])
+    counts, rows = noisy_sums(session, request, [(event.dimension - 1,), (1,)])
     found = max(1, int(rows[0]))
     if public:
-        (name,), (known,) = parties.roster, parties.ask(CountRows())
+        (name,), (known,) = session.roster, session.ask(CountRows())
         found = max(1, CheckedReply(name).number("rows", known.rows.value, least=0, most=MOST_ROWS))
     return NoisyHistogram(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
 
 
 def cuts_by_histogram(
-    parties: Session, fine: Encoder, bins: int, event: SharedGaussian, seed: int
+    session: Session, fine: Encoder, bins: int, event: SharedGaussian, seed: int
 ) -> dict[str, Cuts]:
-    """Where to cut columns of numbers, by how their values are spread.
-
-    Args:
-        parties: Who holds the rows, as `HistogramData`.
-        fine: These columns alone, and the finest bins that are counted.
-        bins: Of a column at most.
-        event: From `histogram_event`.
-        seed: Public.
-
-    Returns:
-        Of each column.
-
-    Raises:
-        SchemaError: A party codes its rows differently.
-        WireError: A party sent words that are no part of this sum; names it.
-    """
-    counts = noisy_histogram(
-        parties, exchange_keys(parties, fine.domain), fine, event, seed
-    ).columns
+    """Where to cut each column of `fine`, by how its values are spread, into `bins` at most."""
+    keys = exchange_keys(session, fine.domain)
+    counts = noisy_histogram(session, keys, fine, event, seed).columns
     return {c.name: cuts_of(c, counts[c.name], bins) for c in fine.schema.columns}
 
 
@@ -266,10 +244,10 @@ _FINE = 4096  # bins of a column that a histogram counts
 
 
 def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | None:
-    """Return the fine bins of columns that have more values than bins; None if there are none.
+    """The fine bins of columns that have more values than bins; None without such a column.
 
-    A column that no query names is left as it is, and so is one whose bounds are too near for so
-    many bins, or whose values are too large for float64 to tell such bins apart.
+    A column that no query names is not cut, nor is one whose bounds are too near for so many bins,
+    or whose values are so large that float64 cannot separate the bins.
 
     Args:
         encoder: Of equally wide bins.
@@ -282,14 +260,14 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
         with suppress(SchemaError):
             fine = Encoder(Schema((column,)), _FINE)
             edges = fine.edges(column.name)
-            told = (np.diff(edges.astype(np.float64)) > 0).all()
-            if told and len(edges) > len(encoder.edges(column.name)) > encoder.bins:
+            apart = (np.diff(edges.astype(np.float64)) > 0).all()
+            if apart and len(edges) > len(encoder.edges(column.name)) > encoder.bins:
                 wide.append(column)
     return Encoder(Schema(tuple(wide)), _FINE) if wide else None
 
 
 def _plan(setup: Setup, learn: float) -> Setup | None:
-    """The columns to cut, in fine bins; None where there are none, or an encoder was given."""
+    """The columns to cut, in fine bins; None without such a column, or if an encoder was given."""
     synth: Any = setup.synth
     if setup.encoder is not None or not synth.counts_share:
         return None

@@ -1,6 +1,6 @@
 """Methods that answer a workload of marginals share settings, a party's rows, and a forecast.
 
-Sizes in a forecast follow the algorithms' own formulas (McKenna, Mullins, Sheldon & Miklau 2022,
+Sizes in a forecast follow the methods' own formulas (McKenna, Mullins, Sheldon & Miklau 2022,
 AIM, section 5; Maddock, Cormode & Maple 2024, FLAIM, section 4.3); the other figures are rough.
 
 **Guarantee**: none of its own. What is learned before a method states its own (schema.py,
@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any
 
 from siloweave.core.fit import MarginalModel, Measured
-from siloweave.core.method import Case, Forecast, Place, Result, Setup
+from siloweave.core.method import Case, Forecast, Place, Result, Setup, Task
 from siloweave.errors import number, whole
+from siloweave.federation.session import Session
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.protocols.histograms import BINS, columns_to_cut
@@ -48,7 +49,7 @@ class MarginalSettings:
 
     Attributes:
         degree: Columns in a query, when `workload` is not given: every pair by default. A set that
-            does not fit into `max_model_mb` is left out.
+            does not fit into `max_model_mb` is not asked.
         queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
             is the published benchmark's setting.
         workload: Sets of columns whose joint distribution shall be right; each must fit.
@@ -89,11 +90,6 @@ def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
     )
 
 
-def unit_of(setup: Setup) -> float:
-    """L2 sensitivity of a marginal under the budget's relation."""
-    return marginal_sensitivity(setup.budget.relation, norm="l2")
-
-
 def coded(part: Table | Codes, setup: Setup, place: Place) -> Codes:
     """A party's rows as codes."""
     encoder = encoder_of(setup)
@@ -106,12 +102,18 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
 
 
 def marginal_result(
-    setup: Setup, queries: Sequence[Clique], found: tuple[MRF, list[Measured]]
+    algorithm: Callable[..., tuple[MRF, list[Measured]]], session: Session, task: Task, **more: Any
 ) -> Result:
-    """What a coordinator of marginals returns."""
-    (mrf, measured), encoder = found, encoder_of(setup)
+    """What a coordinator of marginals returns, once its algorithm is run over the parties."""
+    setup = task.setup
+    encoder, synth = encoder_of(setup), setup.synth
+    queries = queries_of(synth, encoder)
+    mrf, measured = algorithm(
+        session, encoder.domain, queries, task.rho, synth,
+        unit=marginal_sensitivity(setup.budget.relation, norm="l2"), progress=task.progress, **more,
+    )  # fmt: skip
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
-    used = setup.synth.counts_share if encoder.cuts else 0.0  # type: ignore[attr-defined]
+    used = synth.counts_share if encoder.cuts else 0.0  # type: ignore[attr-defined]
     return Result(model, facts={"queries": len(queries), "counts_share": used})
 
 
@@ -171,8 +173,8 @@ def _left_out(synth: Any, domain: Domain, limit: float) -> tuple[str, ...]:
     if not count:
         return ()
     note = (
-        f"{count} sets of {synth.degree} columns do not fit into {limit:g} MB and are left "
-        "out of the workload; use fewer bins or raise max_model_mb to have them"
+        f"{count} sets of {synth.degree} columns do not fit into {limit:g} MB and are not "
+        "in the workload; use fewer bins or raise max_model_mb to have them"
     )
     return (note,)
 

@@ -282,11 +282,11 @@ def check_open(table: Table, schema: Schema) -> None:
             _histogram(table, schema[name])
 
 
-def agree_schema(parties: Session, schema: Schema, learning: Learning | None = None) -> Schema:
+def agree_schema(session: Session, schema: Schema, learning: Learning | None = None) -> Schema:
     """Agree on one schema.
 
     Args:
-        parties: Who holds the rows, as `OpenData`.
+        session: Who holds the rows, as `OpenData`.
         schema: The study's facts; see `open_facts` for those that it leaves open.
         learning: What open facts may cost; every party's ledger has the last word.
 
@@ -297,7 +297,7 @@ def agree_schema(parties: Session, schema: Schema, learning: Learning | None = N
         SchemaError: a party declares something else, nothing may be spent on open facts, or too
             few rows hold a number in a column.
     """
-    keys = _compare(parties, schema)
+    keys = _compare(session, schema)
     facts = open_facts(schema)
     if facts and learning is None:
         raise SchemaError(
@@ -311,16 +311,16 @@ def agree_schema(parties: Session, schema: Schema, learning: Learning | None = N
     numeric = [schema[a] for a, f in facts.items() if f != ("categories",)]
     known: dict[str, Column] = {}
     if wide:
-        known |= _categories(parties, wide, learning, share)
+        known |= _categories(session, wide, learning, share)
     if numeric:
-        known |= _bounds(parties, keys, numeric, learning, share)
+        known |= _bounds(session, keys, numeric, learning, share)
     return Schema(tuple(known.get(c.name, c) for c in schema.columns))
 
 
-def _compare(parties: Session, schema: Schema) -> dict[str, bytes]:
+def _compare(session: Session, schema: Schema) -> dict[str, bytes]:
     """Every party's key; raises SchemaError with all differences, party by party."""
     keys, problems = {}, []
-    for party, reply in zip(parties.roster, parties.ask(Declare()), strict=True):
+    for party, reply in zip(session.roster, session.ask(Declare()), strict=True):
         said = CheckedReply(party)
         keys[party] = said.mask_key("key", reply.key.value)
         theirs = said.json("schema", reply.schema.value, Schema.from_json)
@@ -334,15 +334,15 @@ def _compare(parties: Session, schema: Schema) -> dict[str, bytes]:
 
 
 def _categories(
-    parties: Session, columns: Sequence[Column], learning: Learning, rho: float
+    session: Session, columns: Sequence[Column], learning: Learning, rho: float
 ) -> dict[str, Column]:
     """The union of what the parties named, and `other`; `rho` for each column."""
     sigma = max(1.0, learning.unit / sqrt(2 * rho))
     threshold = learning.threshold(sigma, len(columns))
-    replies = parties.ask(Name(tuple(columns), sigma, threshold))
+    replies = session.ask(Name(tuple(columns), sigma, threshold))
     lists = {
         party: CheckedReply(party).items("lists of values", reply.values, count=len(columns))
-        for party, reply in zip(parties.roster, replies, strict=True)
+        for party, reply in zip(session.roster, replies, strict=True)
     }
     known = {}
     for i, column in enumerate(columns):
@@ -366,7 +366,7 @@ def _named(party: str, column: Column, values: Sequence[Category]) -> set[Catego
 
 
 def _bounds(
-    parties: Session,
+    session: Session,
     keys: dict[str, bytes],
     columns: Sequence[Column],
     learning: Learning,
@@ -382,7 +382,7 @@ def _bounds(
         tolerated=tolerated,
         dimension=bins,
     )
-    tables = noisy_sums(parties, Magnitudes(keys, share, tolerated, tuple(columns)), shapes)
+    tables = noisy_sums(session, Magnitudes(keys, share, tolerated, tuple(columns)), shapes)
     least = share * sqrt(len(keys)) * sqrt(2 * log(bins / _FALSE))
     known = {}
     for column, table in zip(columns, tables, strict=True):

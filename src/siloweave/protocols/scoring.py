@@ -361,7 +361,7 @@ class FederatedScore:
 
 
 def ask_scores(
-    parties: Session,
+    session: Session,
     judged: Codes,
     asked: Sequence[Clique],
     price: tuple[float, float],
@@ -374,7 +374,7 @@ def ask_scores(
     no query, is named before anyone is asked for a score. `price` is from `price_for`.
     """
     held: dict[str, tuple[Clique, list[Clique]]] = {}
-    for name, greeting in zip(parties.roster, parties.ask(KeyRequest()), strict=True):
+    for name, greeting in zip(session.roster, session.ask(KeyRequest()), strict=True):
         theirs = sizes_of(name, greeting)
         for column, size in theirs.items():
             if column not in judged.domain.names or judged.domain.size_of(column) != size:
@@ -387,7 +387,7 @@ def ask_scores(
         progress(f"party {i + 1} of {len(held)}", i / len(held))
         queries = tuple(tuple(c for c in columns if c in q) for q in mine)  # in the party's order
         shares = tuple(Array.of(marginal(judged, q) / judged.num_rows, "<f4") for q in queries)
-        (reply,) = parties.ask(ScoreTable(queries, shares, *price), [name])
+        (reply,) = session.ask(ScoreTable(queries, shares, *price), [name])
         found[name] = (mine, _scored(name, columns, len(mine), reply, price, relation))
     progress("scored", 1.0)
     return found
@@ -509,7 +509,7 @@ def _run(
     """Open the ledgers, let every party check what it is going to pay, then ask for the scores."""
     together = len(codes) if split == "columns" else 1
     rows = {name: ScoredRows(one, job.budget, together) for name, one in codes.items()}
-    with in_process(rows, HANDLERS, job, job.run) as (parties, sites):
+    with in_process(rows, HANDLERS, job, job.run) as (session, sites):
         if split == "columns":  # every party is sent what the others spent on the same people
             spent = {n: [e for e in s.ledger.entries if e.run != job.run] for n, s in sites.items()}
             for name, site in sites.items():
@@ -518,7 +518,7 @@ def _run(
         price, relation = price_for(job.budget, together), job.budget.relation
         for site in sites.values():  # all of them before the first one pays
             check_price(site, job.run, priced(*price, relation))
-        found = ask_scores(parties, judged, asked, price, relation, job.progress)
+        found = ask_scores(session, judged, asked, price, relation, job.progress)
         return found, {name: site.ledger.entries for name, site in sites.items()}
 
 

@@ -1,4 +1,4 @@
-"""Noisy marginals of a cohort: the message that every graphical algorithm here is built on.
+"""Noisy marginals of a cohort: the masked sum that every method of marginals is built on.
 
 Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning" (sums
 under masks); Kairouz, Liu & Steinke 2021, "The distributed discrete Gaussian mechanism for
@@ -13,7 +13,7 @@ cohort adds all the noise itself. Assumed public: domain, cliques, roster and co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -50,7 +50,7 @@ class MaskKey(Reply, frozen=True):
 
 
 class KeyRequest(Request[MaskKey], frozen=True, tag="sum/send_key"):
-    """Who are you?"""
+    """Send your key for masks, and the domain of your rows."""
 
 
 class Counts(Reply, frozen=True):
@@ -165,7 +165,7 @@ def checked_weights(
             "and the study's workload does not hold all of them"
         )
     if not 0 <= sigma <= MOST_ROWS:
-        raise WireError(f"party {site.name!r} was told of noise of width {sigma:g}")
+        raise WireError(f"party {site.name!r} was sent noise of width {sigma:g}")
     return [known[q] for q in candidates]
 
 
@@ -194,7 +194,7 @@ def masked_reply(
     Args:
         request: Cohort and noise.
         site: The party.
-        tables: Exact counts, zeros where this party has nothing to say.
+        tables: Exact counts, zeros where this party adds nothing.
         what: The release in words.
         contributes: To how many of the tables a row of this party is added (once each).
     """
@@ -226,8 +226,8 @@ def count(request: Count, site: Site[Codes]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=sum(k * k for k in times))
 
 
-# A party's side: which function answers which request.
 HANDLERS: Handlers = {KeyRequest: send_key, Count: count}
+"""A party's side of a masked sum."""
 
 
 # Coordinator
@@ -256,22 +256,15 @@ class SumNoise:
         sigma = share_sigma(rho, sensitivity=1.0, shares=size, tolerated=tolerated, dimension=cells)
         return sigma, tolerated
 
-    def total(self, size: int, cells: int = 2**20) -> float:
-        """Standard deviation of the sum when all `size` parties add their share."""
-        return self.share(size, cells)[0] * sqrt(size)
 
-
-def exchange_keys(parties: Session, domain: Domain) -> dict[str, bytes]:
-    """Greet everyone and make sure that all rows are coded alike.
-
-    Returns:
-        Public key of every party.
+def exchange_keys(session: Session, domain: Domain) -> dict[str, bytes]:
+    """Every party's public key, once all rows are known to be coded alike.
 
     Raises:
-        SchemaError: naming the parties and columns that differ from the study's domain.
+        SchemaError: Naming the party and the columns that differ from the study's domain.
     """
     keys = {}
-    for name, reply in zip(parties.roster, parties.ask(KeyRequest()), strict=True):
+    for name, reply in zip(session.roster, session.ask(KeyRequest()), strict=True):
         theirs, ours = sizes_of(name, reply), dict(zip(domain.names, domain.sizes, strict=True))
         if theirs != ours or reply.names.value != domain.names:
             columns = sorted(a for a in theirs | ours if theirs.get(a) != ours.get(a))
@@ -284,50 +277,57 @@ def exchange_keys(parties: Session, domain: Domain) -> dict[str, bytes]:
 
 
 def sizes_of(party: str, reply: MaskKey) -> dict[str, int]:
-    """How many codes each of a party's columns has; raises WireError if it does not tell."""
+    """How many codes each of a party's columns has; raises WireError where one is missing."""
     names = reply.names.value
-    return dict(
-        zip(
-            names,
-            CheckedReply(party).items("sizes", reply.sizes.value, count=len(names)),
-            strict=True,
-        )
-    )
+    sizes = CheckedReply(party).items("sizes", reply.sizes.value, count=len(names))
+    return dict(zip(names, sizes, strict=True))
 
 
 def noisy_sums(
-    parties: Session, request: Cohort, shapes: Sequence[tuple[int, ...]]
+    session: Session, request: Cohort, shapes: Sequence[tuple[int, ...]]
 ) -> list[npt.NDArray[np.float64]]:
-    """Ask a cohort for marginals and unmask the sum.
-
-    Args:
-        parties: The parties.
-        request: The question; its cohort is asked.
-        shapes: Shapes of the tables in the reply.
-
-    Returns:
-        Noisy counts, one table per shape.
+    """Ask the cohort of a request for marginals and unmask the sum: one table per shape.
 
     Raises:
         WireError: A party sent words that are no part of this sum; names it.
     """
-    cohort = [name for name in parties.roster if name in request.keys]
+    cohort = [name for name in session.roster if name in request.keys]
     if not cohort:
         raise RosterError("a sum over nobody was asked for; raise participation")
-    return summed(zip(cohort, parties.ask(request, cohort), strict=True), shapes)
+    return summed(zip(cohort, session.ask(request, cohort), strict=True), shapes)
+
+
+def noisy_marginals(
+    session: Session,
+    keys: Mapping[str, bytes],
+    domain: Domain,
+    cliques: Sequence[Clique],
+    noise: SumNoise,
+    request: Callable[..., Cohort] = Count,
+    *more: Any,
+) -> tuple[list[npt.NDArray[np.float64]], float]:
+    """Marginals over a cohort, and the standard deviation of their noise when all parties add it.
+
+    Args:
+        session: With the parties.
+        keys: Of the cohort.
+        domain: Attributes and sizes.
+        cliques: What is asked for.
+        noise: Of the sum.
+        request: The kind of request, made of a cohort's fields, the cliques, and `more`.
+        *more: Other fields of the request.
+    """
+    cells = sum(domain.size(c) for c in cliques)
+    share, tolerated = noise.share(len(keys), cells)
+    asked = request(dict(keys), share, tolerated, tuple(cliques), *more)
+    tables = noisy_sums(session, asked, [domain.shape(c) for c in cliques])
+    return tables, share * sqrt(len(keys))
 
 
 def summed(
     replies: Iterable[tuple[str, Counts]], shapes: Sequence[tuple[int, ...]]
 ) -> list[npt.NDArray[np.float64]]:
-    """Add up the replies of a whole cohort, whose masks then cancel.
-
-    Args:
-        replies: One of every party of the cohort, with its name.
-        shapes: Shapes of the tables in the sum.
-
-    Returns:
-        Noisy counts, one table per shape.
+    """Add up the replies of a whole cohort, by name, whose masks then cancel: one table per shape.
 
     Raises:
         WireError: A party sent words that are no part of this sum; names it.
@@ -336,8 +336,3 @@ def summed(
     words = [CheckedReply(n).array("sums", r.sums.words, WORDS, (sum(sizes),)) for n, r in replies]
     pieces = np.split(unmask_sum(words).astype(np.float64), np.cumsum(sizes)[:-1])
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-
-
-def cohort_keys(keys: Mapping[str, bytes], cohort: Sequence[str]) -> dict[str, bytes]:
-    """Public keys of the parties in a cohort."""
-    return {name: keys[name] for name in cohort}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from siloweave.federation.session import Session
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
-from siloweave.protocols.marginals import encoder_of, marginal_result, queries_of, unit_of
+from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
@@ -61,7 +61,7 @@ class _Budget:
 
 @dataclass
 class _Run:
-    parties: Session
+    session: Session
     domain: Domain
     keys: dict[str, bytes]
     settings: AIM
@@ -70,22 +70,19 @@ class _Run:
 
     def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
         request = Count(self.keys, sigma, 0, tuple(cliques))
-        tables = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
+        tables = noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques])
         self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
         self.rounds.append(Measured(tuple(cliques), sigma))
 
     def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
+        shrinkage = self.settings.shrinkage
         return fit(
-            self.domain,
-            self.measured,
-            warm_start=warm_start,
-            sweeps=sweeps,
-            shrinkage=self.settings.shrinkage,
+            self.domain, self.measured, warm_start=warm_start, sweeps=sweeps, shrinkage=shrinkage
         )
 
 
 def aim(
-    parties: Session,
+    session: Session,
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
@@ -94,27 +91,24 @@ def aim(
     unit: float = 1.0,
     progress: Callable[[str, float], None] = lambda text, done: None,
 ) -> tuple[MRF, list[Measured]]:
-    """Run AIM over one party.
+    """Run AIM with one party, the curator; returns the model and what each round measured.
 
     Args:
-        parties: A roster of one, the curator.
+        session: A roster of one.
         domain: Attributes and sizes.
         workload: Cliques whose marginals shall be right.
-        rho: zCDP to spend; the curator's ledger has the last word.
+        rho: zCDP that a row pays; the ledgers of parties have the last word.
         settings: Public settings.
-        unit: L2 sensitivity of a marginal under the curator's relation.
-        progress: Called with a text and the share of the budget that is spent.
-
-    Returns:
-        The model and what each round measured.
+        unit: L2 sensitivity of a marginal under the budget's relation.
+        progress: Called with a text and the share that is done.
     """
-    if len(parties.roster) != 1:
+    if len(session.roster) != 1:
         raise RosterError(
-            f"AIM runs at one curator; the roster has {len(parties.roster)} parties. Use FLAIM"
+            f"AIM runs at one curator; the roster has {len(session.roster)} parties. Use FLAIM"
         )
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
-    run = _Run(parties, domain, exchange_keys(parties, domain), settings)
+    run = _Run(session, domain, exchange_keys(session, domain), settings)
     budget = _Budget(rho, settings.gaussian_share, unit)
     budget.start(settings.rounds_per_column * len(domain.names))
     first = [r for r in weights if len(r) == 1]
@@ -134,9 +128,9 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     measured = list(model.potentials)
     candidates = fitting(run.domain, weights, measured, allowed)
     request = SelectQuery(ModelMessage.of(model), tuple(candidates), budget.sigma, budget.epsilon)
-    (reply,) = run.parties.ask(request)
-    said, last = CheckedReply(run.parties.roster[0]), len(candidates) - 1
-    r = candidates[said.number("index", reply.index.value, least=0, most=last)]
+    (reply,) = run.session.ask(request)
+    checked, last = CheckedReply(run.session.roster[0]), len(candidates) - 1
+    r = candidates[checked.number("index", reply.index.value, least=0, most=last)]
     run.measure([r], budget.sigma)
     budget.spent += budget.round_cost
     new = run.fit(model, run.settings.sweeps)
@@ -149,11 +143,4 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
 
 def coordinate(session: Session, task: Task) -> Result:
     """AIM over the codes of a run; see `aim`."""
-    setup, synth = task.setup, cast("AIM", task.setup.synth)
-    encoder = encoder_of(setup)
-    queries = queries_of(synth, encoder)
-    found = aim(
-        session, encoder.domain, queries, task.rho, synth,
-        unit=unit_of(setup), progress=task.progress,
-    )  # fmt: skip
-    return marginal_result(setup, queries, found)
+    return marginal_result(aim, session, task)

@@ -1,8 +1,7 @@
 """The curator's side of AIM (McKenna et al. 2022, Algorithm 1, line 8).
 
 **Guarantee**: see method.py. The party computes the sensitivity of a choice itself, from its own
-copy
-of the workload, and pays before it draws.
+copy of the workload, and pays before it draws.
 """
 
 from __future__ import annotations
@@ -52,5 +51,5 @@ def select(request: SelectQuery, site: Site[Codes]) -> Choice:
     return Choice(chosen)
 
 
-# The curator's side: which function answers which request.
 HANDLERS: Handlers = {**SUMS, SelectQuery: select}
+"""The curator's side: which function answers which request."""

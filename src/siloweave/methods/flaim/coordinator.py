@@ -3,10 +3,9 @@
 Maddock, Cormode & Maple 2024 (KDD 2024), Algorithm 1 and section 4.3 for the budget.
 
 **Guarantee**: see method.py. Everything here is computed from replies that were paid for; what
-binds
-is every party's ledger, which charges each release by itself. With r the Gaussian share, rho what
-the noisy party sizes leave, and J the rounds that a row pays for, a round has s selections at
-epsilon = sqrt(8 (1 - r) rho / (J s)), and
+binds is every party's ledger, which charges each release by itself. With r the Gaussian share, rho
+the budget without the noisy party sizes, and J the rounds that a row pays for, a round has s
+selections at epsilon = sqrt(8 (1 - r) rho / (J s)), and
 
 * Naive, Oracle: sigma = sqrt((J (2 s - 1) + d) / (2 r rho)): d one-ways once, s central and s - 1
   local measurements a round;
@@ -23,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,31 +36,28 @@ from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, R
 from siloweave.methods.flaim.party import Floats
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
-from siloweave.protocols.marginals import encoder_of, marginal_result, queries_of, unit_of
+from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import (
     Count,
     ModelMessage,
     SumNoise,
-    cohort_keys,
     exchange_keys,
-    noisy_sums,
+    noisy_marginals,
 )
 from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
+if TYPE_CHECKING:
+    from siloweave.methods.flaim.method import FLAIM
+
 
 def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
     """The queries that a party chose; raises WireError, naming it, if there are no such."""
-    said, last = CheckedReply(party), len(request.candidates) - 1
-    told = said.items("indices", reply.indices, count=request.steps)
-    return {
-        request.candidates[said.number("indices", one.value, least=0, most=last)] for one in told
-    }
-
-
-if TYPE_CHECKING:
-    from siloweave.methods.flaim.method import FLAIM
+    checked, last = CheckedReply(party), len(request.candidates) - 1
+    sent = checked.items("indices", reply.indices, count=request.steps)
+    places = [checked.number("indices", one.value, least=0, most=last) for one in sent]
+    return {request.candidates[i] for i in places}
 
 
 def chooses(synth: FLAIM) -> bool:
@@ -81,7 +77,7 @@ class _Taken:
 
 @dataclass
 class _Run:
-    parties: Session
+    session: Session
     domain: Domain
     settings: FLAIM
     keys: dict[str, bytes]
@@ -90,12 +86,12 @@ class _Run:
     key: Key
     taken: list[_Taken] = field(default_factory=list)
     rounds: list[Measured] = field(default_factory=list)
-    heard: float = 0.0
-    heard_rows: float = 0.0
+    joined: int = 0
+    joined_rows: float = 0.0
 
     def scheduled(self, t: int) -> list[str]:
         """Parties of round `t`: with a cap, spread evenly; else drawn by themselves."""
-        cap, rounds, roster = self.settings.cap, self.settings.rounds, self.parties.roster
+        cap, rounds, roster = self.settings.cap, self.settings.rounds, self.session.roster
         if cap is None or rounds is None:
             return self.cohort(t)
         order = generator(fold_in(self.key, "schedule")).permutation(len(roster))
@@ -104,12 +100,12 @@ class _Run:
         return [name for p, name in enumerate(roster) if p in joins]
 
     def cohort(self, *path: int | str) -> list[str]:
-        """Every party by itself with probability p; drawn again if nobody came."""
+        """Every party by itself with probability p; drawn again while nobody joins."""
         for attempt in range(1000):
             rng = generator(fold_in(self.key, "cohort", *path, attempt))
-            joins = rng.random(len(self.parties.roster)) < self.settings.participation
+            joins = rng.random(len(self.session.roster)) < self.settings.participation
             if joins.any():
-                return [n for n, j in zip(self.parties.roster, joins, strict=True) if j]
+                return [n for n, j in zip(self.session.roster, joins, strict=True) if j]
         raise InputError(f"participation={self.settings.participation} leaves every round empty")
 
     @property
@@ -120,21 +116,29 @@ class _Run:
 
     @property
     def per_party(self) -> float:
-        return max(1.0, self.heard_rows / max(self.heard, 1.0))
+        return max(1.0, self.joined_rows / max(self.joined, 1))
+
+    def counted(
+        self,
+        cohort: Sequence[str],
+        cliques: Sequence[Clique],
+        sigma: float,
+        request: type[Count | MeasureQueries] = Count,
+    ) -> tuple[list[Floats], float]:
+        """Noisy sums over a cohort, and their noise."""
+        keys = {name: self.keys[name] for name in cohort}
+        noise = SumNoise(sigma, self.settings.tolerated)
+        tables, total = noisy_marginals(self.session, keys, self.domain, cliques, noise, request)
+        self.rounds.append(Measured(tuple(cliques), total))
+        return tables, total
 
     def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
         """Measure marginals over all rows of a cohort; returns its estimated number of rows."""
-        noise = SumNoise(sigma, self.settings.tolerated)
-        cells = sum(self.domain.size(c) for c in cliques)
-        share, tolerated = noise.share(len(cohort), cells)
-        request = Count(cohort_keys(self.keys, cohort), share, tolerated, tuple(cliques))
-        tables = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
+        tables, total = self.counted(cohort, cliques, sigma)
         weights = [1.0 / t.size for t in tables]
         rows = max(1.0, float(np.average([t.sum() for t in tables], weights=weights)))
-        self.heard, self.heard_rows = self.heard + len(cohort), self.heard_rows + rows
-        total = noise.total(len(cohort), cells)
+        self.joined, self.joined_rows = self.joined + len(cohort), self.joined_rows + rows
         self.taken += [_Taken(c, y, total, rows) for c, y in zip(cliques, tables, strict=True)]
-        self.rounds.append(Measured(tuple(cliques), total))
         return rows
 
     def measure(
@@ -143,16 +147,10 @@ class _Run:
         """Measure what the parties of a cohort chose, each only over those who chose it."""
         behind = {q: sum(q in mine for mine in chosen) for mine in chosen for q in mine}
         queries = tuple(behind)
-        noise = SumNoise(sigma, self.settings.tolerated)
-        cells = sum(self.domain.size(q) for q in queries)
-        share, tolerated = noise.share(len(cohort), cells)
-        request = MeasureQueries(cohort_keys(self.keys, cohort), share, tolerated, queries)
-        tables = noisy_sums(self.parties, request, [self.domain.shape(q) for q in queries])
-        total = noise.total(len(cohort), cells)
+        tables, total = self.counted(cohort, queries, sigma, MeasureQueries)
         for q, y in zip(queries, tables, strict=True):
             n = _rows_behind(y, total, behind[q], len(cohort), rows)
             self.taken.append(_Taken(q, y, total, n))
-        self.rounds.append(Measured(queries, total))
 
     def pooled(self) -> list[_Taken]:
         """One sum per clique: cohorts add up, so that a row counts alike in whichever it was."""
@@ -170,20 +168,15 @@ class _Run:
         ]
 
     def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
-        total = self.per_party * len(self.parties.roster)
+        total = self.per_party * len(self.session.roster)
         scaled = [
             Measurement(t.clique, t.counts * (total / t.rows), t.sigma * total / t.rows)
             for t in self.pooled()
         ]
-        shrinkage = self.settings.shrinkage
         return fit(
-            self.domain,
-            scaled,
-            total=total,
-            warm_start=warm_start,
-            sweeps=sweeps,
-            shrinkage=shrinkage,
-        )
+            self.domain, scaled, total=total, warm_start=warm_start, sweeps=sweeps,
+            shrinkage=self.settings.shrinkage,
+        )  # fmt: skip
 
     def averages(self) -> Baseline:
         """M~: the running average of the noisy one-ways, as shares of rows."""
@@ -198,12 +191,12 @@ class _Run:
     def truth(self) -> Baseline:
         """The oracle's exact shares, from everyone."""
         sums = [np.zeros(self.domain.shape(r)) for r in self.weights]
-        replies = self.parties.ask(Reveal(tuple(self.weights)))
-        for name, reply in zip(self.parties.roster, replies, strict=True):
-            said = CheckedReply(name)
-            told = said.items("tables", reply.tables, count=len(sums))
-            for total, table in zip(sums, told, strict=True):
-                total += said.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
+        replies = self.session.ask(Reveal(tuple(self.weights)))
+        for name, reply in zip(self.session.roster, replies, strict=True):
+            checked = CheckedReply(name)
+            sent = checked.items("tables", reply.tables, count=len(sums))
+            for total, table in zip(sums, sent, strict=True):
+                total += checked.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
         tables = [Array.of(total / total.sum(), "<f4") for total in sums]
         return Baseline(tuple(self.weights), tuple(tables))
 
@@ -218,7 +211,7 @@ def _rows_behind(y: Floats, sigma: float, behind: int, cohort: int, rows: float)
 
 
 def flaim(
-    parties: Session,
+    session: Session,
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
@@ -228,25 +221,15 @@ def flaim(
     unit: float = 1.0,
     progress: Callable[[str, float], None] = lambda text, done: None,
 ) -> tuple[MRF, list[Measured]]:
-    """Run FLAIM over a roster.
+    """Run FLAIM over a roster; returns the model and what each round measured.
 
-    Args:
-        parties: Who holds the rows.
-        domain: Attributes and sizes.
-        workload: Cliques whose marginals shall be right.
-        rho: zCDP that a row pays at most; every party's ledger has the last word.
-        settings: Public settings.
-        key: Chooses cohorts and, for "random", queries; no noise comes from it.
-        unit: L2 sensitivity of a marginal under the budget's relation.
-        progress: Called with a text and the share of the rounds that are done.
-
-    Returns:
-        The model and what each round measured.
+    Arguments are those of `aim` (methods/aim/coordinator.py); `key` chooses cohorts and, for
+    "random", queries, and no noise comes from it.
     """
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
     firsts = [r for r in weights if len(r) == 1]
-    run = _Run(parties, domain, settings, exchange_keys(parties, domain), weights, unit, key)
+    run = _Run(session, domain, settings, exchange_keys(session, domain), weights, unit, key)
     size_rho = settings.size_share * rho if chooses(settings) else 0.0
     budget = FLAIMPlan(settings, len(firsts), unit, rho - size_rho)
     truth = run.truth() if settings.variant == "oracle" else None
@@ -305,7 +288,7 @@ def _round(
 
 
 def _choose_and_measure(run: _Run, request: Select, cohort: Sequence[str], rows: float) -> None:
-    replies = run.parties.ask(request, cohort)
+    replies = run.session.ask(request, cohort)
     asked = zip(cohort, replies, strict=True)
     chosen = [sorted(chosen_by(name, reply, request)) for name, reply in asked]
     run.measure(cohort, chosen, request.sigma, rows)
@@ -373,11 +356,4 @@ class FLAIMPlan:
 
 def coordinate(session: Session, task: Task) -> Result:
     """FLAIM over the codes of a run; see `flaim`."""
-    setup, synth = task.setup, cast("FLAIM", task.setup.synth)
-    encoder = encoder_of(setup)
-    queries = queries_of(synth, encoder)
-    found = flaim(
-        session, encoder.domain, queries, task.rho, synth,
-        key=task.seed, unit=unit_of(setup), progress=task.progress,
-    )  # fmt: skip
-    return marginal_result(setup, queries, found)
+    return marginal_result(flaim, session, task, key=task.seed)

@@ -7,10 +7,9 @@ setting" (KDD 2024), Algorithm 1, sections 4.1 to 4.3: NaiveFLAIM, AugFLAIM (Ora
 **Guarantee** (dp; the oracle: none): rows, add/remove or replace-one as each party's budget says,
 towards the coordinator, the other parties (each may pool what it knows with `tolerated - 1` more)
 and everyone who sees the model. A row lives at one party, so it pays for what that party released.
-Assumed public: domain (where numbers are cut into bins is paid for before,
-protocols/histograms.py), workload,
-roster, who takes part in a round, and which queries a party chose (paid for by the exponential
-mechanism).
+Assumed public: domain (where numbers are cut into bins is paid for before, see
+protocols/histograms.py), workload, roster, who takes part in a round, and which queries a party
+chose (paid for by the exponential mechanism).
 
 Where this departs from the paper, and why:
 
@@ -87,21 +86,19 @@ def _guarantee(synth: FLAIM) -> Guarantee:
 
 def _visibility(synth: FLAIM) -> Views:
     seen = [masked_sums(synth.tolerated)]
-    told = "where columns are cut, and which queries are counted"
-    told_in: tuple[str, ...] = ("Count",)
+    sent = "where columns are cut, and which queries are counted"
+    carries: tuple[str, ...] = ("Count",)
     if chooses(synth):
         how = "the exponential mechanism, paid for in the ledger"
         seen.append(View(COORDINATOR, "which queries each party chose", how, ("Chosen.indices",)))
-        told, told_in = (
-            f"{told}; the model of every round",
-            (*told_in, "Select", "MeasureQueries"),
-        )
+        sent += "; the model of every round"
+        carries = ("Count", "Select", "MeasureQueries")
     if synth.variant != "oracle":
-        others = View(OTHERS, told, OTHERS_NOISE, told_in)
+        others = View(OTHERS, sent, OTHERS_NOISE, carries)
         return (OWN_ROWS, *seen, others, READERS)
     why = "nothing: exact counts decide what is measured"
     exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("Exact.tables",))
-    others = View(OTHERS, f"{told}; exact shares over all rows", why, told_in)
+    others = View(OTHERS, f"{sent}; exact shares over all rows", why, carries)
     readers = replace(READERS, protected_by=why)
     return (OWN_ROWS, *seen, exact, others, readers)
 

@@ -51,7 +51,7 @@ def _shares(baseline: Baseline) -> dict[Clique, Floats]:
 
 
 def _distance(site: Site[Codes], q: Clique, expected: Floats) -> float:
-    """||M_q(D_k) - expected||_1, looking only at cells that hold a row (expected >= 0)."""
+    """||M_q(D_k) - expected||_1, computed at the cells that hold a row alone (expected >= 0)."""
     if q not in site.memo:
         site.memo[q] = sparse_marginal(site.rows, q)
     cells, counts = site.memo[q]
@@ -161,10 +161,10 @@ def _local_step(site: Site[Codes], model: MRF, q: Clique, sigma: float, size: fl
 
 def measure(request: MeasureQueries, site: Site[Codes]) -> Counts:
     """The marginals this party chose, zeros for the others, with its share of the noise."""
-    memory = site.recall("chosen")
-    if memory is None:
+    stored = site.recall("chosen")
+    if stored is None:
         raise WireError(f"party {site.name!r} was asked to measure before it chose")
-    mine = set(msgspec.msgpack.decode(memory, type=tuple[Clique, ...]))
+    mine = set(msgspec.msgpack.decode(stored, type=tuple[Clique, ...]))
     domain = site.rows.domain
     checked_cliques(request.queries, domain, site.name)
     tables = [
@@ -191,5 +191,5 @@ def reveal(request: Reveal, site: Site[Codes]) -> Exact:
     return Exact(tables)
 
 
-# A party's side: which function answers which request.
 HANDLERS: Handlers = {**SUMS, Select: select, MeasureQueries: measure, Reveal: reveal}
+"""A party's side: which function answers which request."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, block_step, fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
-from siloweave.protocols.marginals import encoder_of, marginal_result, queries_of, unit_of
-from siloweave.protocols.secure_sums import Count, SumNoise, exchange_keys, noisy_sums
+from siloweave.protocols.marginals import marginal_result
+from siloweave.protocols.secure_sums import Count, SumNoise, exchange_keys, noisy_marginals
 from siloweave.protocols.workload import check_capacity, expected_l1, weights_of
 from siloweave.tables.codes import Clique, Domain
 
@@ -35,7 +35,7 @@ _CELL_BYTES = 8
 
 @dataclass
 class _Run:
-    parties: Session
+    session: Session
     domain: Domain
     settings: TwoRound
     unit: float
@@ -46,15 +46,11 @@ class _Run:
         self, cliques: Sequence[Clique], times: Sequence[int], rho: float
     ) -> list[Measurement]:
         """Count cliques over everyone, so that a row pays `rho` for all of them."""
-        size = len(self.parties.roster)
-        noise = SumNoise(
-            self.unit * sqrt(sum(k * k for k in times) / (2 * rho)), self.settings.tolerated
+        width = self.unit * sqrt(sum(k * k for k in times) / (2 * rho))
+        noise = SumNoise(width, self.settings.tolerated)
+        sums, sigma = noisy_marginals(
+            self.session, self.keys, self.domain, cliques, noise, Count, tuple(times)
         )
-        cells = sum(self.domain.size(c) for c in cliques)
-        share, tolerated = noise.share(size, cells)
-        request = Count(self.keys, share, tolerated, tuple(cliques), tuple(times))
-        sums = noisy_sums(self.parties, request, [self.domain.shape(c) for c in cliques])
-        sigma = noise.total(size, cells)
         for k in sorted(set(times)):
             same = tuple(c for c, n in zip(cliques, times, strict=True) if n == k)
             self.rounds.append(Measured(same, sigma / k))
@@ -64,7 +60,7 @@ class _Run:
 
 
 def two_round(
-    parties: Session,
+    session: Session,
     domain: Domain,
     workload: Sequence[Clique],
     rho: float,
@@ -73,33 +69,23 @@ def two_round(
     unit: float = 1.0,
     progress: Callable[[str, float], None] = lambda text, done: None,
 ) -> tuple[MRF, list[Measured]]:
-    """Run both rounds over a roster.
+    """Run both rounds, over one party or many; returns the model and what each round measured.
 
-    Args:
-        parties: Who holds the rows; one party alone is the central case.
-        domain: Attributes and sizes.
-        workload: Cliques whose marginals shall be right.
-        rho: zCDP that a row pays; every party's ledger has the last word.
-        settings: Public settings.
-        unit: L2 sensitivity of a marginal under the budget's relation.
-        progress: Called with a text and the share of the work that is done.
-
-    Returns:
-        The model, and what was measured at which noise.
+    Arguments are those of `aim` (methods/aim/coordinator.py).
     """
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
-    run = _Run(parties, domain, settings, unit, exchange_keys(parties, domain), [])
-    progress("looking at all pairs", 0.0)
-    pairs = [q for q in weights if len(q) <= 2]
-    look = run.measure(pairs, [1] * len(pairs), settings.pairs_share * rho)
+    run = _Run(session, domain, settings, unit, exchange_keys(session, domain), [])
+    progress("counting all pairs", 0.0)
+    small = [q for q in weights if len(q) <= 2]
+    pairs = run.measure(small, [1] * len(small), settings.pairs_share * rho)
     rest = (1 - settings.pairs_share) * rho
-    chosen = plan(domain, weights, look, rest / unit**2, settings, progress=progress)
+    chosen = plan(domain, weights, pairs, rest / unit**2, settings, progress=progress)
     times = _times(domain, weights, chosen)
     progress("measuring what was planned", 0.8)
     seen = set(chosen)
     measured = run.measure(chosen, times, rest)
-    measured += [m for m in look if len(m.clique) == 1 or m.clique in seen]
+    measured += [m for m in pairs if len(m.clique) == 1 or m.clique in seen]
     progress("fitting", 0.9)
     model = fit(domain, measured, sweeps=settings.final_sweeps, shrinkage=settings.shrinkage)
     return model, run.rounds
@@ -114,7 +100,7 @@ def _times(domain: Domain, weights: Mapping[Clique, float], chosen: Sequence[Cli
 def plan(
     domain: Domain,
     weights: Mapping[Clique, float],
-    look: Sequence[Measurement],
+    pairs: Sequence[Measurement],
     rho: float,
     settings: TwoRound,
     *,
@@ -127,7 +113,7 @@ def plan(
     Args:
         domain: Attributes and sizes.
         weights: Of every clique of the closure.
-        look: All one- and two-way marginals of the closure.
+        pairs: Noisy one- and two-way marginals of the closure, all of them.
         rho: zCDP of the second round, in units of a marginal's sensitivity.
         settings: Public settings.
         progress: Called with a text and the share of the work that is done.
@@ -135,11 +121,11 @@ def plan(
     Returns:
         Pairs, the most useful first, then every one-way that no pair contains.
     """
-    rehearsal = _Rehearsal(domain, weights, look, rho, settings)
+    rehearsal = _Rehearsal(domain, weights, pairs, rho, settings)
     while rehearsal.step():
         progress("planning", 0.1 + 0.7 * rehearsal.done)
     covered = {a for q in rehearsal.chosen for a in q}
-    lone = [m.clique for m in look if len(m.clique) == 1 and m.clique[0] not in covered]
+    lone = [m.clique for m in pairs if len(m.clique) == 1 and m.clique[0] not in covered]
     return [*rehearsal.chosen, *lone]
 
 
@@ -148,14 +134,14 @@ class _Rehearsal:
         self,
         domain: Domain,
         weights: Mapping[Clique, float],
-        look: Sequence[Measurement],
+        pairs: Sequence[Measurement],
         rho: float,
         settings: TwoRound,
     ) -> None:
         self.domain, self.weights, self.rho, self.settings = domain, weights, rho, settings
         self.limit = settings.max_model_mb * 1e6 / _CELL_BYTES
-        self.answers = [m for m in look if len(m.clique) == 1]
-        self.open: dict[Clique, Measurement] = {m.clique: m for m in look if len(m.clique) == 2}
+        self.answers = [m for m in pairs if len(m.clique) == 1]
+        self.open: dict[Clique, Measurement] = {m.clique: m for m in pairs if len(m.clique) == 2}
         self.chosen: list[Clique] = []
         self.model = self._fit(None)
         self.scores: dict[Clique, float] = {q: self._score(q) for q in self.open}
@@ -166,7 +152,7 @@ class _Rehearsal:
         return 1 - len(self.open) / max(1, len(self.open) + len(self.chosen))
 
     def step(self) -> bool:
-        """Add the pair that mends most; False when none does."""
+        """Add the pair that improves most; False where no pair does."""
         best = self._best()
         if best is None:
             return False
@@ -183,8 +169,8 @@ class _Rehearsal:
     def _score(self, q: Clique) -> float:
         """w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
-        What the first answer's own noise moves is left in: taking it out plans fewer pairs, and
-        the pairs that are then missing cost more than the noise that they would have brought.
+        What the first answer's own noise moves is not subtracted: that would plan fewer pairs, and
+        the missing ones cost more than the noise that they would have brought.
         """
         now = self.model.marginal(q)
         moved = block_step(self.model, self.open[q], shrinkage=self.settings.shrinkage)
@@ -211,11 +197,4 @@ class _Rehearsal:
 
 def coordinate(session: Session, task: Task) -> Result:
     """TwoRound over the codes of a run; see `two_round`."""
-    setup, synth = task.setup, cast("TwoRound", task.setup.synth)
-    encoder = encoder_of(setup)
-    queries = queries_of(synth, encoder)
-    found = two_round(
-        session, encoder.domain, queries, task.rho, synth,
-        unit=unit_of(setup), progress=task.progress,
-    )  # fmt: skip
-    return marginal_result(setup, queries, found)
+    return marginal_result(two_round, session, task)

@@ -2,10 +2,9 @@
 
 Ours. It takes from FLAIM (Maddock, Cormode & Maple 2024) the setting and the masked sums, from
 AIM (McKenna, Mullins, Sheldon & Miklau 2022, section 4) the weights and the score of a marginal,
-and from PrivMRF (Cai, Lei, Wei & Xiao 2021) that the shape of the model can be found from one noisy
-histogram of all pairs. What it leaves out is what makes FLAIM weak: no party chooses by its own
-skewed
-rows, and no budget goes to selections or to counting the one-ways again every round.
+and from PrivMRF (Cai, Lei, Wei & Xiao 2021) that noisy counts of all pairs show which shape the
+model should have. It omits what makes FLAIM weak: no party chooses by its own skewed rows, and no
+budget goes to selections or to counting the one-ways again every round.
 
 1. All parties together measure every one- and two-way marginal of the workload's closure, with
    `pairs_share` of the budget.
@@ -17,11 +16,9 @@ rows, and no budget goes to selections or to counting the one-ways again every r
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees the model. A row pays
-for two masked sums (protocols/secure_sums.py); the plan is computed from the first (post-
-processing). Assumed
-public: domain (where numbers are cut into bins is paid for before,
-protocols/histograms.py), workload, roster.
-All parties must answer both times.
+for two masked sums (protocols/secure_sums.py); the plan is computed from the first
+(post-processing). Assumed public: domain (where numbers are cut into bins is paid for before, see
+protocols/histograms.py), workload, roster. All parties must answer both times.
 """
 
 from __future__ import annotations
