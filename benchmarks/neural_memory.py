@@ -74,7 +74,7 @@ def measure(model: str, case: str) -> dict[str, Any]:
 
     table, schema = CASES[case](np.random.default_rng(0))
     start = time.process_time()
-    fitted = METHODS[model](settings=SETTINGS[model]).fit(table, schema)
+    fitted = METHODS[model](**SETTINGS[model]).fit(table, schema)
     fitted.sample_table(1_000)
     return {
         "model": model, "case": case, "rows": ROWS, "width": fitted.model.features.width,

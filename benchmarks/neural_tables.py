@@ -8,7 +8,7 @@ number that is whole in every row is declared so, and identifiers are columns li
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ JUDGE = "squared errors, shrunken leaves"
 # Arguments of a model's class where they differ from its defaults: per model, and per model and
 # table. A figure names the settings that it was made with, so lines of other settings stay.
 _LONG = {"steps": 25_000}  # tables of about 40,000 training rows: chosen with --inner on Adult
-_FEW = {"settings": {"epochs": 120}}  # of 78 steps each: about as many as 300 epochs of housing
+_FEW = {"epochs": 120}  # of 78 steps each: about as many as 300 epochs of housing
 # Of LatentDiff and TLDM on Adult: chosen with --inner, decision 0021.
 _LIKELIEST = {"heads": "likeliest"}
 # As many steps as fit ten minutes of two cores: tried with --inner on Adult, as TLDM.
@@ -75,13 +75,13 @@ _CTAB_EPOCHS = {
     "abalone": 363, "diabetes": 500,
 }  # fmt: skip
 SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
-    **{(model, name): {"settings": {"diffusion": _LONG}}
+    **{(model, name): {"diffusion": _LONG}
        for model in ("latent_diff", "e2e", "point_diff")
        for name in ("adult", "covertype")},
-    ("latent_diff", "adult"): {"settings": _LONGER},
-    ("tldm", "adult"): {"settings": _WIDE},
-    **{("tabddpm", name): {"settings": _LONG} for name in ("adult", "covertype")},
-    **{("ctab_gan", name): {"settings": {**_CTAB, "epochs": epochs}}
+    ("latent_diff", "adult"): _LONGER,
+    ("tldm", "adult"): _WIDE,
+    **{("tabddpm", name): _LONG for name in ("adult", "covertype")},
+    **{("ctab_gan", name): {**_CTAB, "epochs": epochs}
        for name, epochs in _CTAB_EPOCHS.items()},
     **{(model, "adult"): _FEW for model in ("ctgan", "copula_gan")},
 }  # fmt: skip
@@ -114,10 +114,13 @@ def arguments(model: str, table: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def models() -> list[str]:
     """Models of the benchmark, and what else the package has."""
-    from siloweave.methods.central.method import CentralGenerator
     from siloweave.methods.registry import METHODS
 
-    central = [name for name, kind in METHODS.items() if issubclass(kind, CentralGenerator)]
+    central = [
+        name
+        for name, kind in METHODS.items()
+        if kind.method.split == "central" and kind().info.guarantee == "none"
+    ]
     return [*MODELS, *(name for name in central if name not in MODELS)]
 
 
@@ -131,7 +134,8 @@ def kind_of(model: str) -> Any:
 def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
     """Arguments of the class of a job's model; it is told the classes if it takes them."""
     given = arguments(job["model"], job["table"], job["settings"])
-    if classes is not None and getattr(kind_of(job["model"]), "takes_target", False):
+    known = [one.name for one in fields(kind_of(job["model"]))]
+    if classes is not None and "target" in known:
         given.setdefault("target", classes)
     return given
 
@@ -139,12 +143,13 @@ def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
 def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
     """Whether a line was made with the settings that its job has now, and rows were raked."""
     kind = kind_of(job["model"])
-    if not hasattr(kind, "chosen"):
+    if kind is None or kind.method.family == "graphical model":
         return True
     if not row.get("raked"):
         return False
     classes = row.get("given", {}).get("target")
-    chosen = comparable(json.loads(json.dumps(kind(**told(job, classes)).chosen())), row["rows"])
+    own = {n: v for n, v in kind(**told(job, classes)).settings().items() if n != "target"}
+    chosen = comparable(own, row["rows"])
     made = comparable(row["settings"], row["rows"])
     return all(made.get(name) == value for name, value in chosen.items())
 
@@ -157,6 +162,8 @@ def comparable(settings: dict[str, Any], rows: int) -> dict[str, Any]:
     """
     found = renamed(settings)
     found = {n: value for n, value in found.items() if n not in ("noise_multiplier", "rate")}
+    if "family" in found:
+        found = {"families": {}, "scores": "mean", **found}
     if "timesteps" in found:
         found = taken({"choices": "bound", "eta": 0.0, **found}, rows)
     if "hidden" in found.get("autoencoder", {}):
