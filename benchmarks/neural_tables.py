@@ -81,8 +81,7 @@ SETTINGS: dict[str | tuple[str, str], dict[str, Any]] = {
     ("latent_diff", "adult"): _LONGER,
     ("tldm", "adult"): _WIDE,
     **{("tabddpm", name): _LONG for name in ("adult", "covertype")},
-    **{("ctab_gan", name): {**_CTAB, "epochs": epochs}
-       for name, epochs in _CTAB_EPOCHS.items()},
+    **{("ctab_gan", name): {**_CTAB, "epochs": epochs} for name, epochs in _CTAB_EPOCHS.items()},
     **{(model, "adult"): _FEW for model in ("ctgan", "copula_gan")},
 }  # fmt: skip
 
@@ -132,10 +131,10 @@ def kind_of(model: str) -> Any:
 
 
 def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
-    """Arguments of the class of a job's model; it is told the classes if it takes them."""
+    """Settings of a job's model; its target is the column of classes if it takes one."""
     given = arguments(job["model"], job["table"], job["settings"])
-    known = [one.name for one in fields(kind_of(job["model"]))]
-    if classes is not None and "target" in known:
+    kind = kind_of(job["model"])
+    if classes is not None and "target" in {one.name for one in fields(kind)}:
         given.setdefault("target", classes)
     return given
 
@@ -143,13 +142,12 @@ def told(job: dict[str, Any], classes: str | None) -> dict[str, Any]:
 def settled(job: dict[str, Any], row: dict[str, Any]) -> bool:
     """Whether a line was made with the settings that its job has now, and rows were raked."""
     kind = kind_of(job["model"])
-    if kind is None or kind.method.family == "graphical model":
+    if kind.method.family == "graphical model":  # whose lines state a part of the settings
         return True
     if not row.get("raked"):
         return False
     classes = row.get("given", {}).get("target")
-    own = {n: v for n, v in kind(**told(job, classes)).settings().items() if n != "target"}
-    chosen = comparable(own, row["rows"])
+    chosen = comparable(kind(**told(job, classes)).settings(), row["rows"])
     made = comparable(row["settings"], row["rows"])
     return all(made.get(name) == value for name, value in chosen.items())
 
@@ -191,7 +189,7 @@ def renamed(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def taken(settings: dict[str, Any], rows: int) -> dict[str, Any]:
-    """Settings of a diffusion with the steps that it took, in the place of a bound on passes."""
+    """Settings of a diffusion with the steps that it took, instead of a bound on passes."""
     from siloweave.models.settings import DiffusionSettings
 
     bound = {n: settings[n] for n in ("steps", "batch", "passes") if n in settings}

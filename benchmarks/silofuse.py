@@ -69,7 +69,7 @@ def lines(path: Path) -> list[Row]:
 
 
 def made(job: Row, target: str | None) -> Any:
-    """The method of a job, told the classes as the central runs are."""
+    """The method of a job; its target is that of the central runs."""
     kind, given, central = MODELS[job["model"]]
     settings = arguments(central, job["table"], {})
     if job["model"] == "e2e_distr":  # half the steps: a step over the wire takes twice as long

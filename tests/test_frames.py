@@ -93,12 +93,13 @@ CALLS = {
             sw.TwoRound(workload=PAIRS), [f(ONE), f(OTHER)], SOME, noise="seeded"),
         "GaussianCopula": lambda f: fitted_to(sw.GaussianCopula(), f(ONE), NONE),
         "Encoder": lambda f: [c.tolist() for c in ENCODER.encode(f(ONE)).columns],
-        "Fitted": lambda f: content(
-            sw.AIM(workload=PAIRS)
-            .fit(ONE, SCHEMA, budget=SOME, noise="seeded")
-            .sample(given=f(ONE.select(["x", "c"])), seed=0)),
-        "Generated": lambda f: content(
-            sw.GaussianCopula().fit(ONE, SCHEMA).sample(given=f(ONE.select(["c"])), seed=0)),
+        "Fit": lambda f: [
+            content(sw.AIM(workload=PAIRS)
+                    .fit(ONE, SCHEMA, budget=SOME, noise="seeded")
+                    .sample(given=f(ONE.select(["x", "c"])), seed=0)),
+            content(sw.GaussianCopula().fit(ONE, SCHEMA)
+                    .sample(given=f(ONE.select(["c"])), seed=0)),
+        ],
         "Schema": lambda f: sw.Schema.detect(f(ONE)).declared().digest(),
         "align_rows": lambda f: found_rows(sw.align_rows({"a": f(IDS), "b": f(IDS)}, ["id"])),
         "attack": lambda f: sw.attack(

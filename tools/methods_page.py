@@ -32,13 +32,12 @@ a party. [Who sees what](../concepts/threat-model.md) has the details.
 def page() -> str:
     """The page, for the methods that are registered now."""
     parts = [HEAD]
-    methods = METHODS
     for split, title in SPLITS.items():
         parts.append(f"\n## {title}\n\n")
         parts.append("| name | class | family | guarantee | trust | source |\n")
         parts.append("|---|---|---|---|---|---|\n")
-        for name, kind in methods.items():
-            info = kind.info
+        for name, kind in METHODS.items():
+            info = kind().info
             if info.split == split:
                 cells = (f"`{name}`", f"`{kind.__name__}`", info.family, info.guarantee,
                          info.trust, info.paper)  # fmt: skip

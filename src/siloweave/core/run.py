@@ -445,7 +445,7 @@ def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[s
             raise RosterError("data has no party; give one table per party, as a list or by name")
         return found
     if not isinstance(data, Mapping):
-        return named_parties([data], [names[0]] if names else ["curator"])
+        return named_parties([data], ["curator"] if names is None else names)
     if len(data) != 1:
         raise RosterError(
             f"data has {len(data)} parties, and {method.title} takes one that holds all rows"
