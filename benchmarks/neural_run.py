@@ -116,7 +116,8 @@ def fit_and_score(job: dict[str, Any]) -> dict[str, Any]:
     settings = json.loads(json.dumps(dict(fitted.settings), default=str))
     line = {name: job.get(name) for name in KEPT} | {
         "rows": table.train.num_rows, "holdout": table.holdout.num_rows, "share": table.share,
-        "columns": len(table.schema.names), "raked": getattr(fitted.model, "one_way", None) is not None,
+        "columns": len(table.schema.names),
+        "raked": getattr(fitted.model, "one_way", None) is not None,
         "given": given, "settings": settings,
         "steps": steps(settings, table.train.num_rows), "fit_seconds": fit_wall,
         "fit_cpu": fit_own, "sample_seconds": sample_wall, "sample_cpu": sample_own,
