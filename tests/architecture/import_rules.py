@@ -228,7 +228,7 @@ IMPORT_RULES = (
             ("src/siloweave/statistics/x.py", "__import__('siloweave.models.mrf')"),
             ("src/siloweave/core/x.py", "from siloweave.methods.registry import METHODS"),
             ("src/siloweave/protocols/x.py", "from siloweave.methods.aim import party"),
-            ("src/siloweave/core/run.py", "from siloweave.app.record import record_of"),
+            ("src/siloweave/core/run.py", "from siloweave.app.report import record_of"),
             ("src/siloweave/report/x.py", "from siloweave import run"),
             ("src/siloweave/errors.py", "from siloweave.tables import Schema"),
             ("src/siloweave/progress.py", "from siloweave.tables import Schema"),

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.app.record import record_of
+from siloweave.app.report import record_of
 from siloweave.core.method import Case
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import InProcess, Session

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.app.record import record_of
+from siloweave.app.report import record_of
 from siloweave.errors import BudgetError, LedgerError
 from siloweave.methods.central.method import GaussianCopula
 from siloweave.privacy import (

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.app.record import labels_of, record_of
+from siloweave.app.report import labels_of, record_of
 from siloweave.core.method import View
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula

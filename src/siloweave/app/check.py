@@ -11,15 +11,18 @@ from typing import Any
 
 import msgspec
 
-from siloweave.app.run import check_alignment, check_all_columns, finished, spent, uncovered
-from siloweave.app.study import PartyTable, Study, check_parties, check_schema, split_columns_of
-from siloweave.core.method import Case, Forecast, Setup
-from siloweave.errors import DataError, naming_party
+from siloweave.app.init import same_columns
+from siloweave.app.ledgers import finished, spent
+from siloweave.app.study import PartyTable, Study
+from siloweave.core.method import Case, Setup
+from siloweave.core.run import Synthesizer, owners_of
+from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
 from siloweave.tables.read import csv_header, read, read_batches, table_file, unreadable
 from siloweave.tables.schema import Schema
 
 _BYTES = {".csv": 6.0, ".parquet": 1.0}  # of a value, in a file of that kind
+_GROWS = {".csv": 10.0, ".parquet": 60.0}  # bytes in memory for each of the file
 
 
 class AlignmentForecast(msgspec.Struct, frozen=True):
@@ -39,7 +42,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
 
     Args:
         study: Its name.
-        method: The synthesizer's full name.
+        method: The method's full name.
         guarantee: dp, partial, refuted or none.
         trust: Who is trusted with what.
         parties: Names, in order.
@@ -48,7 +51,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         rounds: How often parties are asked.
         memory_mb: Peak, of one process that simulates all parties, roughly; for the rows it goes
             by the sizes of the files.
-        seconds: Of one core, roughly; None where that cannot be told.
+        seconds: Of one core, roughly; None where that is not known.
         bytes_per_party: Sent and received, roughly.
         domain_cells: Of the whole table, the product of all columns' codes; None for a generator,
             as the next three.
@@ -83,77 +86,55 @@ class StudyForecast(msgspec.Struct, frozen=True):
     alignment: AlignmentForecast | None = None
 
 
-def forecast_study(study: Study) -> StudyForecast:
-    """Check everything about a study that needs no rows, and forecast_study the rest.
-
-    Args:
-        study: What would be run.
-
-    Returns:
-        The forecast.
+def forecast(study: Study) -> StudyForecast:
+    """Check everything about a study that needs no rows, and forecast what a run would take.
 
     Raises:
         InputError: Something cannot work; the message names it.
-        LedgerError: A ledger was edited.
-    """
-    schema, synth, budget = study.read_schema(), study.synthesizer(), study.terms()
-    check_parties(study.method["name"], synth, len(study.parties))
-    check_schema(synth, schema, study.schema.learn)
-    columns = {party.name: _columns(study, party) for party in study.parties}
-    check_alignment(study, synth, columns)
-    check_all_columns(synth, columns, schema)
-    resumes = sum(spent(study).values())
-    counts = [len(names) for names in columns.values()]
-    count = sum(counts) if split_columns_of(synth) else counts[0]
-    found = predicted(study, synth, schema, count)
-    cells = found.domain_cells
-    return StudyForecast(
-        study.study.name,
-        synth.info.title,
-        synth.info.guarantee,
-        synth.info.trust,
-        study.names,
-        found.epsilon_per_party if synth.info.guarantee == "dp" else inf,
-        budget.delta,
-        found.rounds,
-        found.memory_mb + _rows_mb(study),
-        found.seconds,
-        found.bytes_per_party,
-        None if cells is None else float(cells),
-        found.workload_queries,
-        found.workload_cells,
-        found.largest_query,
-        found.notes,
-        warnings_of(study),
-        resumes,
-        finished(study) is not None,
-        _aligning(study, columns),
-    )
-
-
-def _aligning(study: Study, columns: Mapping[str, tuple[str, ...]]) -> AlignmentForecast | None:
-    if study.alignment is None:
-        return None
-    from siloweave.federation.alignment import foreseen
-
-    ids = [_rows([study.path(one)], len(columns[one.name])) for one in study.parties]
-    return AlignmentForecast(*foreseen(ids))
-
-
-def predicted(study: Study, synth: Any, schema: Schema, columns: int) -> Forecast:
-    """What a run will take; checks on the way that it can be run at all.
-
-    Raises:
         CapacityError: The model would not fit.
         BudgetError: The budget does not pay for it.
-        InputError: A setting does not fit the schema.
+        LedgerError: A ledger was edited.
     """
-    budget, names = study.terms(), study.names
+    schema, synth = study.checked()
+    info, budget, names = synth.info, study.terms(), study.names
+    columns = {party.name: _columns(study, party) for party in study.parties}
+    check_columns(study, synth, columns, schema)
+    resumes = sum(spent(study).values())
     synth.method.affordable(Setup(synth, schema, budget, names))
-    rows = _rows([study.path(party) for party in study.parties], columns)
+    files = [study.path(party) for party in study.parties]
+    counts = [len(one) for one in columns.values()]
+    rows = _rows(files, sum(counts) if synth.method.split == "columns" else counts[0])
     case = Case(schema, budget, len(names), rows, study.schema.learn)
-    found: Forecast = synth.method.forecast(synth, case)
-    return found
+    found = synth.method.forecast(synth, case)
+    in_files = sum(_GROWS[file.suffix.lower()] * file.stat().st_size for file in files)
+    aligning = None
+    if study.alignment is not None:
+        from siloweave.federation.alignment import foreseen
+
+        ids = [_rows([file], count) for file, count in zip(files, counts, strict=True)]
+        aligning = AlignmentForecast(*foreseen(ids))
+    return StudyForecast(
+        study=study.study.name,
+        method=info.title,
+        guarantee=info.guarantee,
+        trust=info.trust,
+        parties=names,
+        epsilon_per_party=found.epsilon_per_party if info.guarantee == "dp" else inf,
+        delta=budget.delta,
+        rounds=found.rounds,
+        memory_mb=found.memory_mb + in_files / 1e6,
+        seconds=found.seconds,
+        bytes_per_party=found.bytes_per_party,
+        domain_cells=None if found.domain_cells is None else float(found.domain_cells),
+        workload_queries=found.workload_queries,
+        workload_cells=found.workload_cells,
+        largest_query=found.largest_query,
+        notes=found.notes,
+        warnings=warnings(study),
+        resumes=resumes,
+        finished=finished(study) is not None,
+        alignment=aligning,
+    )
 
 
 def _rows(files: Sequence[Path], columns: int) -> int:
@@ -162,15 +143,11 @@ def _rows(files: Sequence[Path], columns: int) -> int:
     return max(round(values / max(columns, 1)), 2)
 
 
-def _rows_mb(study: Study) -> float:
-    """What the rows may need: a number of 8 bytes for each value."""
-    files = [study.path(party) for party in study.parties]
-    grows = {".csv": 10.0, ".parquet": 60.0}
-    return sum(grows[file.suffix.lower()] * file.stat().st_size / 1e6 for file in files)
+# Columns
 
 
 def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
-    """A file's column names, from its head."""
+    """A party's column names, from the head of its file."""
     with naming_party(party.name):
         file = table_file(study.path(party))
         try:
@@ -195,11 +172,72 @@ def _head(file: Path) -> tuple[str, ...]:
     return (read(file) if first is None else first).names
 
 
-def warnings_of(study: Study) -> tuple[str, ...]:
+def check_columns(
+    study: Study, synth: Synthesizer, columns: Mapping[str, Sequence[str]], schema: Schema
+) -> None:
+    """Check every party's columns: the same everywhere, or each at one party, with ids.
+
+    Args:
+        study: The study.
+        synth: Its method.
+        columns: Names of every party's columns.
+        schema: The study's.
+
+    Raises:
+        RosterError, SchemaError, DataError: Naming parties and columns.
+        InputError: The study aligns rows of different people.
+    """
+    split = synth.method.split == "columns"
+    if study.alignment is not None:
+        _check_alignment(study.alignment.on, columns, synth.info.title, split=split)
+    if split:
+        owners_of(columns, schema)
+        return
+    same_columns(columns)
+    party, names = next(iter(columns.items()))
+    extra = [name for name in names if name not in schema.names]
+    if extra:
+        raise SchemaError(
+            f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. "
+            "Declare them in the schema, or choose others with columns = [...]."
+        )
+    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in names]
+    if absent:
+        raise SchemaError(
+            f"party {party!r} lacks the schema's columns {', '.join(map(repr, absent))}. "
+            "Add them to its file, or take them out of the schema."
+        )
+
+
+def _check_alignment(
+    on: Sequence[str], columns: Mapping[str, Sequence[str]], title: str, *, split: bool
+) -> None:
+    if not split:
+        raise InputError(
+            f"[alignment] is for parties that hold different columns, and {title} takes "
+            "rows of different people. Leave [alignment] out, or use a method for split columns."
+        )
+    if len(columns) < 2:
+        raise RosterError(
+            "[alignment] needs two [[parties]] or more; one has nobody to align with."
+        )
+    for party, names in columns.items():
+        absent = [one for one in on if one not in names]
+        if absent:
+            raise DataError(
+                f"party {party!r} has no column {absent[0]!r}, which [alignment] on names; it has "
+                f"{', '.join(names)}. Name the id columns alike in all files."
+            )
+
+
+# Warnings
+
+
+def warnings(study: Study) -> tuple[str, ...]:
     """What a reviewer should look at before a study runs."""
     from siloweave.protocols.schema import open_facts
 
-    schema, synth, found = study.read_schema(), study.synthesizer(), []
+    schema, synth, learn, found = study.read_schema(), study.synthesizer(), study.schema.learn, []
     learned = [column.name for column in schema.columns if column.from_data]
     if learned:
         found.append(
@@ -207,25 +245,35 @@ def warnings_of(study: Study) -> tuple[str, ...]:
             f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
-    if study.schema.learn and synth.method.learns:
-        facts = ", ".join(open_facts(schema))
+    if learn and synth.method.learns:
+        facts, bins = ", ".join(open_facts(schema)), getattr(synth, "bins", None)
         found.append(
-            f"{study.schema.learn:.0%} of the budget goes to facts that the schema leaves open "
-            f"({facts}); the forecast takes each such column to have {synth.bins} codes"
+            f"{learn:.0%} of the budget goes to facts that the schema leaves open ({facts}); the "
+            f"forecast takes each such column to have {bins} codes"
             if facts
-            else f"[schema] learn = {study.schema.learn} is not used: the schema leaves nothing "
+            else f"[schema] learn = {learn} is not used: the schema leaves nothing "
             "open, and the whole budget goes to the run"
         )
     if study.alignment is not None:
-        found.append(uncovered(study))
-    return (*found, *_promises(synth, study.terms()))
+        found.append(uncovered(study.alignment.on))
+    return (*found, *_of_the_guarantee(synth, study.terms()))
 
 
-def _promises(synth: Any, budget: Budget) -> list[str]:
-    """What is odd about the guarantee."""
+def uncovered(on: Sequence[str]) -> str:
+    """What no epsilon of a study with an alignment covers, in a sentence."""
+    return (
+        f"Which people are in the common table was found by comparing {', '.join(on)}: parties "
+        "know which of their rows all of them have, and how many ids each brought. No epsilon "
+        "covers that"
+    )
+
+
+def _of_the_guarantee(synth: Any, budget: Budget) -> list[str]:
+    """What is unusual about the guarantee."""
+    title, kind = synth.info.title, synth.info.guarantee
     if not synth.method.needs_budget(synth):
         text = (
-            f"{synth.info.title} is trained without noise, so epsilon is infinite: its model and "
+            f"{title} is trained without noise, so epsilon is infinite: its model and "
             "its table may repeat real rows. Treat both as if they were the rows"
         )
         return [text]
@@ -234,6 +282,6 @@ def _promises(synth: Any, budget: Budget) -> list[str]:
         found.append(f"delta = {budget.delta} is large: keep it far below 1 / number of rows")
     if budget.epsilon > 10:
         found.append(f"epsilon = {budget.epsilon} promises little: 1 is a usual choice")
-    if (kind := synth.info.guarantee) != "dp":
-        found.append(f"{synth.info.title} has the guarantee {kind!r}, not 'dp'")
+    if kind != "dp":
+        found.append(f"{title} has the guarantee {kind!r}, not 'dp'")
     return found

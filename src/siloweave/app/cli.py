@@ -1,8 +1,7 @@
 """The command line.
 
-Exit codes: 0 done; 2 what was given cannot be used, an edited ledger and a damaged message among
-it; 130 interrupted; 1 a bug of ours. Results go to standard output, everything else to standard
-error.
+Exit codes: 0 done; 2 what was given cannot be used, as an edited ledger or a damaged message; 130
+interrupted; 1 a bug of ours. Results go to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _stopped() -> int:
     sys.stderr.write(
-        "\ninterrupted; what was released is in the ledgers, and the same command goes on\n"
+        "\ninterrupted; what was released is in the ledgers, and the same command continues\n"
     )
     return 130
 
@@ -74,9 +73,9 @@ def _reported() -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(_stopped()) from None
     except (SiloweaveError, OSError) as error:
-        from siloweave.app.console import complain
+        from siloweave.app.console import print_error
 
-        complain(str(error))
+        print_error(str(error))
         raise typer.Exit(2) from None
 
 
@@ -139,32 +138,32 @@ def init(
 
 @app.command()
 def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
-    """Predict memory, time, bytes and epsilon for each party, before a row is read."""
+    """Forecast memory, time, bytes and epsilon for each party, before a row is read."""
     with _reported():
-        from siloweave.app.check import forecast_study
+        from siloweave.app.check import forecast
         from siloweave.app.console import print_forecast
         from siloweave.app.study import Study
 
-        print_forecast(forecast_study(Study.load(study)), json=json)
+        print_forecast(forecast(Study.load(study)), json=json)
 
 
 @app.command()
 def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
-    """Run a study; the same command goes on with a run that was cut short."""
+    """Run a study; the same command continues a run that was cut short."""
     with _reported():
-        from siloweave.app.check import warnings_of
-        from siloweave.app.console import print_summary, warn
+        from siloweave.app.check import warnings
+        from siloweave.app.console import print_summary, print_warning
         from siloweave.app.run import execute, outdated
         from siloweave.app.study import Study
         from siloweave.progress import Bar
 
         plan = Study.load(study)
-        for caution in warnings_of(plan):
-            warn(caution)
+        for warning in warnings(plan):
+            print_warning(warning)
         with Bar(quiet=json) as progress:
             summary, before = execute(plan, progress=progress)
-        for caution in outdated(plan, summary):
-            warn(caution)
+        for warning in outdated(plan, summary):
+            print_warning(warning)
         print_summary(summary, plan.folder, json=json, before=before)
 
 
@@ -212,7 +211,7 @@ def report(
     ] = None,
     audience: Annotated[
         Literal["public", "owner"],
-        typer.Option(help="public: only what was paid for; owner: with real statistics, keep it."),
+        typer.Option(help="public: only what was paid for; owner: real statistics too."),
     ] = "public",
     json: AsJson = False,
 ) -> None:
@@ -247,17 +246,15 @@ def ledger(
 
 @app.command()
 def score(
-    real: Annotated[Path, typer.Argument(help="The rows that were learnt from: CSV or Parquet.")],
+    real: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
     holdout: Annotated[
-        Path | None, typer.Option(help="Real rows that were not learnt from: the ceiling.")
+        Path | None, typer.Option(help="Real rows that were not learned from: the ceiling.")
     ] = None,
     target: Annotated[
         str | None, typer.Option(help="A column whose prediction is scored on its own too.")
     ] = None,
-    schema: Annotated[
-        Path | None, typer.Option(help="Kinds of the columns: a schema.json.")
-    ] = None,
+    schema: SchemaFile = None,
     report: ReportFile = None,
     seed: Seed = 0,
     json: AsJson = False,
@@ -265,7 +262,8 @@ def score(
     """Score a synthetic table, from any tool: each measure beside its ceiling and its floor."""
     with _reported():
         from siloweave.app.console import print_compared
-        from siloweave.app.pages import check_page, read_schema, write_page
+        from siloweave.app.report import check_page, write_page
+        from siloweave.app.study import schema_in
         from siloweave.evaluate.scoring import score as measure
         from siloweave.progress import Bar
 
@@ -276,7 +274,7 @@ def score(
                 synthetic,
                 holdout=holdout,
                 target=target,
-                schema=read_schema(schema),
+                schema=None if schema is None else schema_in(schema),
                 seed=seed,
                 progress=progress,
             )
@@ -286,25 +284,27 @@ def score(
 
 @app.command()
 def attack(
-    train: Annotated[Path, typer.Argument(help="The rows that were learnt from: CSV or Parquet.")],
+    train: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
-    control: Annotated[Path, typer.Option(help="Rows of the same kind that were not learnt from.")],
+    control: Annotated[Path, typer.Option(help="Such rows that were not learned from.")],
     targets: Annotated[int, typer.Option(min=1, help="Rows that each attack tries.")] = 1000,
     only: Annotated[Names, typer.Option(help="An attack to make; several times.")] = None,
     known: Annotated[Names, typer.Option(help="A column that is known; several times.")] = None,
     secret: Annotated[Names, typer.Option(help="A column to be guessed; several times.")] = None,
     schema: SchemaFile = None,
     allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Go on if control rows seem to be known.")
+        bool,
+        typer.Option("--allow-overlap", help="Allow control rows that seem to be known."),
     ] = False,
     report: ReportFile = None,
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Attack a synthetic table, from any tool: what it gives away of the rows it was made from."""
+    """Attack a synthetic table, from any tool: what it shows of the rows it was made from."""
     with _reported():
         from siloweave.app.console import print_compared
-        from siloweave.app.pages import check_page, read_schema, write_page
+        from siloweave.app.report import check_page, write_page
+        from siloweave.app.study import schema_in
         from siloweave.attacks.attack import attack as make
         from siloweave.progress import Bar
 
@@ -313,7 +313,7 @@ def attack(
             found = make(
                 *(train, synthetic),
                 control=control,
-                schema=read_schema(schema),
+                schema=None if schema is None else schema_in(schema),
                 targets=targets,
                 attacks=only,
                 known=known,
@@ -328,7 +328,7 @@ def attack(
 
 @app.command("list")
 def list_all(json: AsJson = False) -> None:
-    """Show every synthesizer: split, family, guarantee, trust, paper."""
+    """Show every method: split, family, guarantee, trust, paper."""
     with _reported():
         from siloweave.app.console import print_methods
         from siloweave.app.study import listed

@@ -1,4 +1,4 @@
-"""What the command line shows: tables for people, JSON for programs."""
+"""What the command line prints: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 
 from siloweave.app.check import StudyForecast
 from siloweave.app.init import Proposal
-from siloweave.app.ledgers import Reading, RunSummary, Trail, spelled
+from siloweave.app.ledgers import PartySummary, Reading, RunSummary, Trail, json_of
 from siloweave.privacy.identity import spelled_key
 from siloweave.report import words
 
@@ -26,27 +26,26 @@ def _out() -> Console:
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)
 
 
-def complain(message: str) -> None:
-    """Say on standard error what went wrong."""
+def print_error(message: str) -> None:
+    """Print on standard error what went wrong."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"[bold red]error:[/] {escape(message)}")
 
 
-def warn(message: str) -> None:
-    """Say on standard error what to look at."""
+def print_warning(message: str) -> None:
+    """Print on standard error what to look at."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"[yellow]look at this first:[/] {escape(message)}")
 
 
-def _json(value: Any) -> None:
-    data = msgspec.json.format(msgspec.json.encode(spelled(value)), indent=2)
-    _out().print(data.decode(), markup=False)
+def _print_json(value: Any) -> None:
+    _out().print(json_of(value), markup=False)
 
 
 def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
     """One small result."""
     if json:
-        _json(data)
+        _print_json(data)
     else:
         _out().print(escape(text))
 
@@ -54,7 +53,7 @@ def print_result(data: Mapping[str, Any], text: str, *, json: bool) -> None:
 def print_compared(found: Any, page: Path | None, *, json: bool) -> None:
     """Scores or risks, as they print themselves, and where their page is."""
     if json:
-        _json({**found.to_dict(), "page": str(page) if page else None})
+        _print_json({**found.to_dict(), "page": str(page) if page else None})
         return
     _out().print(str(found), markup=False)
     if page is not None:
@@ -65,7 +64,7 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
     """What a run cost and where its files are."""
     files = {what: str(folder / name) for what, name in summary.files.items()}
     if json:
-        _json({**msgspec.to_builtins(summary), "files": files, "finished_before": before})
+        _print_json({**msgspec.structs.asdict(summary), "files": files, "finished_before": before})
         return
     console = _out()
     if before:
@@ -110,11 +109,11 @@ def _promise(summary: RunSummary) -> str:
 
 def _print_parties(console: Console, summary: RunSummary) -> None:
     grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
-    shown = [(escape(party.name), party) for party in _dearest(summary)]
+    lines = [(escape(party.name), party) for party in _dearest(summary)]
     if summary.alignment is not None:
         aligned = {party.name: party for party in summary.alignment.parties}
-        shown += [(f"{name}, alignment", aligned[party.name]) for name, party in shown]
-    for name, party in shown:
+        lines += [(f"{name}, alignment", aligned[party.name]) for name, party in lines]
+    for name, party in lines:
         grid.add_row(
             name,
             words.epsilon(party.epsilon),
@@ -130,7 +129,7 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
 def print_forecast(found: StudyForecast, *, json: bool) -> None:
     """What a run would take."""
     if json:
-        _json(found)
+        _print_json(found)
         return
     console = _out()
     console.print(
@@ -138,10 +137,11 @@ def print_forecast(found: StudyForecast, *, json: bool) -> None:
         f"{_count(len(found.parties), 'party', 'parties')}"
     )
     grid = _grid("of each party" if len(found.parties) > 1 else "of the party", ">")
-    delta, epsilon = words.small(found.delta), words.epsilon(found.epsilon_per_party)
-    bare = isinf(found.epsilon_per_party)
-    told = "∞: nothing bounds it" if bare else f"at most {epsilon}"
-    grid.add_row("ε" if bare else f"ε at δ = {delta}", told)
+    if isinf(found.epsilon_per_party):
+        grid.add_row("ε", "∞: nothing bounds it")
+    else:
+        most = words.epsilon(found.epsilon_per_party)
+        grid.add_row(f"ε at δ = {words.small(found.delta)}", f"at most {most}")
     grid.add_row("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
     console.print(grid)
     _print_whole_run(console, found)
@@ -152,8 +152,8 @@ def print_forecast(found: StudyForecast, *, json: bool) -> None:
         console.print("This run has finished; running it again releases nothing.")
     elif found.resumes:
         console.print(
-            f"This run began before: {found.resumes} releases are paid for, and it goes "
-            "on from there."
+            f"This run began before: {found.resumes} releases are paid for, and it continues "
+            "from there."
         )
     for warning in found.warnings:
         console.print(f"[yellow]look at this first:[/] {escape(warning)}")
@@ -164,7 +164,7 @@ def _print_whole_run(console: Console, found: StudyForecast) -> None:
     grid = _grid("of the whole run, all parties in one process", ">")
     grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
     known = found.seconds is not None
-    grid.add_row("time", f"about {words.duration(found.seconds or 0)}" if known else "not foretold")
+    grid.add_row("time", f"about {words.duration(found.seconds or 0)}" if known else "not known")
     grid.add_row("rounds", f"at most {found.rounds}")
     if found.alignment is not None:
         rounds, size = found.alignment.rounds, words.size(found.alignment.bytes_leader)
@@ -182,7 +182,7 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
     """What `init` wrote, and which facts must be reviewed."""
     study, schema = (str(path) for path in paths)
     if json:
-        _json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
+        _print_json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
         return
     console = _out()
     grid = _grid("column", "taken from the rows")
@@ -200,7 +200,7 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
 def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
     """Verified ledgers; with their entries if asked, or if there is only one."""
     if json:
-        _json(trail)
+        _print_json(trail)
         return
     console = _out()
     grid = _grid("party", ">entries", f">ε at δ = {words.small(trail.delta)}", "chain", "file")
@@ -274,7 +274,7 @@ def _event(event: Mapping[str, Any]) -> str:
 def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
     """Every synthesizer."""
     if json:
-        _json({name: msgspec.to_builtins(info) for name, info in methods.items()})
+        _print_json(methods)
         return
     console = _out()
     grid = _grid("name", "split", "family", "guarantee", "trust", "paper")
@@ -294,7 +294,7 @@ def _grid(*heads: str) -> Grid:
     return grid
 
 
-def _dearest(summary: RunSummary) -> Sequence[Any]:
+def _dearest(summary: RunSummary) -> Sequence[PartySummary]:
     if len(summary.parties) <= _PARTIES:
         return summary.parties
     return sorted(summary.parties, key=lambda party: -party.epsilon)[:_PARTIES]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and where compiled programs are kept."""
+"""Files that are written whole or not at all, and where compiled programs are stored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 def keep_programs() -> None:
     """Let networks' compiled programs outlive the process, in the user's cache folder.
 
-    A program depends on settings and sizes, holds no data, and fits this machine alone. Where
-    JAX_COMPILATION_CACHE_DIR is set, that is left as it is; empty, nothing is kept. Takes effect
-    if JAX has not been imported yet.
+    A program depends on settings and sizes, holds no data, and fits this machine alone. A
+    JAX_COMPILATION_CACHE_DIR that is set is used instead; with an empty one nothing is stored.
+    Takes effect if JAX has not been imported yet.
     """
     home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
     folder = Path(home) if home else Path.home() / ".cache"
@@ -23,13 +23,7 @@ def keep_programs() -> None:
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:
-    """Write a text file: first beside its place, then renamed.
-
-    Args:
-        path: Where.
-        text: What.
-        private: Whether only its owner may read it (mode 0600).
-    """
+    """Write a text file: first beside its place, then renamed; `private` is mode 0600."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     mode = 0o600 if private else 0o666
     try:
@@ -44,19 +38,7 @@ def write_text(path: Path, text: str, *, private: bool = False) -> None:
 
 
 def put(source: Path, target: Path) -> None:
-    """Move a finished file or folder to its place; what was there goes."""
+    """Move a finished file or folder to its place, instead of what was there."""
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
     source.replace(target)
-
-
-def inside(path: Path, folder: Path) -> str:
-    """A path as it is written in a file that lies in `folder`.
-
-    Example:
-        >>> inside(Path("data/a.csv"), Path("data"))
-        'a.csv'
-    """
-    if path.is_absolute():
-        return path.as_posix()
-    return Path(os.path.relpath(path, folder)).as_posix()

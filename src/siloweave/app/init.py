@@ -1,21 +1,23 @@
-"""A first study file and schema, proposed from the files that hold the rows.
+"""A first study file and schema, proposed from the files that hold the rows; and the demo's study.
 
-The demo's study: the embedded census table, spread over four parties.
+The demo spreads the embedded census table over four parties.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from siloweave.app.files import inside, write_text
+from siloweave.app.files import write_text
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
-from siloweave.tables.read import Table, read
+from siloweave.progress import Progress, silent
+from siloweave.tables.read import Table, read, write
 from siloweave.tables.schema import Column, Schema
 
 
@@ -31,48 +33,40 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     """Propose a study from one file for each party.
 
     Files with the same columns are different people's rows. Files with different columns are the
-    same people's, and columns that all of them have are ids, by which rows will be aligned: their
-    values must tell a file's rows apart. Without any, files are taken to be in one order already.
+    same people's, and columns that all of them have are ids, by which rows will be aligned: no two
+    rows of a file may have the same. Without any, files are taken to be in one order already.
 
     The schema is detected in the rows of all files together, which only someone who may see them
     all can do; every fact in it is marked as taken from data.
 
     Args:
         files: CSV or Parquet files, one for each party.
-        folder: Where the study file will lie; paths in it are relative to this.
+        folder: Where the study file will be; paths in it are relative to this.
         name: Of the study; that of the folder if empty. Letters, digits, spaces, '.', '_', '-'.
 
     Returns:
         The proposal; nothing is written.
 
     Raises:
-        RosterError: Files have the same name, or hold columns that fit neither case (says which).
+        RosterError: Files have the same name, or hold columns that fit neither case (names them).
         InputError: A file is missing or no table.
     """
     if not files:
         raise InputError("init needs at least one CSV or Parquet file, one for each party.")
-    paths = [Path(file) for file in files]
-    parties = _names(paths)
-    tables = [read(path) for path in paths]
-    for party, table in zip(parties, tables, strict=True):
+    target, paths = Path(folder), [Path(file) for file in files]
+    tables = dict(zip(_names(paths), [read(path) for path in paths], strict=True))
+    for party, table in tables.items():
         if table.num_rows == 0:
             raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
-    on = ids_of(dict(zip(parties, tables, strict=True)))
-    schema = _detected(tables, on)
-    target = Path(folder)
-    where = {p: inside(path, target) for p, path in zip(parties, paths, strict=True)}
-    study = _study(_title(name, target), where, on)
+    on = ids_of(tables)
+    schema = _detected(list(tables.values()), on)
+    where = {party: _inside(path, target) for party, path in zip(tables, paths, strict=True)}
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
-    return Proposal(study, schema, review)
+    return Proposal(_study(_title(name, target), where, on), schema, review)
 
 
 def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = False) -> list[Path]:
-    """Write study.toml and schema.json.
-
-    Args:
-        proposal: What to write.
-        folder: Where; made if it is not there.
-        force: Replace files that are there.
+    """Write study.toml and schema.json into a folder, which is made if it is not there.
 
     Returns:
         The two paths.
@@ -94,8 +88,13 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
     return [target / name for name in texts]
 
 
+def _inside(path: Path, folder: Path) -> str:
+    """A path as it is written in a file in `folder`."""
+    return (path if path.is_absolute() else Path(os.path.relpath(path, folder))).as_posix()
+
+
 def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
-    """What aligns files with different columns; None where all have the same.
+    """The id columns by which files with different columns are aligned; None for the same columns.
 
     Raises:
         RosterError: They differ, and are no columns of the same people either.
@@ -107,32 +106,28 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
     on = tuple(name for name in counted if counted[name] == len(tables))
     if set(counted.values()) - {1, len(tables)} or not _ids(tables, on):
         same_columns(columns)
-    rows = {party: table.num_rows for party, table in tables.items()}
-    if not on and len(set(rows.values())) > 1:
+    if not on and len({table.num_rows for table in tables.values()}) > 1:
+        rows = ", ".join(f"{table.num_rows} ({party!r})" for party, table in tables.items())
         raise RosterError(
-            f"parties hold different columns, none in common, and {_listed(rows)} rows. Give all "
+            f"parties hold different columns, none in common, and {rows} rows. Give all "
             "files a column of ids, by which rows are aligned, or the same rows in one order."
         )
     return on
 
 
 def _ids(tables: Mapping[str, Table], on: Sequence[str]) -> bool:
-    """Whether columns tell rows apart in every file, and none of them could be left out."""
-    if not all(_told(table, on) for table in tables.values()):
-        return False
+    """Whether columns identify every row of every file, and none of them could be left out."""
     fewer = [[name for name in on if name != one] for one in on] if len(on) > 1 else []
-    return not any(all(_told(table, some) for table in tables.values()) for some in fewer)
+    return all(_identify(table, on) for table in tables.values()) and not any(
+        all(_identify(table, some) for table in tables.values()) for some in fewer
+    )
 
 
-def _told(table: Table, on: Sequence[str]) -> bool:
+def _identify(table: Table, on: Sequence[str]) -> bool:
     """Whether no two rows have the same values in these columns, and none is missing."""
     values = list(zip(*(table.values(name).tolist() for name in on), strict=True))
     missing = any(table.missing(name).any() for name in on)
     return len(set(values)) == len(values) and not missing and (not on or len(values) > 1)
-
-
-def _listed(rows: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} ({party!r})" for party, n in rows.items())
 
 
 def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
@@ -183,6 +178,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _learned(column: Column) -> list[str]:
+    """What of a column was taken from rows, in words."""
     facts = {
         "kind": column.kind,
         "categories": f"{len(column.categories)} categories",
@@ -202,40 +198,35 @@ def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
 
 
 def _pooled(tables: Sequence[Table]) -> Table:
+    """All rows; a column that is text in one file and a number in another is text."""
     if len(tables) == 1:
         return tables[0]
-    names = tables[0].names
-    kinds = {name: {_kind(table, name) for table in tables} for name in names}
-    return Table.from_columns({name: _column(tables, name, kinds[name]) for name in names})
+    return Table.from_columns({name: _column(tables, name) for name in tables[0].names})
 
 
-def _kind(table: Table, name: str) -> str:
-    return "nothing" if table.missing(name).all() else table.kind(name)
-
-
-def _column(tables: Sequence[Table], name: str, kinds: set[str]) -> tuple[Any, Any]:
+def _column(tables: Sequence[Table], name: str) -> tuple[Any, Any]:
     import numpy as np
 
     mask = np.concatenate([table.missing(name) for table in tables])
-    parts = [(_kind(table, name), table.values(name), table.missing(name)) for table in tables]
-    if len(kinds - {"nothing"}) > 1 and not kinds <= {"numbers", "whole numbers", "nothing"}:
-        return np.array(
-            [
-                None if gone else str(v)
-                for _, values, missing in parts
-                for v, gone in zip(values.tolist(), missing, strict=True)
-            ],
-            dtype=object,
-        ), mask
-    known = [values for kind, values, _ in parts if kind != "nothing"]
-    if not known:
+    filled = [table for table in tables if not table.missing(name).all()]
+    kinds = {table.kind(name) for table in filled}
+    if len(kinds) > 1 and not kinds <= {"numbers", "whole numbers"}:
+        values = [value for table in tables for value in table.values(name).tolist()]
+        texts = [None if gone else str(v) for v, gone in zip(values, mask, strict=True)]
+        return np.array(texts, dtype=object), mask
+    if not filled:
         return np.full(len(mask), None, dtype=object), mask
-    blank = np.zeros(1, dtype=known[0].dtype) if known[0].dtype != object else np.array([None])
-    filled = [np.repeat(blank, len(v)) if kind == "nothing" else v for kind, v, _ in parts]
-    return np.concatenate(filled), mask
+    kind = filled[0].values(name).dtype
+    blank = np.array([None]) if kind.hasobject else np.zeros(1, dtype=kind)
+    parts = [
+        np.repeat(blank, table.num_rows) if table.missing(name).all() else table.values(name)
+        for table in tables
+    ]
+    return np.concatenate(parts), mask
 
 
-def _study(name: str, where: dict[str, str], on: Sequence[str] | None) -> str:
+def _study(name: str, where: Mapping[str, str], on: Sequence[str] | None) -> str:
+    """The text of a study file, for files and the ids that align their columns, if these differ."""
     method = _BUDGET + (_FLAIM if len(where) > 1 else _AIM)
     alignment = ""
     if on is not None:
@@ -281,35 +272,39 @@ relation = "add_remove"    # or "replace_one": the number of rows is public then
 unit = "row"               # in words, for the report: what one row stands for
 
 """
-_FLAIM = """\
+_WORKLOAD = """\
+# degree = 2               # columns in one query of the workload: every pair
+# queries = 64             # only so many queries, chosen at random
+# bins = 16                # of a column of numbers at most
+# counts_share = 0.1       # share of the budget for noisy histograms, by which such columns are
+#                          # cut into bins
+
+"""
+_FLAIM = (
+    """\
 [method]
 name = "flaim"             # several parties; `siloweave list` shows the others
 rounds = 10                # more rounds: more of the table is measured, each with more noise
 participation = 1.0        # probability with which a party joins a round
-# name = "two_round"       # instead of these three lines: everyone is heard three times, must be
-#                          # there, and comes usually closer to the rows at the same epsilon
-# degree = 2               # columns in one query of the workload: every pair
-# queries = 64             # so many random queries in the place of all
-# bins = 16                # of a column of numbers at most
-# counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
-
+# name = "two_round"       # instead of these three lines: every party is asked three times, must
+#                          # be there, and the result is usually closer at the same epsilon
 """
-_AIM = """\
+    + _WORKLOAD
+)
+_AIM = (
+    """\
 [method]
 name = "aim"               # one party that sees all rows; `siloweave list` shows the others. One
-#                          # without a guarantee, such as "ctgan", wants epsilon = inf above; the
-#                          # settings of its network stand below [method.settings]
-# degree = 2               # columns in one query of the workload: every pair
-# queries = 64             # so many random queries in the place of all
-# bins = 16                # of a column of numbers at most
-# counts_share = 0.1       # share of the budget for a noisy look by which such columns are cut
-
+#                          # without a guarantee, such as "ctgan", needs epsilon = inf above; its
+#                          # settings are written here too, such as epochs = 300
 """
+    + _WORKLOAD
+)
 _SILOFUSE = """\
 [budget]
-epsilon = inf              # SiloFuse promises nothing: its coordinator is sent a code of every row,
-#                          # and most cells can be told from it. With privacy = "latents" below it
-#                          # keeps a bound; "vertigan" keeps one too, and loses what columns of two
+epsilon = inf              # SiloFuse promises nothing: its coordinator receives a code of every
+#                          # row, and most cells can be recovered from it. privacy = "latents" below
+#                          # guarantees a bound; so does "vertigan", which loses what columns of two
 #                          # parties have in common. Then write
 # epsilon = 1.0            # the most that anyone can learn about one unit; smaller is safer
 # delta = 1e-6             # far below 1 / number of rows
@@ -317,18 +312,21 @@ epsilon = inf              # SiloFuse promises nothing: its coordinator is sent 
 
 [method]
 name = "silofuse"          # parties with different columns; `siloweave list` shows the others
-# privacy = "latents"      # codes are bounded and noised before they leave
-# target = "..."           # the column that will be predicted; the model is told it
+# privacy = "latents"      # codes are bounded, and get noise, before a party sends them
+# target = "..."           # the column that will be predicted; the model is conditioned on it
 # shared = false           # synthetic columns stay with their parties
+# [method.diffusion]       # settings of a part are a table
+# steps = 10000            # of training
 
 """
 _ALIGNMENT = """
-[alignment]                # rows of the same person are found before the method runs, without
+[alignment]
+# Rows of the same person are found before the method runs, without showing ids;
+# docs/concepts/alignment.md lists who learns what.
 on = [{on}]
-#                          # showing ids; docs/concepts/alignment.md says who learns what
 # rules = {{ id = ["strip", "casefold"] }}  # where parties write ids differently
-# missing = "drop"         # rows without an id: an "error" unless this says otherwise
-# duplicates = "drop"      # rows that share an id, alike
+# missing = "drop"         # rows without an id; they are an error unless this is written
+# duplicates = "drop"      # rows that share an id; they are an error unless this is written
 """
 _ORDER = """
 # There is no [alignment]: row i of one file must be the same person as row i of the others.
@@ -344,8 +342,11 @@ seed = 0                   # of everything but the noise, which no seed decides
 """
 
 
-#: The four parties.
-NAMES = ("north", "east", "south", "west")
+# The demo
+
+
+DEMO_PARTIES = ("north", "east", "south", "west")
+"""Names of the demo's four parties."""
 
 _STUDY = """\
 # The demo: UCI Adult (48,842 rows, 15 columns), spread over four parties.
@@ -379,18 +380,13 @@ data = "data/{name}.parquet"
 """
 
 
-def prepare(
-    folder: str | Path,
-    *,
-    split: str = "clusters",
-    progress: Callable[[str, float], None] = lambda text, done: None,
-) -> Path:
+def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress = silent) -> Path:
     """Write the demo's study, schema and one file for each party.
 
     Args:
         folder: Where; made if it is not there.
         split: ``clusters`` (like rows together) or ``iid``.
-        progress: Told how far it is.
+        progress: Called with a text and the share that is done.
 
     Returns:
         The study file. If it is there already, nothing is written.
@@ -399,7 +395,6 @@ def prepare(
         InputError: The folder holds something else, or another split.
     """
     from siloweave.datasets import adult, adult_schema
-    from siloweave.tables.read import write
     from siloweave.tables.split import split_rows
 
     target = Path(folder)
@@ -417,11 +412,11 @@ def prepare(
         )
     progress("splitting rows", 0.0)
     method = "pca" if split == "clusters" else None
-    parts = split_rows(adult(), len(NAMES), by=split, seed=0, method=method)
+    parts = split_rows(adult(), len(DEMO_PARTIES), by=split, seed=0, method=method)
     (target / "data").mkdir(parents=True)
-    for name, part in zip(NAMES, parts, strict=True):
+    for name, part in zip(DEMO_PARTIES, parts, strict=True):
         write(part, target / "data" / f"{name}.parquet")
     write_text(target / "schema.json", adult_schema().to_json() + "\n")
-    parties = "\n".join(_PARTY.format(name=name) for name in NAMES)
+    parties = "\n".join(_PARTY.format(name=name) for name in DEMO_PARTIES)
     write_text(study, _STUDY.format(parties=parties, split=split))
     return study

@@ -1,39 +1,43 @@
-"""run.json: what a finished run was, what it cost, and how its ledgers ended.
+"""run.json and the ledgers of a run: what it cost, and whether its ledgers are whole.
 
-**Guarantee**: holds nothing of real rows. It names the head of every ledger and its owner's public
-key, so a ledger whose end was cut off, that was put back from an old copy, or that was written anew
-with whatever key, is noticed as long as run.json is there. The coordinator's receipts do the same
-for every payment that it saw, also where the run did not finish.
-
-Ledgers of a run, verified and added up anew.
+**Guarantee**: holds nothing of real rows. run.json names the head of every ledger and its owner's
+public key, so a ledger whose end was cut off, that was put back from an old copy, or that was
+written anew with whatever key, is noticed as long as run.json is there. The coordinator's receipts
+do the same for every payment that it saw, also where the run did not finish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from siloweave.app.study import close_match
+from siloweave.app.study import Study, close_match
+from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError
 from siloweave.federation.records import RECEIPTS, Receipt, read_receipts
+from siloweave.federation.session import Traffic
 from siloweave.privacy.accountants import epsilon, rho
-from siloweave.privacy.events import Event
 from siloweave.privacy.identity import spelled_key
 from siloweave.privacy.ledger import Ledger
 
-if TYPE_CHECKING:
-    from siloweave.federation.session import Traffic
-
-
 ALIGNED = "alignment"
-"""Where, in a run's folder, an alignment keeps what is its own."""
+"""Folder of a run in which its alignment stores what is its own."""
+_DELTA = 1e-6  # for a ledger file of no run
+_SUMMARY = "run.json (key, last line)"
+
+StageName = Literal["method", "alignment"]
+"""Which part of a run a ledger is of."""
+
+
+# Summaries
 
 
 class PartySummary(msgspec.Struct, frozen=True):
-    """What one party spent and moved, its public key, and the hash of its ledger's last line."""
+    """What one party spent and sent, its public key, and the hash of its ledger's last line."""
 
     name: str
     epsilon: float
@@ -90,14 +94,13 @@ def row_epsilon(ledgers: Iterable[Ledger], delta: float, split: str) -> float:
         >>> row_epsilon([], 1e-6, "rows")
         0.0
     """
-    every = list(ledgers)
     if split == "columns":
-        return epsilon([event for ledger in every for event in ledger.events], delta)
-    return max((ledger.epsilon(delta) for ledger in every), default=0.0)
+        return epsilon([event for ledger in ledgers for event in ledger.events], delta)
+    return max((ledger.epsilon(delta) for ledger in ledgers), default=0.0)
 
 
 def find_run(folder: str | Path) -> RunSummary | None:
-    """The summary of a finished run, or None if there is none.
+    """The summary of a finished run, or None without one.
 
     Raises:
         InputError: There is one, and it cannot be read.
@@ -116,32 +119,30 @@ def find_run(folder: str | Path) -> RunSummary | None:
 def open_run(folder: str | Path) -> RunSummary:
     """A finished run's summary.
 
-    Args:
-        folder: The run's folder.
-
     Raises:
-        InputError: There is no finished run.
+        InputError: There is no finished run in this folder.
     """
     found = find_run(folder)
     if found is None:
         raise InputError(
             f"{folder}: holds no finished run (no run.json). Give the folder that "
-            "`siloweave run` named, or run the study again to go on with it."
+            "`siloweave run` named, or run the study again to continue it."
         )
     return found
 
 
-def spelled(result: Any) -> Any:
-    """JSON has no infinity; it is written as a word."""
+def json_of(result: Any) -> str:
+    """A result as JSON, in which infinity, which JSON lacks, is a word."""
 
     def walk(value: Any) -> Any:
-        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        if isinstance(value, float) and isinf(value):
             return repr(value)
         if isinstance(value, Mapping):
             return {key: walk(item) for key, item in value.items()}
         return [walk(item) for item in value] if isinstance(value, list | tuple) else value
 
-    return walk(msgspec.to_builtins(result))
+    data = msgspec.json.encode(walk(msgspec.to_builtins(result)))
+    return msgspec.json.format(data, indent=2).decode()
 
 
 def ledger_files(folder: str | Path) -> dict[str, Path]:
@@ -157,7 +158,7 @@ def ledger_files(folder: str | Path) -> dict[str, Path]:
 def party_summaries(
     folder: Path, names: Sequence[str], traffic: Mapping[str, Traffic], delta: float
 ) -> tuple[PartySummary, ...]:
-    """What every party spent and moved.
+    """What every party spent and sent.
 
     Args:
         folder: Of a run, or of its alignment; holds the ledgers.
@@ -165,13 +166,59 @@ def party_summaries(
         traffic: Of each, counted on the wire.
         delta: At which epsilon is computed.
     """
-    files, found = ledger_files(folder), []
-    for name in names:
-        ledger, moved = Ledger.read(files[name]), traffic[name]
-        spent, releases = ledger.epsilon(delta), len(ledger.entries)
-        counts = (moved.messages, moved.bytes_from_party, moved.bytes_to_party)
-        found.append(PartySummary(name, spent, releases, *counts, ledger.head, ledger.key))
-    return tuple(found)
+
+    def summary(name: str, ledger: Ledger) -> PartySummary:
+        seen = traffic[name]
+        return PartySummary(
+            name=name,
+            epsilon=ledger.epsilon(delta),
+            releases=len(ledger.entries),
+            messages=seen.messages,
+            bytes_sent=seen.bytes_from_party,
+            bytes_received=seen.bytes_to_party,
+            ledger_head=ledger.head,
+            public_key=ledger.key,
+        )
+
+    files = ledger_files(folder)
+    return tuple(summary(name, Ledger.read(files[name])) for name in names)
+
+
+def finished(study: Study) -> RunSummary | None:
+    """The summary of this very run, if it has finished; its ledgers are verified.
+
+    Raises:
+        LedgerError: A ledger was edited, cut or taken away since.
+    """
+    found = find_run(study.folder)
+    if found is None or found.run != study.run_name:
+        return None
+    verify_ledgers(found.parties, ledger_files(study.folder))
+    if found.alignment is not None:
+        verify_ledgers(found.alignment.parties, ledger_files(study.folder / ALIGNED))
+    return found
+
+
+def spent(study: Study) -> dict[str, int]:
+    """How many releases of this very run, and of its alignment, each party's ledger holds.
+
+    Raises:
+        BudgetError: Other runs have spent what this one needs.
+        LedgerError: A ledger was edited, or lacks what the coordinator saw of it.
+    """
+    job, found = Job(study.terms(), run=study.run_name), dict.fromkeys(study.names, 0)
+    for folder in (study.folder, study.folder / ALIGNED):
+        files = ledger_files(folder)
+        check_receipts(folder, files)
+        for name in (name for name in study.names if name in files):
+            entries = Ledger.read(files[name]).entries
+            found[name] += sum(entry.run in job.runs for entry in entries)
+            if job.budget.private and folder == study.folder:
+                require_unspent(name, entries, job.runs, job.budget)
+    return found
+
+
+# Whether ledgers are whole
 
 
 def verify_ledgers(
@@ -189,10 +236,7 @@ def verify_ledgers(
     Raises:
         LedgerError: A ledger is gone, was cut or written anew, or is an old copy.
     """
-    wanted = None if names is None else set(names)
-    for party in parties:
-        if wanted is not None and party.name not in wanted:
-            continue
+    for party in (one for one in parties if names is None or one.name in names):
         if party.name not in files:
             raise LedgerError(
                 f"the ledger of party {party.name!r} is gone or empty; the run ended with "
@@ -209,7 +253,7 @@ def verify_ledgers(
 
 def check_receipts(
     folder: Path, files: Mapping[str, Path], names: Iterable[str] | None = None
-) -> dict[str, int]:
+) -> set[str]:
     """Check that ledgers still hold every payment that a run's coordinator saw.
 
     Args:
@@ -218,15 +262,15 @@ def check_receipts(
         names: Only these parties.
 
     Returns:
-        How many payments the coordinator saw, by party; a party is there if its key was compared.
+        The parties whose key was compared.
 
     Raises:
         LedgerError: A ledger is gone, was cut or written anew, is an old copy, or is signed with
             another key; or the receipts are damaged.
     """
-    wanted, by_party = None if names is None else set(names), dict[str, list[Receipt]]()
+    by_party = dict[str, list[Receipt]]()
     for one in read_receipts(folder / RECEIPTS):
-        if wanted is None or one.party in wanted:
+        if names is None or one.party in names:
             by_party.setdefault(one.party, []).append(one)
     for name, receipts in by_party.items():
         paid = [one for one in receipts if one.entry]
@@ -246,15 +290,11 @@ def check_receipts(
                     f"step {one.step} of run {one.run} ({RECEIPTS}). Its end was cut off, or "
                     "another copy was put in its place. Put back the file from the last backup."
                 )
-    return {name: sum(bool(one.entry) for one in all_) for name, all_ in by_party.items()}
+    return set(by_party)
 
 
 def _read(name: str, file: Path, key: bytes, source: str) -> Ledger:
-    """A ledger, compared with the key that a receiver knows.
-
-    Raises:
-        LedgerError: It was changed, or is signed with another key.
-    """
+    """A ledger; raises LedgerError if it was changed, or its key is not the one in `source`."""
     ledger = Ledger.read(file)
     if ledger.key != key:
         raise LedgerError(
@@ -265,11 +305,7 @@ def _read(name: str, file: Path, key: bytes, source: str) -> Ledger:
     return ledger
 
 
-_DELTA = 1e-6
-_SUMMARY = "run.json (key, last line)"
-
-Stage = Literal["method", "alignment"]
-"""Which part of a run a ledger is of."""
+# What ledgers hold
 
 
 class TrailLine(msgspec.Struct, frozen=True):
@@ -288,9 +324,9 @@ class TrailLine(msgspec.Struct, frozen=True):
 class Reading(msgspec.Struct, frozen=True):
     """One ledger: verified, and its epsilon recomputed from its events.
 
-    `stage` says whether it is the method's, or of the alignment before it; `compared` names what
-    the ledger was compared with beside itself. Without any, whoever replaced the file could have
-    replaced its `key` too.
+    `stage` is the part of the run that it is of: the method, or the alignment before it; `compared`
+    names what the ledger was compared with beside itself. Without any, whoever replaced the file
+    could have replaced its `key` too.
     """
 
     party: str
@@ -300,7 +336,7 @@ class Reading(msgspec.Struct, frozen=True):
     note: str
     head: str
     entries: tuple[TrailLine, ...]
-    stage: Stage = "method"
+    stage: StageName = "method"
     key: bytes = b""
     compared: tuple[str, ...] = ()
 
@@ -350,23 +386,34 @@ def read_ledgers(
     summary = find_run(folder)
     at = delta or (summary.delta if summary else _DELTA)
     only = {party} if party else set(names) if path.is_file() else None
-    compared = _verify(summary, folder, stages, only)
+    compared = _compared(summary, folder, stages, only)
     found = {
         stage: {n: Ledger.read(file) for n, file in files.items() if party in (None, n)}
         for stage, files in stages.items()
     }
-    shown = tuple(
-        _reading(stage, one, stages[stage][name], at, compared.get((stage, name), ()))
+    readings = tuple(
+        Reading(
+            party=one.owner,
+            file=str(stages[stage][name]),
+            epsilon=epsilon(one.events, at),
+            verified=True,
+            note=one.recovered,
+            head=one.head,
+            entries=tuple(_lines(one)),
+            stage=stage,
+            key=one.key,
+            compared=compared.get((stage, name), ()),
+        )
         for stage, ledgers in found.items()
         for name, one in ledgers.items()
     )
     of_rows = found.get("method", {})
     if summary is None or len(of_rows) < len(summary.parties):
-        return Trail(at, shown)
-    return Trail(at, shown, summary.split, row_epsilon(of_rows.values(), at, summary.split))
+        return Trail(at, readings)
+    return Trail(at, readings, summary.split, row_epsilon(of_rows.values(), at, summary.split))
 
 
-def _stages(path: Path) -> tuple[Path, dict[Stage, dict[str, Path]]]:
+def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:
     """The run's folder, and by owner the ledgers that are asked for, of each part of the run."""
     one = path.is_file()
     home = path.parent.parent.parent if one else path
@@ -379,55 +426,39 @@ def _stages(path: Path) -> tuple[Path, dict[Stage, dict[str, Path]]]:
     return home, {"method": files, "alignment": ledger_files(home / ALIGNED)}
 
 
-def _verify(
+def _compared(
     summary: RunSummary | None,
     folder: Path,
-    stages: dict[Stage, dict[str, Path]],
+    stages: Mapping[StageName, Mapping[str, Path]],
     names: set[str] | None,
-) -> dict[tuple[Stage, str], tuple[str, ...]]:
-    """Compare ledgers with how the run ended, and with what its coordinator saw.
-
-    Returns:
-        What each ledger was compared with.
-    """
-    ended: dict[Stage, tuple[PartySummary, ...]] = {"method": (), "alignment": ()}
-    if summary is not None:
-        aligned = summary.alignment.parties if summary.alignment else ()
-        ended = {"method": summary.parties, "alignment": aligned}
-    compared: dict[tuple[Stage, str], tuple[str, ...]] = {}
+) -> dict[tuple[StageName, str], tuple[str, ...]]:
+    """Compare ledgers with run.json and the coordinator's receipts; which of them knew each."""
+    compared: dict[tuple[StageName, str], tuple[str, ...]] = {}
     for stage, files in stages.items():
-        verify_ledgers(ended[stage], files, names)
-        home = folder / ALIGNED if stage == "alignment" else folder
+        home, ended = folder, summary.parties if summary else ()
+        if stage == "alignment":
+            home = folder / ALIGNED
+            ended = summary.alignment.parties if summary and summary.alignment else ()
+        verify_ledgers(ended, files, names)
         seen = check_receipts(home, files, names)
+        receipts = (home / RECEIPTS).relative_to(folder).as_posix()
         for name in files:
-            in_summary = [_SUMMARY] if any(one.name == name for one in ended[stage]) else []
-            place = (home / RECEIPTS).relative_to(folder).as_posix()
-            at_coordinator = [f"{place} (key, payments seen)"] if name in seen else []
+            in_summary = [_SUMMARY] if any(one.name == name for one in ended) else []
+            at_coordinator = [f"{receipts} (key, payments seen)"] if name in seen else []
             compared[stage, name] = (*in_summary, *at_coordinator)
     return compared
 
 
-def _reading(
-    stage: Stage, ledger: Ledger, file: Path, delta: float, compared: tuple[str, ...]
-) -> Reading:
-    lines = tuple(
-        TrailLine(
-            e.index + 1,
-            e.time,
-            e.run,
-            e.step,
-            e.what,
-            e.to,
-            msgspec.to_builtins(e.event),
-            _finite(e.event),
+def _lines(ledger: Ledger) -> Iterator[TrailLine]:
+    for entry in ledger.entries:
+        cost = rho([entry.event])
+        yield TrailLine(
+            index=entry.index + 1,
+            time=entry.time,
+            run=entry.run,
+            step=entry.step,
+            what=entry.what,
+            to=entry.to,
+            event=msgspec.to_builtins(entry.event),
+            rho=None if isinf(cost) else cost,
         )
-        for e in ledger.entries
-    )
-    spent = epsilon(ledger.events, delta)
-    end = (ledger.recovered, ledger.head, lines, stage, ledger.key, compared)
-    return Reading(ledger.owner, str(file), spent, True, *end)
-
-
-def _finite(event: Event) -> float | None:
-    cost = rho([event])
-    return cost if cost < float("inf") else None

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from siloweave.app.ledgers import open_run
 from siloweave.app.study import close_match
+from siloweave.core.fit import Fit
 from siloweave.errors import InputError
+from siloweave.methods.registry import load
 from siloweave.tables.keys import Key
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-if TYPE_CHECKING:
-    from siloweave.core.fit import Fit
+_VALUES = {
+    "boolean": "true or false",
+    "datetime": "an ISO-8601 time",
+    "integer": "a whole number",
+    "continuous": "a number",
+}
 
 
-def open_model(run: Path) -> Any:
-    """The model of a finished run.
-
-    Args:
-        run: The run's folder.
+def open_model(run: Path) -> Fit:
+    """The model in the folder of a finished run.
 
     Raises:
         InputError: There is no finished run, or a file of its model is gone or damaged.
     """
-    from siloweave.methods.registry import load
-
     open_run(run)
     try:
         return load(run / "model")
@@ -52,31 +53,11 @@ def draw(
         num_rows: How many.
         key: Seed or key.
 
-    Returns:
-        The rows, columns in schema order.
-
     Raises:
         InputError: A condition cannot be read, or hardly any row meets it.
     """
-    given = parse_given(items, fitted.schema)
-    if balanced is not None:
-        _check_balanced(fitted.schema, balanced, given)
-    return fitted.sample_table(
-        num_rows, seed=key, given=given or None, balanced=False if balanced is None else balanced
-    )
-
-
-def _check_balanced(schema: Schema, name: str, given: Mapping[str, Any]) -> None:
-    if name not in schema.names:
-        raise InputError(
-            f"--balanced {name!r}: there is no such column{close_match(name, schema.names)}"
-        )
-    if schema[name].kind not in ("categorical", "boolean"):
-        raise InputError(
-            f"--balanced {name!r}: this column has no classes; it is {schema[name].kind}."
-        )
-    if name in given:
-        raise InputError(f"--given and --balanced both name {name!r}; leave one out.")
+    given = parse_given(items, fitted.schema) or None
+    return fitted.sample_table(num_rows, seed=key, given=given, balanced=balanced or False)
 
 
 def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
@@ -113,7 +94,7 @@ def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
 
 def _value(column: Column, text: str, item: str) -> Any:
     if column.kind == "id":
-        raise InputError(f"--given {item!r}: ids are made up anew; leave this column out.")
+        raise InputError(f"--given {item!r}: ids are drawn anew; leave this column out.")
     if text == "" and "" not in column.categories:
         if not column.missing:
             raise InputError(f"--given {item!r}: this column has no missing values; give one.")
@@ -134,13 +115,7 @@ def _value(column: Column, text: str, item: str) -> Any:
             return np.datetime64(text, "us")
         number = int(text) if column.kind == "integer" else float(text)
     except (ValueError, KeyError):
-        kind = {
-            "boolean": "true or false",
-            "datetime": "an ISO-8601 time",
-            "integer": "a whole number",
-            "continuous": "a number",
-        }[column.kind]
-        raise InputError(f"--given {item!r}: the value must be {kind}.") from None
+        raise InputError(f"--given {item!r}: the value must be {_VALUES[column.kind]}.") from None
     low, high = column.low, column.high
     if low is not None and high is not None and not float(low) <= number <= float(high):
         raise InputError(f"--given {item!r}: the value must lie between {low} and {high}.")

@@ -15,7 +15,7 @@
 
     [method]
     name = "flaim"                # see `siloweave list`; further keys are its settings,
-    rounds = 10                   # and those of a network stand below [method.settings]
+    rounds = 10                   # and those of a part are tables, such as [method.diffusion]
 
     [[parties]]
     name = "north"
@@ -29,12 +29,8 @@
     folder = "run"
 
 Paths are relative to the file. A key that is not known is refused, never ignored. A method without
-a guarantee takes ``epsilon = inf``, or no ``[budget]`` at all.
-
-The method that a study names: looked up, its settings checked, its budget held against it.
-
-**Guarantee**: none of its own. A finite epsilon is refused for a method that keeps none, so that no
-study file promises what its run does not.
+a guarantee takes ``epsilon = inf``, or no ``[budget]`` at all; a finite epsilon is refused for it,
+so that no study file promises what its run does not.
 """
 
 from __future__ import annotations
@@ -42,27 +38,24 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from unicodedata import normalize
 
 import msgspec
 
 from siloweave.core.method import Info
-from siloweave.core.run import settings_of
-from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
+from siloweave.core.run import Synthesizer, settings_of
+from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
+from siloweave.tables.ids import check_rules
 from siloweave.tables.schema import Schema
-
-if TYPE_CHECKING:
-    from siloweave.tables.schema import Schema
-
 
 _TYPES = {
     "str": "text",
@@ -121,8 +114,8 @@ class AlignmentTable(_Section, frozen=True):
     """``[alignment]``: how parties with different columns find their common rows.
 
     ``on`` are the id columns, ``rules`` how each is normalised (see `siloweave.tables.ids`);
-    ``missing`` and ``duplicates`` say what happens to rows that cannot be matched, and ``most``
-    how many ids a party may bring.
+    ``missing`` and ``duplicates`` decide what happens to rows that cannot be matched, and ``most``
+    is how many ids a party may bring.
     """
 
     on: tuple[str, ...]
@@ -147,7 +140,7 @@ class Study(_Section, frozen=True):
         study: Its name.
         schema: Where its columns are declared.
         budget: What it may cost; None for a method without a guarantee.
-        method: ``name`` of a synthesizer and its public settings.
+        method: ``name`` of a method and its public settings.
         parties: Who holds the rows, and where.
         alignment: How common rows are found first, where parties hold different columns.
         output: What to write, and where.
@@ -176,10 +169,9 @@ class Study(_Section, frozen=True):
             )
         for party in self.parties:
             _check_name("[[parties]] name", party.name)
-        rows = self.output.rows
-        if rows is not None and rows < 1:
+        if self.output.rows is not None and self.output.rows < 1:
             raise InputError(
-                f"[output] rows = {rows} must be 1 or more. Leave it out to get as "
+                f"[output] rows = {self.output.rows} must be 1 or more. Leave it out to get as "
                 "many rows as the model stands for."
             )
         if self.output.seed < 0:
@@ -189,22 +181,15 @@ class Study(_Section, frozen=True):
                 '[method] needs a name, for example name = "flaim". '
                 "`siloweave list` shows them all."
             )
-        _check_roster(self.study.roster, [party.name for party in self.parties])
-        self._check_alignment()
+        _check_roster(self.study.roster, self.names)
+        if (asked := self.alignment) is not None:
+            try:
+                check_rules(asked.on, asked.rules)
+            except InputError as error:
+                raise InputError(f"[alignment] {error}") from error
+            if asked.most is not None and asked.most < 1:
+                raise InputError(f"[alignment] most = {asked.most} must be 1 or more.")
         self.terms()
-
-    def _check_alignment(self) -> None:
-        from siloweave.tables.ids import check_rules
-
-        asked = self.alignment
-        if asked is None:
-            return
-        try:
-            check_rules(asked.on, asked.rules)
-        except InputError as error:
-            raise InputError(f"[alignment] {error}") from error
-        if asked.most is not None and asked.most < 1:
-            raise InputError(f"[alignment] most = {asked.most} must be 1 or more.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,7 +198,7 @@ class Study(_Section, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """Where the run is kept."""
+        """Where the run is stored."""
         return Path(self.base) / self.output.folder
 
     @property
@@ -256,41 +241,54 @@ class Study(_Section, frozen=True):
             InputError: The file is missing.
             SchemaError: It is no schema.
         """
-        from siloweave.tables.schema import Schema
-
         path = Path(self.base) / self.schema.file
         if not path.is_file():
             raise InputError(
                 f"[schema] file = {self.schema.file!r}: there is no file {str(path)!r}. Give its "
                 "path relative to the study file; `siloweave init` proposes one from data."
             )
-        text = path.read_bytes()
-        try:
-            metadata = msgspec.json.decode(text)
-            if not isinstance(metadata, dict):
-                raise SchemaError("it holds no JSON object")
-            if metadata.get("format") == "siloweave-schema":
-                return Schema.from_json(text)
-            return Schema.from_sdv(metadata)
-        except SchemaError as error:
-            raise SchemaError(f"{path}: {error}") from error
-        except msgspec.DecodeError as error:
-            raise SchemaError(
-                f"{path}: is not JSON ({error}). Give a schema that `siloweave init` or "
-                "Schema.to_json wrote."
-            ) from error
+        return schema_in(path)
 
-    def synthesizer(self) -> Any:
-        """The synthesizer that ``[method]`` names, with its settings.
+    def synthesizer(self) -> Synthesizer:
+        """The method that ``[method]`` names, with its settings.
 
         Raises:
             InputError: The name or a setting is unknown, a value is out of range, or the method
                 has no budget and needs one.
-            BudgetError: The method is asked for a bound that it does not keep.
+            BudgetError: The method is asked for a bound that it does not guarantee.
         """
         synth = method_of(self.method)
         check_budget(synth, self.terms() if self.budget else None)
         return synth
+
+    def checked(self) -> tuple[Schema, Synthesizer]:
+        """The schema, and the method as it fits the schema and the number of parties.
+
+        Raises:
+            InputError: Something does not fit; the message names the part of the file.
+            RosterError: A method for one party gets more.
+            SchemaError: The method cannot learn what the schema declares.
+        """
+        schema, synth = self.read_schema(), self.synthesizer()
+        method, count, learn = synth.method, len(self.parties), self.schema.learn
+        if method.split == "central" and count > 1:
+            others = [name for name, kind in METHODS.items() if kind.method.split == "rows"]
+            raise RosterError(
+                f"[method] name = {method.name!r} takes one party that sees all rows; the study "
+                f"has {count}, whose rows would have to be pooled. Keep one, or use a method for "
+                f"split rows: {', '.join(others)}."
+            )
+        if learn and not method.learns:
+            raise InputError(
+                f"[schema] learn = {learn}: {synth.info.title} learns no schema. Declare every "
+                "bound and category in the schema's file, and leave learn out."
+            )
+        try:
+            method.check_schema(synth, schema)
+        except InputError as error:
+            part = "schema" if isinstance(error, SchemaError) else "method"
+            raise type(error)(f"[{part}] {error}") from error
+        return schema, synth
 
     @staticmethod
     def load(path: str | Path) -> Study:
@@ -298,9 +296,6 @@ class Study(_Section, frozen=True):
 
         Args:
             path: Of a TOML file, or of a folder that holds a study.toml.
-
-        Returns:
-            The study.
 
         Raises:
             InputError: The file is missing, no TOML, or a field is unknown, missing or of the
@@ -315,8 +310,7 @@ class Study(_Section, frozen=True):
                 "`siloweave init` writes one from CSV or Parquet files."
             )
         try:
-            text = file.read_text("utf-8")
-            return Study.parse(tomllib.loads(text), base=file.parent)
+            return Study.parse(tomllib.loads(file.read_text("utf-8")), base=file.parent)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{file}: is not TOML: {error}") from error
         except InputError as error:
@@ -332,41 +326,40 @@ class Study(_Section, frozen=True):
                 ...
             siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes ...
         """
-        sections = {field: None for field in Study.__struct_fields__ if field != "base"}
-        check_keys(data, sections, "the study file")
-        kinds = {"study": About, "schema": SchemaFile, "budget": BudgetTable, "output": Output}
-        kinds["alignment"] = AlignmentTable
+        known = [name for name in Study.__struct_fields__ if name != "base"]
+        _check_keys(data, known, "the study file")
+        kinds: dict[str, type[_Section]] = {
+            "study": About,
+            "schema": SchemaFile,
+            "budget": BudgetTable,
+            "output": Output,
+            "alignment": AlignmentTable,
+        }
         for name, kind in kinds.items():
             if isinstance(data.get(name), dict):
-                check_keys(data[name], kind.__struct_fields__, f"[{name}]")
+                _check_keys(data[name], kind.__struct_fields__, f"[{name}]")
         parties = data.get("parties", [])
         for party in parties if isinstance(parties, list) else []:
             if isinstance(party, dict):
-                check_keys(party, PartyTable.__struct_fields__, "[[parties]]")
+                _check_keys(party, PartyTable.__struct_fields__, "[[parties]]")
         try:
             return msgspec.convert({**data, "base": str(base)}, Study)
         except msgspec.ValidationError as error:
-            raise InputError(placed(error, "")) from error
+            raise InputError(_placed(error)) from error
 
 
-def check_keys(given: Mapping[str, Any], known: Any, where: str) -> None:
-    """Refuse a key that is not known.
+# Words for what is wrong in a file
 
-    Args:
-        given: A table of the file.
-        known: Keys that it may have.
-        where: What the table is called.
 
-    Raises:
-        InputError: Naming the key, and what was probably meant.
-    """
+def _check_keys(given: Iterable[str], known: Sequence[str], where: str) -> None:
+    """Raise InputError for a key that is not known, with what was probably meant."""
     for key in given:
         if key not in known:
             near = close_match(key, known)
             raise InputError(f"{where} {key} is unknown{near} It takes {', '.join(known)}.")
 
 
-def close_match(word: str, known: Any) -> str:
+def close_match(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word: a full stop, or the word that was meant.
 
     Example:
@@ -377,30 +370,29 @@ def close_match(word: str, known: Any) -> str:
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
-def placed(error: msgspec.ValidationError, where: str) -> str:
-    """Say where a wrong value is in the words of the file: ``$.budget.delta`` -> [budget] delta."""
+def _placed(error: msgspec.ValidationError) -> str:
+    """Where a wrong value is, in the words of the file: ``$.budget.delta`` -> [budget] delta."""
     text, _, path = str(error).partition(" - at `")
     parts = re.findall(r"\[?\w+|\[\.\.\.\]", path.rstrip("`").removeprefix("$"))
-    place = " ".join([where, *parts] if where else _section(parts)).strip()
-    missing = re.search(r"missing required field `(\w+)`", text)
-    if missing:
-        field = missing[1]
-        name = f"{place} {field}" if place else f"[{field}]"
+    names = [part for part in parts if not part.startswith("[")]
+    if names:
+        names[0] = f"[[{names[0]}]]" if len(names) < len(parts) else f"[{names[0]}]"
+    place = " ".join(names)
+    if missing := re.search(r"missing required field `(\w+)`", text):
+        name = f"{place} {missing[1]}" if place else f"[{missing[1]}]"
         return f"{name} is missing. Add it; `siloweave init` writes a file with every field."
-    text = text.replace("Expected", "must be").replace(", got", ", not")
-    for word, plain in _TYPES.items():
-        text = text.replace(f"`{word}", f"`{plain}").replace(f"| {word}`", f"| {plain}`")
-    text = text.replace("`", "").replace(" | null", "")
+    text = _plain_types(text)
     if place == "[budget] relation":
         text = f"{text}; use one of {', '.join(Relation)}"
     return f"{place}: {text}."
 
 
-def _section(parts: Sequence[str]) -> list[str]:
-    if not parts:
-        return []
-    names = [part for part in parts if not part.startswith("[")]
-    return [f"[[{names[0]}]]" if len(names) < len(parts) else f"[{names[0]}]", *names[1:]]
+def _plain_types(text: str) -> str:
+    """msgspec's message about a wrong type, in the words of a study file."""
+    text = text.replace("Expected", "must be").replace(", got", ", not")
+    for word, plain in _TYPES.items():
+        text = text.replace(f"`{word}", f"`{plain}").replace(f"| {word}`", f"| {plain}`")
+    return text.replace("`", "").replace(" | null", "")
 
 
 def plain_name(text: str, otherwise: str) -> str:
@@ -445,119 +437,99 @@ def _check_roster(roster: Sequence[str], names: Sequence[str]) -> None:
         )
 
 
+def schema_in(path: Path) -> Schema:
+    """The schema in a file: ours, or SDV metadata.
+
+    Raises:
+        DataError: It cannot be read.
+        SchemaError: It is no schema.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: the schema cannot be read: {error.strerror}") from error
+    try:
+        metadata = msgspec.json.decode(text)
+        if not isinstance(metadata, dict):
+            raise SchemaError("it holds no JSON object")
+        ours = metadata.get("format") == "siloweave-schema"
+        return Schema.from_json(text) if ours else Schema.from_sdv(metadata)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
+    except msgspec.DecodeError as error:
+        raise SchemaError(
+            f"{path}: is not JSON ({error}). Give a schema that `siloweave init` or "
+            "Schema.to_json wrote."
+        ) from error
+
+
+# Methods
+
+
 def listed() -> dict[str, Info]:
-    """What every synthesizer is, guarantees and shows at its default settings, by name."""
+    """What every method is, guarantees and shows at its default settings, by name."""
     return {name: kind().info for name, kind in METHODS.items()}
 
 
-def method_of(method: Mapping[str, Any]) -> Any:
-    """The synthesizer that ``[method]`` names, with its settings.
+def method_of(table: Mapping[str, Any]) -> Synthesizer:
+    """The method that ``[method]`` names, with its settings.
 
     Args:
-        method: The table: ``name``, and settings; those within a setting are tables of their own,
-            such as ``[method.diffusion]``.
+        table: ``name``, and settings; those within a setting are tables of their own, such as
+            ``[method.diffusion]``.
 
     Raises:
         InputError: The name or a setting is unknown, or a value is out of range.
     """
-    name = method["name"]
-    kind = METHODS.get(name)
-    if kind is None:
+    name = table["name"]
+    if (kind := METHODS.get(name)) is None:
         near = close_match(name, METHODS)
         raise InputError(
             f"[method] name = {name!r} is unknown{near} Use one of {', '.join(METHODS)}."
         )
-    given = {key: value for key, value in method.items() if key != "name"}
+    given = {key: value for key, value in table.items() if key != "name"}
     if "settings" in given:
         raise InputError(
             "[method.settings] is of an older version: write its keys directly below [method], and "
             "those of its tables below [method.diffusion] and the like."
         )
-    check_keys(given, [one.name for one in fields(kind)], "[method]")
+    _check_keys(given, [one.name for one in fields(kind)], "[method]")
     try:
         return settings_of(kind, given, "[method]")
-    except NotImplementedError as error:
-        raise InputError(f"[method] {error}") from error
-    except InputError as error:
-        text = str(error).removeprefix("[method]").lstrip(".: ")
-        raise type(error)(f"[method] {text}") from error
+    except (InputError, NotImplementedError) as error:
+        text = str(error).replace("[method].", "").removeprefix("[method]: ")
+        wrong = type(error) if isinstance(error, InputError) else InputError
+        raise wrong(f"[method] {_plain_types(text)}") from error
 
 
-def split_columns_of(synth: Any) -> bool:
-    """Whether a method's parties hold different columns of the same people."""
-    return bool(synth.method.split == "columns")
-
-
-def check_budget(synth: Any, budget: Budget | None) -> None:
-    """Check that a method is not asked for a bound that it does not keep, or run without one.
+def check_budget(synth: Synthesizer, budget: Budget | None) -> None:
+    """Refuse a bound that a method does not guarantee, and a private method without one.
 
     Args:
-        synth: The synthesizer.
+        synth: The method with its settings.
         budget: The study's; None where the file has none.
 
     Raises:
         BudgetError: It is asked for a bound; or it adds noise, and epsilon is infinite.
-        InputError: It keeps one, and the file names none.
+        InputError: It needs a budget, and the file has none.
     """
-    name = synth.info.title
-    if not synth.method.needs_budget(synth):
+    method, title = synth.method, synth.info.title
+    if not method.needs_budget(synth):
         if budget is not None and isfinite(budget.epsilon):
+            split, found = method.split, listed().items()
+            private = [n for n, one in found if (one.guarantee, one.split) == ("dp", split)]
             raise BudgetError(
-                f"[budget] epsilon = {budget.epsilon}: {name} is trained without noise and keeps "
+                f"[budget] epsilon = {budget.epsilon}: {title} is trained without noise and keeps "
                 "no bound. Write epsilon = inf, or leave [budget] out, to run it without a "
-                f"guarantee; these keep one: {', '.join(_bounded(synth.method.split))}."
+                f"guarantee; these keep one: {', '.join(private)}."
             )
     elif budget is None:
         raise InputError(
-            f"[budget] is missing: {name} needs epsilon and delta. Only methods without a "
+            f"[budget] is missing: {title} needs epsilon and delta. Only methods without a "
             "guarantee run without it."
         )
     elif not budget.private:
         raise BudgetError(
-            f"[budget] epsilon = inf: {name} adds noise, and its amount follows from a finite "
-            f"epsilon. Give one, for example epsilon = 1. {synth.method.unbounded}".rstrip()
+            f"[budget] epsilon = inf: {title} adds noise, and its amount follows from a finite "
+            f"epsilon. Give one, for example epsilon = 1. {method.unbounded}".rstrip()
         )
-
-
-def _bounded(split: str) -> list[str]:
-    """Names of the methods with a guarantee whose parties hold such parts."""
-    return [n for n, info in listed().items() if info.guarantee == "dp" and info.split == split]
-
-
-def check_parties(name: str, synth: Any, parties: int) -> None:
-    """Check that a method for one party gets one.
-
-    Raises:
-        RosterError: It gets more.
-    """
-    if synth.method.split == "central" and parties > 1:
-        split = [n for n, info in listed().items() if info.split == "rows"]
-        raise RosterError(
-            f"[method] name = {name!r} takes one party that sees all rows; the study has "
-            f"{parties}, whose rows would have to be pooled. Keep one, or use a method for split "
-            f"rows: {', '.join(split)}."
-        )
-
-
-def check_schema(synth: Any, schema: Schema, learn: float) -> None:
-    """Check a generator against the schema: its target, and that nothing else is in the way.
-
-    Args:
-        synth: The synthesizer; graphical models learn what is open, and need no check here.
-        schema: The declared columns.
-        learn: Share of the budget for what is not declared.
-
-    Raises:
-        InputError: There is no such target, the method takes none, or it cannot learn a schema.
-        SchemaError: The method cannot learn what the schema declares.
-    """
-    if learn and not synth.method.learns:
-        raise InputError(
-            f"[schema] learn = {learn}: {synth.info.title} learns no schema. Declare every bound "
-            "and category in the schema's file, and leave learn out."
-        )
-    try:
-        synth.method.check_schema(synth, schema)
-    except InputError as error:
-        part = "schema" if isinstance(error, SchemaError) else "method"
-        raise type(error)(f"[{part}] {error}") from error

@@ -663,7 +663,7 @@ class Fit:
             ...     model.report(Path(folder) / "report.html").stat().st_size > 10_000
             True
         """
-        from siloweave.app.pages import write_report
+        from siloweave.app.report import write_report
 
         return write_report(self, path, audience=audience, title=title, data=data)
 

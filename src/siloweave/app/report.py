@@ -1,13 +1,12 @@
-"""A fit as its report shows it: columns as codes with labels, few enough to draw.
+"""From a fit, from scores and from risks to pages: one self-contained HTML file each.
 
-**Guarantee**: which categories of a wide column are shown is decided by the synthetic table alone,
-so nothing of real rows enters the labels (post-processing, Dwork & Roth 2014, proposition 2.1).
+A fit is turned into a `Record`: its columns as codes with labels, few enough to draw, beside what
+its ledgers say.
 
-From a fit to the record that its report is made of.
-
-**Guarantee**: the record's public part holds what parties released and paid for, and statistics of
-the synthetic table (post-processing, Dwork & Roth 2014, proposition 2.1). Statistics of real rows
-go into `owner` only, which the public page never reads.
+**Guarantee**: a record's public part holds what parties released and paid for, and statistics of
+the synthetic table (post-processing, Dwork & Roth 2014, "The algorithmic foundations of
+differential privacy", proposition 2.1); the synthetic table alone decides which categories of a
+wide column are shown. Statistics of real rows are in `Record.owner`, which no public page reads.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,13 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave import __version__
+from siloweave.app.files import write_text
 from siloweave.core.fit import Fit, MarginalModel
 from siloweave.core.method import GUARANTEED
+from siloweave.core.run import named_parties
+from siloweave.errors import InputError
 from siloweave.evaluate.workload import negative_log_likelihood, tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate
-from siloweave.privacy.ledger import Entry
-from siloweave.report import words
+from siloweave.report import render, words
+from siloweave.report.page import Audience, render_comparison
 from siloweave.report.record import (
     Association,
     BudgetTerms,
@@ -48,8 +51,8 @@ from siloweave.report.record import (
 from siloweave.statistics.marginals import cramers_v, marginal
 from siloweave.tables.bins import BINNED, above, as_datetimes
 from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.keys import fold_in
-from siloweave.tables.read import Table
+from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.read import Table, beside, read
 from siloweave.tables.schema import Column
 
 _BINS = 32  # of a column of numbers, where the model has none
@@ -57,17 +60,115 @@ _TINY = 1e-300  # below it in size is 0: bins may be cut just above
 _WIDE, _KEPT = 64, 40  # a column with more codes is shown by its most frequent ones
 _ROWS = 20_000  # that pictures are made of
 _MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
+_SCALARS = (str, int, float, bool, type(None))
+
+
+# Pages
+
+
+def check_page(path: Path | None) -> None:
+    """Refuse a page that could not be written, or would replace a table; before any work.
+
+    Raises:
+        InputError: It is no file name of a page, or its folder does not exist.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
+        raise InputError(f"cannot write {path}: a page needs the name of a file that ends in .html")
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: its folder does not exist; create it first.")
+
+
+def write_page(
+    path: Path | str | None, title: str = "Scores", *, scores: Any = None, risks: Any = None
+) -> Path | None:
+    """Write scores and risks as a page for the owner, whole or not at all.
+
+    Args:
+        path: The HTML file; nothing is written if None.
+        title: Of the page.
+        scores: What `score` returned.
+        risks: What `attack` returned.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: It is no file name of a page, its folder does not exist, or there is nothing to
+            show.
+    """
+    if path is None:
+        return None
+    path = Path(path)
+    check_page(path)
+    if scores is None and risks is None:
+        raise InputError("there is nothing to show: give scores=, risks= or both")
+    parts = (None if one is None else one.to_dict() for one in (scores, risks))
+    write_text(path, render_comparison(*parts, title=title, version=__version__), private=True)
+    return path
+
+
+def write_report(
+    fitted: Fit,
+    path: Path | str,
+    *,
+    audience: Audience = "public",
+    title: str | None = None,
+    data: Any = None,
+) -> Path:
+    """Write a fit's report; the arguments are those of `Fit.report`."""
+    path = Path(path)
+    check_page(path)
+    if audience not in ("public", "owner"):
+        raise InputError(f'audience={audience!r} must be "public" or "owner"')
+    if (audience == "owner") != (data is not None):
+        raise InputError(
+            "the owner's report shows real rows: give data=, as to fit"
+            if audience == "owner"
+            else 'the public report shows no real rows: leave data out, or give audience="owner"'
+        )
+    owner: Sequence[Table] = ()
+    if data is not None:
+        several = isinstance(data, Mapping | list | tuple)
+        parts = named_parties(data, None) if several else {"": data}
+        owner = owner_rows(fitted, {name: read(part) for name, part in parts.items()})
+    synthetic = None if fitted.shared else disjoined(fitted.part_tables(seed=0), 0)
+    record = record_of(fitted, title or fitted.info.title, owner=owner, synthetic=synthetic)
+    write_text(path, render(record, audience=audience), private=audience == "owner")
+    return path
+
+
+def owner_rows(fitted: Fit, tables: Mapping[str, Table]) -> list[Table]:
+    """Real rows as the owners' report takes them: those of split columns side by side."""
+    if fitted.columns:
+        return [beside(list(tables.values()))]
+    from siloweave.protocols.schema import clipped
+
+    return [clipped(table, fitted.schema) for table in tables.values()]
+
+
+def disjoined(parts: Mapping[str, Table], seed: Key) -> Table:
+    """Synthetic columns that stay apart, each party's rows in an order of their own."""
+    shuffled = [
+        part.take(generator(fold_in(seed, "not joined", name)).permutation(part.num_rows))
+        for name, part in parts.items()
+    ]
+    return beside(shuffled)
+
+
+# What a report shows of a table
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReportView:
     """Synthetic rows as codes, and real rows as the same codes.
 
     Attributes:
         encoder: Table to codes.
         bars: The same for single columns: a model's bins may hold rows evenly, and bars of such
             bins would all be of one height, so here bins are equally wide.
-        codes: Synthetic rows, for what columns have to do with each other.
+        codes: Synthetic rows, for associations between columns.
         singles: The same rows by `bars`.
         many: Synthetic rows for errors; empty if they were not asked for.
         rows: How many rows the synthetic table has; where none was given, as many as the model
@@ -83,13 +184,9 @@ class Shown:
     rows: int
     kept: Mapping[str, NDArray[np.intp]] = field(default_factory=dict)
 
-    def encode(self, table: Table) -> Codes:
-        """Real rows in the codes of the synthetic ones."""
-        return _gathered(self.encoder.encode(table), self.kept)
-
-    def single(self, table: Table) -> Codes:
-        """Real rows in the codes of `singles`."""
-        return _gathered(self.bars.encode(table), self.kept)
+    def encode(self, table: Table, encoder: Encoder | None = None) -> Codes:
+        """Real rows in the codes of the synthetic ones; with `bars`, in those of `singles`."""
+        return _gathered((encoder or self.encoder).encode(table), self.kept)
 
     def labels(self, name: str) -> tuple[str, ...]:
         """One label per code of a column of `singles`."""
@@ -99,20 +196,9 @@ class Shown:
         return (*(labels[code] for code in self.kept[name]), "all others")
 
 
-def _marginals_of(fitted: Fit) -> MarginalModel | None:
-    """The model of a fit, where it is one of marginals."""
-    return fitted.model if isinstance(fitted.model, MarginalModel) else None
-
-
-def shown(fitted: Fit, synthetic: Table | None = None, *, errors: bool = False) -> Shown:
-    """How a fit is shown.
-
-    Args:
-        fitted: The fit.
-        synthetic: Rows that were drawn from it, so that a slow sampler is not asked twice.
-        errors: Whether errors will be measured.
-    """
-    if (model := _marginals_of(fitted)) is not None:
+def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
+    """The view of a fit; `synthetic` was drawn from it, so that a slow sampler runs once."""
+    if isinstance(model := fitted.model, MarginalModel):
         total = round(model.mrf.total)
         codes = model.codes(min(total, _ROWS), 0)
         rows = total if synthetic is None else synthetic.num_rows
@@ -122,18 +208,16 @@ def shown(fitted: Fit, synthetic: Table | None = None, *, errors: bool = False) 
             bars = replace(bars, cuts={})
             singles = bars.encode(drawn)
         many = model.codes(_MANY if errors else 1, 0)
-        return Shown(model.encoder, bars, codes, singles, many, rows)
+        return ReportView(model.encoder, bars, codes, singles, many, rows)
     encoder = Encoder(fitted.schema, _BINS)
     table = fitted.sample_table(seed=0) if synthetic is None else synthetic
     rows = table.num_rows
-    if table.num_rows > _MANY:
-        table = table.take(range(_MANY))
-    codes = encoder.encode(table)
+    codes = encoder.encode(table.take(range(_MANY)) if rows > _MANY else table)
     sizes = zip(codes.domain.names, codes.domain.sizes, strict=True)
     kept = {name: _frequent(codes.column(name), size) for name, size in sizes if size > _WIDE}
     many = _gathered(codes, kept)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
-    return Shown(encoder, encoder, few, few, many, rows, kept)
+    return ReportView(encoder, encoder, few, few, many, rows, kept)
 
 
 def _frequent(column: NDArray[np.unsignedinteger], size: int) -> NDArray[np.intp]:
@@ -142,8 +226,7 @@ def _frequent(column: NDArray[np.unsignedinteger], size: int) -> NDArray[np.intp
 
 
 def _gathered(codes: Codes, kept: Mapping[str, NDArray[np.intp]]) -> Codes:
-    if not kept:
-        return codes
+    """Codes in which those of wide columns that are not kept are one."""
     sizes, columns = [], []
     for name, size in zip(codes.domain.names, codes.domain.sizes, strict=True):
         column = codes.column(name)
@@ -153,7 +236,7 @@ def _gathered(codes: Codes, kept: Mapping[str, NDArray[np.intp]]) -> Codes:
             column, size = place[column], len(kept[name]) + 1
         sizes.append(size)
         columns.append(column)
-    return Codes(Domain(codes.domain.names, tuple(sizes)), tuple(columns))
+    return Codes(Domain(codes.domain.names, tuple(sizes)), tuple(columns)) if kept else codes
 
 
 def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
@@ -188,7 +271,7 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-_SCALARS = (str, int, float, bool, type(None))
+# The record of a fit
 
 
 def record_of(
@@ -206,34 +289,54 @@ def record_of(
         fitted: The fit.
         title: Name of the study.
         owner: Real rows, for the owner's copy only.
-        test: Real rows that were held out, for the likelihood in the owner's copy; a generator
-            tells none.
+        test: Real rows that were held out, for the likelihood in the owner's copy; a generator has
+            no likelihood.
         synthetic: Rows drawn from a generator; drawn anew if not given.
         measured: What else was measured on real rows, for the owner's copy.
     """
-    epsilons, view = fitted.epsilons, shown(fitted, synthetic, errors=bool(owner))
-    views = fitted.info.visibility
+    epsilons, view = fitted.epsilons, _view(fitted, synthetic, errors=bool(owner))
+    info, budget, model = fitted.info, fitted.budget, fitted.model
     return Record(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         siloweave_version=__version__,
-        method=_method(fitted),
-        budget=_terms(fitted),
+        method=MethodFacts(
+            name=info.title,
+            family=info.family,
+            split=info.split,
+            trust=info.trust,  # type: ignore[arg-type]
+            guarantee=info.guarantee,  # type: ignore[arg-type]
+            paper=info.paper,
+            statement=info.statement,
+        ),
+        budget=BudgetTerms(
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            unit=budget.unit,
+            relation=str(budget.relation),
+        ),
         private=fitted.private,
         not_private_reason="" if fitted.private else _reason(fitted),
         epsilon_spent=fitted.epsilon,
         parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
-        ledgers=tuple(r for n, es in fitted.ledgers.items() for r in _ledger_rows(fitted, n, es)),
+        ledgers=tuple(row for name in fitted.ledgers for row in _ledger_rows(fitted, name)),
         visibility=tuple(
-            Visibility(who=v.who, sees=v.sees, protected_by=v.protected_by) for v in views
+            Visibility(who=one.who, sees=one.sees, protected_by=one.protected_by)
+            for one in info.visibility
         ),
         simulated=fitted.simulated,
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
-        schema_facts=tuple(_fact(c) for c in view.encoder.schema.columns),
+        schema_facts=tuple(_fact(column) for column in view.encoder.schema.columns),
         assumed_public=_assumed(fitted),
         warnings=(*_uncovered(fitted), *_apart(fitted)),
         settings=dict(_flat(fitted.settings)),
-        synthetic=_synthetic(fitted, view),
+        synthetic=PublicView(
+            num_rows=view.rows,
+            marginals=_marginals(view, view.singles),
+            association=_association(view.codes),
+            cliques=tuple(model.mrf.tree.cliques) if isinstance(model, MarginalModel) else (),
+            kept=not fitted.shared,
+        ),
         owner=_owner(fitted, view, owner, test, measured or {}) if owner else None,
     )
 
@@ -249,33 +352,12 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, S
             yield above + name, value if isinstance(value, _SCALARS) else str(value)
 
 
-def _terms(fitted: Fit) -> BudgetTerms:
-    budget = fitted.budget
-    return BudgetTerms(
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        unit=budget.unit,
-        relation=str(budget.relation),
-    )
-
-
-def _synthetic(fitted: Fit, view: Shown) -> PublicView:
-    model = _marginals_of(fitted)
-    return PublicView(
-        num_rows=view.rows,
-        marginals=_marginals(view, view.singles),
-        association=_association(view.codes),
-        cliques=() if model is None else tuple(model.mrf.tree.cliques),
-        kept=not fitted.shared,
-    )
-
-
 def _assumed(fitted: Fit) -> tuple[str, ...]:
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
     types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
     if fitted.info.guarantee in GUARANTEED:
         types = "the kind of frame or file that was given; types of drawn columns are the schema's"
-    if _marginals_of(fitted) is None:
+    if not isinstance(fitted.model, MarginalModel):
         return facts, types, "every setting"
     return (
         facts,
@@ -286,8 +368,9 @@ def _assumed(fitted: Fit) -> tuple[str, ...]:
 
 
 def _reason(fitted: Fit) -> str:
+    """Why a fit is not private."""
     info = fitted.info
-    if info.guarantee == "none" and _marginals_of(fitted) is None:
+    if info.guarantee == "none" and not isinstance(fitted.model, MarginalModel):
         return (
             f"{info.title} was trained on the rows without noise: its model and every row drawn "
             "from it may repeat real ones, and no ε bounds that (ε = ∞)."
@@ -318,31 +401,18 @@ def _apart(fitted: Fit) -> tuple[str, ...]:
         return ()
     text = (
         "Synthetic columns stay with their parties: the public copy of this page shows none of "
-        "them, and the owners' copy has rows of different parties in an order of their own, so "
-        "that it does not tell how columns of two parties go together."
+        "them, and in the owners' copy rows of different parties are in an order of their own, so "
+        "that it does not show how columns of two parties depend on each other."
     )
     return (text,)
 
 
-def _method(fitted: Fit) -> MethodFacts:
-    info = fitted.info
-    return MethodFacts(
-        name=info.title,
-        family=info.family,
-        split=info.split,
-        trust=info.trust,  # type: ignore[arg-type]
-        guarantee=info.guarantee,  # type: ignore[arg-type]
-        paper=info.paper,
-        statement=info.statement,
-    )
-
-
-def _cost(fitted: Fit, name: str, epsilon: float) -> PartyCost:
+def _cost(fitted: Fit, name: str, spent: float) -> PartyCost:
     seen = fitted.cost.parties[name]
     return PartyCost(
         name=name,
-        rows_public=_known_rows(fitted),
-        epsilon=epsilon,
+        rows_public=fitted.num_rows if fitted.info.guarantee == "none" else None,
+        epsilon=spent,
         bytes_sent=seen.bytes_from_party,
         bytes_received=seen.bytes_to_party,
         messages=seen.messages,
@@ -351,41 +421,31 @@ def _cost(fitted: Fit, name: str, epsilon: float) -> PartyCost:
     )
 
 
-def _known_rows(fitted: Fit) -> int | None:
-    """The number of rows, where it was released as it is."""
-    if fitted.info.guarantee == "none":
-        return fitted.num_rows
-    return None
-
-
-def _ledger_rows(fitted: Fit, name: str, entries: Sequence[Entry]) -> list[LedgerRow]:
-    tally, rows = Tally(), []
-    for entry in entries:
+def _ledger_rows(fitted: Fit, party: str) -> Iterator[LedgerRow]:
+    tally = Tally()
+    for entry in fitted.ledgers[party]:
         tally.add(entry.event)
-        rows.append(
-            LedgerRow(
-                party=name,
-                index=entry.index + 1,
-                step=f"{entry.run}: {entry.step}",
-                what=entry.what,
-                to=entry.to,
-                mechanism=entry.event.mechanism,
-                parameters=_parameters(entry.event),
-                cumulative_epsilon=tally.epsilon(fitted.budget.delta),
-                rho=entry.event.rho * entry.event.count,
-            )
+        yield LedgerRow(
+            party=party,
+            index=entry.index + 1,
+            step=f"{entry.run}: {entry.step}",
+            what=entry.what,
+            to=entry.to,
+            mechanism=entry.event.mechanism,
+            parameters=_parameters(entry.event),
+            cumulative_epsilon=tally.epsilon(fitted.budget.delta),
+            rho=entry.event.rho * entry.event.count,
         )
-    return rows
 
 
 def _parameters(event: Event) -> str:
     if isinstance(event, NonPrivate):
         return event.reason
     parts = ((n.replace("_", " "), getattr(event, n)) for n in event.__struct_fields__)
-    return ", ".join(f"{n} {_told(v)}" for n, v in parts if v is not msgspec.UNSET)
+    return ", ".join(f"{n} {_parameter(v)}" for n, v in parts if v is not msgspec.UNSET)
 
 
-def _told(value: object) -> str:
+def _parameter(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float | int) else str(value)
@@ -397,7 +457,7 @@ def _fact(column: Column) -> SchemaFact:
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
 
 
-def _marginals(view: Shown, codes: Codes) -> tuple[Marginal, ...]:
+def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
     made = []
     for name in codes.domain.names:
         column = view.bars.schema[name]
@@ -422,22 +482,22 @@ def _association(codes: Codes) -> Association:
 
 def _owner(
     fitted: Fit,
-    view: Shown,
+    view: ReportView,
     tables: Sequence[Table],
     test: Table | None,
     measured: Mapping[str, float],
 ) -> OwnerView:
-    real = single = Codes.concat([view.encode(t) for t in tables])
+    real = single = Codes.concat([view.encode(table) for table in tables])
     if view.bars is not view.encoder:
-        single = Codes.concat([view.single(t) for t in tables])
+        single = Codes.concat([view.encode(table, view.bars) for table in tables])
     errors, scores = {}, dict(measured)
-    model = _marginals_of(fitted)
-    if model is not None and model.workload and real.num_rows:
-        found = workload_errors(real, view.many, model.workload)
-        errors = {"over the queries": found.queries, "over their closure": found.closure}
-    if model is not None and test is not None:
-        held_out = view.encode(test)
-        scores["held-out NLL, nats a row"] = negative_log_likelihood(model.mrf, held_out)
+    if isinstance(model := fitted.model, MarginalModel):
+        if model.workload and real.num_rows:
+            found = workload_errors(real, view.many, model.workload)
+            errors = {"over the queries": found.queries, "over their closure": found.closure}
+        if test is not None:
+            likelihood = negative_log_likelihood(model.mrf, view.encode(test))
+            scores["held-out NLL, nats a row"] = likelihood
     ways = [w for w in (1, 2, 3) if w <= len(real.domain.names) and real.num_rows]
     return OwnerView(
         marginals=_marginals(view, single),
