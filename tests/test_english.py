@@ -44,8 +44,9 @@ CONSTRUCTIONS = [
 #: number may only fall: write new texts without them, and lower it when you edit old ones.
 MOST = {
     "algorithms": 145,
+    "app": 0,
     "models": 0,
-    "siloweave": 15,
+    "siloweave": 0,
     "tables": 0,
 }
 

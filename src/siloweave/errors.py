@@ -12,8 +12,8 @@
     ├── LedgerError         a ledger was edited, cut or belongs to someone else
     └── WireError           a message is malformed, too large or not sealed
 
-Messages name the argument, its value, the bound, and what to do next. `whole` and `number` say so
-of arguments from Python, whose types nobody else has looked at.
+Messages name the argument, its value, the bound, and what to do next. `whole` and `number` check
+arguments from Python, whose types nothing else has checked.
 """
 
 from collections.abc import Iterator
@@ -21,22 +21,6 @@ from contextlib import contextmanager
 from math import isfinite, nan
 from numbers import Integral, Real
 from typing import Any
-
-__all__ = [
-    "BudgetError",
-    "CapacityError",
-    "DataError",
-    "InputError",
-    "LedgerError",
-    "RosterError",
-    "SchemaError",
-    "SiloweaveError",
-    "WireError",
-    "error_named",
-    "naming_party",
-    "number",
-    "whole",
-]
 
 
 class SiloweaveError(Exception):
@@ -112,7 +96,7 @@ def whole(name: str, value: Any, least: int = 0) -> int:
     """Return a whole number of `least` or more.
 
     Raises:
-        InputError: It is none, or too small.
+        InputError: It is no whole number, or too small.
 
     Example:
         >>> whole("rounds", 1.5, 1)
@@ -135,7 +119,7 @@ def number(name: str, value: Any, low: float, high: float, ends: str = "[]") -> 
         ends: Brackets of the interval; a round one leaves its bound out.
 
     Raises:
-        InputError: It is none, or beyond them.
+        InputError: It is no number, or beyond them.
 
     Example:
         >>> number("share", "half", 0, 1, "(]")

@@ -20,25 +20,23 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from siloweave.errors import InputError
 
-__all__ = ["Bar", "Progress", "bar_for", "shows_progress", "silent"]
-
 Progress = Callable[[str, float], None]
 """Called with a text and the share that is done."""
 
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
+_Arguments = ParamSpec("_Arguments")
+_Found = TypeVar("_Found")
 
 _STEP = re.compile(r"step \d+ of .*")
 _EVERY_S = 10.0  # between two lines about one stage, where there is no terminal
 _REDRAWN_S = 0.2  # between two pictures of a bar in a notebook
-_SHOWN: ContextVar[bool] = ContextVar("a bar is shown", default=False)
+_IN_BAR: ContextVar[bool] = ContextVar("a bar is shown", default=False)
 
 
 def silent(text: str, done: float) -> None:
-    """Progress that nobody sees."""
+    """Progress that is not shown."""
 
 
-def shows_progress(function: Callable[Given, Result]) -> Callable[Given, Result]:
+def shows_progress(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]:
     """Let a function's keyword `progress` be None, True, False or a function; it gets a function.
 
     Example:
@@ -51,12 +49,12 @@ def shows_progress(function: Callable[Given, Result]) -> Callable[Given, Result]
     """
 
     @wraps(function)
-    def shown(*args: Given.args, **named: Given.kwargs) -> Result:
+    def with_bar(*args: _Arguments.args, **named: _Arguments.kwargs) -> _Found:
         with bar_for(named.get("progress")) as progress:
             named["progress"] = progress
             return function(*args, **named)
 
-    return shown
+    return with_bar
 
 
 @contextmanager
@@ -64,7 +62,7 @@ def bar_for(wanted: Any) -> Iterator[Progress]:
     """What a `progress` argument stands for; inside a bar there is no second one.
 
     Raises:
-        InputError: It is none of None, True, False and a function.
+        InputError: It is neither None, True, False nor a function.
     """
     if callable(wanted):
         yield wanted
@@ -75,15 +73,15 @@ def bar_for(wanted: Any) -> Iterator[Progress]:
             "or a function of a text and the share that is done"
         )
     watched = (sys.stderr is not None and sys.stderr.isatty()) or _in_notebook()
-    if _SHOWN.get() or not (watched if wanted is None else wanted) or parent_process() is not None:
+    if _IN_BAR.get() or not (watched if wanted is None else wanted) or parent_process() is not None:
         yield silent
         return
-    mark = _SHOWN.set(True)
+    mark = _IN_BAR.set(True)
     try:
         with _NotebookBar() if _in_notebook() else Bar() as bar:
             yield bar
     finally:
-        _SHOWN.reset(mark)
+        _IN_BAR.reset(mark)
 
 
 class Bar:
@@ -109,7 +107,7 @@ class Bar:
             disable=quiet or not self._console.is_terminal,
         )
         self._task = self._bars.add_task("starting", total=1.0)
-        self._stage, self._said = "", 0.0
+        self._stage, self._printed = "", 0.0
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -128,13 +126,13 @@ class Bar:
         stage = _STEP.sub("step", text)
         if not self._console.is_terminal and (stage != self._stage or self._due(text)):
             self._console.print(text)
-            self._said = time.monotonic()
+            self._printed = time.monotonic()
         self._stage = stage
         self._bars.update(self._task, description=text, completed=min(max(done, 0.0), 1.0))
 
     def _due(self, text: str) -> bool:
         """Whether steps of training, of which there are thousands, deserve another line."""
-        return bool(_STEP.search(text)) and time.monotonic() - self._said > _EVERY_S
+        return bool(_STEP.search(text)) and time.monotonic() - self._printed > _EVERY_S
 
 
 def _in_notebook() -> bool:
@@ -144,7 +142,7 @@ def _in_notebook() -> bool:
 
 
 class _NotebookBar:
-    """A progress bar below a notebook's cell; it is taken away at the end."""
+    """A progress bar below a notebook's cell; it is removed at the end."""
 
     def __enter__(self) -> Self:
         ipython = sys.modules["IPython.display"]

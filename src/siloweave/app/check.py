@@ -48,7 +48,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         parties: Names, in order.
         epsilon_per_party: What each party will have spent at the end.
         delta: At which.
-        rounds: How often parties are asked.
+        rounds: Of the method, at most; each asks a party once or several times.
         memory_mb: Peak, of one process that simulates all parties, roughly; for the rows it goes
             by the sizes of the files.
         seconds: Of one core, roughly; None where that is not known.

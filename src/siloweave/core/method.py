@@ -397,7 +397,7 @@ class Forecast:
     """What a run will take.
 
     Attributes:
-        rounds: Messages to a party, at most.
+        rounds: Of the method, at most; each is one message to a party or several.
         memory_mb: Peak, with all parties in one process, without their rows.
         bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand.
         seconds: Of one core, roughly; None where that is not known.

@@ -1,4 +1,4 @@
-"""A study whose parties hold different columns: checked, run, told about, drawn from, refused."""
+"""A study whose parties hold different columns: checked, run, reported, drawn from, refused."""
 
 import csv
 import json
@@ -50,7 +50,7 @@ def study(folder):
     return folder
 
 
-def test_check_foretells_without_reading_rows(study):
+def test_check_forecasts_without_reading_rows(study):
     before = study.files()
     found = study.json("check")
     assert study.files() == before
@@ -60,7 +60,7 @@ def test_check_foretells_without_reading_rows(study):
     assert 0 < found["bytes_per_party"] < 2_000
 
 
-def test_a_run_is_told_reported_and_drawn_from(study):
+def test_a_run_is_reported_and_drawn_from(study):
     code, out, _ = study.call("run")
     assert code == 0
     assert "3 questions to the parties" in out

@@ -1,4 +1,4 @@
-"""A study whose parties are aligned first: foretold, run, told about, its ledgers watched."""
+"""A study whose parties are aligned first: forecast, run, reported, its ledgers watched."""
 
 import csv
 import shutil
@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from siloweave.report import Record
-from tests.cli.conftest import Folder, ran
+from tests.app.conftest import Folder, ran
 
 STUDY = """\
 [study]
@@ -72,7 +72,7 @@ def done(aligned, copy_of):
     return copy_of(aligned)
 
 
-def test_check_foretells_the_alignment_beside_the_method(study):
+def test_check_forecasts_the_alignment_beside_the_method(study):
     found = study.json("check")
     assert found["rounds"] == 3
     assert found["alignment"]["rounds"] == 10
@@ -83,7 +83,7 @@ def test_check_foretells_the_alignment_beside_the_method(study):
     assert study.json("check")["alignment"] is None
 
 
-def test_a_run_tells_what_its_alignment_took(done):
+def test_a_run_prints_what_its_alignment_took(done):
     summary, (_, out, _) = done.json("run"), done.call("run")
     aligned = {one["name"]: one for one in summary["alignment"]["parties"]}
     assert summary["alignment"]["rounds"] == 10

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.test_bad_input import drop_rows
+from tests.app.test_bad_input import drop_rows
 
 
 def no_rows(folder):

@@ -91,7 +91,7 @@ def test_check_predicts_without_rows_or_writing(folder):
     assert folder.files() == before
 
 
-def test_run_tells_what_it_cost_and_the_same_command_does_nothing_more(done):
+def test_run_prints_what_it_cost_and_the_same_command_does_nothing_more(done):
     before = done.files()
     summary = done.json("run")
     assert done.files() == before
@@ -198,7 +198,7 @@ def test_the_demo_runs_once(folder, monkeypatch):
 
     monkeypatch.setattr(init, "_STUDY", init._STUDY.replace("rounds = 10", "rounds = 1\nbins = 4"))
     summary = folder.json("demo")
-    assert [p["name"] for p in summary["parties"]] == list(init.NAMES)
+    assert [p["name"] for p in summary["parties"]] == list(init.DEMO_PARTIES)
     assert summary["rows"] == 48842
     assert summary["guarantee"] == "dp"
     code, out, _ = folder.call("demo")

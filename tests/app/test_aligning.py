@@ -4,12 +4,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from siloweave.app.check import forecast_study
+from siloweave.app.check import forecast
 from siloweave.app.ledgers import ledger_files
 from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import DataError, InputError, RosterError
-from siloweave.protocols.columns import ColumnsSplit
+from siloweave.methods.silofuse.method import SiloFuse
 from siloweave.tables.schema import Column, Schema
 
 SCHEMA = Schema(
@@ -54,7 +54,7 @@ def fitted_on(monkeypatch):
         seen.update({name: table.to_native() for name, table in data.items()})
         raise StoppedError
 
-    monkeypatch.setattr(ColumnsSplit, "fit", fit)
+    monkeypatch.setattr(SiloFuse, "fit", fit)
     return seen
 
 
@@ -72,7 +72,7 @@ def test_what_was_released_stays_in_the_folder_when_the_method_fails(study, fitt
             execute(study())
     folder = study().folder
     assert set(ledger_files(folder / "alignment")) == {"north", "south"}
-    assert forecast_study(study()).resumes > 4
+    assert forecast(study()).resumes > 4
     found = msgspec.json.decode((folder / "alignment" / "alignment.json").read_bytes())
     assert (found["common"], found["ids"]) == (3, {"north": 4, "south": 4})
     assert found["parties"]["north"]["bytes_sent"] > 100
@@ -105,7 +105,7 @@ def test_one_common_row_is_too_few(study, fitted_on, tmp_path):
 
 
 def test_check_says_that_no_epsilon_covers_it(study):
-    assert any("found by comparing id" in one for one in forecast_study(study()).warnings)
+    assert any("found by comparing id" in one for one in forecast(study()).warnings)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_check_says_that_no_epsilon_covers_it(study):
 )
 def test_bad_input_names_what_is_wrong(study, changed, kind, words):
     with pytest.raises(kind, match=words):
-        forecast_study(study(**changed))
+        forecast(study(**changed))
 
 
 def test_an_alignment_makes_another_run_and_none_leaves_its_name(study):
