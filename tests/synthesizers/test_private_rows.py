@@ -253,7 +253,7 @@ def test_point_diffusions_take_nothing_from_the_rows():
 @pytest.mark.parametrize("budget", [Budget(math.inf, 1e-5), Budget(0.05, 1e-7)])
 def test_a_budget_without_bound_or_too_small_is_refused_before_anything_is_read(budget):
     with pytest.raises(BudgetError, match=r"finite epsilon|Nothing was read"):
-        fit("dp_fed_tabddpm", "no.csv", budget=budget)
+        fit("dp_fed_tabddpm", ["no.csv"], budget=budget)
 
 
 def test_a_budget_that_another_run_has_spent_is_refused(tmp_path):
