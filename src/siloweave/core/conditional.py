@@ -1,9 +1,9 @@
-"""Rows with conditions: what is wanted, and how models of both kinds meet it.
+"""Rows with conditions: what is wanted, and how models of both kinds follow it.
 
 A graphical model draws the other columns from its exact conditional distribution. A model of
 feature vectors is asked where it can be (a copula's conditional normal distribution, Patki, Wedge &
 Veeramachaneni 2016; a GAN's condition, Xu et al. 2019; a diffusion's label or replaced columns,
-Lugmayr et al. 2022); what it does not follow, or cannot be asked for, is met by rejection.
+Lugmayr et al. 2022). Rows that do not match are rejected and drawn again.
 
 **Guarantee**: none of its own: this reads a model and nothing else, so it is post-processing of
 what the model's fit released (Dwork & Roth 2014, proposition 2.1).
@@ -31,10 +31,6 @@ from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
-    pass
-
-
-if TYPE_CHECKING:
     from siloweave.core.fit import Generator
 
 _Matrix = npt.NDArray[np.float32]
@@ -55,8 +51,8 @@ class Condition:
         places: For each row the place of its value in `table`, -1 where it is free.
         values: One per row: code, or number less the column's origin; NaN for a missing number, and
             in free rows.
-        whole: One per row where the column is of whole numbers or moments: the number, or its step,
-            which a float need not hold.
+        whole: One per row of a column of whole numbers or datetimes: the number, or its step, which
+            a float may be unable to hold.
     """
 
     column: Column
@@ -72,13 +68,13 @@ class Condition:
         Raises:
             SchemaError: A value is not in the schema.
         """
-        count, told = len(places), places >= 0
+        count, fixed = len(places), places >= 0
         values, whole = np.full(count, np.nan), np.zeros(count, dtype=np.int64)
         if table.num_rows:
             try:
-                values[told] = values_in(column, table)[places[told]]
+                values[fixed] = values_in(column, table)[places[fixed]]
                 if column.kind in _WHOLE:
-                    whole[told] = numbers_of(column, table)[0][places[told]]
+                    whole[fixed] = numbers_of(column, table)[0][places[fixed]]
             except SchemaError as error:
                 raise SchemaError(f"given: {error}") from None
         return cls(column, table, places, values, whole)
@@ -169,10 +165,10 @@ def conditions(
     _check_known(frame.names, known)
     made = []
     for name in frame.names:
-        told = np.flatnonzero(~frame.missing(name))
+        fixed = np.flatnonzero(~frame.missing(name))
         places = np.full(frame.num_rows, -1, dtype=np.int64)
-        places[told] = np.arange(len(told))
-        made.append(Condition.of(schema[name], frame.select([name]).take(told), places))
+        places[fixed] = np.arange(len(fixed))
+        made.append(Condition.of(schema[name], frame.select([name]).take(fixed), places))
     return frame.num_rows, tuple(made)
 
 
@@ -196,8 +192,8 @@ def _cell(column: Column, value: Any) -> Table:
         stand_ins["datetime"] = np.datetime64(0, "us")
         known = stand_ins.get(column.kind, "")
         return Table.from_columns({name: (np.array([known]), np.array([True]))})
-    moment = isinstance(value, date | np.datetime64)  # a datetime is a date
-    array = np.array([np.datetime64(value, "us") if moment else value])
+    dated = isinstance(value, date | np.datetime64)  # a datetime is a date
+    array = np.array([np.datetime64(value, "us") if dated else value])
     return Table.from_columns({name: (array, None)})
 
 
@@ -267,13 +263,13 @@ def completed(
         InputError: The model gives a combination of values probability 0.
     """
     columns = {name: np.empty(count, dtype=np.int64) for name in encoder.domain.names}
-    told = {one.name: _codes_of(one, encoder) for one in cells}
+    codes = {one.name: _codes_of(one, encoder) for one in cells}
     free = np.array([one.free for one in cells]).reshape(len(cells), count).T
     patterns, where = np.unique(free, axis=0, return_inverse=True)
     for i, pattern in enumerate(patterns):
         rows = np.flatnonzero(where.reshape(-1) == i)
         pairs = zip(cells, pattern, strict=True)
-        known = {one.name: told[one.name][rows] for one, gone in pairs if not gone}
+        known = {one.name: codes[one.name][rows] for one, gone in pairs if not gone}
         own = fold_in(key, "given", i)
         try:
             drawn = (
@@ -320,15 +316,15 @@ class VectorCondition:
         Args:
             cells: What rows shall have.
             features: Of all columns.
-            key: Which mode a number is said to come from.
+            key: Draws the mode that a number counts to.
         """
         encodings = tuple(one for one in features.encodings if one.column == cells.name)
         alone = Features(Schema((cells.column,)), encodings)
         start = next(block.start for block in features.blocks if block.column == cells.name)
         vectors = np.full((len(cells.places), alone.width), np.nan, dtype=np.float32)
         if cells.table.num_rows:
-            told = ~cells.free
-            vectors[told] = alone.encode(cells.table, key=key)[cells.places[told]]
+            fixed = ~cells.free
+            vectors[fixed] = alone.encode(cells.table, key=key)[cells.places[fixed]]
         return cls(cells, alone, start, vectors)
 
     @property
@@ -337,7 +333,7 @@ class VectorCondition:
         return self.cells.name
 
     def check(self, shares: Sequence[float] | None) -> None:
-        """Refuse what no row had that was trained on; nothing is known where `shares` is None."""
+        """Refuse what no training row had, if `shares` of the options are known."""
         asked = self.vectors[~self.cells.free]
         if shares is None or not len(asked):
             return
@@ -379,7 +375,7 @@ def accepted(
     tries: int,
     key: Key,
 ) -> _Matrix:
-    """Draw vectors that have what is given; what a model keeps to is not checked again.
+    """Draw vectors that have what is given; only what a model does not guarantee is checked.
 
     Args:
         model: What draws.
@@ -390,13 +386,13 @@ def accepted(
         key: Everything random.
 
     Raises:
-        InputError: Something is given that the model never saw, or matching rows are too rare.
+        InputError: Something is given that no training row had, or matching rows are too rare.
     """
     if tries < 1:
         raise InputError(f"tries={tries} must be 1 or more")
     for one in asked:
         one.check(model.shares(one.name))
-    told = _told(model, features, count, asked)
+    given = _given(model, features, count, asked)
     kept = model.takes if model.keeps else frozenset()
     checked = [one for one in asked if one.name not in kept]
     X = np.zeros((count, features.width), dtype=np.float32)
@@ -404,7 +400,7 @@ def accepted(
     while missed.size and made < max(tries * count, _LEAST):
         rows = np.resize(missed, max(missed.size, _CHUNK)) if made else missed
         own = fold_in(key, "rows", made)
-        Y = model.sample(len(rows), key=own, given=None if told is None else told[rows])
+        Y = model.sample(len(rows), key=own, given=None if given is None else given[rows])
         fits = np.ones(len(rows), dtype=np.bool_)
         for one in checked:
             fits &= one.met(Y, rows, own)
@@ -421,14 +417,14 @@ def accepted(
     return X
 
 
-def _told(
+def _given(
     model: Generator, features: Features, count: int, asked: Sequence[VectorCondition]
 ) -> _Matrix | None:
-    """What the model itself is given: NaN wherever a row is free; None if nothing."""
+    """What the model itself is conditioned on: NaN wherever a row is free; None if nothing."""
     taken = [one for one in asked if one.name in model.takes]
     if not taken:
         return None
-    told = np.full((count, features.width), np.nan, dtype=np.float32)
+    given = np.full((count, features.width), np.nan, dtype=np.float32)
     for one in taken:
-        told[:, one.start : one.start + one.features.width] = one.vectors
-    return told
+        given[:, one.start : one.start + one.features.width] = one.vectors
+    return given

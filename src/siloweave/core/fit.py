@@ -171,7 +171,7 @@ class MarginalModel:
         return imposed(table, cells, like)
 
     def codes(self, num_rows: int | None, seed: Key) -> Codes:
-        """Synthetic rows as codes; as many as the model stands for if `num_rows` is None."""
+        """Synthetic rows as codes; as many as were fitted unless `num_rows` says how many."""
         return self.mrf.sample(num_rows, key=fold_in(seed, "rows"))
 
     def save(self, folder: Path) -> None:
@@ -275,8 +275,8 @@ class FeatureModel:
     def load(cls, folder: Path, net: Callable[[Path], Generator]) -> FeatureModel:
         """Read what `save` wrote; `net` reads the generator."""
         facts = msgspec.json.decode((folder / "features.json").read_bytes())
-        features, law = Features.from_json(facts["features"]), folder / "one_way.json"
-        one_way = OneWay.from_json(law.read_bytes()) if law.is_file() else None
+        features, path = Features.from_json(facts["features"]), folder / "one_way.json"
+        one_way = OneWay.from_json(path.read_bytes()) if path.is_file() else None
         return cls(net(folder / "model.safetensors"), features, one_way, facts["target"])
 
 
@@ -321,7 +321,7 @@ class Ledgers:
 
     Attributes:
         entries: What every party released, in order.
-        delta: At which epsilon is told.
+        delta: At which epsilon is computed.
     """
 
     entries: Mapping[str, tuple[Entry, ...]]
@@ -399,7 +399,7 @@ def rows_asked(num_rows: Any) -> int | None:
 
 
 def key_for(seed: Key | None) -> Key:
-    """The seed, or a fresh one from the operating system where there is none."""
+    """The seed; without one, a fresh one from the operating system."""
     if seed is not None:
         return seed
     from siloweave.privacy.mechanisms import OSEntropy

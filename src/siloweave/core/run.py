@@ -1,4 +1,4 @@
-"""The one run: parties are opened, a method's stages follow each other, and a fit is left.
+"""The one run: parties are opened, a method's stages follow each other, and a fit is returned.
 
 A user calls `Synthesizer.fit`. Rows are checked, every party's ledger is opened with the budget as
 its limit, the method's coordinator asks the parties over the wire, and a closing message brings the
@@ -675,11 +675,11 @@ class Elsewhere(Protocol):
         """The party's answer to `frame`."""
 
     def recall(self, name: str, key: str, run: str) -> bytes | None:
-        """What a party remembers; only a simulation may look."""
+        """What a party stores under a key; only a simulation reads it."""
 
 
 Recall = Callable[[str, str], bytes | None]
-"""What a party remembers under a key: it takes the party's name and the key."""
+"""What a party stores: it takes the party's name and the key."""
 Opener = Callable[[Setup, Mapping[str, Any], Job, str], AbstractContextManager[Elsewhere]]
 """Opens parties elsewhere, from a setup, their tables, a job and a run's name."""
 _ELSEWHERE: ContextVar[Opener | None] = ContextVar("where parties run", default=None)
@@ -708,12 +708,12 @@ def _opened(
     method, run = setup.synth.method, job.named(setup.stage)
     share = method.party_share(setup.synth) if side is method else 0.0
 
-    def told(text: str, done: float) -> None:
+    def progress(text: str, done: float) -> None:
         job.progress(text, share + (1.0 - share) * done)
 
     trains = method.trains_at if side is method else ()
     own = _training_store(setup, job, "coordinator") if "coordinator" in trains else None
-    task = Task(setup, inf, job.seed, told, own, min(len(tables), job.at_once))
+    task = Task(setup, inf, job.seed, progress, own, min(len(tables), job.at_once))
     if (elsewhere := _ELSEWHERE.get()) is not None:
         with elsewhere(setup, tables, job, run) as line:
             session = _session(line, line.keys, job, run, method.transcribed)
@@ -738,11 +738,11 @@ def _party_progress(job: Job, share: float, index: int, parties: int) -> Progres
     if not share:
         return silent
 
-    def told(text: str, done: float) -> None:
+    def progress(text: str, done: float) -> None:
         named = text if parties == 1 else f"party {index + 1} of {parties}: {text}"
         job.progress(named, share * (index + done) / parties)
 
-    return told
+    return progress
 
 
 @contextmanager

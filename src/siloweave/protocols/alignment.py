@@ -4,12 +4,12 @@ Private set intersection by Diffie-Hellman (Meadows 1986; Huberman, Franklin and
 any number of parties; federation/alignment.py has the protocol and its citations.
 
 **Guarantee** (none): which rows all parties have in common is released exactly, to the parties; the
-coordinator learns how many ids each has, how many rows of each have none or a repeated one, and how
-many rows are common; where none is, also what each party's ids look like (lengths and kinds of
-characters), which the error then tells. Every ledger says so with an infinite epsilon. Nobody
-learns which ids, or how many, only some of the parties share.
-Ids never leave in the clear. federation/alignment.py says under which assumptions, and what a
-cheating party can learn. A study's (epsilon, delta) does not cover who is in the common table.
+coordinator learns how many ids each has, how many rows of each lack an id or repeat one, and how
+many rows are common. Without a common row it also learns the form of each party's ids (lengths and
+kinds of characters), which the error then shows. Every ledger says so with an infinite epsilon.
+Nobody learns which ids, or how many, only some of the parties share. Ids never leave in the clear.
+federation/alignment.py says under which assumptions, and what a cheating party can learn. A study's
+(epsilon, delta) does not cover who is in the common table.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ On = Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class AlignedRows:
-    """What an alignment leaves; prints as its report.
+    """What an alignment returns; prints as its report.
 
     Attributes:
         tables: Each party's common rows, in one order, of the type that was given (a path gives
             Tables).
         ledgers: Every party's record.
         cost: Bytes, questions and seconds.
-        report: How many rows are common, and what was left out.
+        report: How many rows are common, and what was omitted.
     """
 
     tables: Mapping[str, Any]
@@ -90,8 +90,8 @@ def align_rows(
         rules: How ids are normalised: ``strip``, ``casefold``, ``digits``, ``letters-digits``,
             ``no-leading-zeros``, ``date``, or ``date:`` and strptime codes; for all columns, or
             by the study's name of each.
-        missing: Rows without an id: refuse, or leave them out.
-        duplicates: Rows that share an id: refuse, leave all out, or keep the first.
+        missing: Rows without an id: refuse, or omit them.
+        duplicates: Rows that share an id: refuse, omit them all, or retain the first.
         most: Largest number of ids that a party lets another bring; no limit if None.
         names: Names for a list of tables; "party-1" and so on if not given.
         folder: Run folder; in memory only if None. The same folder and run resume.

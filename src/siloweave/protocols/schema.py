@@ -16,16 +16,16 @@ zCDP for the noise, and the probability with which a single row's value is named
 delta. Bounds come from a masked, noisy histogram of magnitudes over public bins, whose edges are
 powers of two; a row is in one bin of every open column. Parties may pool what they know up to
 `tolerated` of them. Assumed public: the roster, the declared facts (a table that does not fit them
-is refused), which facts are open. Departures: the histogram's threshold is
-post-processing, chosen so that no empty bin of any column passes but once in a thousand runs; the
-values that do not reach the threshold at any single party become `other`, though all parties
-together may hold enough of them.
+is refused), which facts are open. Departures: the histogram's threshold is post-processing, chosen
+so that an empty bin passes in one of a thousand runs at most; values that reach the threshold at no
+single party become `other`, though all parties together may hold enough of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, log, sqrt
 from statistics import NormalDist
 from typing import Any
@@ -68,12 +68,7 @@ _FALSE = 1e-3  # probability with which any empty bin passes for one that holds 
 
 @dataclass(frozen=True)
 class OpenData:
-    """What a party brings: its rows, and the facts that it declares about them.
-
-    Attributes:
-        table: The rows.
-        schema: Declared facts; open ones are left open, see `open_facts`.
-    """
+    """A party's rows, and the facts that it declares about them; others are open."""
 
     table: Table
     schema: Schema
@@ -94,7 +89,7 @@ class Declaration(Reply, frozen=True):
 
 
 class Declare(Request[Declaration], frozen=True, tag="schema/declare"):
-    """What do you declare?"""
+    """Send your key for masks, and your schema."""
 
 
 class Named(Reply, frozen=True):
@@ -132,7 +127,7 @@ def declare(request: Declare, site: Site[OpenData]) -> Declaration:
 
 
 def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[np.int64]]:
-    """Values of a column in order, and how many rows hold each; `other` and long texts left out.
+    """Values of a column in order but for `other` and long texts, and how many rows hold each.
 
     They are read as `other`'s type, which is declared: a frame's own type may depend on a row.
     """
@@ -171,7 +166,6 @@ def name(request: Name, site: Site[OpenData]) -> Named:
         sensitivity=marginal_sensitivity(relation_of(site), norm="l2"),
         threshold=request.threshold,
     )
-
     found = {c.name: _values(site.rows.table, c) for c in request.columns}
 
     def draw(column: Column) -> tuple[Category, ...]:
@@ -179,12 +173,11 @@ def name(request: Name, site: Site[OpenData]) -> Named:
         noisy = mechanisms.add_gaussian(counts, request.sigma, entropy=site.entropy)
         return tuple(v for v, y in zip(values, noisy, strict=True) if y >= request.threshold)
 
-    return Named(
-        tuple(
-            site.release(event, f"frequent values of {c.name}", lambda c=c: draw(c))  # type: ignore[misc]
-            for c in request.columns
-        )
+    released = (
+        site.release(event, f"frequent values of {c.name}", partial(draw, c))
+        for c in request.columns
     )
+    return Named(tuple(released))
 
 
 def magnitudes(column: Column) -> npt.NDArray[np.float64]:
@@ -321,9 +314,9 @@ def _compare(session: Session, schema: Schema) -> dict[str, bytes]:
     """Every party's key; raises SchemaError with all differences, party by party."""
     keys, problems = {}, []
     for party, reply in zip(session.roster, session.ask(Declare()), strict=True):
-        said = CheckedReply(party)
-        keys[party] = said.mask_key("key", reply.key.value)
-        theirs = said.json("schema", reply.schema.value, Schema.from_json)
+        checked = CheckedReply(party)
+        keys[party] = checked.mask_key("key", reply.key.value)
+        theirs = checked.json("schema", reply.schema.value, Schema.from_json)
         problems += [f"party {party!r}, {line}" for line in schema.differences(theirs)]
     if problems:
         raise SchemaError(
@@ -346,7 +339,7 @@ def _categories(
     }
     known = {}
     for i, column in enumerate(columns):
-        named = {v for p, told in lists.items() for v in _named(p, column, told[i].value)}
+        named = {v for p, sent in lists.items() for v in _named(p, column, sent[i].value)}
         assert column.other is not None  # `open_facts` asks for it
         values = (*sorted(named - {column.other}), column.other)
         known[column.name] = changed(column, categories=values, learned=("categories",))
@@ -410,7 +403,7 @@ def _edge(column: Column, place: int) -> int | float:
 
 
 def clipped(table: Table, schema: Schema) -> Table:
-    """Rows with numbers moved inside bounds that were learned; declared bounds are left alone.
+    """Rows with numbers moved inside bounds that were learned; declared bounds change nothing.
 
     Example:
         >>> age = Column("age", "integer", low=0, high=63, learned=("low", "high"))

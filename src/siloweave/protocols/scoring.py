@@ -244,8 +244,8 @@ def _size(
     return (site.release(event, "number of rows", draw),), ()
 
 
-# A party's side: which function answers which request.
 HANDLERS: Handlers = {KeyRequest: send_key, ScoreTable: judge}
+"""A party's side: which function answers which request."""
 
 
 # What both sides compute
@@ -374,8 +374,8 @@ def ask_scores(
     no query, is named before anyone is asked for a score. `price` is from `price_for`.
     """
     held: dict[str, tuple[Clique, list[Clique]]] = {}
-    for name, greeting in zip(session.roster, session.ask(KeyRequest()), strict=True):
-        theirs = sizes_of(name, greeting)
+    for name, domain in zip(session.roster, session.ask(KeyRequest()), strict=True):
+        theirs = sizes_of(name, domain)
         for column, size in theirs.items():
             if column not in judged.domain.names or judged.domain.size_of(column) != size:
                 raise SchemaError(f"party {name!r} codes column {column!r} differently")

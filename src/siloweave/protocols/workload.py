@@ -1,10 +1,10 @@
-"""What the select-measure-fit algorithms share: workloads, weights and the size of a model.
+"""What methods of marginals share: workloads, weights and the size of a model.
 
 Weights and the bound on the model's size are those of McKenna, Mullins, Sheldon & Miklau 2022,
 "AIM: An adaptive and iterative mechanism for differentially private synthetic data" (VLDB 15(11)).
 
 **Guarantee**: nothing to protect. No function here reads a row; all are functions of the domain,
-the workload, the noise level and the cliques measured so far, which the algorithms that call them
+the workload, the noise level and the cliques measured so far, which the methods that call them
 assume public. Hence no neighbouring relation and no ledger entry.
 """
 
