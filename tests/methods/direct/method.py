@@ -10,7 +10,9 @@ one cell of every table of one sum. Assumed public: domain, roster.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from typing import ClassVar
 
@@ -22,36 +24,39 @@ from siloweave.core.method import (
     READERS,
     Guarantee,
     Method,
-    Result,
-    Task,
     View,
     masked_sums,
 )
 from siloweave.core.run import Synthesizer
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit
+from siloweave.models.mrf import MRF
+from siloweave.progress import Progress
 from siloweave.protocols import marginals
-from siloweave.protocols.secure_sums import HANDLERS, Count, SumNoise, exchange_keys, noisy_sums
+from siloweave.protocols.secure_sums import HANDLERS, SumNoise, exchange_keys, noisy_marginals
 from siloweave.protocols.workload import fitting
-from siloweave.tables.codes import Clique
+from siloweave.tables.codes import Clique, Domain
 
 
-def coordinate(session: Session, task: Task) -> Result:
+def direct(
+    session: Session,
+    domain: Domain,
+    workload: Sequence[Clique],
+    rho: float,
+    settings: Direct,
+    *,
+    unit: float,
+    progress: Progress,
+) -> tuple[MRF, list[Measured]]:
     """Count all queries over all parties, once, and fit the model to the counts."""
-    synth, domain = task.setup.synth, marginals.encoder_of(task.setup).domain
     queries: list[Clique] = []
-    for query in marginals.queries_of(synth, marginals.encoder_of(task.setup)):
-        queries += fitting(domain, {query: 1.0}, queries, synth.max_model_mb)
-    unit = marginals.unit_of(task.setup)
-    noise = SumNoise(unit * sqrt(len(queries) / (2 * task.rho)), synth.tolerated)
-    cells, parties = sum(map(domain.size, queries)), len(session.roster)
-    share, missing = noise.share(parties, cells)
-    request = Count(exchange_keys(session, domain), share, missing, tuple(queries))
-    tables = noisy_sums(session, request, [domain.shape(query) for query in queries])
-    sigma = noise.total(parties, cells)
+    for query in workload:
+        queries += fitting(domain, {query: 1.0}, queries, settings.max_model_mb)
+    keys = exchange_keys(session, domain)
+    noise = SumNoise(unit * sqrt(len(queries) / (2 * rho)), settings.tolerated)
+    tables, sigma = noisy_marginals(session, keys, domain, queries, noise)
     counts = [Measurement(q, table, sigma) for q, table in zip(queries, tables, strict=True)]
-    measured = Measured(tuple(queries), sigma)
-    return marginals.marginal_result(task.setup, queries, (fit(domain, counts), [measured]))
+    return fit(domain, counts), [Measured(tuple(queries), sigma)]
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Direct(Synthesizer, marginals.MarginalSettings):
         prepare=marginals.coded,
         facts=marginals.marginal_facts,
         handlers=lambda synth: HANDLERS,
-        coordinate=coordinate,
+        coordinate=partial(marginals.marginal_result, direct),
         load=MarginalModel.load,
         forecast=marginals.marginal_forecast(lambda synth, columns: (1, 1.0)),
     )
