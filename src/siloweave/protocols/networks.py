@@ -1,8 +1,8 @@
 """What methods that train networks share: models behind one interface, data, checks, a forecast.
 
 The networks are those of the papers that each method names, such as Xu et al. 2019, "Modeling
-tabular data using conditional GAN". A forecast counts multiplications as usual, six for each weight
-and row that is trained on (Kaplan et al. 2020, arXiv 2001.08361, section 2.1); what a core does in a
+tabular data using conditional GAN". A forecast counts multiplications as usual, six per weight and
+row that is trained on (Kaplan et al. 2020, arXiv 2001.08361, section 2.1); what a core does in a
 second was fitted to runs of the results page, so expect a factor of three either way.
 
 **Guarantee**: none of its own; what a run releases is in its ledger. A forecast reads no row.
