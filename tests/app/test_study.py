@@ -1,6 +1,8 @@
 """study.toml: what it takes, what it refuses, and in which words."""
 
 import math
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from siloweave.app.check import forecast
 from siloweave.app.init import propose, write_proposal
 from siloweave.app.run import load_rows
-from siloweave.app.study import Study
+from siloweave.app.study import Study, method_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
@@ -188,6 +190,21 @@ def test_a_proposed_study_loads_and_its_schema_says_what_came_from_rows(tmp_path
     assert (schema["age"].low, schema["age"].high, schema["age"].missing) == (30, 55, True)
     assert all(column.from_data for column in schema.columns)
     assert dict(proposal.review)["age"] == "integer, low 30, high 55, missing values"
+
+
+@pytest.mark.parametrize("files", [("a",), ("a", "b"), ("a", "c")], ids="-".join)
+def test_settings_in_the_comments_of_a_proposal_are_taken(tmp_path: Path, files: tuple[str, ...]):
+    for name, head in (("a", "who,age"), ("b", "who,age"), ("c", "who,size")):
+        (tmp_path / f"{name}.csv").write_text(f"{head}\n1,30\n2,41\n")
+    text = propose([tmp_path / f"{name}.csv" for name in files]).study
+    section = text[text.index("[method]") : text.index("# Who holds")]
+    names = re.findall(r"^# (?!name)(\w+) = ", section, flags=re.M)
+    assert len(names) > 3
+    for name in names:
+        written = re.sub(rf"^# (?={name} = |\[)", "", section, flags=re.M)
+        table = tomllib.loads(written)["method"]
+        assert name in table or any(name in one for one in table.values() if isinstance(one, dict))
+        assert method_of(table).method.name == table["name"]
 
 
 def test_one_file_proposes_a_central_method(tmp_path: Path):

@@ -175,13 +175,7 @@ def _head(file: Path) -> tuple[str, ...]:
 def check_columns(
     study: Study, synth: Synthesizer, columns: Mapping[str, Sequence[str]], schema: Schema
 ) -> None:
-    """Check every party's columns: the same everywhere, or each at one party, with ids.
-
-    Args:
-        study: The study.
-        synth: Its method.
-        columns: Names of every party's columns.
-        schema: The study's.
+    """Check the names of every party's columns: the same everywhere, or each at one party.
 
     Raises:
         RosterError, SchemaError, DataError: Naming parties and columns.

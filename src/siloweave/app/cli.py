@@ -113,8 +113,7 @@ def demo(
         from siloweave.progress import Bar
 
         with Bar(quiet=json) as progress:
-            path = prepare(folder, split=split, progress=progress)
-            plan = Study.load(path)
+            plan = Study.load(prepare(folder, split=split, progress=progress))
             summary, before = execute(plan, progress=progress)
         print_summary(summary, plan.folder, json=json, before=before)
 

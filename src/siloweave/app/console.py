@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 
 from siloweave.app.check import StudyForecast
 from siloweave.app.init import Proposal
-from siloweave.app.ledgers import PartySummary, Reading, RunSummary, Trail, json_of
+from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.privacy.identity import spelled_key
 from siloweave.report import words
 
@@ -26,16 +26,14 @@ def _out() -> Console:
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)
 
 
-def print_error(message: str) -> None:
+def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
     """Print on standard error what went wrong."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"[bold red]error:[/] {escape(message)}")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"{label} {escape(message)}")
 
 
 def print_warning(message: str) -> None:
     """Print on standard error what to look at."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"[yellow]look at this first:[/] {escape(message)}")
+    print_error(message, "[yellow]look at this first:[/]")
 
 
 def _print_json(value: Any) -> None:
@@ -108,22 +106,20 @@ def _promise(summary: RunSummary) -> str:
 
 
 def _print_parties(console: Console, summary: RunSummary) -> None:
-    grid = _grid("party", ">ε spent", ">releases", ">sent", ">received")
-    lines = [(escape(party.name), party) for party in _dearest(summary)]
+    count, dearest = len(summary.parties), list(summary.parties)
+    if count > _PARTIES:
+        dearest = sorted(dearest, key=lambda party: -party.epsilon)[:_PARTIES]
+    lines = [(party.name, party) for party in dearest]
     if summary.alignment is not None:
         aligned = {party.name: party for party in summary.alignment.parties}
-        lines += [(f"{name}, alignment", aligned[party.name]) for name, party in lines]
-    for name, party in lines:
-        grid.add_row(
-            name,
-            words.epsilon(party.epsilon),
-            str(party.releases),
-            words.size(party.bytes_sent),
-            words.size(party.bytes_received),
-        )
-    console.print(grid)
-    if len(summary.parties) > _PARTIES:
-        console.print(f"(the {_PARTIES} that spent most of {len(summary.parties)})")
+        lines += [(f"{name}, alignment", aligned[name]) for name, _ in lines]
+    rows = []
+    for name, one in lines:
+        sent, received = words.size(one.bytes_sent), words.size(one.bytes_received)
+        rows.append((name, words.epsilon(one.epsilon), one.releases, sent, received))
+    console.print(_grid(("party", ">ε spent", ">releases", ">sent", ">received"), rows))
+    if count > _PARTIES:
+        console.print(f"(the {_PARTIES} that spent most of {count})")
 
 
 def print_forecast(found: StudyForecast, *, json: bool) -> None:
@@ -136,15 +132,15 @@ def print_forecast(found: StudyForecast, *, json: bool) -> None:
         f"[bold]{escape(found.study)}[/]: {escape(found.method)}, "
         f"{_count(len(found.parties), 'party', 'parties')}"
     )
-    grid = _grid("of each party" if len(found.parties) > 1 else "of the party", ">")
+    most = f"at most {words.epsilon(found.epsilon_per_party)}"
+    bound = (f"ε at δ = {words.small(found.delta)}", most)
     if isinf(found.epsilon_per_party):
-        grid.add_row("ε", "∞: nothing bounds it")
-    else:
-        most = words.epsilon(found.epsilon_per_party)
-        grid.add_row(f"ε at δ = {words.small(found.delta)}", f"at most {most}")
-    grid.add_row("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
-    console.print(grid)
-    _print_whole_run(console, found)
+        bound = ("ε", "∞: nothing bounds it")
+    traffic = ("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
+    whose = "of each party" if len(found.parties) > 1 else "of the party"
+    console.print(_grid((whose, ">"), [bound, traffic]))
+    whole = ("of the whole run, all parties in one process", ">")
+    console.print(_grid(whole, _whole_run(found)))
     for note in found.notes:
         console.print(escape(f"({note})"))
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
@@ -160,22 +156,20 @@ def print_forecast(found: StudyForecast, *, json: bool) -> None:
     console.print("No row was counted and nothing was written.")
 
 
-def _print_whole_run(console: Console, found: StudyForecast) -> None:
-    grid = _grid("of the whole run, all parties in one process", ">")
-    grid.add_row("memory", f"about {words.size(found.memory_mb * 1e6)}")
+def _whole_run(found: StudyForecast) -> Iterator[tuple[str, str]]:
     known = found.seconds is not None
-    grid.add_row("time", f"about {words.duration(found.seconds or 0)}" if known else "not known")
-    grid.add_row("rounds", f"at most {found.rounds}")
+    yield "memory", f"about {words.size(found.memory_mb * 1e6)}"
+    yield "time", f"about {words.duration(found.seconds or 0)}" if known else "not known"
+    yield "rounds", f"at most {found.rounds}"
     if found.alignment is not None:
-        rounds, size = found.alignment.rounds, words.size(found.alignment.bytes_leader)
-        grid.add_row("rounds of the alignment before", f"about {rounds}")
-        grid.add_row("bytes of it at the party that leads", f"about {size}")
+        yield "rounds of the alignment before", f"about {found.alignment.rounds}"
+        size = words.size(found.alignment.bytes_leader)
+        yield "bytes of it at the party that leads", f"about {size}"
     if found.largest_query is not None:
-        grid.add_row("queries in the workload", f"{found.workload_queries:,}")
-        grid.add_row("cells of these and all queries inside them", f"{found.workload_cells:,}")
-        grid.add_row("cells of the whole table", f"{found.domain_cells:.3g}")
-        grid.add_row("largest query", escape(", ".join(found.largest_query)))
-    console.print(grid)
+        yield "queries in the workload", f"{found.workload_queries:,}"
+        yield "cells of these and all queries inside them", f"{found.workload_cells:,}"
+        yield "cells of the whole table", f"{found.domain_cells:.3g}"
+        yield "largest query", ", ".join(found.largest_query)
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
@@ -185,10 +179,7 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
         _print_json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
         return
     console = _out()
-    grid = _grid("column", "taken from the rows")
-    for column, facts in proposal.review:
-        grid.add_row(escape(column), escape(facts))
-    console.print(grid)
+    console.print(_grid(("column", "taken from the rows"), proposal.review))
     console.print(f"Wrote {escape(study)} and {escape(schema)}.")
     console.print(
         "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "
@@ -203,17 +194,13 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         _print_json(trail)
         return
     console = _out()
-    grid = _grid("party", ">entries", f">ε at δ = {words.small(trail.delta)}", "chain", "file")
-    for ledger in trail.ledgers:
-        state = f"whole ({ledger.note})" if ledger.note else "whole"
-        grid.add_row(
-            _owner(ledger),
-            str(len(ledger.entries)),
-            words.epsilon(ledger.epsilon),
-            escape(state),
-            escape(ledger.file),
-        )
-    console.print(grid)
+    rows = []
+    for one in trail.ledgers:
+        chain = f"whole ({one.note})" if one.note else "whole"
+        spent = words.epsilon(one.epsilon)
+        rows.append((_owner(one), len(one.entries), spent, chain, one.file))
+    bound = f">ε at δ = {words.small(trail.delta)}"
+    console.print(_grid(("party", ">entries", bound, "chain", "file"), rows))
     if trail.whole_row is not None and trail.split == "columns":
         console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
     if any(ledger.stage == "alignment" for ledger in trail.ledgers):
@@ -231,7 +218,7 @@ def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
     """What ledgers were compared with; a file alone cannot show that it was written anew."""
     for compared in dict.fromkeys(ledger.compared for ledger in ledgers):
         named = [_owner(one) for one in ledgers if one.compared == compared]
-        those = "" if len(named) == len(ledgers) else f" ({', '.join(named)})"
+        those = "" if len(named) == len(ledgers) else escape(f" ({', '.join(named)})")
         if compared:
             console.print(f"Compared with {escape(' and '.join(compared))}{those}.")
         else:
@@ -242,27 +229,22 @@ def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
 
 
 def _print_entries(console: Console, ledger: Reading) -> None:
-    grid = _grid(">#", "step", "what", "to", "mechanism", ">ρ")
+    rows = []
     for line in ledger.entries:
         cost = "∞" if line.rho is None else f"{line.rho:.3g}"
-        grid.add_row(
-            str(line.index),
-            escape(line.step),
-            escape(line.what),
-            escape(line.to),
-            escape(_event(line.event)),
-            cost,
-        )
-    console.print(grid)
-    console.print(f"last line of {_owner(ledger)}: {ledger.head}")
+        rows.append((line.index, line.step, line.what, line.to, _event(line.event), cost))
+    console.print(_grid((">#", "step", "what", "to", "mechanism", ">ρ"), rows))
+    console.print(f"last line of {escape(_owner(ledger))}: {ledger.head}")
     console.print(f"signed with the key {spelled_key(ledger.key)}")
 
 
 def _owner(ledger: Reading) -> str:
-    return escape(ledger.party) + (", alignment" if ledger.stage == "alignment" else "")
+    return ledger.party + (", alignment" if ledger.stage == "alignment" else "")
 
 
 def _event(event: Mapping[str, Any]) -> str:
+    if "reason" in event:
+        return f"no noise: {event['reason']}"
     facts = (
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in event.items()
@@ -272,32 +254,24 @@ def _event(event: Mapping[str, Any]) -> str:
 
 
 def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
-    """Every synthesizer."""
+    """Every method."""
     if json:
         _print_json(methods)
         return
-    console = _out()
-    grid = _grid("name", "split", "family", "guarantee", "trust", "paper")
-    for name, info in methods.items():
-        grid.add_row(name, info.split, info.family, info.guarantee, info.trust, escape(info.paper))
-    console.print(grid)
+    heads = ("split", "family", "guarantee", "trust", "paper")
+    rows = [(name, *(getattr(info, head) for head in heads)) for name, info in methods.items()]
+    _out().print(_grid(("name", *heads), rows))
 
 
-def _grid(*heads: str) -> Grid:
-    """A table with these heads; ``>`` in front aligns a column to the right."""
+def _grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Grid:
+    """A table; ``>`` before a head aligns its column to the right."""
     grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for head in heads:
-        right = head.startswith(">")
-        grid.add_column(
-            head.removeprefix(">"), justify="right" if right else "left", overflow="fold"
-        )
+        justify: Literal["right", "left"] = "right" if head.startswith(">") else "left"
+        grid.add_column(head.removeprefix(">"), justify=justify, overflow="fold")
+    for row in rows:
+        grid.add_row(*(escape(str(cell)) for cell in row))
     return grid
-
-
-def _dearest(summary: RunSummary) -> Sequence[PartySummary]:
-    if len(summary.parties) <= _PARTIES:
-        return summary.parties
-    return sorted(summary.parties, key=lambda party: -party.epsilon)[:_PARTIES]
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from pathlib import Path
 
 
@@ -35,10 +34,3 @@ def write_text(path: Path, text: str, *, private: bool = False) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def put(source: Path, target: Path) -> None:
-    """Move a finished file or folder to its place, instead of what was there."""
-    if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(target)
-    source.replace(target)

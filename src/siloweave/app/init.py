@@ -313,7 +313,8 @@ epsilon = inf              # SiloFuse promises nothing: its coordinator receives
 [method]
 name = "silofuse"          # parties with different columns; `siloweave list` shows the others
 # privacy = "latents"      # codes are bounded, and get noise, before a party sends them
-# target = "..."           # the column that will be predicted; the model is conditioned on it
+# target = "..."           # the column that will be predicted; the model is conditioned on it,
+#                          # and its party sends its classes, so not with privacy
 # shared = false           # synthetic columns stay with their parties
 # [method.diffusion]       # settings of a part are a table
 # steps = 10000            # of training

@@ -82,17 +82,10 @@ class RunSummary(msgspec.Struct, frozen=True):
 
 
 def row_epsilon(ledgers: Iterable[Ledger], delta: float, split: str) -> float:
-    """Epsilon of a whole row over all ledgers.
+    """Epsilon of a whole row over the parties' ledgers.
 
-    Args:
-        ledgers: One of every party.
-        delta: At which epsilon is computed.
-        split: "columns" where every party holds a part of each row, so that all they released
-            composes; else a row is at one party, and the largest holds.
-
-    Example:
-        >>> row_epsilon([], 1e-6, "rows")
-        0.0
+    With split "columns" every party holds a part of each row, so that all they released composes;
+    else a row is at one party, and the largest holds.
     """
     if split == "columns":
         return epsilon([event for ledger in ledgers for event in ledger.events], delta)
@@ -158,30 +151,22 @@ def ledger_files(folder: str | Path) -> dict[str, Path]:
 def party_summaries(
     folder: Path, names: Sequence[str], traffic: Mapping[str, Traffic], delta: float
 ) -> tuple[PartySummary, ...]:
-    """What every party spent and sent.
-
-    Args:
-        folder: Of a run, or of its alignment; holds the ledgers.
-        names: Of the parties.
-        traffic: Of each, counted on the wire.
-        delta: At which epsilon is computed.
-    """
-
-    def summary(name: str, ledger: Ledger) -> PartySummary:
-        seen = traffic[name]
-        return PartySummary(
+    """What every party spent and sent in a run, or in its alignment, whose folder is given."""
+    files = ledger_files(folder)
+    ledgers = [Ledger.read(files[name]) for name in names]
+    return tuple(
+        PartySummary(
             name=name,
             epsilon=ledger.epsilon(delta),
             releases=len(ledger.entries),
-            messages=seen.messages,
-            bytes_sent=seen.bytes_from_party,
-            bytes_received=seen.bytes_to_party,
+            messages=traffic[name].messages,
+            bytes_sent=traffic[name].bytes_from_party,
+            bytes_received=traffic[name].bytes_to_party,
             ledger_head=ledger.head,
             public_key=ledger.key,
         )
-
-    files = ledger_files(folder)
-    return tuple(summary(name, Ledger.read(files[name])) for name in names)
+        for name, ledger in zip(names, ledgers, strict=True)
+    )
 
 
 def finished(study: Study) -> RunSummary | None:
@@ -226,12 +211,7 @@ def verify_ledgers(
     files: Mapping[str, Path],
     names: Iterable[str] | None = None,
 ) -> None:
-    """Check that ledgers still hold all that a finished run put into them.
-
-    Args:
-        parties: How the run, or its alignment, ended for each.
-        files: From `ledger_files`.
-        names: Only these parties.
+    """Check that ledgers still hold all that a finished run, or its alignment, put into them.
 
     Raises:
         LedgerError: A ledger is gone, was cut or written anew, or is an old copy.
@@ -254,12 +234,7 @@ def verify_ledgers(
 def check_receipts(
     folder: Path, files: Mapping[str, Path], names: Iterable[str] | None = None
 ) -> set[str]:
-    """Check that ledgers still hold every payment that a run's coordinator saw.
-
-    Args:
-        folder: Of a run, or of its alignment; finished or not.
-        files: From `ledger_files`.
-        names: Only these parties.
+    """Check that ledgers still hold every payment that a coordinator saw, finished or not.
 
     Returns:
         The parties whose key was compared.

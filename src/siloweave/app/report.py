@@ -300,14 +300,8 @@ def record_of(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         siloweave_version=__version__,
-        method=MethodFacts(
-            name=info.title,
-            family=info.family,
-            split=info.split,
-            trust=info.trust,  # type: ignore[arg-type]
-            guarantee=info.guarantee,  # type: ignore[arg-type]
-            paper=info.paper,
-            statement=info.statement,
+        method=msgspec.convert(
+            msgspec.structs.replace(info, name=info.title), MethodFacts, from_attributes=True
         ),
         budget=BudgetTerms(
             epsilon=budget.epsilon,
@@ -320,10 +314,7 @@ def record_of(
         epsilon_spent=fitted.epsilon,
         parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
         ledgers=tuple(row for name in fitted.ledgers for row in _ledger_rows(fitted, name)),
-        visibility=tuple(
-            Visibility(who=one.who, sees=one.sees, protected_by=one.protected_by)
-            for one in info.visibility
-        ),
+        visibility=msgspec.convert(info.visibility, tuple[Visibility, ...], from_attributes=True),
         simulated=fitted.simulated,
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(column) for column in view.encoder.schema.columns),
@@ -359,12 +350,8 @@ def _assumed(fitted: Fit) -> tuple[str, ...]:
         types = "the kind of frame or file that was given; types of drawn columns are the schema's"
     if not isinstance(fitted.model, MarginalModel):
         return facts, types, "every setting"
-    return (
-        facts,
-        types,
-        "the roster, and which party took part in which round",
-        "the workload, the number of bins and every setting",
-    )
+    roster = "the roster, and which party took part in which round"
+    return facts, types, roster, "the workload, the number of bins and every setting"
 
 
 def _reason(fitted: Fit) -> str:

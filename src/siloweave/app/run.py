@@ -34,7 +34,7 @@ from pathlib import Path
 import msgspec
 
 from siloweave.app.check import check_columns, uncovered
-from siloweave.app.files import put, write_text
+from siloweave.app.files import write_text
 from siloweave.app.ledgers import (
     ALIGNED,
     AlignmentSummary,
@@ -79,10 +79,6 @@ _ALIGNED_FILES = {
 
 def execute(study: Study, *, progress: Progress = silent) -> tuple[RunSummary, bool]:
     """Run a study, or continue one that was cut short.
-
-    Args:
-        study: What to run.
-        progress: Called with a text and the share that is done.
 
     Returns:
         What it cost, and whether it had finished before (then nothing was done).
@@ -280,7 +276,10 @@ def _write_outputs(
         summary = _summary(study, fitted, synthetic.num_rows, seconds, files, alignment)
         (folder / "run.json").unlink(missing_ok=True)
         for path in sorted(stage.iterdir()):
-            put(path, folder / path.name)
+            place = folder / path.name
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            path.replace(place)
         write_text(folder / "run.json", json_of(summary) + "\n")
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -327,16 +326,8 @@ def _record(
         record,
         warnings=(*record.warnings, uncovered(study.alignment.on)),
         phases=(Phase(name="alignment", seconds=alignment.seconds), *record.phases),
-        alignment=tuple(
-            AlignmentCost(
-                name=one.name,
-                releases=one.releases,
-                bytes_sent=one.bytes_sent,
-                bytes_received=one.bytes_received,
-                messages=one.messages,
-                ledger_head=one.ledger_head,
-            )
-            for one in alignment.parties
+        alignment=msgspec.convert(
+            alignment.parties, tuple[AlignmentCost, ...], from_attributes=True
         ),
     )
 
@@ -384,15 +375,7 @@ def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:
 
 
 def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Path:
-    """Write a finished run's report again, whole or not at all.
-
-    Args:
-        folder: The run's folder.
-        out: The file to write; in the run's folder if None.
-        audience: For whom.
-
-    Returns:
-        The file.
+    """Write the report of a finished run again, whole or not at all; in its folder without `out`.
 
     Raises:
         InputError: There is no finished run, or its record for this audience is not here.

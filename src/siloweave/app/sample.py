@@ -44,14 +44,7 @@ def open_model(run: Path) -> Fit:
 def draw(
     fitted: Fit, items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
 ) -> Table:
-    """Draw rows as the command line asks for them.
-
-    Args:
-        fitted: A fit of any kind.
-        items: ``column=value`` texts.
-        balanced: A column whose classes shall be equally frequent.
-        num_rows: How many.
-        key: Seed or key.
+    """Draw rows on conditions: ``column=value`` texts, and a column of equally frequent classes.
 
     Raises:
         InputError: A condition cannot be read, or hardly any row meets it.
@@ -61,14 +54,7 @@ def draw(
 
 
 def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """Read ``column=value`` texts by the schema.
-
-    Args:
-        items: For example ``["age=40", "sex=Female"]``; an empty value means missing.
-        schema: What the columns hold.
-
-    Returns:
-        Column to value; None for missing.
+    """Column to value, from texts such as "age=40"; an empty value means missing, None.
 
     Raises:
         InputError: A column is unknown or given twice, or its value does not fit.

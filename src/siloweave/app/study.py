@@ -292,10 +292,7 @@ class Study(_Section, frozen=True):
 
     @staticmethod
     def load(path: str | Path) -> Study:
-        """Read a study file.
-
-        Args:
-            path: Of a TOML file, or of a folder that holds a study.toml.
+        """Read a TOML file, or the study.toml in a folder.
 
         Raises:
             InputError: The file is missing, no TOML, or a field is unknown, missing or of the
@@ -328,24 +325,26 @@ class Study(_Section, frozen=True):
         """
         known = [name for name in Study.__struct_fields__ if name != "base"]
         _check_keys(data, known, "the study file")
-        kinds: dict[str, type[_Section]] = {
-            "study": About,
-            "schema": SchemaFile,
-            "budget": BudgetTable,
-            "output": Output,
-            "alignment": AlignmentTable,
-        }
-        for name, kind in kinds.items():
-            if isinstance(data.get(name), dict):
-                _check_keys(data[name], kind.__struct_fields__, f"[{name}]")
-        parties = data.get("parties", [])
-        for party in parties if isinstance(parties, list) else []:
-            if isinstance(party, dict):
-                _check_keys(party, PartyTable.__struct_fields__, "[[parties]]")
+        for name, kind in _TABLES.items():
+            found = data.get(name)
+            several, where = (found, f"[[{name}]]") if name == "parties" else ([found], f"[{name}]")
+            for table in several if isinstance(several, list) else []:
+                if isinstance(table, dict):
+                    _check_keys(table, kind.__struct_fields__, where)
         try:
             return msgspec.convert({**data, "base": str(base)}, Study)
         except msgspec.ValidationError as error:
             raise InputError(_placed(error)) from error
+
+
+_TABLES: dict[str, type[_Section]] = {
+    "study": About,
+    "schema": SchemaFile,
+    "budget": BudgetTable,
+    "parties": PartyTable,
+    "alignment": AlignmentTable,
+    "output": Output,
+}
 
 
 # Words for what is wrong in a file
@@ -472,11 +471,7 @@ def listed() -> dict[str, Info]:
 
 
 def method_of(table: Mapping[str, Any]) -> Synthesizer:
-    """The method that ``[method]`` names, with its settings.
-
-    Args:
-        table: ``name``, and settings; those within a setting are tables of their own, such as
-            ``[method.diffusion]``.
+    """The method that the table ``[method]`` names, with its settings.
 
     Raises:
         InputError: The name or a setting is unknown, or a value is out of range.
@@ -504,10 +499,6 @@ def method_of(table: Mapping[str, Any]) -> Synthesizer:
 
 def check_budget(synth: Synthesizer, budget: Budget | None) -> None:
     """Refuse a bound that a method does not guarantee, and a private method without one.
-
-    Args:
-        synth: The method with its settings.
-        budget: The study's; None where the file has none.
 
     Raises:
         BudgetError: It is asked for a bound; or it adds noise, and epsilon is infinite.
