@@ -1,4 +1,4 @@
-"""A party that trains in private rounds encodes its rows by its own facts, whatever it is told."""
+"""A party that trains in private rounds encodes its rows by its own facts, whatever it is sent."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from tests.guarantees.test_private_rounds import ENCODER, Study, neighbours
     ("name", "fact"), [("low", 1.0), ("high", 1e3), ("missing", True), ("origin", 1)]
 )
 def test_a_party_encodes_by_its_own_facts_alone(name, fact):
-    """Whether its rows fit others, or how many do, would tell of them, and nobody pays."""
+    """Whether its rows fit others, or how many do, would show something about them, and nobody pays."""
     own = Features.declared(ENCODER.schema)
     encodings = [
         msgspec.structs.replace(encoding, **{name: fact}) if hasattr(encoding, name) else encoding
@@ -25,8 +25,8 @@ def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     ]
     assert encodings != list(own.encodings)
     others = replace(own, encodings=tuple(encodings)).to_json()
-    for told in (others, Features.declared(Schema(ENCODER.schema.columns[:1])).to_json()):
-        refused(told)
+    for sent in (others, Features.declared(Schema(ENCODER.schema.columns[:1])).to_json()):
+        refused(sent)
 
 
 def line(centre, scale):
@@ -81,10 +81,10 @@ def test_vectors_are_as_wide_as_the_schema_makes_them(change):
     refused(msgspec.json.encode(whole).decode())
 
 
-def refused(told):
+def refused(sent):
     roster = neighbours()[0]
     run = Study().opened(roster)
     parties = Session(tuple(roster), run.wire, run="r")
     with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
-        parties.ask(BeginTraining(told, 100, 0.1))
+        parties.ask(BeginTraining(sent, 100, 0.1))
     assert not any(len(site.ledger.entries) for site in run.sites.values())
