@@ -17,7 +17,7 @@ from tests.guarantees.test_private_rounds import ENCODER, Study, neighbours
     ("name", "fact"), [("low", 1.0), ("high", 1e3), ("missing", True), ("origin", 1)]
 )
 def test_a_party_encodes_by_its_own_facts_alone(name, fact):
-    """Whether its rows fit others, or how many do, would show something about them, and nobody pays."""
+    """Whether its rows fit others, or how many do, would show something of them unpaid."""
     own = Features.declared(ENCODER.schema)
     encodings = [
         msgspec.structs.replace(encoding, **{name: fact}) if hasattr(encoding, name) else encoding

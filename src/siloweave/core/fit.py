@@ -11,7 +11,7 @@ foundations of differential privacy", proposition 2.1). What a fit was protected
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil, inf, isfinite
@@ -359,6 +359,14 @@ def _up(epsilon: float) -> str:
     return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
 
 
+def epsilon_of_row(ledgers: Mapping[str, Sequence[Entry]], split: str, delta: float) -> float:
+    """The largest of any party; with split columns, where a row lies at all, of all together."""
+    events = [[entry.event for entry in entries] for entries in ledgers.values()]
+    if split == "columns":
+        events = [[event for own in events for event in own]]
+    return max((epsilon(own, delta) for own in events), default=0.0)
+
+
 @contextmanager
 def _instead_of(folder: Path) -> Iterator[Path]:
     """An empty folder beside `folder`, which takes its place when all is written."""
@@ -505,15 +513,8 @@ class Fit:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of a row, recomputed from the ledgers.
-
-        The largest over the parties; with split columns, where a row lies at all of them, that of
-        all ledgers together.
-        """
-        if self.info.split == "columns":
-            events = [entry.event for entries in self.ledgers.values() for entry in entries]
-            return epsilon(events, self.budget.delta)
-        return max(self.epsilons.values(), default=0.0)
+        """Epsilon of a row, recomputed from the ledgers."""
+        return epsilon_of_row(self.ledgers, self.info.split, self.budget.delta)
 
     @property
     def epsilons(self) -> dict[str, float]:

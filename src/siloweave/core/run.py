@@ -433,12 +433,7 @@ def _like(tables: Mapping[str, Table], setup: Setup) -> Table:
 
 
 def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """One table per party, by name; the one owner's for a central method.
-
-    Raises:
-        RosterError: There are several tables for a central method, none, or one for several
-            parties; or names do not fit.
-    """
+    """One table per party, by name; the one owner's for a central method. Raises RosterError."""
     if method.split != "central":
         found = named_parties(data, names)
         if not found:
@@ -454,11 +449,7 @@ def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[s
 
 
 def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """One table per party, by name.
-
-    Args:
-        data: A mapping from name to table, or a list of tables.
-        names: For a list; "party-1" and so on if not given.
+    """One table per party, by name; parties of a list without names are "party-1" and so on.
 
     Raises:
         RosterError: `data` is one table, there are more or fewer names than tables, or two
@@ -486,11 +477,7 @@ def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
 
 
 def required_rows(name: str, number: int) -> None:
-    """Refuse a party without rows.
-
-    Not for a run under a guarantee: whether it starts would show a table of one row apart from an
-    empty one.
-    """
+    """Refuse a party without rows; not under a guarantee, where a refusal would show the first."""
     if number == 0:
         raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
 
@@ -511,11 +498,8 @@ def columns_of(
 ) -> dict[str, tuple[str, ...]]:
     """Every party's columns without ids, where parties hold columns of the same people.
 
-    Args:
-        tables: Of the parties.
-        schema: Of all columns.
-        empty: Whether tables may have no rows: where neighbours differ by a row, a refusal would
-            show the first one.
+    Tables may be without rows if `empty`: where neighbours differ by a row, a refusal would show
+    the first one.
 
     Raises:
         RosterError: Parties have other numbers of rows, ids in another order, or no rows.
@@ -539,11 +523,7 @@ def columns_of(
 
 
 def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, str]:
-    """Which party holds each column that is no id.
-
-    Args:
-        columns: Names of every party's columns.
-        schema: Of all columns.
+    """Which party holds each column that is no id, from the names of every party's columns.
 
     Raises:
         SchemaError: A column is in no schema, at no party, or at two; the message names parties.
@@ -614,7 +594,7 @@ def _training(job: Job) -> str:
 def _training_store(setup: Setup, job: Job, where: str) -> Path | None:
     """A folder for checkpoints of a party or the coordinator; None where the job has no folder.
 
-    It remembers all but the rows that decides what is trained.
+    It records everything but the rows that decides what is trained.
 
     Raises:
         InputError: What is stored there began with something else; the message names it.
@@ -623,13 +603,9 @@ def _training_store(setup: Setup, job: Job, where: str) -> Path | None:
         return None
     folder = job.folder / where / _training(job)
     store = FolderStore(folder)
-    facts: dict[str, Any] = {"method": setup.synth.method.name}
-    facts |= {
-        "settings": setup.synth.settings(),
-        "budget": job.budget,
-        "noise": job.noise,
-        "seed": job.seed,
-    }
+    synth = setup.synth
+    facts = {"method": synth.method.name, "settings": synth.settings(), "budget": job.budget}
+    facts |= {"noise": job.noise, "seed": job.seed}
     now, before = msgspec.json.encode(facts), store.get(_FACTS)
     if before != now:
         if len(list(folder.iterdir())) > (before is not None):  # there is more than the facts
@@ -699,12 +675,7 @@ def parties_in(opener: Opener) -> Iterator[None]:
 def _opened(
     setup: Setup, side: Method | Stage, tables: Mapping[str, Any], job: Job
 ) -> Iterator[tuple[Session, Task, Recall]]:
-    """Start a stage's parties, wherever they run, and a session with them.
-
-    Yields:
-        The session, the task without its share of the budget, and what a simulation reads at a
-        party after the run.
-    """
+    """Start a stage's parties: a session, the task without its rho, and what a simulation reads."""
     method, run = setup.synth.method, job.named(setup.stage)
     share = method.party_share(setup.synth) if side is method else 0.0
 
@@ -758,13 +729,13 @@ def in_process(
     """Open a site for every party and a session with them; ledgers are closed at the end.
 
     Args:
-        held: What each party works with, by name.
+        held: Every party's data, by name.
         handlers: A party's side.
         job: Budget, folder and noise.
         run: Name under which it releases, one of `job.runs`.
         facts: What every party is given of the study, see `Terms`.
-        transcribed: Whether the coordinator stores the replies, where there is a folder; networks
-            of thousands of rounds would fill a disk.
+        transcribed: Whether the coordinator stores the replies in the folder; those of thousands of
+            rounds would fill a disk.
 
     Raises:
         BudgetError: Another run has spent a party's budget.
@@ -812,12 +783,7 @@ def site_of(
 
 
 def open_stores(name: str, job: Job, index: int) -> PartyStores:
-    """What a party has: in the job's folder, or in memory for all stages of the job.
-
-    Raises:
-        BudgetError: Another run has spent the party's budget.
-        LedgerError: The ledger was changed.
-    """
+    """What a party has: in the job's folder, or in memory for all stages of the job."""
     limit = job.total or job.budget
     if not job.limited:  # no bound, and yet the relation in which events are stated
         limit = msgspec.structs.replace(limit, epsilon=inf)
@@ -846,11 +812,7 @@ def _seeded_identity(name: str, job: Job) -> Identity | None:
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
-    """Record for good that replies in a party's folder are made with seeded noise.
-
-    Raises:
-        InputError: They are, and this run would repeat them as if nobody knew their noise.
-    """
+    """Record that replies in a party's folder have seeded noise; such a folder stays so marked."""
     if job.noise == _SEEDED:
         mark.touch(mode=0o600)
     elif mark.exists():
@@ -863,19 +825,10 @@ def _mark(mark: Path, name: str, job: Job) -> None:
 def require_unspent(
     party: str, entries: Sequence[Entry], runs: Sequence[str], budget: Budget
 ) -> None:
-    """Refuse to start where other runs have spent what this one is planned with.
+    """Raise BudgetError where another run was in the ledger before these `runs` began.
 
     A run that has begun may continue after a score was charged to the same ledger: what it has yet
     to release is held to the ledger's limit.
-
-    Args:
-        party: Whose ledger it is.
-        entries: What is in it.
-        runs: Names under which this run releases.
-        budget: What this run asks for.
-
-    Raises:
-        BudgetError: Another run was in the ledger first.
     """
     begun = next((i for i, entry in enumerate(entries) if entry.run in runs), len(entries))
     if others := entries[:begun]:

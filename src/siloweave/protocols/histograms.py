@@ -49,7 +49,7 @@ from siloweave.protocols.secure_sums import (
     relation_of,
     send_key,
 )
-from siloweave.protocols.workload import workload_for
+from siloweave.protocols.workload import queries_of
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.features import Features
@@ -57,7 +57,7 @@ from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, digest_of
-from siloweave.tables.schema import Schema, check_learnable
+from siloweave.tables.schema import Schema
 
 Floats = npt.NDArray[np.float64]
 
@@ -272,11 +272,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
     if setup.encoder is not None or not synth.counts_share:
         return None
     encoder = Encoder(setup.schema, synth.bins)
-    check_learnable(encoder.schema)
-    queries = workload_for(
-        encoder.domain, synth.degree, synth.queries, synth.workload, synth.max_model_mb
-    )
-    fine = columns_to_cut(encoder, queries)
+    fine = columns_to_cut(encoder, queries_of(synth, encoder))
     return None if fine is None else replace(setup, encoder=fine, stage="bins")
 
 

@@ -11,27 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import inf
 from statistics import median
 from typing import Any
 
 from siloweave.core.fit import MarginalModel, Measured
-from siloweave.core.method import Case, Forecast, Place, Result, Setup, Task
+from siloweave.core.method import Case, Forecast, Method, Place, Result, Setup, Task
 from siloweave.errors import number, whole
 from siloweave.federation.session import Session
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, clipped, open_facts
-from siloweave.protocols.workload import too_large, workload_for
+from siloweave.protocols.workload import queries_of, too_large
 from siloweave.statistics.marginals import closure
-from siloweave.tables.codes import Clique, Codes, Domain, Encoder
+from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema, check_learnable
-
-BEFORE = (LEARNING, BINS)
-"""What is learned before a method of marginals: open facts of the schema, then bins."""
+from siloweave.tables.schema import Column, Schema
 
 # Fitted to runs on Adult with 1, 4 and 100 parties, 32 bins and 64 queries of 3 columns, on one
 # core that had nothing else to do; docs/concepts/predictions.md compares them.
@@ -82,14 +80,6 @@ def encoder_of(setup: Setup) -> Encoder:
     return setup.encoder or Encoder(setup.schema, setup.synth.bins)  # type: ignore[attr-defined]
 
 
-def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
-    """The queries; raises SchemaError or CapacityError if such codes cannot answer them."""
-    check_learnable(encoder.schema)
-    return workload_for(
-        encoder.domain, synth.degree, synth.queries, synth.workload, synth.max_model_mb
-    )
-
-
 def coded(part: Table | Codes, setup: Setup, place: Place) -> Codes:
     """A party's rows as codes."""
     encoder = encoder_of(setup)
@@ -99,6 +89,21 @@ def coded(part: Table | Codes, setup: Setup, place: Place) -> Codes:
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
     """What every party is given of the settings, see `Terms`."""
     return {**asdict(setup.synth), "workload": tuple(queries_of(setup.synth, encoder_of(setup)))}
+
+
+marginal_method = partial(
+    Method,
+    family="graphical model",
+    before=(LEARNING, BINS),
+    prepare=coded,
+    facts=marginal_facts,
+    load=MarginalModel.load,
+    phase="rounds with the parties",
+)
+"""The record of a method of marginals, but for what is its own.
+
+Open facts of the schema are learned first, then bins.
+"""
 
 
 def marginal_result(

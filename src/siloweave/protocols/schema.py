@@ -55,10 +55,10 @@ from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.calibrate import share_sigma
 from siloweave.privacy.events import ThresholdGaussian
 from siloweave.protocols.secure_sums import Cohort, Counts, masked_reply, noisy_sums, relation_of
-from siloweave.protocols.workload import workload_for
+from siloweave.protocols.workload import queries_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, digest_of
-from siloweave.tables.schema import Category, Column, Schema, check_columns, check_learnable
+from siloweave.tables.schema import Category, Column, Schema, check_columns
 
 _LONGEST = 256  # characters of a value that may be named
 _LOWEST = -64  # continuous: below 2^-64 in size counts as 0
@@ -441,8 +441,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
         return None
     synth: Any = setup.synth
     small = Encoder(_least(setup.schema), synth.bins)
-    check_learnable(small.schema)
-    workload_for(small.domain, synth.degree, synth.queries, synth.workload, synth.max_model_mb)
+    queries_of(synth, small)
     return replace(setup, encoder=None, stage="schema")
 
 

@@ -43,7 +43,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.fit import Fit
+from siloweave.core.fit import Fit, epsilon_of_row
 from siloweave.core.run import Job, PartyStores, coded_rows, in_process, named_parties
 from siloweave.errors import (
     BudgetError,
@@ -495,8 +495,8 @@ def score_parties(
         tuple(query for query in asked if query not in answered),
         budget=budget,
         total=allowed,
-        epsilon=_of_a_row(paid, split, budget.delta),
-        total_epsilon=_of_a_row(ledgers, split, allowed.delta),
+        epsilon=epsilon_of_row(paid, split, budget.delta),
+        total_epsilon=epsilon_of_row(ledgers, split, allowed.delta),
         private=noise == "os",
         ledgers=ledgers,
         frame=frame,
@@ -585,14 +585,6 @@ def _of_parties(folder: Path | str | None, codes: Mapping[str, Codes]) -> Path |
             "give those of all parties, in the order of the fit"
         )
     return Path(folder)
-
-
-def _of_a_row(ledgers: Mapping[str, Sequence[Entry]], split: str, delta: float) -> float:
-    """Epsilon of a row, which lies at one party, or at all of them."""
-    events = [[entry.event for entry in entries] for entries in ledgers.values()]
-    if split == "columns":
-        return epsilon([event for of_one in events for event in of_one], delta)
-    return max(epsilon(of_one, delta) for of_one in events)
 
 
 def _judged(synthetic: Any, encoder: Encoder) -> tuple[Codes, Frame]:

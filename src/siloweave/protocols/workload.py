@@ -14,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import comb, pi, sqrt
+from typing import Any
 
 from siloweave.errors import CapacityError, InputError
 from siloweave.models.junction_tree import maximal_cliques, tree_cells
 from siloweave.statistics.marginals import closure, random_workload
-from siloweave.tables.codes import Clique, Domain
+from siloweave.tables.codes import Clique, Domain, Encoder
+from siloweave.tables.schema import check_learnable
 
 _CELL_BYTES = 8
 _WORKLOAD_SEED = 123
@@ -50,6 +52,18 @@ def workload_for(
     found = _asked(domain, degree, queries, workload, megabytes)
     check_capacity(domain, found, megabytes)
     return found
+
+
+def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
+    """The queries of a method's settings.
+
+    Raises:
+        SchemaError, CapacityError: Such codes cannot answer them.
+    """
+    check_learnable(encoder.schema)
+    return workload_for(
+        encoder.domain, synth.degree, synth.queries, synth.workload, synth.max_model_mb
+    )
 
 
 def too_large(domain: Domain, degree: int, megabytes: float) -> int:
@@ -100,11 +114,7 @@ def known_weights(domain: Domain, workload: tuple[Clique, ...]) -> Mapping[Cliqu
 
 
 def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float) -> None:
-    """Refuse a workload of which a single query does not fit.
-
-    Raises:
-        CapacityError: naming the columns, their cells, and what to do.
-    """
+    """Raise CapacityError where a single query does not fit, with its columns and cells."""
     limit = megabytes * 1e6 / _CELL_BYTES
     for clique in workload:
         cells = domain.size(clique)

@@ -16,7 +16,7 @@ from functools import partial
 from math import sqrt
 from typing import ClassVar
 
-from siloweave.core.fit import MarginalModel, Measured
+from siloweave.core.fit import Measured
 from siloweave.core.method import (
     OTHERS,
     OTHERS_NOISE,
@@ -70,10 +70,9 @@ class Direct(Synthesizer, marginals.MarginalSettings):
 
     tolerated: int = 1
 
-    method: ClassVar[Method] = Method(
+    method: ClassVar[Method] = marginals.marginal_method(
         name="direct",
         title="Direct",
-        family="graphical model",
         split="rows",
         trust="secure-sum",
         paper="Dwork, McSherry, Nissim & Smith 2006, TCC",
@@ -84,11 +83,7 @@ class Direct(Synthesizer, marginals.MarginalSettings):
             View(OTHERS, "where columns are cut", OTHERS_NOISE, ("Count",)),
             READERS,
         ),
-        before=marginals.BEFORE,
-        prepare=marginals.coded,
-        facts=marginals.marginal_facts,
         handlers=lambda synth: HANDLERS,
         coordinate=partial(marginals.marginal_result, direct),
-        load=MarginalModel.load,
         forecast=marginals.marginal_forecast(lambda synth, columns: (1, 1.0)),
     )

@@ -19,19 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from siloweave.core.fit import MarginalModel
 from siloweave.core.method import CURATOR, READERS, Guarantee, Method, View
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.methods.aim.coordinator import coordinate
 from siloweave.methods.aim.party import HANDLERS
-from siloweave.protocols.marginals import (
-    BEFORE,
-    MarginalSettings,
-    coded,
-    marginal_facts,
-    marginal_forecast,
-)
+from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
 
 _READERS = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", "Choice.index"))
 
@@ -69,10 +62,9 @@ class AIM(Synthesizer, MarginalSettings):
     final_sweeps: int = 60
     shrinkage: float = 0.5
 
-    method: ClassVar[Method] = Method(
+    method: ClassVar[Method] = marginal_method(
         name="aim",
         title="AIM",
-        family="graphical model",
         split="central",
         trust="curator",
         paper="McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
@@ -81,13 +73,8 @@ class AIM(Synthesizer, MarginalSettings):
             "Every row, against readers of the model and the table; the curator sees all rows.",
         ),
         visibility=lambda synth: (CURATOR, _READERS),
-        before=BEFORE,
-        prepare=coded,
-        facts=marginal_facts,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        load=MarginalModel.load,
         forecast=marginal_forecast(lambda synth, columns: (3 * columns, 3.0 * columns)),
         check=_check,
-        phase="rounds with the parties",
     )

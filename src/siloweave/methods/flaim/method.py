@@ -30,7 +30,6 @@ from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
-from siloweave.core.fit import MarginalModel
 from siloweave.core.method import (
     COORDINATOR,
     NOTHING,
@@ -48,13 +47,7 @@ from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.flaim.coordinator import chooses, coordinate
 from siloweave.methods.flaim.party import HANDLERS
-from siloweave.protocols.marginals import (
-    BEFORE,
-    MarginalSettings,
-    coded,
-    marginal_facts,
-    marginal_forecast,
-)
+from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
 
 
 def _check(synth: FLAIM) -> None:
@@ -150,23 +143,17 @@ class FLAIM(Synthesizer, MarginalSettings):
     final_sweeps: int = 60
     shrinkage: float = 0.5
 
-    method: ClassVar[Method] = Method(
+    method: ClassVar[Method] = marginal_method(
         name="flaim",
         title="FLAIM",
-        family="graphical model",
         split="rows",
         trust="secure-sum",
         paper="Maddock, Cormode & Maple 2024, FLAIM, KDD 2024",
         guarantee=_guarantee,
         visibility=_visibility,
-        before=BEFORE,
-        prepare=coded,
-        facts=marginal_facts,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        load=MarginalModel.load,
         forecast=marginal_forecast(_rounds),
         check=_check,
         bounded=lambda synth: True,
-        phase="rounds with the parties",
     )

@@ -26,7 +26,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from siloweave.core.fit import MarginalModel
 from siloweave.core.method import (
     OTHERS,
     OTHERS_NOISE,
@@ -41,13 +40,7 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.methods.two_round.coordinator import coordinate
-from siloweave.protocols.marginals import (
-    BEFORE,
-    MarginalSettings,
-    coded,
-    marginal_facts,
-    marginal_forecast,
-)
+from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
 from siloweave.protocols.secure_sums import HANDLERS
 
 
@@ -90,10 +83,9 @@ class TwoRound(Synthesizer, MarginalSettings):
     final_sweeps: int = 60
     shrinkage: float = 1.0
 
-    method: ClassVar[Method] = Method(
+    method: ClassVar[Method] = marginal_method(
         name="two_round",
         title="TwoRound",
-        family="graphical model",
         split="rows",
         trust="secure-sum",
         paper="siloweave's own, after FLAIM (KDD 2024) and AIM (VLDB 15(11))",
@@ -103,13 +95,8 @@ class TwoRound(Synthesizer, MarginalSettings):
             "readers; the coordinator sees only masked, noisy sums over all parties.",
         ),
         visibility=_visibility,
-        before=BEFORE,
-        prepare=coded,
-        facts=marginal_facts,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        load=MarginalModel.load,
         forecast=marginal_forecast(lambda synth, columns: (2, 2.0), all_pairs=True),
         check=_check,
-        phase="rounds with the parties",
     )
