@@ -228,14 +228,9 @@ def balanced_column(
 
 
 def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Condition:
-    """Cells in which every class of a column is equally frequent, but for one row.
+    """Cells of `count` rows in which every class of a column is equally frequent, but for one row.
 
-    Args:
-        column: Of categories or booleans.
-        shares: How frequent each option is in the model; classes are those above 0, and a missing
-            value is no class.
-        count: How many rows.
-        key: The order of the classes.
+    Classes are the options whose share in the model is above 0; a missing value is no class.
 
     Raises:
         InputError: The model makes no class of it.
@@ -311,13 +306,7 @@ class VectorCondition:
 
     @classmethod
     def of(cls, cells: Condition, features: Features, key: Key) -> VectorCondition:
-        """Cells as vectors.
-
-        Args:
-            cells: What rows shall have.
-            features: Of all columns.
-            key: Draws the mode that a number counts to.
-        """
+        """Cells as vectors of all columns' features; `key` draws the mode of each number."""
         encodings = tuple(one for one in features.encodings if one.column == cells.name)
         alone = Features(Schema((cells.column,)), encodings)
         start = next(block.start for block in features.blocks if block.column == cells.name)

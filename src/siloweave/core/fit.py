@@ -299,9 +299,9 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         """Of both, one after the other."""
-        parties, phases = dict(self.parties), dict(self.phases)
-        for name, moved in other.parties.items():
-            parties[name] = parties.get(name, Traffic()) + moved
+        mine, theirs = self.parties, other.parties
+        parties = {n: mine.get(n, Traffic()) + theirs.get(n, Traffic()) for n in {**mine, **theirs}}
+        phases = dict(self.phases)
         for name, seconds in other.phases.items():
             phases[name] = phases.get(name, 0.0) + seconds
         return Cost(parties, self.rounds + other.rounds, phases)

@@ -1,7 +1,7 @@
 """A method is a record: what it is and promises, who sees what, and both sides of its protocol.
 
 The observers of a run are those of Bonawitz et al. 2017, "Practical secure aggregation for
-privacy-preserving machine learning": a coordinator that follows the protocol and keeps all it
+privacy-preserving machine learning": a coordinator that follows the protocol and stores all that it
 receives, the other parties, and readers of what is published.
 
 **Guarantee**: none of its own. A record without a guarantee or without visibility is refused when
@@ -68,18 +68,13 @@ CURATOR = View("the curator", "all rows", "nothing; it is trusted")
 OWN_ROWS = View("each party", "its own rows", "no message carries them")
 """Where parties hold different rows."""
 READERS = View("readers", "the model and the synthetic table", NOISE)
-"""Where everything that left a party is noisy."""
+"""Where everything that parties release is noisy."""
 BARE_READERS = View("readers", READERS.sees, "nothing: no noise was added")
 """Where nothing is noisy."""
 
 
 def masked_sums(tolerated: int, what: str = "counts") -> View:
-    """The coordinator's line about sums over parties that hold different rows.
-
-    Args:
-        tolerated: Parties that may pool what they know with it.
-        what: What is summed.
-    """
+    """The coordinator's line about sums over parties, of whom `tolerated` may help it."""
     some = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
     why = f"masks between every pair of parties, and noise: enough even if {some}"
     sees = f"sums of {what} over all parties that take part, with noise"
@@ -87,11 +82,7 @@ def masked_sums(tolerated: int, what: str = "counts") -> View:
 
 
 def own_columns(sent: str | None = None) -> View:
-    """Where parties hold different columns.
-
-    Args:
-        sent: A column whose classes its party sends.
-    """
+    """Where parties hold different columns, and one may send the classes of a column."""
     but = f", but for the classes of {sent!r}" if sent else ""
     return View("each party", "its own columns", f"no message carries them as they are{but}")
 
@@ -204,7 +195,7 @@ class Stage:
         phase: What it does, for the list of times.
         plan: The setup of the stage, from the setup and the share of the budget for open facts;
             None where there is nothing to do.
-        share: Share of what is left of the run's zCDP, from settings and that same share.
+        share: Share of the remaining zCDP of the run, from settings and that same share.
         prepare, facts, handlers, coordinate: As of `Method`.
         refine: The setup after what was found.
         views: Who sees what besides, from the lines so far and the setup before.
@@ -220,14 +211,6 @@ class Stage:
     coordinate: Callable[[Session, Task], Any]
     refine: Callable[[Setup, Any], Setup]
     views: Callable[[Views, Setup], Views] = lambda views, setup: views
-
-
-def _nothing_to_check(synth: Any) -> None:
-    """Settings whose fields check themselves."""
-
-
-def _any_schema(synth: Any, schema: Schema) -> None:
-    """A method that can learn any column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,8 +270,8 @@ class Method:
     load: Callable[[Path], Model] = None  # type: ignore[assignment]
     forecast: Callable[[Any, Case], Forecast] = None  # type: ignore[assignment]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
-    check: Callable[[Any], None] = _nothing_to_check
-    check_schema: Callable[[Any, Schema], None] = _any_schema
+    check: Callable[[Any], None] = lambda synth: None
+    check_schema: Callable[[Any, Schema], None] = lambda synth, schema: None
     gather: Callable[[Any, Setup, Callable[[str, str], bytes | None]], Any] | None = None
     before: tuple[Stage, ...] = ()
     affordable: Callable[[Setup], None] = lambda setup: None
@@ -300,7 +283,7 @@ class Method:
     transcribed: bool = True
 
     def __post_init__(self) -> None:
-        needed = (
+        for name in [
             "guarantee",
             "visibility",
             "prepare",
@@ -308,8 +291,7 @@ class Method:
             "coordinate",
             "load",
             "forecast",
-        )
-        for name in needed:
+        ]:
             if getattr(self, name) is None:
                 raise TypeError(f"method {self.name!r} declares no {name}; every method must")
 

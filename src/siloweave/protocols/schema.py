@@ -141,11 +141,7 @@ def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[n
 
 
 def _check_asked(columns: Sequence[Column], fact: str, site: Site[OpenData]) -> None:
-    """Refuse a question about other columns than those of which the party left this fact open.
-
-    Raises:
-        WireError: Naming the party and the column.
-    """
+    """Raise WireError about columns for which the party did not leave this fact open."""
     mine = site.rows.schema
     for column in columns:
         known = column.name in mine.names and mine[column.name] == column
@@ -181,11 +177,10 @@ def name(request: Name, site: Site[OpenData]) -> Named:
 
 
 def magnitudes(column: Column) -> npt.NDArray[np.float64]:
-    """Public bin edges: 0 in the middle, powers of two on both sides; lower edges inclusive.
+    """Positive public bin edges 2^k, ascending.
 
-    Returns:
-        Positive edges 2^k, ascending. Bin 0 holds |x| < first edge; bin ±i the numbers of that
-        sign with edge[i - 1] <= |x| < edge[i]; the last ones all that are larger.
+    Bin 0 holds |x| < first edge; bin ±i the numbers of that sign with edge[i - 1] <= |x| < edge[i];
+    the last ones all that are larger.
     """
     lowest = 0 if column.kind == "integer" else _LOWEST
     return np.ldexp(1.0, np.arange(lowest, _HIGHEST + 1))
@@ -263,11 +258,7 @@ def open_facts(schema: Schema) -> dict[str, tuple[str, ...]]:
 
 
 def check_open(table: Table, schema: Schema) -> None:
-    """Refuse rows of which an open fact cannot be learned.
-
-    Raises:
-        SchemaError, DataError: An open column is not there or of another type; names the column.
-    """
+    """Raise SchemaError or DataError where an open column is missing or of another type."""
     for name, facts in open_facts(schema).items():
         if facts == ("categories",):
             _values(table, schema[name])
@@ -276,10 +267,10 @@ def check_open(table: Table, schema: Schema) -> None:
 
 
 def agree_schema(session: Session, schema: Schema, learning: Learning | None = None) -> Schema:
-    """Agree on one schema.
+    """Agree on one schema with parties whose rows are `OpenData`.
 
     Args:
-        session: Who holds the rows, as `OpenData`.
+        session: With the parties.
         schema: The study's facts; see `open_facts` for those that it leaves open.
         learning: What open facts may cost; every party's ledger has the last word.
 
@@ -287,7 +278,7 @@ def agree_schema(session: Session, schema: Schema, learning: Learning | None = N
         The schema, with ``learned`` naming the facts that were paid for; all others are declared.
 
     Raises:
-        SchemaError: a party declares something else, nothing may be spent on open facts, or too
+        SchemaError: A party declares something else, nothing may be spent on open facts, or too
             few rows hold a number in a column.
     """
     keys = _compare(session, schema)
