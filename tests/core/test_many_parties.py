@@ -1,4 +1,4 @@
-"""A thousand parties in one process: everyone is heard, and nobody pays for more than it joined."""
+"""A thousand parties in one process: all take part, and nobody pays for more than it joined."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def test_a_thousand_parties_by_chance():
 
 
 def test_a_thousand_parties_once_each():
-    """With a cap of one everyone is heard, in cohorts that share no party."""
+    """With a cap of one everyone takes part, in cohorts that share no party."""
     tables = parties()
     flaim = FLAIM(rounds=20, cap=1, workload=[("a", "b")])
     fitted = flaim.fit(tables, SCHEMA, budget=BUDGET, seed=1, noise="seeded")

@@ -1,7 +1,7 @@
 """A coordinator that lies in one field of one request, on a table and on its neighbour.
 
 `lies(study)` runs a small study once and lists every field of every kind of request in it, with
-values that the study did not ask for. `told(study, lie)` runs it again, puts the lie in the place
+values that the study did not ask for. `outcome_of(study, lie)` runs it again, puts the lie instead
 of the first such request, and goes on: the outcome is the refusal, or all that was replied. With
 the mechanisms' answers of the first table replayed on the neighbour (replay.py), both outcomes must
 be the same, and whatever was drawn must have been paid for at the distance by which its input
@@ -40,7 +40,7 @@ class Lie:
         return f"{self.request}.{'.'.join(map(str, self.path))}#{self.number}"
 
 
-class Told(BaseException):
+class RefusedError(BaseException):
     """A party refused; nothing that follows matters."""
 
     def __init__(self, outcome: Any) -> None:
@@ -126,8 +126,8 @@ def fields_of(value: Any) -> list[tuple[Any, ...]]:
         return [(n, *path) for n in names for path in fields_of(getattr(value, n))]
     inner: list[tuple[Any, ...]] = []
     if isinstance(value, tuple | list):
-        told = value[:1] if isinstance(value, tuple) else value  # all there is in JSON
-        inner = [(i, *path) for i, one in enumerate(told) for path in fields_of(one)]
+        whole = value[:1] if isinstance(value, tuple) else value  # all there is in JSON
+        inner = [(i, *path) for i, one in enumerate(whole) for path in fields_of(one)]
     if isinstance(value, dict):
         inner = [(name, *path) for name, one in value.items() for path in fields_of(one)]
     return [(), *inner]
@@ -207,42 +207,42 @@ def facts_of(reply: Any) -> list[Any]:
     return [plain(getattr(reply, field)) for field in reply.__struct_fields__]
 
 
-def told(study: Callable[[], Any], lie: Lie) -> Any:
+def outcome_of(study: Callable[[], Any], lie: Lie) -> Any:
     """What the parties of a study answer to a lie: the text of a refusal, or all their replies.
 
     The study goes on as if nothing had happened until it ends or fails, since a lie at the
     beginning may bear fruit at a later step.
     """
-    heard: list[Any] = []
+    answers: list[Any] = []
 
     def seen(transport: InProcess, party: str, frame: bytes) -> bytes:
         envelope, request = request_in(transport, frame)
-        if not heard and type(request).__name__ != lie.request:
+        if not answers and type(request).__name__ != lie.request:
             return _SEND(transport, party, frame)
-        if not heard:
+        if not answers:
             try:
                 new = changed(request, lie.path, changes(at(request, lie.path))[lie.number])
                 body = wire.encode(new)
             except (SiloweaveError, msgspec.MsgspecError):
-                raise Told("cannot be sent") from None
+                raise RefusedError("cannot be sent") from None
             frame = wire.encode(msgspec.structs.replace(envelope, body=body))
         try:
             answer = _SEND(transport, party, frame)
         except SiloweaveError as error:
             text = f"{type(error).__name__}: {error}"
-            raise Told([*heard, text] if heard else text) from None
+            raise RefusedError([*answers, text] if answers else text) from None
         reply = reply_in(answer, reply_type(type(request)))
-        heard.extend(facts_of(reply))
+        answers.extend(facts_of(reply))
         return answer
 
     try:
         with sent_through(seen):
             study()
-    except Told as found:
+    except RefusedError as found:
         return found.outcome
     except SiloweaveError as error:  # the coordinator's own, at an answer that it cannot use
-        if heard:
-            return [*heard, f"{type(error).__name__}: {error}"]
+        if answers:
+            return [*answers, f"{type(error).__name__}: {error}"]
         raise
-    assert heard, f"{lie}: the study did not ask that"
-    return heard
+    assert answers, f"{lie}: the study did not ask that"
+    return answers

@@ -11,7 +11,7 @@ from siloweave.privacy.identity import Identity
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.federation.rosters import identity_of
-from tests.guarantees.lying import lies, some, told
+from tests.guarantees.lying import lies, outcome_of, some
 from tests.guarantees.replay import DivergenceError, record, replay
 from tests.guarantees.whole import MaskedSum, paid_calls, real_cost
 
@@ -103,7 +103,7 @@ def same_keys(monkeypatch):
 def check(study, relation, most, path=()):
     """Fail if a lie shows more than was paid for; the share of lies that were refused.
 
-    At most so many lies about a field are told, or all; in requests, below this path.
+    At most so many lies about a field are tried, or all; in requests, below this path.
     """
     one, other = neighbours(relation)
     found = [lie for lie in lies(study(one)) if lie.path[: len(path)] == path]
@@ -115,9 +115,9 @@ def check(study, relation, most, path=()):
 def refused(one, other, lie):
     """Whether a lie is refused, by both of two neighbours; fails if they tell it apart, unpaid."""
     outcomes = []
-    tape = record(lambda: outcomes.append(told(one, lie)))
+    tape = record(lambda: outcomes.append(outcome_of(one, lie)))
     try:
-        twin = replay(tape, lambda: outcomes.append(told(other, lie)))
+        twin = replay(tape, lambda: outcomes.append(outcome_of(other, lie)))
     except DivergenceError as error:
         raise AssertionError(f"{lie}: the course depends on rows: {error}") from error
     assert outcomes[0] == outcomes[1], f"{lie}: the answer depends on rows, unpaid"

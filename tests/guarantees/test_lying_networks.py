@@ -104,7 +104,7 @@ def any_shares(patch):
 
 
 def any_cohort(patch):
-    """A party that adds up with whomever it is told to, and tolerates as few as it is told to."""
+    """A party that adds up with whomever a message names, and tolerates as few as that says."""
     patch.setattr(Terms, "check_cohort", lambda *said: None)
 
 

@@ -16,7 +16,7 @@ from siloweave.federation import InProcess, Session, wire
 from siloweave.methods.central.messages import Train
 from siloweave.methods.dp_sgd.method import DPTLDM
 from siloweave.privacy import Budget
-from tests.guarantees.lying import lies, request_in, sent_through, some, told
+from tests.guarantees.lying import lies, outcome_of, request_in, sent_through, some
 from tests.guarantees.test_lying_coordinator import (
     SCHEMA,
     by_columns,
@@ -91,7 +91,9 @@ def test_every_lie_ends_in_an_answer_or_in_our_own_error(name, most):
     found = lies(study)
     usual = taken_by(study)
     for lie in found if most is None else some(found, most):
-        taken = taken_by(partial(told, study, lie))  # whatever is none of our errors is raised
+        taken = taken_by(
+            partial(outcome_of, study, lie)
+        )  # whatever is none of our errors is raised
         assert taken < 2 * usual + MORE_BYTES, f"{lie} took {taken:,} bytes, not {usual:,}"
 
 

@@ -1,4 +1,4 @@
-"""The look that cuts columns into bins, whole: what a neighbour moves is what was paid for."""
+"""The noisy histogram that cuts columns into bins: what a neighbour moves is what was paid for."""
 
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ def neighbours(relation):
 
 @dataclass(frozen=True)
 class Study:
-    """A look over a roster, and the cuts that follow."""
+    """A noisy histogram over a roster, and the cuts that follow."""
 
     budget: Budget = BUDGET
     tolerated: int = 1

@@ -129,8 +129,8 @@ def test_a_plan_that_looks_at_rows_is_caught(monkeypatch):
     honest = two_round.plan
     seen = []
 
-    def peeking(domain, weights, look, *args, **named):
-        chosen = honest(domain, weights, look, *args, **named)
+    def peeking(domain, weights, pairs, *args, **named):
+        chosen = honest(domain, weights, pairs, *args, **named)
         return chosen[: 1 + seen[-1] % 2]
 
     def count(request, site):

@@ -26,7 +26,7 @@ def chained(number, seed=0):
     return Codes(DOMAIN, tuple(x.astype(np.uint8) for x in (a, b, c, d)))
 
 
-def look(rows, sigma, seed=0):
+def noisy(rows, sigma, seed=0):
     rng = np.random.default_rng(seed)
     cliques = [(x,) for x in DOMAIN.names] + PAIRS
     return [
@@ -40,24 +40,24 @@ def weights():
 
 
 def test_the_plan_takes_what_is_related_first():
-    chosen = plan(DOMAIN, weights(), look(chained(20_000), 60.0), 0.001, TwoRound())
+    chosen = plan(DOMAIN, weights(), noisy(chained(20_000), 60.0), 0.001, TwoRound())
     assert set(chosen[:2]) == {("a", "b"), ("c", "d")}
 
 
 def test_the_plan_leaves_what_is_not_related():
     settings = TwoRound()
-    chosen = plan(DOMAIN, weights(), look(chained(20_000), 5.0), 1e-4, settings)
+    chosen = plan(DOMAIN, weights(), noisy(chained(20_000), 5.0), 1e-4, settings)
     assert sorted(c for c in chosen if len(c) == 2) == [("a", "b"), ("c", "d")]
 
 
 def test_the_plan_falls_back_to_one_ways_where_noise_hides_all():
-    chosen = plan(DOMAIN, weights(), look(chained(50), 500.0), 1e-6, TwoRound())
+    chosen = plan(DOMAIN, weights(), noisy(chained(50), 500.0), 1e-6, TwoRound())
     assert chosen == [(x,) for x in DOMAIN.names]
 
 
 def test_the_plan_keeps_to_the_size_of_the_model():
     small = TwoRound(max_model_mb=8e-6 * 21)  # 21 cells: one pair of a and b, not two
-    chosen = plan(DOMAIN, weights(), look(chained(20_000), 10.0), 0.1, small)
+    chosen = plan(DOMAIN, weights(), noisy(chained(20_000), 10.0), 0.1, small)
     assert sum(len(c) == 2 for c in chosen) == 1
 
 

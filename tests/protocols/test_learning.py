@@ -1,4 +1,4 @@
-"""A run that learns what its schema leaves open, on the ledger that the run itself goes on with."""
+"""A run that learns what its schema leaves open, on the ledger of the run itself."""
 
 import numpy as np
 import pandas as pd
@@ -74,10 +74,10 @@ def test_every_sum_of_a_run_tolerates_as_many(tolerated):
 
 
 def test_a_share_for_nothing_stays_with_the_run():
-    told = Schema((Column("sex", "categorical", categories=("f", "m")),))
+    declared = Schema((Column("sex", "categorical", categories=("f", "m")),))
     data = [table.select(["sex"]) for table in tables()]
     one, other = (
-        TwoRound(workload=[("sex",)]).fit(data, told, budget=BUDGET, learn=share)
+        TwoRound(workload=[("sex",)]).fit(data, declared, budget=BUDGET, learn=share)
         for share in (0.0, 0.9)
     )
     assert one.epsilons == other.epsilons

@@ -73,8 +73,8 @@ def check_kept(fitted, folder, load=sw.load):
         one.sample(40, seed=0).astype(str) for one in (again, fitted)
     ]  # a file has no pandas category
     pd.testing.assert_frame_equal(*shown)
-    for told in ("info", "ledgers", "epsilon"):
-        assert getattr(again, told) == getattr(fitted, told), told
+    for fact in ("info", "ledgers", "epsilon"):
+        assert getattr(again, fact) == getattr(fitted, fact), fact
     settings = [json.dumps(one.settings, sort_keys=True) for one in (again, fitted)]
     assert settings[0] == settings[1]  # in a file a tuple is a list
     assert {path.suffix for path in folder.rglob("*") if path.is_file()} == STORED

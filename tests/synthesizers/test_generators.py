@@ -113,8 +113,8 @@ def test_rows_are_raked_to_the_columns_as_they_were_released(tmp_path):
     fitted.save(tmp_path)
 
     def distance(rows):
-        law = fitted.model.one_way
-        pairs = zip(law.codes(sw.read(rows)), law.shares, strict=True)
+        one_way = fitted.model.one_way
+        pairs = zip(one_way.codes(sw.read(rows)), one_way.shares, strict=True)
         return sum(abs(np.bincount(c, minlength=len(s)) / len(rows) - s).sum() for c, s in pairs)
 
     as_drawn, raked = (distance(fitted.sample(150, raked=way, seed=0)) for way in (False, True))
@@ -126,7 +126,7 @@ def test_rows_are_raked_to_the_columns_as_they_were_released(tmp_path):
 def test_numbers_that_choosing_leaves_far_off_are_moved(monkeypatch):
     fitted = fitted_once("gaussian_copula")
 
-    def seen(law, table, pool):
+    def seen(one_way, table, pool):
         assert pool.num_rows >= 1.5 * table.num_rows
         return table.take(range(7))
 
@@ -157,8 +157,8 @@ def test_more_rows_are_drawn_where_a_model_makes_some_values_too_rarely():
     assert len(asked) == 2
     assert sum(asked) <= 5_000
 
-    law, codes = fitted.model.one_way, fitted.model.one_way.codes
-    place = [cells.column.name for cells in law.cells].index(block.column)
+    one_way, codes = fitted.model.one_way, fitted.model.one_way.codes
+    place = [cells.column.name for cells in one_way.cells].index(block.column)
     shares = [np.bincount(codes(rows)[place]) / 1_000 for rows in (odd, plain)]
     assert shares[0] == pytest.approx(shares[1], abs=0.02)
 
@@ -252,8 +252,8 @@ def test_each_row_may_be_given_something_else(name):
     sample = fitted_once(name).sample(given=wanted, seed=0)
     assert len(sample) == 45
     for column in wanted:
-        told = wanted[column].notna()
-        assert (sample[column][told].astype(object) == wanted[column][told].astype(object)).all()
+        there = wanted[column].notna()
+        assert (sample[column][there].astype(object) == wanted[column][there].astype(object)).all()
 
 
 @every
