@@ -43,7 +43,7 @@ _SEEN = 2_000  # rows that show which classes a model makes, where it does not s
 
 @dataclass(frozen=True)
 class Condition:
-    """What rows shall have in one column.
+    """What drawn rows must have in one column.
 
     Attributes:
         column: The column.
@@ -200,14 +200,14 @@ def _cell(column: Column, value: Any) -> Table:
 def _is_missing(value: Any) -> bool:
     try:
         return value is None or bool(value != value)
-    except TypeError:  # NA of pandas, of which nobody can say whether it is itself
+    except TypeError:  # NA of pandas, which is neither equal to itself nor different
         return True
 
 
 def balanced_column(
     schema: Schema, balanced: str | bool, target: str | None, cells: Sequence[Condition]
 ) -> Column:
-    """The column whose classes shall be equally frequent.
+    """The column whose classes are to be equally frequent.
 
     Raises:
         InputError: There is no target, no such column, or it has no classes.
@@ -252,7 +252,7 @@ def completed(
 ) -> Codes:
     """Draw rows of a graphical model whose given columns are fixed, the others conditionally.
 
-    A number stands for its bin here.
+    A given number is taken for its bin.
 
     Raises:
         InputError: The model gives a combination of values probability 0.
@@ -293,7 +293,7 @@ class VectorCondition:
     """Cells of one column as a model of feature vectors takes them.
 
     Attributes:
-        cells: What rows shall have.
+        cells: What rows must have.
         features: Of this column alone.
         start: Where it starts in a row's vector.
         vectors: (rows, width of the column), NaN in rows that are free.
@@ -336,7 +336,7 @@ class VectorCondition:
             )
 
     def met(self, X: _Matrix, rows: npt.NDArray[np.int64], key: Key) -> npt.NDArray[np.bool_]:
-        """Which vectors have what these rows shall have."""
+        """Which vectors have what is asked of these rows."""
         part = X[:, self.start : self.start + self.features.width]
         made = values_in(self.cells.column, self.features.decode(part, key=key))
         wanted = self.cells.values[rows]
@@ -370,7 +370,7 @@ def accepted(
         model: What draws.
         features: Vectors to table and back.
         count: How many rows.
-        asked: What they shall have, one entry per column that is given.
+        asked: What they must have, one entry per column that is given.
         tries: Rows that are drawn at most for each that is wanted.
         key: Everything random.
 

@@ -355,7 +355,7 @@ class Ledgers:
 
 
 def _up(epsilon: float) -> str:
-    """Three digits after the point, never less than the value (but for what floats leave over)."""
+    """Three digits after the point, rounded up, but for the error of a float."""
     return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
 
 
@@ -541,27 +541,27 @@ class Fit:
         Under a guarantee, types of columns follow from the schema alone (`outline`), not from the
         frame that was fitted.
 
-        What is given is in the rows to the letter. A graphical model draws the other columns from
-        its exact conditional distribution, for which a given number stands for its bin. A generator
-        follows by its own conditional distribution where it has one: exactly for a Gaussian copula
-        and for the target of a diffusion; nearly for other columns of TabDDPM and of diffusions of
-        sphere codes, which are put in place again at every step. GANs are conditioned on
-        categories, and all generators are asked again for rows that do not match.
+        Rows have exactly what is given. A graphical model draws the other columns from its exact
+        conditional distribution, in which a given number counts as its bin. A generator draws from
+        its own conditional distribution where it has one: exactly for a Gaussian copula and for the
+        target of a diffusion; nearly for other columns of TabDDPM and of diffusions of sphere
+        codes, which are replaced at every step. GANs are conditioned on categories. All generators
+        draw again for rows that do not match.
 
-        Rows of a generator without conditions are raked: half as many again and 1,000 more are
-        drawn, up to four times as many and 1,000 where the model makes some values too rarely, and
-        those are kept with which single columns are distributed as they were released
-        (models/raking.py). Numbers that are still far off after that are moved in their order.
+        Rows of a generator without conditions are raked: 1.5 times as many and 1,000 more are
+        drawn, up to four times as many and 1,000 where the model makes some values too rarely. Of
+        these, rows are chosen so that single columns are distributed as they were released
+        (models/raking.py). Numbers that are still far from that are moved in their order.
 
         Args:
             num_rows: How many; as many as were fitted, or as `given` has, if None.
             seed: The same seed gives the same rows; without one, every call gives others.
-            given: What rows shall have: a mapping of column to value (None, NaN or NA: missing),
+            given: What rows must have: a mapping of column to value (None, NaN or NA: missing),
                 or a frame with one row per wanted row, where a cell without a value is free.
             balanced: A column of categories or booleans, whose classes are then equally frequent;
                 True for the target.
-            tries: Rows that a generator draws at most for each that is wanted (and 10,000 in any
-                case), before matching ones are called too rare.
+            tries: Most rows that a generator draws for each that is wanted (10,000 in any case);
+                then matching rows are too rare.
             raked: Whether rows of a generator are raked; fewer than 100 never are.
 
         Raises:
@@ -601,7 +601,7 @@ class Fit:
             num_rows: How many; as many as were fitted if None.
             seed: The same seed gives the same rows, and the rows of `sample`; without one, every
                 call gives others.
-            given: What rows shall have, as `sample` takes it; only where columns are shared, since
+            given: What rows must have, as `sample` takes it; only where columns are shared, since
                 a party would otherwise learn about another's columns.
 
         Returns:

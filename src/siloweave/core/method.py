@@ -206,10 +206,10 @@ class Stage:
     plan: Callable[[Setup, float], Setup | None]
     share: Callable[[Any, float], float]
     prepare: Callable[[Table | Codes, Setup, Place], Any]
-    facts: Callable[[Setup], Mapping[str, Any]]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Any]
     refine: Callable[[Setup, Any], Setup]
+    facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
     views: Callable[[Views, Setup], Views] = lambda views, setup: views
 
 

@@ -280,7 +280,7 @@ def _built(kind: type, name: str, value: Any, default: Any) -> Any:
 
 
 def _needed_schema(title: str, schema: Any, *, encoder: bool) -> Any:
-    """The schema of a fit, or an encoder where one may stand instead; raises SchemaError."""
+    """The schema of a fit, or an encoder where a method takes one; raises SchemaError."""
     if isinstance(schema, Schema) or (encoder and isinstance(schema, Encoder)):
         return schema
     if schema is None:

@@ -121,7 +121,7 @@ def align_rows(
     given = named_parties(data, names)
     columns = _columns(on, list(given))
     first = columns[next(iter(given))] if given else ()
-    spelled = _rules(rules, first)
+    normalised = _rules(rules, first)
     _check(most, workers, chunk)
     policy, crew = IdPolicy(missing, duplicates), workers or os.cpu_count() or 1
     held = {}
@@ -133,7 +133,7 @@ def align_rows(
     job = Job(_UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
     start = time.perf_counter()
     with in_process(held, PARTY, job, run) as (session, sites):
-        report = align(session, first, rules=spelled, chunk=chunk, progress=progress)
+        report = align(session, first, rules=normalised, chunk=chunk, progress=progress)
         tables = {
             name: _native(common_rows(site, run), given[name]) for name, site in sites.items()
         }

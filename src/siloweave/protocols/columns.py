@@ -56,7 +56,7 @@ class ColumnsData:
     store: Path | None = None
 
     def digest(self) -> bytes:
-        """By which the party knows again what it brought; see `Site`."""
+        """Recognises the same rows when a run is resumed; see `Site`."""
         return digest_of(self.table, self.schema.digest())
 
 

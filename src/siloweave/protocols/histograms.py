@@ -150,7 +150,7 @@ class HistogramData:
         return self.codes.domain
 
     def digest(self) -> bytes:
-        """By which the party knows again what it brought; see `Site`."""
+        """Recognises the same rows when a run is resumed; see `Site`."""
         return digest_of(self.table, self.codes.digest())
 
 
@@ -251,7 +251,7 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
 
     Args:
         encoder: Of equally wide bins.
-        queries: What shall be right.
+        queries: What the method is to answer.
     """
     named, wide = {name for query in queries for name in query}, []
     for column in encoder.schema.columns:
@@ -305,7 +305,6 @@ BINS = Stage(
     plan=_plan,
     share=lambda synth, learn: float(synth.counts_share),
     prepare=_prepare,
-    facts=lambda setup: {},
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,
     refine=_refine,

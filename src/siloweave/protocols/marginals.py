@@ -50,7 +50,7 @@ class MarginalSettings:
             does not fit into `max_model_mb` is not asked.
         queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
             is the published benchmark's setting.
-        workload: Sets of columns whose joint distribution shall be right; each must fit.
+        workload: Sets of columns whose joint distribution is to be right; each must fit.
         bins: Of a column of numbers at most.
         counts_share: Share of the budget for a noisy histogram of columns of numbers that are in a
             query and have more values than bins, by which they are cut (histograms.py); 0 cuts
@@ -100,10 +100,7 @@ marginal_method = partial(
     load=MarginalModel.load,
     phase="rounds with the parties",
 )
-"""The record of a method of marginals, but for what is its own.
-
-Open facts of the schema are learned first, then bins.
-"""
+"""A `Method` of marginals: open facts of the schema are learned first, then bins."""
 
 
 def marginal_result(
@@ -195,7 +192,7 @@ def _work(
 
 
 def _guessed(schema: Schema, bins: int) -> Schema:
-    """A column of which facts are open is taken to fill its bins."""
+    """Columns with open facts are assumed to fill their bins."""
     still_open = open_facts(schema)
     columns = [
         Column(c.name, "integer", low=0, high=bins - 1, missing=c.missing)

@@ -51,7 +51,7 @@ class OwnerData:
     store: Path | None = None
 
     def digest(self) -> bytes:
-        """By which the party knows again what it brought; see `Site`."""
+        """Recognises the same rows when a run is resumed; see `Site`."""
         return digest_of(self.table, self.schema.digest())
 
 

@@ -74,7 +74,7 @@ class OpenData:
     schema: Schema
 
     def digest(self) -> bytes:
-        """By which the party knows again what it brought; see `Site`."""
+        """Recognises the same rows when a run is resumed; see `Site`."""
         return digest_of(self.table, self.schema.digest())
 
 
@@ -127,7 +127,7 @@ def declare(request: Declare, site: Site[OpenData]) -> Declaration:
 
 
 def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[np.int64]]:
-    """Values of a column in order but for `other` and long texts, and how many rows hold each.
+    """Values of a column in order, without `other` and long texts, and how many rows hold each.
 
     They are read as `other`'s type, which is declared: a frame's own type may depend on a row.
     """
@@ -272,7 +272,7 @@ def agree_schema(session: Session, schema: Schema, learning: Learning | None = N
     Args:
         session: With the parties.
         schema: The study's facts; see `open_facts` for those that it leaves open.
-        learning: What open facts may cost; every party's ledger has the last word.
+        learning: What open facts may cost; every party's ledger is the limit.
 
     Returns:
         The schema, with ``learned`` naming the facts that were paid for; all others are declared.
@@ -417,13 +417,9 @@ def clipped(table: Table, schema: Schema) -> Table:
 
 def _least(schema: Schema) -> Schema:
     """The smallest schema that may be learned: bounds of 0 and 1, and no category but `other`."""
-    facts = open_facts(schema)
-    return Schema(
-        tuple(
-            changed(c, low=0, high=1) if facts.get(c.name) == ("low", "high") else c
-            for c in schema.columns
-        )
-    )
+    unbounded = {name for name, facts in open_facts(schema).items() if "low" in facts}
+    columns = (changed(c, low=0, high=1) if c.name in unbounded else c for c in schema.columns)
+    return Schema(tuple(columns))
 
 
 def _plan(setup: Setup, learn: float) -> Setup | None:
@@ -431,8 +427,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
     if not learn or not open_facts(setup.schema):
         return None
     synth: Any = setup.synth
-    small = Encoder(_least(setup.schema), synth.bins)
-    queries_of(synth, small)
+    queries_of(synth, Encoder(_least(setup.schema), synth.bins))
     return replace(setup, encoder=None, stage="schema")
 
 
@@ -470,7 +465,6 @@ LEARNING = Stage(
     plan=_plan,
     share=lambda synth, learn: learn,
     prepare=_prepare,
-    facts=lambda setup: {},
     handlers=lambda synth: HANDLERS,
     coordinate=_learn,
     refine=lambda setup, schema: replace(setup, schema=schema, encoder=None),

@@ -108,7 +108,7 @@ add up at most 2^33 rows."""
 
 
 def checked_cliques(cliques: Sequence[Clique], domain: Domain, party: str) -> None:
-    """Refuse sets of columns that the party does not have, or that are not spelled one way.
+    """Refuse sets of columns that the party does not have, or that are not in its order.
 
     Raises:
         WireError: Naming the party and the set.
@@ -293,7 +293,7 @@ def noisy_sums(
     """
     cohort = [name for name in session.roster if name in request.keys]
     if not cohort:
-        raise RosterError("a sum over nobody was asked for; raise participation")
+        raise RosterError("a sum over no party was asked for; raise participation")
     return summed(zip(cohort, session.ask(request, cohort), strict=True), shapes)
 
 

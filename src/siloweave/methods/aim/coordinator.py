@@ -96,8 +96,8 @@ def aim(
     Args:
         session: A roster of one.
         domain: Attributes and sizes.
-        workload: Cliques whose marginals shall be right.
-        rho: zCDP that a row pays; the ledgers of parties have the last word.
+        workload: Cliques whose marginals are to be right.
+        rho: zCDP that a row pays; every party's ledger is the limit.
         settings: Public settings.
         unit: L2 sensitivity of a marginal under the budget's relation.
         progress: Called with a text and the share that is done.

@@ -67,7 +67,7 @@ def chooses(synth: FLAIM) -> bool:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A noisy sum over a cohort, and the rows it stands for."""
+    """A noisy sum over a cohort, and how many rows were counted."""
 
     clique: Clique
     counts: Floats

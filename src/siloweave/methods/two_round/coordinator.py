@@ -179,7 +179,7 @@ class _Rehearsal:
         return self.weights[q] * (float(np.abs(moved - now).sum()) - noise)
 
     def _best(self) -> Clique | None:
-        """The best pair that fits; scores mostly fall, so only those on top are computed anew."""
+        """The best pair that fits; scores mostly fall, so only the highest are computed again."""
         fresh: set[Clique] = set()
         while self.scores:
             top = max(self.scores, key=self.scores.__getitem__)
