@@ -77,8 +77,8 @@ one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to
 - AugFLAIM (Oracle) uses the true heterogeneity and protects nothing; it is a baseline.
 - `cap=c`: a party joins at most c of the 10 rounds, parties are spread evenly, and a row pays for
   those rounds alone (parallel composition over disjoint rows), which is less noise at the same ε.
-  Guarantee in `algorithms/flaim_settings.py`.
-- TwoRound: all parties answer twice, see `algorithms/two_round.py`. Its share of the budget and its
+  Guarantee in `methods/flaim/method.py`.
+- TwoRound: all parties answer twice, see `methods/two_round/method.py`. Its share of the budget and its
   sweeps were chosen on california_housing, which is not among these tables. A prototype of it had
   been tried on Adult and heloc before, so Adult is not completely new to it.
 - The fit is ours (decision 0002). Central AIM's error is far below the published one; how much of

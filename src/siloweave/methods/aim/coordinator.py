@@ -51,11 +51,11 @@ class _Budget:
         return self.unit**2 / (2 * self.sigma**2) + self.epsilon**2 / 8
 
     def last_if_short(self) -> bool:
-        left = self.rho - self.spent
-        if left >= 2 * self.round_cost:
+        remaining = self.rho - self.spent
+        if remaining >= 2 * self.round_cost:
             return False
-        self.sigma = max(_LEAST, self.unit * sqrt(1 / (2 * self.share * left)))
-        self.epsilon = sqrt(8 * (1 - self.share) * left)
+        self.sigma = max(_LEAST, self.unit * sqrt(1 / (2 * self.share * remaining)))
+        self.epsilon = sqrt(8 * (1 - self.share) * remaining)
         return True
 
 

@@ -343,13 +343,13 @@ class FLAIMPlan:
         return self.gaussians * self.unit**2 / (2 * self.sigma**2) + selections
 
     def last(self, t: int) -> bool:
-        """Whether round `t` is the last; when annealing, it takes all that is left."""
+        """Whether round `t` is the last; when annealing, it takes all that remains."""
         if self.settings.rounds is not None:
             return t + 1 >= self.settings.rounds
-        left = self.rho - self.spent
-        if left >= 2 * self.round_cost:
+        remaining = self.rho - self.spent
+        if remaining >= 2 * self.round_cost:
             return False
-        grow = sqrt(left / self.round_cost)
+        grow = sqrt(remaining / self.round_cost)
         self.sigma, self.epsilon = self.sigma / grow, self.epsilon * grow
         return True
 
