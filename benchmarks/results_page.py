@@ -78,9 +78,9 @@ one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to
 - `cap=c`: a party joins at most c of the 10 rounds, parties are spread evenly, and a row pays for
   those rounds alone (parallel composition over disjoint rows), which is less noise at the same ε.
   Guarantee in `methods/flaim/method.py`.
-- TwoRound: all parties answer twice, see `methods/two_round/method.py`. Its share of the budget and its
-  sweeps were chosen on california_housing, which is not among these tables. A prototype of it had
-  been tried on Adult and heloc before, so Adult is not completely new to it.
+- TwoRound: all parties answer twice, see `methods/two_round/method.py`. Its share of the budget and
+  its sweeps were chosen on california_housing, which is not among these tables. A prototype of it
+  had been tried on Adult and heloc before, so Adult is not completely new to it.
 - The fit is ours (decision 0002). Central AIM's error is far below the published one; how much of
   that is due to the fit was not measured. In its own setting the reference script reaches about our
   error (`speed.md`), so the fit alone does not explain it.
