@@ -82,7 +82,7 @@ def budgeted(job: dict[str, Any], given: dict[str, Any]) -> tuple[Any, dict[str,
     """The generator, and what its fit is told besides table and seed."""
     if job.get("separation") is None:
         return kind_of(job["model"])(**given), {}
-    from siloweave.privacy.calibrate import budget_of_separation
+    from siloweave.privacy.budget import budget_of_separation
 
     budget = budget_of_separation(job["separation"], job["delta"])
     published = {"degree": 3, "queries": 64} if job["model"] == "aim" else {}

@@ -25,7 +25,7 @@ from neural_page import Row, lines, table
 from neural_tables import DELTA, Prepared, prepare
 
 import siloweave as sw
-from siloweave.privacy.calibrate import budget_of_separation
+from siloweave.privacy.budget import budget_of_separation
 from siloweave.tables.codes import Encoder
 
 OUT = Path(__file__).parent / "results" / "private_counts.jsonl"

@@ -106,8 +106,7 @@ def ours(folder: Path) -> None:
     from siloweave.methods.aim.coordinator import aim
     from siloweave.methods.aim.method import AIM
     from siloweave.methods.aim.party import HANDLERS
-    from siloweave.privacy.budget import Budget
-    from siloweave.privacy.calibrate import rho_for
+    from siloweave.privacy.budget import Budget, rho_for
     from siloweave.privacy.ledger import Ledger
     from siloweave.privacy.mechanisms import OSEntropy
     from siloweave.statistics import marginal

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.methods.two_round.method import TwoRound
     from siloweave.methods.vertigan.method import VertiGAN
-    from siloweave.privacy.budget import Budget, Relation
-    from siloweave.privacy.calibrate import budget_of_separation
+    from siloweave.privacy.budget import Budget, Relation, budget_of_separation
     from siloweave.protocols.alignment import AlignedRows, align_rows
     from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
@@ -125,7 +124,7 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "Table read": lambda: import_module("siloweave.tables.read"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run invert_run": lambda: import_module("siloweave.audit.transcripts"),
-    "budget_of_separation": lambda: import_module("siloweave.privacy.calibrate"),
+    "budget_of_separation": lambda: import_module("siloweave.privacy.budget"),
     "score": lambda: import_module("siloweave.evaluate.scoring"),
     "score_parties": lambda: import_module("siloweave.protocols.scoring"),
     "shadow_attack": lambda: import_module("siloweave.attacks.shadow"),

@@ -12,7 +12,7 @@ from siloweave.attacks.noisy_counts import (
 from siloweave.errors import InputError
 from siloweave.federation.masking import unmask_sum
 from siloweave.models.estimate import Measurement
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.privacy.mechanisms import SeededEntropy, add_gaussian
 from siloweave.protocols import secure_sums
 from siloweave.statistics.marginals import marginal

@@ -1,6 +1,6 @@
 """A run that is killed at one of its messages, for the tests of every algorithm."""
 
-from siloweave.federation import FolderStore, InProcess, wire
+from siloweave.federation import FolderStore, InProcess, messages
 from siloweave.federation.messages import Envelope
 
 WHERE = ("before the answer", "before the reply is kept", "after the answer")
@@ -22,7 +22,7 @@ class Tap:
             if self.count == self.at and where == WHERE[0]:
                 raise KilledError
             answer = send(transport, name, frame)
-            envelope = wire.decode(frame, Envelope)
+            envelope = messages.decode(frame, Envelope)
             if self.count == self.at and where == WHERE[2]:
                 raise KilledError
             self.answers[envelope.run, name, envelope.step] = answer

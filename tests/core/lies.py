@@ -2,7 +2,7 @@
 
 import msgspec
 
-from siloweave.federation import InProcess, Masked, Public, Released, wire
+from siloweave.federation import InProcess, Masked, Public, Released, messages
 from siloweave.federation.messages import Envelope, reply_type
 from tests.federation.small import reply_in, with_reply
 
@@ -13,7 +13,9 @@ def lie(patch, party, question, **changes):
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
-        request = wire.decode_request(wire.decode(frame, Envelope).body, transport._handlers)
+        request = messages.decode_request(
+            messages.decode(frame, Envelope).body, transport._handlers
+        )
         if name != party or type(request).__name__ != question:
             return answer
         reply = reply_in(answer, reply_type(type(request)))

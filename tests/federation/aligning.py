@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from siloweave.federation import InProcess, Session, wire
+from siloweave.federation import InProcess, Session, messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
 from siloweave.tables.read import Table
@@ -32,7 +32,7 @@ class Wire:
 
     def send(self, name, frame):
         answer = self.inner.send(name, frame)
-        request = wire.decode_request(wire.decode(frame, Envelope).body, PARTY)
+        request = messages.decode_request(messages.decode(frame, Envelope).body, PARTY)
         if self.change is not None:
             answer = self.change(name, request, answer)
         self.log.append((name, request, frame, answer))

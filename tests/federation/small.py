@@ -12,7 +12,7 @@ from siloweave.federation import (
     Request,
     Session,
     masking,
-    wire,
+    messages,
 )
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Budget, Gaussian, Ledger, SharedGaussian, mechanisms
@@ -87,18 +87,18 @@ def site_of(name="clinic", rows=(1, 2, 3), *, ledger=None, **named):
 
 
 def frame(request, *, step=0, run="r1", to="clinic", sender="coordinator"):
-    return wire.encode(Envelope(run, step, sender, to, wire.encode(request)))
+    return messages.encode(Envelope(run, step, sender, to, messages.encode(request)))
 
 
 def reply_in(answer, kind):
     """The reply in the bytes that a site answered."""
-    return wire.decode(wire.decode(answer, Envelope).body, kind)
+    return messages.decode(messages.decode(answer, Envelope).body, kind)
 
 
 def with_reply(answer, reply):
     """The same answer with another reply in it."""
-    envelope = wire.decode(answer, Envelope)
-    return wire.encode(msgspec.structs.replace(envelope, body=wire.encode(reply)))
+    envelope = messages.decode(answer, Envelope)
+    return messages.encode(msgspec.structs.replace(envelope, body=messages.encode(reply)))
 
 
 def session_of(sites, **settings):

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from siloweave.errors import WireError
-from siloweave.federation import alignment_party, masking, wire
+from siloweave.federation import alignment_party, masking, messages
 from siloweave.federation.alignment import align
 from siloweave.federation.alignment_party import (
     PARTY,
@@ -146,7 +146,7 @@ def test_a_leader_that_names_rows_that_are_not_there_is_found_out():
 
 def ask(site, request, step=0):
     return site.answer(
-        wire.encode(Envelope("r1", step, "c", site.name, wire.encode(request))), PARTY
+        messages.encode(Envelope("r1", step, "c", site.name, messages.encode(request))), PARTY
     )
 
 
@@ -229,7 +229,7 @@ def test_a_session_that_makes_no_sense_is_refused_unread(fields, words):
     plain = {name: getattr(plan, name) for name in plan.__struct_fields__} | fields
     body = msgspec.msgpack.encode({"type": "alignment/hide", "plan": plain, "part": 0})
     with pytest.raises(WireError, match=words):
-        other.answer(wire.encode(Envelope("r1", 1, "c", "p1", body)), PARTY)
+        other.answer(messages.encode(Envelope("r1", 1, "c", "p1", body)), PARTY)
 
 
 def test_a_session_does_not_change():

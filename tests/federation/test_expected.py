@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from siloweave.errors import DataError, WireError
-from siloweave.federation import Array, masking, wire
+from siloweave.federation import Array, masking, messages
 from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, WORDS, CheckedReply
 
 SAID = CheckedReply("clinic")
@@ -87,7 +87,7 @@ def test_json_is_read_or_refused(monkeypatch):
         raise DataError("no schema of mine")
 
     refused("sent schema that cannot be read: no schema of mine", "json", "schema", b"[]", fails)
-    monkeypatch.setattr(wire, "MAX_ITEMS", 3)
+    monkeypatch.setattr(messages, "MAX_ITEMS", 3)
     refused("JSON of 4 items", "json", "schema", b"[1,2,3]", len)
 
 

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from siloweave.errors import RosterError, WireError
-from siloweave.federation import InProcess, Session, wire
+from siloweave.federation import InProcess, Session, messages
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
 from siloweave.federation.session import Closed
@@ -173,7 +173,7 @@ def test_what_answers_another_question_is_not_written_down(tmp_path):
         else:
             (reply,) = session.ask(Ask(500.0))
     (heard,) = read_transcript(path)
-    assert wire.decode(heard.answer, Size) == reply
+    assert messages.decode(heard.answer, Size) == reply
 
 
 def test_a_run_that_is_started_again_gets_the_same_replies():
@@ -205,10 +205,10 @@ def test_a_ledger_that_was_edited_at_the_party_is_refused_at_the_end_of_a_run(ch
     """Every entry's hash was there, and only that was compared."""
 
     def edited(name, answer):
-        envelope = wire.decode(answer, Envelope)
+        envelope = messages.decode(answer, Envelope)
         if envelope.step < 3:
             return answer
-        reply = wire.decode(envelope.body, Closed)
+        reply = messages.decode(envelope.body, Closed)
         entries = msgspec.json.decode(reply.entries.value, type=tuple[Entry, ...])
         text = msgspec.structs.replace(reply.entries, value=msgspec.json.encode(change(entries)))
         return with_reply(answer, msgspec.structs.replace(reply, entries=text))
@@ -223,10 +223,10 @@ def test_a_ledger_that_was_edited_at_the_party_is_refused_at_the_end_of_a_run(ch
 @pytest.mark.parametrize("wrong", [b"-500.0", b'"much"', b"\xff"])
 def test_a_ledger_that_cannot_be_read_names_the_party(wrong):
     def edited(name, answer):
-        envelope = wire.decode(answer, Envelope)
+        envelope = messages.decode(answer, Envelope)
         if envelope.step == 0:
             return answer
-        reply = wire.decode(envelope.body, Closed)
+        reply = messages.decode(envelope.body, Closed)
         text = reply.entries.value.replace(b"500.0", wrong)
         entries = msgspec.structs.replace(reply.entries, value=text)
         return with_reply(answer, msgspec.structs.replace(reply, entries=entries))

@@ -8,7 +8,7 @@ from shutil import rmtree
 import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError, WireError
-from siloweave.federation import FolderStore, MemoryStore, masking, wire
+from siloweave.federation import FolderStore, MemoryStore, masking, messages
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
 from siloweave.privacy.events import BaseEvent, NonPrivate
@@ -218,7 +218,7 @@ def test_a_message_for_someone_else_is_refused():
     with pytest.raises(WireError, match="not a Envelope"):
         site_of().answer(b"\xc1", HANDLERS)
     with pytest.raises(WireError, match="not a"):
-        site_of().answer(wire.encode(Envelope("r", 0, "c", "clinic", b"\x80")), HANDLERS)
+        site_of().answer(messages.encode(Envelope("r", 0, "c", "clinic", b"\x80")), HANDLERS)
 
 
 def test_a_number_kept_private_is_drawn_once_a_run_and_survives_a_crash(party):

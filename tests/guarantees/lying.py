@@ -21,7 +21,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from siloweave.errors import SiloweaveError
-from siloweave.federation import Array, InProcess, wire
+from siloweave.federation import Array, InProcess, messages
 from siloweave.federation.messages import Envelope, reply_type
 from siloweave.federation.session import Closed
 from tests.federation.small import reply_in
@@ -167,8 +167,8 @@ _SEND = InProcess.send
 
 
 def request_in(transport: Any, frame: bytes) -> tuple[Envelope, Any]:
-    envelope = wire.decode(frame, Envelope)
-    return envelope, wire.decode_request(envelope.body, transport._handlers)
+    envelope = messages.decode(frame, Envelope)
+    return envelope, messages.decode_request(envelope.body, transport._handlers)
 
 
 def lies(study: Callable[[], Any]) -> list[Lie]:
@@ -222,10 +222,10 @@ def outcome_of(study: Callable[[], Any], lie: Lie) -> Any:
         if not answers:
             try:
                 new = changed(request, lie.path, changes(at(request, lie.path))[lie.number])
-                body = wire.encode(new)
+                body = messages.encode(new)
             except (SiloweaveError, msgspec.MsgspecError):
                 raise RefusedError("cannot be sent") from None
-            frame = wire.encode(msgspec.structs.replace(envelope, body=body))
+            frame = messages.encode(msgspec.structs.replace(envelope, body=body))
         try:
             answer = _SEND(transport, party, frame)
         except SiloweaveError as error:

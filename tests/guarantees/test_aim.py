@@ -15,14 +15,14 @@ import pytest
 from scipy.stats import beta, norm
 
 from siloweave.errors import BudgetError, RosterError
-from siloweave.federation import Released, Site, masking, wire
+from siloweave.federation import Released, Site, masking, messages
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Envelope
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.method import AIM
 from siloweave.privacy import Exponential, Relation, SeededEntropy, SharedGaussian, mechanisms
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.protocols import secure_sums
 from siloweave.protocols.workload import expected_l1, weights_of
 from siloweave.statistics import marginal
@@ -331,7 +331,7 @@ def test_a_noise_stream_that_starts_again_is_caught(monkeypatch):
 def test_a_second_draw_for_the_same_step_is_not_made():
     run = study()({"curator": codes([(0, 0, 0)])})
     for name, frame, _ in run.wire.frames[-1:]:
-        assert wire.decode(frame, Envelope).to == name
+        assert messages.decode(frame, Envelope).to == name
         before = len(run.ledger(name).entries)
         assert run.wire.send(name, frame) == run.wire.frames[-2][2]
         assert len(run.ledger(name).entries) == before

@@ -16,7 +16,7 @@ from siloweave.privacy import (
     Relation,
     SharedGaussian,
 )
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.tables import Column, Schema
 from tests.guarantees.flaim_whole import (

@@ -13,7 +13,7 @@ from siloweave.methods.silofuse import coordinator, party
 from siloweave.methods.silofuse.messages import CodeNoised, declared_coder, radius
 from siloweave.methods.silofuse.party import bounded
 from siloweave.privacy import Budget, Gaussian, Relation
-from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.privacy.budget import gaussian_sigma, rho_for
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema
 from tests.federation.rosters import roster_of

@@ -12,7 +12,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import WireError
-from siloweave.federation import InProcess, Session, wire
+from siloweave.federation import InProcess, Session, messages
 from siloweave.methods.central.messages import Train
 from siloweave.methods.dp_sgd.method import DPTLDM
 from siloweave.privacy import Budget
@@ -104,8 +104,8 @@ def altered(study, kind, change):
     def seen(transport, party, frame):
         envelope, request = request_in(transport, frame)
         if type(request).__name__ == kind:
-            body = wire.encode(change(request))
-            frame = wire.encode(msgspec.structs.replace(envelope, body=body))
+            body = messages.encode(change(request))
+            frame = messages.encode(msgspec.structs.replace(envelope, body=body))
         return send(transport, party, frame)
 
     with sent_through(seen):

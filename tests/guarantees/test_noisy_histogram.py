@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.federation import Session
 from siloweave.privacy import Budget, Relation, SharedGaussian
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import (
     HANDLERS,
     CountColumns,
@@ -17,7 +17,7 @@ from siloweave.protocols.histograms import (
 )
 from siloweave.protocols.secure_sums import masked_reply
 from siloweave.tables import Column, Encoder, Schema, Table
-from siloweave.tables.levels import ResolutionLevels
+from siloweave.tables.codes import ResolutionLevels
 from tests.guarantees.replay import DivergenceError
 from tests.guarantees.whole import BUDGET, budget_of, paid_calls, run_of, twins
 

@@ -18,7 +18,7 @@ from siloweave.models import diffusion
 from siloweave.models.rounds import packed
 from siloweave.privacy import Budget, Relation, SampledSharedGaussian, SharedGaussian, gradients
 from siloweave.privacy import accountants as ac
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.privacy.events import order_of
 from siloweave.protocols.histograms import (
     CountColumns,

@@ -23,7 +23,7 @@ from siloweave.privacy import (
     SharedGaussian,
     gradients,
 )
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.privacy.events import order_of
 from siloweave.protocols.histograms import (
     CountColumns,

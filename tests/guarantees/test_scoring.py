@@ -9,7 +9,7 @@ from siloweave.errors import BudgetError, WireError
 from siloweave.federation import Array, InProcess, MemoryStore, Session, Site
 from siloweave.privacy import Budget, Gaussian, Ledger, OSEntropy, Relation, mechanisms
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.protocols import scoring
 from siloweave.protocols.scoring import HANDLERS, Judgement, ScoredRows, ScoreTable, ask_scores
 from siloweave.statistics.marginals import marginal

@@ -9,7 +9,7 @@ from siloweave.federation import Session
 from siloweave.methods.two_round import coordinator as two_round
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.protocols import secure_sums
 from siloweave.protocols.secure_sums import HANDLERS, Count, Counts, masked_reply
 from siloweave.statistics.marginals import marginal

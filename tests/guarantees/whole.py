@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from siloweave.federation import InProcess, MemoryStore, Session, Site, masking, wire
+from siloweave.federation import InProcess, MemoryStore, Session, Site, masking, messages
 from siloweave.federation.messages import Envelope, Masked, Public, Released, reply_type
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.coordinator import aim
@@ -39,7 +39,7 @@ from siloweave.privacy import (
     ThresholdGaussian,
     marginal_sensitivity,
 )
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 from tests.federation.rosters import site_with, terms_of
@@ -113,7 +113,7 @@ class Run:
 
     def messages(self):
         for name, frame, answer in self.wire.frames:
-            request = wire.decode_request(wire.decode(frame, Envelope).body, self.handlers)
+            request = messages.decode_request(messages.decode(frame, Envelope).body, self.handlers)
             yield name, request, reply_in(answer, reply_type(type(request)))
 
 
@@ -349,8 +349,8 @@ def sums_of(run: Run, tape: Tape) -> list[Sum]:
             noise[paid.owner, paid.step] = paid
     groups: dict[int, list] = {}
     for name, frame, answer in run.wire.frames:
-        envelope = wire.decode(frame, Envelope)
-        request = wire.decode_request(envelope.body, run.handlers)
+        envelope = messages.decode(frame, Envelope)
+        request = messages.decode_request(envelope.body, run.handlers)
         if hasattr(request, "share_sigma"):
             reply = reply_in(answer, reply_type(type(request)))
             groups.setdefault(envelope.step, []).append((name, request, reply))
@@ -379,8 +379,8 @@ def words_of(run: Run) -> dict[str, list[np.ndarray]]:
 
 def require_fresh_masks(run: Run, cells: int = 4) -> None:
     """Fail if words are small, or if two messages of a party differ by something small."""
-    for name, messages in words_of(run).items():
-        heads = [np.zeros(cells, np.uint32), *(m[:cells] for m in messages if m.size >= cells)]
+    for name, sent in words_of(run).items():
+        heads = [np.zeros(cells, np.uint32), *(m[:cells] for m in sent if m.size >= cells)]
         for i, a in enumerate(heads):
             for b in heads[:i]:
                 for gap in (a - b, a + b):

@@ -10,7 +10,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
-from siloweave.federation import InProcess, wire
+from siloweave.federation import InProcess, messages
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import RECEIPTS, read_receipts
 from siloweave.methods.fed_tgan import party as rounds_file
@@ -281,7 +281,7 @@ def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):
     send = InProcess.send
 
     def gone(transport, name, frame):
-        if name == "south" and wire.decode(frame, Envelope).step == 3:
+        if name == "south" and messages.decode(frame, Envelope).step == 3:
             raise RosterError("party 'south' does not answer")
         return send(transport, name, frame)
 

@@ -9,7 +9,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
-from siloweave.federation import InProcess, wire
+from siloweave.federation import InProcess, messages
 from siloweave.federation.messages import Array, Envelope
 from siloweave.methods.silofuse import coordinator
 from siloweave.methods.silofuse.coordinator import one_hot
@@ -267,7 +267,7 @@ def test_a_party_that_vanishes_stops_the_run_and_comes_back(name, monkeypatch, t
     send = InProcess.send
 
     def gone(transport, party, frame):
-        if party == "west" and wire.decode(frame, Envelope).step == 1:
+        if party == "west" and messages.decode(frame, Envelope).step == 1:
             raise RosterError("party 'west' is not there")
         return send(transport, party, frame)
 

@@ -9,9 +9,9 @@ import pytest
 
 from siloweave.errors import DataError, InputError
 from siloweave.models import diffusion
-from siloweave.models.descent import Descent, State
 from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.settings import DiffusionSettings
+from siloweave.models.train import Descent, State
 from siloweave.tables.features import Block
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 

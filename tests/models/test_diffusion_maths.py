@@ -11,7 +11,6 @@ import pytest
 
 from siloweave.errors import InputError
 from siloweave.models.denoiser import Denoiser, Rows, row_losses
-from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout
 from siloweave.models.multinomial import (
     Options,
@@ -26,6 +25,7 @@ from siloweave.models.multinomial import (
 from siloweave.models.nets import MLP, Dense, averaged, fresh
 from siloweave.models.schedules import kept_variance, walk
 from siloweave.models.settings import CHOICE_LOSSES, DiffusionSettings
+from siloweave.models.train import Descent
 from siloweave.privacy import gradients
 from siloweave.privacy.gradients import factors
 from siloweave.tables.features import Block

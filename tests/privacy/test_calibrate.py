@@ -9,7 +9,7 @@ from scipy.special import erfcx
 from siloweave.errors import InputError
 from siloweave.privacy import Budget, Exponential, Gaussian, SharedGaussian
 from siloweave.privacy import accountants as ac
-from siloweave.privacy import calibrate as cal
+from siloweave.privacy import budget as cal
 from siloweave.privacy import events as ev
 
 DELTAS = [1e-2, 1e-5, 1e-9]

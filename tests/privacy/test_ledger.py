@@ -19,7 +19,7 @@ from siloweave.privacy import (
     ThresholdGaussian,
 )
 from siloweave.privacy.accountants import Tally, epsilon
-from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.privacy.budget import gaussian_sigma, rho_for
 
 LIMIT = Budget(epsilon=1.0, delta=1e-6)
 EVENTS = [

@@ -22,7 +22,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
-from siloweave.privacy.calibrate import falls_to, rho_for
+from siloweave.privacy.budget import falls_to, rho_for
 from siloweave.privacy.shared_steps import moved, order_for, plan_steps
 from tests.guarantees.exact import float_masses
 

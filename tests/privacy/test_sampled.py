@@ -19,7 +19,7 @@ from siloweave.privacy import (
     sampled,
 )
 from siloweave.privacy import accountants as ac
-from siloweave.privacy import calibrate as cal
+from siloweave.privacy import budget as cal
 
 DELTA = 1e-5
 RATE = 0.0125  # 500 of 40,000 rows

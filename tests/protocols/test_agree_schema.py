@@ -16,7 +16,7 @@ from siloweave.privacy import (
     marginal_sensitivity,
 )
 from siloweave.privacy.accountants import Tally
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import rho_for
 from siloweave.protocols import schema as schemas_module
 from siloweave.protocols.schema import (
     HANDLERS,

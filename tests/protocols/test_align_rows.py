@@ -10,7 +10,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import DataError, InputError, RosterError
-from siloweave.federation import FolderStore, InProcess, wire
+from siloweave.federation import FolderStore, InProcess, messages
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Ledger
 
@@ -144,7 +144,7 @@ class Tap:
             answer = send(transport, name, frame)
             if self.count == at and where == WHERE[2]:
                 raise KilledError
-            self.answers[name, wire.decode(frame, Envelope).step] = answer
+            self.answers[name, messages.decode(frame, Envelope).step] = answer
             return answer
 
         def kept(store, name, data):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from siloweave.core.method import OTHERS
-from siloweave.federation import InProcess, wire
+from siloweave.federation import InProcess, messages
 from siloweave.federation.messages import Envelope, Masked, Public, reply_type
 from siloweave.privacy import NonPrivate
 
@@ -42,7 +42,7 @@ class Crossed:
 
     def _note(self, transport, name, frame, answer):
         self.parties.add(name)
-        asked = wire.decode_request(wire.decode(frame, Envelope).body, transport._handlers)
+        asked = messages.decode_request(messages.decode(frame, Envelope).body, transport._handlers)
         for part in asked.__struct_fields__:
             sent = self.requests[type(asked).__name__][part]
             value = getattr(asked, part)
@@ -50,7 +50,7 @@ class Crossed:
                 _bytes(one) for one in (value.values() if isinstance(value, dict) else [value])
             }
         events = {entry.hash: entry.event for entry in transport._sites[name].ledger.entries}
-        reply = wire.decode(wire.decode(answer, Envelope).body, reply_type(type(asked)))
+        reply = messages.decode(messages.decode(answer, Envelope).body, reply_type(type(asked)))
         for part in reply.__struct_fields__:
             value = getattr(reply, part)
             for item in value if isinstance(value, tuple) else (value,):

@@ -13,7 +13,7 @@ import pytest
 import siloweave as sw
 from siloweave.app.study import check_budget, listed, method_of
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation import InProcess, wire
+from siloweave.federation import InProcess, messages
 from siloweave.federation.messages import Envelope
 from siloweave.models.rounds import packed
 from siloweave.models.settings import AutoencoderSettings
@@ -291,7 +291,7 @@ def test_the_ledger_is_written_before_anything_leaves(tmp_path, monkeypatch):
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
-        step = wire.decode(frame, Envelope).step
+        step = messages.decode(frame, Envelope).step
         file = sorted(tmp_path.glob("parties/*/ledger.jsonl"))[0]
         seen.append((name, step, len(Ledger.read(file).entries)))
         return answer

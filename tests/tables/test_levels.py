@@ -8,9 +8,8 @@ import pytest
 from siloweave.errors import DataError
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.tables.bins import spike_bins
-from siloweave.tables.codes import Encoder
+from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.features import Features
-from siloweave.tables.levels import ResolutionLevels
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 

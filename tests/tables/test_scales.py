@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from siloweave.datasets import adult
-from siloweave.tables.scales import Mixture, fit_mixture
+from siloweave.tables.encodings import Mixture, fit_mixture
 
 
 def three_heaps(rows=4000, seed=0):
@@ -92,7 +92,7 @@ def test_weights_are_repeated_values():
 def test_many_values_are_grouped_without_loss(monkeypatch):
     values = three_heaps(20_000)
     grouped = main_modes(fit_mixture(values, np.ones(len(values)), components=3))
-    monkeypatch.setattr("siloweave.tables.scales._GROUPS", 20_000)
+    monkeypatch.setattr("siloweave.tables.encodings._GROUPS", 20_000)
     single = main_modes(fit_mixture(values, np.ones(len(values)), components=3))
     assert not np.array_equal(grouped, single)
     assert np.allclose(grouped, single, rtol=1e-3, atol=1e-3)

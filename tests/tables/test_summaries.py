@@ -8,8 +8,8 @@ from scipy.spatial.distance import jensenshannon
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema, Table
+from siloweave.tables.encodings import Mixture
 from siloweave.tables.features import Features
-from siloweave.tables.scales import Mixture
 from siloweave.tables.summaries import ColumnSummary, agreed_features, distances, summarise
 
 LISTED = Schema(

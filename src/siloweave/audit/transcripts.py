@@ -36,7 +36,7 @@ from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
 from siloweave.core.fit import Fit, MarginalModel, Matrix
 from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import wire
+from siloweave.federation import messages
 from siloweave.federation.records import TranscriptRecord, read_transcript
 from siloweave.methods.flaim.coordinator import chosen_by
 from siloweave.methods.flaim.messages import Chosen, MeasureQueries, Select
@@ -102,8 +102,8 @@ def noisy_marginals(path: Path, domain: Domain) -> list[NoisyMarginal]:
 def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
     """Which marginals each party named; nothing for central AIM, which asks one party alone."""
     try:
-        request = wire.decode(records[0].question, Select)
-        replies = {r.party: wire.decode(r.answer, Chosen) for r in records}
+        request = messages.decode(records[0].question, Select)
+        replies = {r.party: messages.decode(r.answer, Chosen) for r in records}
     except WireError:
         return {}
     return {party: chosen_by(party, reply, request) for party, reply in replies.items()}
@@ -116,7 +116,7 @@ def _marginals(
     chosen: Mapping[str, set[Clique]],
     domain: Domain,
 ) -> Iterator[NoisyMarginal]:
-    request = wire.decode(records[0].question, kind)
+    request = messages.decode(records[0].question, kind)
     if len(records) < len(request.keys):  # the run was cut short; the masks do not cancel
         return
     cliques = request.cliques if isinstance(request, Count) else request.queries
@@ -124,7 +124,7 @@ def _marginals(
     absent = sorted({a for c in cliques for a in c} - set(domain.names))
     if absent:
         raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
-    replies = [(r.party, wire.decode(r.answer, Counts)) for r in records]
+    replies = [(r.party, messages.decode(r.answer, Counts)) for r in records]
     tables = summed(replies, [domain.shape(c) for c in cliques])
     sigma, cohort = request.share_sigma * sqrt(len(request.keys)), tuple(request.keys)
     for clique, table, k in zip(cliques, tables, times, strict=True):
@@ -152,9 +152,9 @@ def sent_latents(path: Path) -> dict[str, Matrix]:
 
 def _latents(tag: str, record: TranscriptRecord) -> Matrix:
     if tag == "silofuse/code_noised":
-        noised = wire.decode(record.answer, Noised).latents.value.numpy().astype(np.float32)
+        noised = messages.decode(record.answer, Noised).latents.value.numpy().astype(np.float32)
         return noised * np.float32(GRID)
-    reply = wire.decode(record.answer, Coded)
+    reply = messages.decode(record.answer, Coded)
     Z = np.asarray(reply.latents.value.numpy(), dtype=np.float32)
     for classes, options in zip(reply.classes, reply.options, strict=True):
         codes = classes.value.numpy().astype(np.int64)

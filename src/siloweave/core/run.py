@@ -39,8 +39,7 @@ from siloweave.federation.session import Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.federation.transports import InProcess
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.identity import KEY_FILE, Identity
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy

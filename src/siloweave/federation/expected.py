@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import SiloweaveError, WireError
-from siloweave.federation import masking, wire
+from siloweave.federation import masking, messages
 from siloweave.federation.messages import Array
 
 FLOATS = ("<f2", "<f4", "<f8")
@@ -149,7 +149,7 @@ class CheckedReply:
         """What `read` makes of JSON, which may fail with an error of ours or of msgspec's."""
         try:
             data = text.encode() if isinstance(text, str) else text
-            wire.check_json(data)
+            messages.check_json(data)
             return read(data)
         except (SiloweaveError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise WireError(

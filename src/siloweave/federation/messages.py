@@ -10,15 +10,23 @@ A request is a frozen value that names the type of its reply::
         share_sigma: float
 
 Every field of a reply is `Released` (paid for in the ledger), `Masked` (paid for, and only
-readable in a sum) or `Public` (does not depend on rows), or a tuple of these. `wire.check_sealed`
+readable in a sum) or `Public` (does not depend on rows), or a tuple of these. `check_sealed`
 refuses anything else.
+
+Bytes are typed, measured before anything is allocated, and sealed on the way out. MessagePack
+announces lengths before contents, so a forged header of five bytes may promise four billion items;
+msgspec checks a promise against the bytes that are left before it allocates (the tests hold it to
+that), and `Array` checks shape against bytes. Items are counted before they are made: a number of
+one byte on the wire takes some twenty in memory, a short text three times that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
 from math import prod
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args
 
 import msgspec
 import numpy as np
@@ -154,3 +162,147 @@ def reply_type(request: type[Request[R]]) -> type[R]:
             if isinstance(argument, type) and issubclass(argument, Reply):
                 return argument  # type: ignore[return-value]
     raise TypeError(f"{request.__name__} must derive from Request[SomeReply]")
+
+
+# Bytes in and out
+
+MAX_BYTES = 256 * 2**20
+"""Largest message, in bytes, that is looked at."""
+
+MAX_ITEMS = 2**22
+"""Most items (numbers, texts, byte strings, lists, keys) of a message, or of JSON in one.
+
+An item takes up to 80 bytes of memory beside its own text or bytes, however few it takes on the
+wire, so that a message takes about as much again as `MAX_BYTES` at most.
+"""
+
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_FIXED |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_FIXED |= {0xA0 + size: size for size in range(32)}
+_AFTER = tuple(_FIXED.get(first, 0) for first in range(256))  # bytes after an item's first one
+_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_EXTENSIONS = (0xC7, 0xC8, 0xC9)  # their kind, one byte, follows the length
+
+S = TypeVar("S")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """MessagePack bytes of a message."""
+    data = msgspec.msgpack.encode(message)
+    if len(data) > MAX_BYTES:
+        raise WireError(
+            f"a {type(message).__name__} of {len(data):,} bytes exceeds the {MAX_BYTES:,} bytes "
+            "that a message may have; use a smaller workload or model"
+        )
+    _check_items(data)
+    return data
+
+
+def _check_items(data: bytes) -> None:
+    """Refuse a message of too many items; one of fewer bytes than that is not walked through."""
+    place = count = 0
+    while len(data) > MAX_ITEMS and place < len(data):
+        first = data[place]
+        place += 1 + _AFTER[first]
+        if width := _SIZED.get(first):
+            size = int.from_bytes(data[place : place + width], "big")
+            place += width + size + (first in _EXTENSIONS)
+        count += 1
+        if count > MAX_ITEMS:
+            raise WireError(
+                f"a message of more than {MAX_ITEMS:,} items was refused unread; use a smaller "
+                "workload"
+            )
+
+
+def check_json(text: bytes) -> None:
+    """Refuse JSON of too many items before it is read.
+
+    Raises:
+        WireError: if there are more than `MAX_ITEMS`.
+    """
+    if (count := sum(map(text.count, (b",", b":", b"[", b"{"))) + 1) > MAX_ITEMS:
+        raise WireError(f"JSON of {count:,} items exceeds {MAX_ITEMS:,}; refused unread")
+
+
+def decode(data: bytes, kind: type[S]) -> S:
+    """A message of type `kind`.
+
+    Raises:
+        WireError: if bytes or items are too many, cut off, of another type, or out of bounds.
+    """
+    if len(data) > MAX_BYTES:
+        raise WireError(f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread")
+    _check_items(data)
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+_MIXED_UP = {
+    "sender": "it comes from another sender",
+    "to": "it is meant for someone else",
+    "run": "it is of another run",
+    "step": "it is stale, or early: of another step",
+}
+
+
+def answer_to(asked: Envelope, frame: bytes) -> bytes:
+    """The reply's bytes in what answers a question.
+
+    Args:
+        asked: The question.
+        frame: What came back: bytes of an envelope.
+
+    Raises:
+        WireError: if it is no envelope, or answers something else: a reply that was kept and is
+            sent again, or of another party, fits its type as well as the right one.
+    """
+    answer, due = decode(frame, Envelope), asked.answered(b"")
+    for field, wrong in _MIXED_UP.items():
+        came, wanted = getattr(answer, field), getattr(due, field)
+        if came != wanted:
+            raise WireError(
+                f"the answer's {field} is {came!r} and must be {wanted!r}: {wrong}. Nothing of it "
+                "was used; find out what mixes up answers on their way, and start the run again"
+            )
+    return answer.body
+
+
+def body_digest(body: bytes, sender: str = "") -> bytes:
+    """Digest by which a step recognises its body, and who sent it."""
+    salt = blake2b(sender.encode(), digest_size=16).digest() if sender else b""
+    return blake2b(body, digest_size=32, salt=salt, person=b"siloweave step").digest()
+
+
+@lru_cache(maxsize=4)
+def _decoded(digest: bytes, body: bytes, kinds: tuple[type[Request[Any]], ...]) -> Request[Any]:
+    kind: Any = Union[kinds]  # noqa: UP007
+    request: Request[Any] = decode(body, kind)
+    return request
+
+
+def decode_request(
+    body: bytes, table: Mapping[type[Request[Any]], Callable[..., Reply]]
+) -> Request[Any]:
+    """The request in `body`, which must be one that `table` answers.
+
+    Parties that live in one process and get the same bytes share one decoded, immutable request.
+    """
+    return _decoded(body_digest(body), body, tuple(table))
+
+
+def check_sealed(reply: Reply, verify: Callable[[Released[Any] | Masked], bool]) -> None:
+    """Refuse a reply unless each field is Public, or was paid for at this very site.
+
+    Raises:
+        WireError: naming the field.
+    """
+    for field, item in items(reply):
+        if isinstance(item, Public) or (isinstance(item, Released | Masked) and verify(item)):
+            continue
+        raise WireError(
+            f"{type(reply).__name__}.{field} is not sealed: it must be Public, or made by "
+            "Site.release or Site.release_masked at this site"
+        )

@@ -24,7 +24,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from siloweave.errors import InputError, LedgerError, WireError
-from siloweave.federation import wire
+from siloweave.federation import messages
 from siloweave.federation.messages import Masked, Released, Reply, items
 from siloweave.privacy.identity import spelled_key
 from siloweave.privacy.journal import for_its_owner
@@ -113,7 +113,7 @@ def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
     with path.open("rb") as file:
         for data in _records(file):
             try:
-                found = wire.decode(data, TranscriptRecord)
+                found = messages.decode(data, TranscriptRecord)
             except WireError as error:
                 raise WireError(f"{path}: {error}; the transcript is damaged") from error
             question = found.question or question

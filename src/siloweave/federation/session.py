@@ -21,15 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from siloweave.errors import LedgerError, RosterError, WireError
-from siloweave.federation import wire
-from siloweave.federation.messages import (
-    Envelope,
-    Public,
-    Reply,
-    Request,
-    payments,
-    reply_type,
-)
+from siloweave.federation import messages
+from siloweave.federation.messages import Envelope, Public, Reply, Request, payments, reply_type
 from siloweave.federation.records import Receipts, Transcript, TranscriptRecord
 from siloweave.privacy.events import UNREADABLE
 from siloweave.privacy.ledger import Entry, check_chain
@@ -81,7 +74,7 @@ def with_closing(
 
 def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
     """A party's entries, checked; `paid` are the hashes of those that paid for its replies."""
-    wire.check_json(reply.entries.value)
+    messages.check_json(reply.entries.value)
     try:
         entries = msgspec.json.decode(reply.entries.value, type=Entries)
         check_chain(entries, reply.head.value)
@@ -221,7 +214,7 @@ class Session:
         before, body = None, b""
         for name, request in requests.items():
             if request is not before:
-                before, body = request, wire.encode(request)
+                before, body = request, messages.encode(request)
             kind = reply_type(type(request))
             yield Envelope(self.run, step, self.sender, name, body), kind
 
@@ -240,7 +233,7 @@ class Session:
 
     def _sent(self, asked: Envelope) -> tuple[bytes, bytes]:
         """The frame that went to a party, and its answer."""
-        frame = wire.encode(asked)
+        frame = messages.encode(asked)
         return frame, self._transport.send(asked.to, frame)
 
     def _received(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
@@ -250,10 +243,10 @@ class Session:
         seen.bytes_to_party += len(frame)
         seen.bytes_from_party += len(answer)
         try:
-            body = wire.answer_to(asked, answer)
+            body = messages.answer_to(asked, answer)
             if self._transcript is not None:
                 self._transcript.record(TranscriptRecord(asked.run, step, name, asked.body, body))
-            reply = wire.decode(body, kind)
+            reply = messages.decode(body, kind)
             self._paid[name] |= payments(reply)
             if self._receipts is not None:
                 self._receipts.record(asked.run, step, name, reply)

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import BudgetError, InputError, LedgerError, SiloweaveError, WireError, whole
-from siloweave.federation import masking, wire
+from siloweave.federation import masking, messages
 from siloweave.federation.messages import (
     Array,
     Envelope,
@@ -500,12 +500,12 @@ class Site(Generic[Rows]):
         whenever it is asked again, and nothing is drawn anew. Its text is fixed where noise was
         drawn, so that nothing but the failure shows; a handler must not fail there by its rows.
         """
-        envelope = wire.decode(frame, Envelope)
+        envelope = messages.decode(frame, Envelope)
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
         self._begin_run(envelope.run)
         name = f"reply/{envelope.run}/{envelope.step}"
-        digest = wire.body_digest(envelope.body, envelope.sender)
+        digest = messages.body_digest(envelope.body, envelope.sender)
         stored = self._store.get(name)
         if stored is not None:
             self._refuse_changed(envelope, stored, digest, "answered")
@@ -533,12 +533,12 @@ class Site(Generic[Rows]):
         """
         self._charged, kind = [], "message"
         try:
-            request = wire.decode_request(envelope.body, handlers)
+            request = messages.decode_request(envelope.body, handlers)
             kind = type(request).__name__
             self.begin(envelope)
             reply = handlers[type(request)](request, self)
-            wire.check_sealed(reply, self.sealed_here)
-            return wire.encode(envelope.answered(wire.encode(reply)))
+            messages.check_sealed(reply, self.sealed_here)
+            return messages.encode(envelope.answered(messages.encode(reply)))
         except Exception as error:
             known = isinstance(error, SiloweaveError)
             where = f"party {self.name!r}, step {envelope.step} of run {envelope.run}"
@@ -555,7 +555,7 @@ class Site(Generic[Rows]):
                 _log.warning("%s: %s failed", where, kind, exc_info=error)
             if self._charged:
                 refusal = Refusal(type(refused).__name__, str(refused))
-                self._store.put(self._refused(envelope), digest + wire.encode(refusal))
+                self._store.put(self._refused(envelope), digest + messages.encode(refusal))
             if refused is error:
                 raise
             raise refused from error
@@ -568,7 +568,7 @@ class Site(Generic[Rows]):
         stored = self._store.get(self._refused(envelope))
         if stored is not None:
             self._refuse_changed(envelope, stored, digest, "refused")
-            raise wire.decode(stored[_DIGEST:], Refusal).error()
+            raise messages.decode(stored[_DIGEST:], Refusal).error()
 
     def _refuse_changed(self, asked: Envelope, stored: bytes, digest: bytes, done: str) -> None:
         """Refuse a step that was asked with another body, or by somebody else, before."""

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from siloweave.errors import RosterError
-from siloweave.federation import wire
+from siloweave.federation import messages
 from siloweave.federation.messages import Refusal
 from siloweave.federation.session import with_closing
 from siloweave.federation.site import Handlers, Site
@@ -156,7 +156,7 @@ class Processes:
     def _answer(self, name: str) -> bytes:
         kind, data = self._lines[name].receive()
         if kind == REFUSED:
-            raise wire.decode(data, Refusal).error()
+            raise messages.decode(data, Refusal).error()
         if not kind:
             raise RosterError(f"party {name!r} is gone; its process ended without an answer")
         return data

@@ -17,12 +17,11 @@ import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
-from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, SphereCodes
 from siloweave.models.multinomial import Groups, Options, draw
 from siloweave.models.nets import MLP, Array, fresh, padded, pieces
 from siloweave.models.settings import AutoencoderSettings
-from siloweave.models.train import Progress, train
+from siloweave.models.train import Descent, Progress, train
 from siloweave.tables.features import Block
 
 _CHUNK = 4096

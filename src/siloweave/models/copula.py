@@ -49,9 +49,9 @@ from scipy.special import (
 from siloweave.errors import DataError, InputError
 from siloweave.models.layout import Layout, Matrix
 from siloweave.models.settings import FAMILIES, CopulaSettings, Family
+from siloweave.tables.encodings import Mixture, fit_mixture
 from siloweave.tables.features import Block
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.scales import Mixture, fit_mixture
 
 Floats = NDArray[np.float64]
 _EDGE = float(np.finfo(np.float32).eps)  # probabilities stay this far from 0 and 1

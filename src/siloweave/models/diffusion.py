@@ -27,12 +27,11 @@ import numpy as np
 
 from siloweave.errors import InputError
 from siloweave.models.denoiser import Denoiser, NumberHead, Rows, row_losses
-from siloweave.models.descent import Descent
 from siloweave.models.layout import Layout, Matrix, SphereCode, SphereCodes
 from siloweave.models.nets import Array, fresh, load_arrays, padded, pieces, save_arrays
 from siloweave.models.schedules import ReverseKind, denoise, kept_variance, table, walk
 from siloweave.models.settings import DiffusionSettings
-from siloweave.models.train import Progress, train
+from siloweave.models.train import Descent, Progress, train
 from siloweave.tables.features import Block
 
 _CHUNK = 2048  # rows denoised at once; more does not fit the caches

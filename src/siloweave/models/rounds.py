@@ -31,7 +31,6 @@ from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
 from siloweave.models.conditional import Conditions
 from siloweave.models.denoiser import NumberHead
-from siloweave.models.descent import State as Descended
 from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import GANState, Heads
@@ -44,6 +43,7 @@ from siloweave.models.settings import (
     SphereCodeSettings,
 )
 from siloweave.models.sphere_codes import SphereCodeCoder, sphere_codes_of
+from siloweave.models.train import State as Descended
 from siloweave.models.train import train
 from siloweave.tables.features import Block
 

@@ -1,4 +1,4 @@
-"""The one training loop without privacy, its batches, and its checkpoints.
+"""The one training loop without privacy: its batches, its checkpoints, and the usual step.
 
 A model brings a pure function `update(state, batch, key) -> (state, loss)`. The loop brings
 batches, keys, progress, checkpoints, and the error when training diverges. Whole stretches of steps
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,14 +25,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from siloweave.errors import DataError, InputError
+from siloweave.models.multinomial import Groups
+from siloweave.models.nets import Array, averaged
 from siloweave.tables.keys import fold_in, generator
 
-Array = jax.Array
 _State = TypeVar("_State")
 
 Progress = Callable[[str, float], None]
@@ -488,3 +491,63 @@ def _check(**values: int) -> None:
         least = 0 if name == "steps" else 1
         if isinstance(value, bool) or int(value) != value or value < least:
             raise InputError(f"train: {name} = {value} must be a whole number >= {least}.")
+
+
+# The usual step: AdamW with a falling rate, and the moving average of the weights
+
+
+class State(eqx.Module):
+    """What training carries from step to step; the average is what samples."""
+
+    net: Any
+    average: Any
+    moments: optax.OptState
+    step: Array
+
+
+class Descent(eqx.Module):
+    """A step; equal ones share a compiled program. A model overrides `losses`.
+
+    Attributes:
+        settings: Those of a diffusion or an autoencoder.
+        groups: (how many, of which size) of the categoricals.
+    """
+
+    settings: Any = eqx.field(static=True)
+    groups: Groups = eqx.field(static=True)
+
+    @abstractmethod
+    def losses(self, net: Any, rows: Any, key: Array) -> Array:
+        """The loss of each row of a batch, (batch,)."""
+
+    def one(self, net: Any, row: Any, key: Array) -> Array:
+        """The loss of one row, as private gradients need it."""
+        return self.losses(net, jax.tree.map(lambda x: x[None], row), key)[0]
+
+    def mean(self, net: Any, batch: Any, key: Array) -> Array:
+        """The mean loss of a batch."""
+        return self.losses(net, batch, key).mean()
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """AdamW, its rate falling linearly to 0."""
+        rate = optax.linear_schedule(self.settings.learning_rate, 0.0, self.settings.steps)
+        return optax.adamw(rate, weight_decay=self.settings.weight_decay)
+
+    @eqx.filter_jit  # one program, not one for each shape
+    def start(self, net: Any) -> State:
+        """The state before the first step."""
+        moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
+        return State(net, net, moments, jnp.array(0))
+
+    def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
+        """Take one step; returns the loss too."""
+        loss, gradient = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
+        return self.moved(state, gradient), loss
+
+    def moved(self, state: State, gradient: Any) -> State:
+        """The state after a step along a gradient."""
+        updates, moments = self.optimiser.update(gradient, state.moments, state.net)
+        net = eqx.apply_updates(state.net, updates)
+        average = averaged(state.average, net, self.settings.decay, state.step)
+        return State(net, average, moments, state.step + 1)

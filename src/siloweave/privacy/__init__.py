@@ -3,7 +3,7 @@
 Knows no table, no model and no network.
 """
 
-from siloweave.privacy import accountants, calibrate, mechanisms
+from siloweave.privacy import accountants, mechanisms
 from siloweave.privacy.budget import (
     Budget,
     Relation,
@@ -43,7 +43,6 @@ __all__ = [
     "SharedGaussian",
     "ThresholdGaussian",
     "accountants",
-    "calibrate",
     "l1_score_sensitivity",
     "marginal_sensitivity",
     "mechanisms",

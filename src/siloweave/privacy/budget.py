@@ -1,13 +1,23 @@
-"""What a person is promised: how much may be learned, about which unit, compared with whom."""
+"""What a person is promised (how much may be learned, about which unit), and the noise it takes.
+
+Noise is found with the events and the accountant that the ledger will use.
+"""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import StrEnum
+from functools import lru_cache
 from numbers import Real
+from statistics import NormalDist
 from typing import Literal
 
 import msgspec
 
 from siloweave.errors import BudgetError, InputError
+from siloweave.privacy.accountants import epsilon_of_rho, round_up
+from siloweave.privacy.events import Gaussian, shared_rho
 
 
 class Relation(StrEnum):
@@ -125,3 +135,220 @@ def l1_score_sensitivity(relation: Relation) -> float:
     nor for counts divided by it.
     """
     return marginal_sensitivity(relation, norm="l1")
+
+
+_CLOSE = 1e-3  # relative; how much more noise than needed a calibrated step may have
+_CLOSEST = 1e-11  # relative; more than what a search for a root may be below it
+_WIDEST = 1e6  # noise multiplier; nothing is learned from less signal
+_SPARE = 1e-9  # relative part of rho kept back, so that adding up shares of it cannot overshoot
+
+
+def rho_for(budget: Budget) -> float:
+    """The largest zCDP that a ledger reads as at most ``budget.epsilon`` at ``budget.delta``.
+
+    Args:
+        budget: the promise.
+
+    Returns:
+        rho; infinite for a budget without privacy.
+
+    Raises:
+        BudgetError: the budget is too small to release anything.
+
+    **Guarantee**: ``epsilon`` of any events with this total zCDP is never above
+    ``budget.epsilon``. One part in a billion is kept back for the rounding of sums.
+
+    Example:
+        >>> round(rho_for(Budget(epsilon=1.0, delta=1e-5)), 4)
+        0.0306
+    """
+    if not budget.private:
+        return math.inf
+    return _rho_for(budget.epsilon, budget.delta)
+
+
+@lru_cache(maxsize=4096)
+def _rho_for(epsilon: float, delta: float) -> float:
+    low, high = 0.0, min(1.0, epsilon)
+    while epsilon_of_rho(high, delta) <= epsilon:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        if high - low <= 1e-12 * high or middle in (low, high):
+            break
+        if epsilon_of_rho(middle, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    if low == 0:
+        raise BudgetError(
+            f"rho_for: epsilon = {epsilon} at delta = {delta} leaves no zCDP to spend. "
+            "Raise epsilon or delta."
+        )
+    return low * (1 - _SPARE)
+
+
+def _usable(name: str, rho: float) -> None:
+    if not (math.isfinite(rho) and rho > 0):
+        raise InputError(
+            f"{name}: rho = {rho} must be finite and greater than 0. "
+            "A run without privacy adds no noise and records a NonPrivate event."
+        )
+
+
+def gaussian_sigma(rho: float, sensitivity: float) -> float:
+    """The least discrete Gaussian noise that costs at most ``rho``: sensitivity / sqrt(2 rho).
+
+    Args:
+        rho: zCDP to spend on one release, > 0.
+        sensitivity: L2 sensitivity of the release, > 0.
+
+    Returns:
+        sigma, in the unit of the numbers released.
+
+    **Guarantee**: ``Gaussian(sigma, sensitivity)`` is priced at no more than ``rho``.
+
+    Example:
+        >>> gaussian_sigma(0.5, 3.0)
+        3.0
+    """
+    _usable("gaussian_sigma", rho)
+    sigma = sensitivity / math.sqrt(2 * rho)
+    while Gaussian(sigma=sigma, sensitivity=sensitivity).rho > rho:
+        sigma = math.nextafter(sigma, math.inf)
+    return sigma
+
+
+@lru_cache(maxsize=4096)
+def share_sigma(
+    rho: float, *, sensitivity: float, shares: int, tolerated: int, dimension: int
+) -> float:
+    """The noise each party adds so that what remains without ``tolerated`` of them costs ``rho``.
+
+    Args:
+        rho: zCDP to spend on one masked sum, > 0.
+        sensitivity: L2 sensitivity of the sum, > 0.
+        shares: parties that add noise.
+        tolerated: shares that may be missing or known to colluders, below ``shares``.
+        dimension: numbers in the sum.
+
+    Returns:
+        sigma of one share, at least 1 (so a generous ``rho`` is not used up entirely).
+
+    **Guarantee**: ``SharedGaussian`` with these values is priced at no more than ``rho``.
+
+    Example:
+        >>> round(share_sigma(0.005, sensitivity=1.0, shares=5, tolerated=1, dimension=10), 6)
+        5.0
+    """
+    _usable("share_sigma", rho)
+    left = shares - tolerated
+    if not 0 <= tolerated < shares:
+        raise InputError(
+            f"share_sigma: tolerated = {tolerated} must be at least 0 and below shares = {shares}."
+        )
+    low = max(1.0, sensitivity / math.sqrt(2 * rho * left))
+    if shared_rho(low, left, sensitivity, dimension) <= rho:
+        return low
+    high = low
+    while shared_rho(high, left, sensitivity, dimension) > rho:
+        low, high = high, high * 1.01
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if shared_rho(middle, left, sensitivity, dimension) <= rho:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def falls_to(cost: Callable[[float], float], target: float, start: float = 1.0) -> float | None:
+    """A number whose cost is at most the target, where 0.1 percent less costs more; None above 1e6.
+
+    The cost falls, nearly as a power: a line through two points on logarithmic axes is tried
+    first, between bounds that halve when it does not help. A reading takes a tenth of a second.
+    """
+    low, high = start, start
+    while cost(high) > target:
+        low, high = high, 2 * high
+        if high > _WIDEST:
+            return None
+    while low >= high:
+        low /= 2
+        if cost(low) <= target:
+            high = low
+        if high < 1e-3:
+            return high
+    while high > low * (1 + _CLOSE):
+        above, below = (math.log(max(cost(x) / target, 1e-300)) for x in (low, high))
+        part = above / (above - below) if math.isfinite(above) and above > below else 0.5
+        base, width = low, math.log(high / low)
+        for share in (part + 0.3 * _CLOSE / width, part - 0.3 * _CLOSE / width, 0.5):
+            middle = base * math.exp(width * share)
+            done = share == 0.5 and high < low * math.exp(width / 2)
+            if not done and low < middle < high:
+                low, high = (low, middle) if cost(middle) <= target else (middle, high)
+    return high
+
+
+def mu_of_separation(separation: float) -> float:
+    """The mu of Gaussian differential privacy whose trade-off curve has this separation.
+
+    The curve meets the diagonal at a = Phi(-mu/2), and separation = sqrt(2) abs(a - 1/2) (Dong,
+    Roth and Su, "Gaussian Differential Privacy", 2022, for the curve).
+
+    Args:
+        separation: in (0, sqrt(2)/2).
+
+    Example:
+        >>> [round(mu_of_separation(s), 4) for s in (0.1, 0.15, 0.2)]
+        [0.3564, 0.5382, 0.7245]
+    """
+    if not 0 < separation < math.sqrt(0.5):
+        raise InputError(
+            f"mu_of_separation: separation = {separation} must lie between 0 (perfect privacy) "
+            "and 0.7071 (none)."
+        )
+    return -2 * NormalDist().inv_cdf(0.5 - separation / math.sqrt(2))
+
+
+def budget_of_separation(
+    separation: float, delta: float, *, relation: Relation = Relation.ADD_REMOVE
+) -> Budget:
+    """The budget whose epsilon a Gaussian mechanism of this separation has at ``delta``.
+
+    Separation 0.1, 0.15 and 0.2 are how Zhu et al. ("Quantifying and Mitigating Privacy Risks for
+    Tabular Generative Models", 2024) state budgets. This is the exchange rate: mu of
+    :func:`mu_of_separation`, and epsilon of :func:`gdp_epsilon`.
+
+    One number stands for a whole trade-off curve, and so does the other. A run that keeps to the
+    budget has *this* epsilon at *this* delta; its own curve is not that of a Gaussian, so its
+    separation may be below or above the one asked for. What follows from (epsilon, delta) alone is
+    a separation of at most sqrt(1/2) (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
+
+    Args:
+        separation: in (0, sqrt(2)/2).
+        delta: of the budget, in (0, 1).
+        relation: which tables are neighbours.
+
+    Example:
+        >>> [round(budget_of_separation(s, 1e-5).epsilon, 2) for s in (0.1, 0.15, 0.2)]
+        [1.37, 2.16, 3.03]
+    """
+    return Budget(gdp_epsilon(mu_of_separation(separation), delta), delta, relation=relation)
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The epsilon at ``delta`` of mu-Gaussian differential privacy.
+
+    **Guarantee**: exact up to rounding, which is upwards.
+
+    Example:
+        >>> round(gdp_epsilon(mu_of_separation(0.1), 1e-5), 3)
+        1.368
+    """
+    from dp_accounting import get_epsilon_gaussian
+
+    return round_up(get_epsilon_gaussian(1 / mu, delta) * (1 + _CLOSEST))

@@ -41,8 +41,7 @@ import msgspec
 from siloweave.errors import BudgetError, InputError, LedgerError
 from siloweave.privacy import journal
 from siloweave.privacy.accountants import Tally
-from siloweave.privacy.budget import Budget
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import Budget, rho_for
 from siloweave.privacy.events import UNREADABLE, Event, Gaussian
 from siloweave.privacy.identity import KEY_FILE, Identity, spelled_key, verify
 

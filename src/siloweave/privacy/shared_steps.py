@@ -37,8 +37,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import BudgetError, InputError
 from siloweave.privacy.accountants import Tally, epsilon
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.calibrate import falls_to
+from siloweave.privacy.budget import Budget, Relation, falls_to
 from siloweave.privacy.events import Event, SampledSharedGaussian
 from siloweave.privacy.mechanisms import LARGEST_TABLE
 from siloweave.privacy.sampled import WHOLE_ORDERS, at_order

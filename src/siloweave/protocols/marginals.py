@@ -26,8 +26,7 @@ from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, clipped, open_facts
 from siloweave.protocols.workload import queries_of, too_large
 from siloweave.statistics.marginals import closure
-from siloweave.tables.codes import Codes, Domain, Encoder
-from siloweave.tables.levels import ResolutionLevels
+from siloweave.tables.codes import Codes, Domain, Encoder, ResolutionLevels
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 

@@ -51,8 +51,7 @@ from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import marginal_sensitivity
-from siloweave.privacy.calibrate import share_sigma
+from siloweave.privacy.budget import marginal_sensitivity, share_sigma
 from siloweave.privacy.events import ThresholdGaussian
 from siloweave.protocols.secure_sums import Cohort, Counts, masked_reply, noisy_sums, relation_of
 from siloweave.protocols.workload import queries_of

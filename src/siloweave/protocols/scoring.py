@@ -60,8 +60,14 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, MemoryStore, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import Budget, Relation, l1_score_sensitivity, size_sensitivity
-from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.privacy.budget import (
+    Budget,
+    Relation,
+    gaussian_sigma,
+    l1_score_sensitivity,
+    rho_for,
+    size_sensitivity,
+)
 from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.progress import Progress, shows_progress, silent

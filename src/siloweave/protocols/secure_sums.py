@@ -25,14 +25,12 @@ from msgspec import Struct
 from siloweave.errors import RosterError, SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
-from siloweave.federation.messages import Array, Masked, Public, Reply, Request
+from siloweave.federation.messages import MAX_BYTES, Array, Masked, Public, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.federation.wire import MAX_BYTES
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
-from siloweave.privacy.budget import Relation, marginal_sensitivity
-from siloweave.privacy.calibrate import share_sigma
+from siloweave.privacy.budget import Relation, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.workload import known_weights
 from siloweave.statistics.marginals import marginal

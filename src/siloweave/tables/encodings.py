@@ -2,10 +2,18 @@
 
 An encoding turns a column into codes of one-hot blocks and at most one number, and back. It is
 learned from distinct values with weights (counts of rows, or noisy counts over declared bins), or
-follows from the schema alone.
+follows from the schema alone. Whole numbers and datetimes are counted from the column's low bound,
+so that float64 distinguishes them as long as the bounds are less than 2**53 apart.
 
-Whole numbers and datetimes are counted from the column's low bound, so that float64 distinguishes
-them as long as the bounds are less than 2**53 apart.
+A scale maps float64 values to a number of order one and, where it has modes, to the mode that the
+number is relative to. `fit_mixture` fits the modes of a column to weighted points: its distinct
+values, groups of them, or bins with (noisy) counts. So parties that share only counts fit the same
+mixture as one that has the rows. What is stored in JSON is what is computed with.
+
+Sources:
+    Xu, Skoularidou, Cuesta-Infante & Veeramachaneni 2019, *Modeling Tabular Data using Conditional
+    GAN* (NeurIPS): mode-specific normalisation. Blei & Jordan 2006, *Variational inference for
+    Dirichlet process mixtures* (Bayesian Analysis 1): the coordinate ascent.
 """
 
 from __future__ import annotations
@@ -34,17 +42,377 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.codes import options_of
 from siloweave.tables.read import Table
-from siloweave.tables.scales import (
-    Floats,
-    Line,
-    Scale,
-    Steps,
-    curve_of_edges,
-    curve_of_values,
-    fit_mixture,
-    nearest,
-)
 from siloweave.tables.schema import Column
+
+Floats = NDArray[np.float64]
+"""Real numbers, one per row or per knot."""
+_Modes = NDArray[np.int64]
+# Scales
+
+_REACH = 4.0  # standard deviations that the number 1 stands for
+_MOST = 0.99  # largest number, so that a tanh can reach it
+_FAR = 1e100  # deviations that a value may lie from a mode: their square is finite
+_LARGE = 1e30  # a number that float32 holds, and that may be added up
+_MARGIN = 0.01  # a draw keeps this share of a step away from the step's ends
+_KNOTS = 1000
+_ENDS = 16  # so many smallest and largest values are knots themselves
+_SMALLEST = 0.005  # modes with a smaller weight are dropped
+_GROUPS = 1024
+_GAPS = 256  # the widest gaps always part two points
+_FLOOR = 1e-6  # smallest variance of a mode, as a share of the column's
+_CONCENTRATION = 1e-3
+_BETA, _NU = 1.0, 1.0  # how many observations the prior mean and variance count for
+
+
+class Mixture(msgspec.Struct, frozen=True, tag="modes"):
+    """Mode-specific normalisation: a mode, and how far from its mean a value lies.
+
+    The number is ``(value - mean) / (4 * scale)`` of a mode that is drawn by how likely it made
+    the value, among those that reach it; it is clipped to 0.99 (Xu et al. 2019). Means ascend,
+    scales are standard deviations, weights sum to 1.
+
+    Example:
+        >>> mixture = Mixture((0.0, 10.0), (1.0, 1.0), (0.5, 0.5))
+        >>> modes, numbers = mixture.split(np.array([0.0, 12.0]), np.random.default_rng(0))
+        >>> modes.tolist(), numbers.tolist(), mixture.join(modes, numbers).tolist()
+        ([0, 1], [0.0, 0.5], [0.0, 12.0])
+    """
+
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def modes(self) -> int:
+        """How many modes there are."""
+        return len(self.means)
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        fit = 0 < len(self.means) == len(self.scales) == len(self.weights)
+        if not fit or not min(*self.scales, *self.weights) > 0:
+            return False
+        away = (np.array([[low], [high]]) - np.array(self.means)) / np.array(self.scales)
+        return bool((np.abs(away) <= _FAR).all() and np.isfinite(self.weights).all())
+
+    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+        """Return the drawn modes and the numbers, one of each per value."""
+        means, scales = np.array(self.means), np.array(self.scales)
+        away = (values[:, None] - means) / scales
+        reached = np.abs(away) <= _REACH * _MOST
+        logs = np.log(np.array(self.weights) / scales) - away**2 / 2.0
+        # Where no mode reaches, the one that comes closest is taken.
+        logs = np.where(reached | ~reached.any(axis=1, keepdims=True), logs, -np.inf)
+        summed = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
+        drawn = random.random(len(values)) * summed[:, -1]
+        modes = (summed <= drawn[:, None]).sum(axis=1).clip(max=self.modes - 1)
+        numbers = away[np.arange(len(values)), modes] / _REACH
+        return modes, np.clip(numbers, -_MOST, _MOST)
+
+    def join(self, modes: _Modes, numbers: Floats) -> Floats:
+        """Return the values."""
+        return np.array(self.means)[modes] + np.array(self.scales)[modes] * _REACH * numbers
+
+
+class _OneMode(msgspec.Struct, frozen=True):
+    """A scale whose number is relative to nothing; `split` returns zeros for the modes."""
+
+    @property
+    def modes(self) -> int:
+        """How many modes there are."""
+        return 0
+
+
+class Line(_OneMode, frozen=True, tag="line"):
+    """A straight line: ``(value - centre) / scale``, with a positive scale."""
+
+    centre: float
+    scale: float
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        ends = [low - self.centre, high - self.centre]
+        return self.scale > 0 and _small(*(end / self.scale for end in ends))
+
+    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+        """Return zeros and the numbers."""
+        return np.zeros(len(values), dtype=np.int64), (values - self.centre) / self.scale
+
+    def join(self, modes: _Modes, numbers: Floats) -> Floats:
+        """Return the values."""
+        return numbers * self.scale + self.centre
+
+
+class Steps(_OneMode, frozen=True, tag="steps"):
+    """Few distinct values, each an interval of the normal distribution as wide as its share.
+
+    A value becomes a normal quantile drawn inside its interval, so the numbers are standard
+    normal whatever the shares are; a number becomes the value in whose interval it lies. An
+    unknown value counts as the nearest known one. Values ascend; levels, one fewer, are the
+    cumulative shares between them, ascending inside (0, 1).
+    """
+
+    values: tuple[float, ...]
+    levels: tuple[float, ...]
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        levels = (0.0, *self.levels, 1.0)
+        fit = len(levels) == len(self.values) + 1
+        return fit and ascending(self.values) and ascending(levels)
+
+    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+        """Return zeros and the numbers."""
+        from scipy.special import ndtri
+
+        found = nearest(np.array(self.values), values)
+        levels = np.array((0.0, *self.levels, 1.0))
+        low, high = levels[found], levels[found + 1]
+        share = _MARGIN + (1.0 - 2.0 * _MARGIN) * random.random(len(values))
+        return np.zeros(len(values), dtype=np.int64), ndtri(low + (high - low) * share)
+
+    def join(self, modes: _Modes, numbers: Floats) -> Floats:
+        """Return the values."""
+        from scipy.special import ndtri
+
+        inner = ndtri(np.array(self.levels))
+        values: Floats = np.array(self.values)[np.searchsorted(inner, numbers)]
+        return values
+
+
+class Curve(_OneMode, frozen=True, tag="curve"):
+    """Quantile to normal: straight lines between knots of (value, normal score).
+
+    Values beyond the knots become the scores of the outermost knots, and scores beyond them their
+    values. Values ascend; scores strictly, each a float32, so that a knot comes back exactly.
+    """
+
+    values: tuple[float, ...]
+    scores: tuple[float, ...]
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        fit = 0 < len(self.values) == len(self.scores)
+        return fit and _small(*self.scores) and ascending(self.scores) and _rising(self.values)
+
+    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+        """Return zeros and the numbers."""
+        numbers = np.interp(values, np.array(self.values), np.array(self.scores))
+        return np.zeros(len(values), dtype=np.int64), numbers
+
+    def join(self, modes: _Modes, numbers: Floats) -> Floats:
+        """Return the values."""
+        values: Floats = np.interp(numbers, np.array(self.scores), np.array(self.values))
+        return values
+
+
+Scale = Line | Steps | Curve | Mixture
+"""Any of the ways to make a number of a value."""
+
+
+def _small(*numbers: float) -> bool:
+    """Whether numbers are finite, with much room, also as float32."""
+    return bool((np.abs(numbers) <= _LARGE).all())
+
+
+def _rising(numbers: Sequence[float]) -> bool:
+    """Whether numbers are finite, and no number is below the one before."""
+    return bool(np.isfinite(numbers).all() and (np.diff(numbers) >= 0).all())
+
+
+def ascending(numbers: Sequence[float]) -> bool:
+    """Whether numbers are finite, and each is above the one before."""
+    return _rising(numbers) and bool((np.diff(numbers) > 0).all())
+
+
+def nearest(known: Floats, values: Floats) -> NDArray[np.int64]:
+    """Return the position of the nearest of some ascending values, for each value."""
+    return np.searchsorted((known[1:] + known[:-1]) / 2.0, values).astype(np.int64)
+
+
+def curve_of_values(values: Floats, weights: Floats) -> Curve:
+    """Fit a curve to strictly ascending values, each with how often it occurs.
+
+    It goes through the middle of each value's step of the distribution, or through 1,000 levels
+    of it and the 16 values at either end when there are more values.
+    """
+    summed = np.cumsum(weights)
+    levels = (summed - weights / 2.0) / summed[-1]
+    if len(values) > _KNOTS:
+        wanted = np.linspace(levels[_ENDS], levels[-_ENDS - 1], _KNOTS)[1:-1]
+        between = np.interp(wanted, levels, values)
+        ends, starts = slice(-_ENDS - 1, None), slice(_ENDS + 1)
+        values = np.concatenate([values[starts], between, values[ends]])
+        levels = np.concatenate([levels[starts], wanted, levels[ends]])
+    return _curve(values, levels)
+
+
+def curve_of_edges(edges: Floats, weights: Floats) -> Curve:
+    """Fit a curve through the edges of bins with counts; an empty bin gets a millionth of all."""
+    total = max(float(weights.sum()), 1.0)
+    filled = weights + total * 1e-6
+    levels = np.concatenate([[0.0], np.cumsum(filled) / filled.sum()])
+    tail = max(min(0.5 / total, 0.25 * float(filled.min() / filled.sum())), 1e-9)
+    return _curve(edges, np.clip(levels, tail, 1.0 - tail))
+
+
+def _curve(values: Floats, levels: Floats) -> Curve:
+    from scipy.special import ndtri
+
+    scores = ndtri(levels).astype(np.float32).astype(np.float64)
+    kept = np.concatenate([[True], np.diff(scores) > 0])
+    if not kept[-1]:  # the largest value stays, whatever it ties with
+        kept[np.flatnonzero(kept)[-1]], kept[-1] = False, True
+    return Curve(tuple(values[kept].tolist()), tuple(scores[kept].tolist()))
+
+
+def fit_mixture(
+    values: Floats,
+    weights: Floats,
+    spreads: Floats | None = None,
+    *,
+    components: int = 10,
+    steps: int = 200,
+    tolerance: float = 1e-5,
+) -> Mixture:
+    """Fit a mixture of normals by variational inference with a Dirichlet process over weights.
+
+    Coordinate ascent after Blei & Jordan 2006, started from one-dimensional k-means; nothing is
+    drawn. Priors are those of CTGAN's mixture: concentration 0.001, the mean and the variance of
+    the column as one observation each (of values within 30 robust deviations, so that an outlier
+    does not set them).
+
+    Args:
+        values: Points, ascending; at least one.
+        weights: Weight of each, 0 or more; a noisy count below 0 counts as 0.
+        spreads: Variance inside each point, of a uniform distribution; zero when None.
+        components: Most modes, at least 1; those below half a percent are dropped.
+        steps: Most steps.
+        tolerance: Stop when no mode gains or loses a larger share of all points in a step.
+
+    Returns:
+        The modes, ascending. Where these do not reach every point within 3.96 standard deviations,
+        one more, wide mode does.
+    """
+    weights = np.maximum(weights, 0.0)
+    if not weights.sum() > 0:
+        weights = np.ones(len(values))
+    halves = np.zeros(len(values)) if spreads is None else np.sqrt(3.0 * spreads)
+    used = weights > 0
+    values, weights, halves = values[used], weights[used], halves[used]
+    all_weights = weights
+    points, spreads = values, halves**2 / 3.0
+    if len(values) > _GROUPS and not halves.any():
+        points, weights, spreads = _grouped(values, weights)
+    centre, scale = _robust(points, weights, spreads)
+    x, v = (points - centre) / scale, spreads / scale**2
+    groups = _kmeans(x, weights, components)
+    groups = np.argsort(np.argsort(-np.bincount(groups, weights)))[groups]  # largest first
+    found = _ascend(x, weights, v, np.eye(int(groups.max()) + 1)[groups], steps, tolerance)
+    means, variances, shares = (part[np.argsort(found[0])] for part in found)
+    kept = shares > min(_SMALLEST, float(shares.max()) / 2.0)
+    means, scales, shares = means[kept], np.sqrt(variances[kept]), shares[kept]
+    means, scales = means * scale + centre, scales * scale
+    means, scales, shares = _reaching(values, halves, all_weights, means, scales, shares)
+    shares = shares / shares.sum()
+    return Mixture(tuple(means.tolist()), tuple(scales.tolist()), tuple(shares.tolist()))
+
+
+def _grouped(values: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
+    """Gather ascending values into some 1,024 points of about equal weight, split at wide gaps.
+
+    Returns means, weights and variances of the points.
+    """
+    middle = np.cumsum(weights) - weights / 2.0
+    group = (middle / weights.sum() * _GROUPS).astype(np.int64)
+    fresh = np.concatenate([[True], np.diff(group) > 0])
+    fresh[np.argsort(np.diff(values))[-_GAPS:] + 1] = True  # no point spans two heaps
+    starts = np.flatnonzero(fresh)
+    sums = np.add.reduceat(weights, starts)
+    means = np.add.reduceat(weights * values, starts) / sums
+    index = np.cumsum(fresh) - 1
+    spreads = np.add.reduceat(weights * (values - means[index]) ** 2, starts) / sums
+    return means, sums, spreads
+
+
+def _middle_levels(weights: Floats) -> Floats:
+    """The distribution function in the middle of each point's step."""
+    levels: Floats = (np.cumsum(weights) - weights / 2.0) / weights.sum()
+    return levels
+
+
+def _robust(x: Floats, weights: Floats, spreads: Floats) -> tuple[float, float]:
+    """Mean and deviation of the points, those far out pulled in."""
+    low, middle, high = np.interp((0.25, 0.5, 0.75), _middle_levels(weights), x)
+    wide = 30.0 * (high - low) / 1.35
+    near = np.clip(x, middle - wide, middle + wide) if wide > 0 else x
+    mean = float(np.average(near, weights=weights))
+    variance = float(np.average((near - mean) ** 2 + spreads * (near == x), weights=weights))
+    return mean, variance**0.5 if variance > 0 else max(abs(mean), 1.0) * 1e-6
+
+
+def _kmeans(x: Floats, weights: Floats, most: int) -> NDArray[np.int64]:
+    """Group ascending points around at most so many centres, by Lloyd's steps from quantiles."""
+    centres = np.unique(np.interp((np.arange(most) + 0.5) / most, _middle_levels(weights), x))
+    group = np.zeros(len(x), dtype=np.int64)
+    for _ in range(50):
+        group = nearest(centres, x)
+        group = np.unique(group, return_inverse=True)[1].astype(np.int64)
+        moved = np.bincount(group, weights * x) / np.bincount(group, weights)
+        if len(moved) == len(centres) and np.abs(moved - centres).max() < 1e-6:
+            break
+        centres = moved
+    return group
+
+
+def _ascend(
+    x: Floats, weights: Floats, v: Floats, belongs: Floats, steps: int, tolerance: float
+) -> tuple[Floats, Floats, Floats]:
+    """Alternate posterior of parameters and responsibilities; x has mean 0 and variance 1."""
+    from scipy.special import digamma
+
+    old = np.full(belongs.shape[1], np.inf)
+    for _ in range(steps):
+        mass = weights[:, None] * belongs
+        n = mass.sum(axis=0) + 10.0 * np.finfo(float).eps
+        average = (mass * x[:, None]).sum(axis=0) / n
+        away = (x[:, None] - average) ** 2 + v[:, None]
+        within = (mass * away).sum(axis=0) / n + _FLOOR
+        beta, nu = _BETA + n, _NU + n
+        mean = n * average / beta
+        variance = (1.0 + n * (within + _BETA / beta * average**2)) / nu
+        # Sticks: the share of the rest that each component takes.
+        rest = np.concatenate([np.cumsum(n[::-1])[-2::-1], [0.0]]) + _CONCENTRATION
+        both = digamma(1.0 + n + rest)
+        left = np.cumsum(digamma(rest) - both)
+        shares = digamma(1.0 + n) - both + np.concatenate([[0.0], left[:-1]])
+        width = digamma(nu / 2.0) + np.log(2.0 / nu) - np.log(variance) - 1.0 / beta
+        distance = ((x[:, None] - mean) ** 2 + v[:, None]) / variance
+        logs = shares + (width - distance) / 2.0
+        odds = np.exp(logs - logs.max(axis=1, keepdims=True))
+        belongs = odds / odds.sum(axis=1, keepdims=True)
+        if np.abs(n - old).max() < tolerance * weights.sum():
+            break
+        old = n
+    taken = (1.0 + n) / (1.0 + n + rest)
+    share = taken * np.concatenate([[1.0], np.cumprod(1.0 - taken)[:-1]])
+    return mean, variance, share / share.sum()
+
+
+def _reaching(
+    x: Floats, halves: Floats, weights: Floats, means: Floats, scales: Floats, shares: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Add a wide mode where the others leave points out."""
+    far = np.abs(x[:, None] - means) + halves[:, None]
+    out = (far > _REACH * _MOST * scales).all(axis=1)
+    if not out.any():
+        return means, scales, shares
+    low, high = float((x - halves)[out].min()), float((x + halves)[out].max())
+    width = max((high - low) / 2.0 / (_REACH * _MOST) * 1.01, float(scales.min()))
+    added = (low + high) / 2.0, width, float(weights[out].sum() / weights.sum())
+    means, scales, shares = map(np.append, (means, scales, shares), added)
+    return means, scales, shares
+
 
 Numeric = Literal["quantile", "modes", "standard"]
 """How the continuum of a column becomes a number."""

@@ -23,8 +23,10 @@ from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of, run
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
+    Floats,
     Numeric,
     Points,
+    ascending,
     check_numeric,
     counted,
     declared,
@@ -35,7 +37,6 @@ from siloweave.tables.encodings import (
 )
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
-from siloweave.tables.scales import Floats, ascending
 from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
 
 _CHUNK = 4096  # rows that are read at once, so that they stay in the processor's cache

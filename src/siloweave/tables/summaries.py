@@ -17,12 +17,16 @@ from siloweave.tables.encodings import (
     FEW_VALUES,
     RESOLUTIONS,
     ColumnEncoding,
+    Floats,
+    Mixture,
     Numeric,
     NumericEncoding,
     Points,
+    ascending,
     check_numeric,
     encoding_of_bounds,
     encoding_of_options,
+    fit_mixture,
     learned,
     resolution_of,
     rounded,
@@ -30,7 +34,6 @@ from siloweave.tables.encodings import (
 from siloweave.tables.features import Features, check_rows
 from siloweave.tables.one_way import Cells, OneWay
 from siloweave.tables.read import Table
-from siloweave.tables.scales import Floats, Mixture, ascending, fit_mixture
 from siloweave.tables.schema import Column, Schema
 
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds

@@ -18,8 +18,7 @@ from siloweave.core.method import Result, Setup, Task
 from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
 from siloweave.methods.dp_sgd.party import Trainer, trains_unpaid
-from siloweave.privacy.budget import Relation
-from siloweave.privacy.calibrate import rho_for
+from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.shared_steps import order_for, plan_steps
 from siloweave.protocols.histograms import histogram_event, noisy_histogram

@@ -35,7 +35,7 @@ from siloweave.methods.silofuse.messages import (
     released_together,
 )
 from siloweave.methods.silofuse.party import batch_of
-from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.privacy.budget import gaussian_sigma, rho_for
 from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
 from siloweave.protocols.networks import NetworkModel, jax_key, split_key, way_of
 from siloweave.tables.bins import BINNED

@@ -55,9 +55,9 @@ from siloweave.tables.one_way import OneWay
 if TYPE_CHECKING:
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.models.coders import RowCoder
-    from siloweave.models.descent import State
     from siloweave.models.latent import CoderSide
     from siloweave.models.layout import Layout
+    from siloweave.models.train import State
 
 Ints = npt.NDArray[np.int64]
 _HALF = 60_000.0  # largest number that half precision is used for

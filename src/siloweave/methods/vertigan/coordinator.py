@@ -31,10 +31,9 @@ from siloweave.models.settings import VertiGANSettings
 from siloweave.protocols.columns import check_same_rows, parts_of
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import jax_key
-from siloweave.tables.codes import Encoder
+from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.levels import ResolutionLevels
 
 if TYPE_CHECKING:
     from siloweave.models.vertigan import Head, Trunk

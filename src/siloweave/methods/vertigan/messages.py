@@ -19,13 +19,18 @@ from siloweave.core.fit import Matrix
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.models.settings import VertiGANSettings
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, size_sensitivity
-from siloweave.privacy.calibrate import gaussian_sigma, rho_for
+from siloweave.privacy.budget import (
+    Budget,
+    Relation,
+    gaussian_sigma,
+    marginal_sensitivity,
+    rho_for,
+    size_sensitivity,
+)
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
-from siloweave.tables.codes import Encoder
-from siloweave.tables.levels import ResolutionLevels
+from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:

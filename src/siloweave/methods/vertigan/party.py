@@ -40,10 +40,9 @@ from siloweave.protocols.columns import ColumnsData, keep_decoder
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import jax_key
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
-from siloweave.tables.codes import Encoder
+from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.levels import ResolutionLevels
 
 if TYPE_CHECKING:
     from siloweave.methods.vertigan.method import VertiGAN

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.errors import WireError
-from siloweave.federation import Array, Masked, Public, Released, Reply, Request, wire
+from siloweave.federation import Array, Masked, Public, Released, Reply, Request, messages
 from siloweave.federation.messages import Envelope, reply_type
 from siloweave.privacy import Gaussian
 from tests.federation.small import HANDLERS, WHY, Ask, Hello, Key, Part, Size, Sum, frame, site_of
@@ -16,7 +16,7 @@ from tests.federation.small import HANDLERS, WHY, Ask, Hello, Key, Part, Size, S
 EVENT = Gaussian(sigma=50.0, sensitivity=1.0)
 ARRAY = Array.of(np.arange(6.0).reshape(2, 3), "<f8")
 MESSAGES = [
-    (Envelope("r1", 3, "coordinator", "clinic", wire.encode(Ask(2.0))), Envelope),
+    (Envelope("r1", 3, "coordinator", "clinic", messages.encode(Ask(2.0))), Envelope),
     (Size(Released(7, "ab" * 32, bytes(32)), Public("é", WHY)), Size),
     (Part(Masked(Array.of(np.arange(5), "<u4"), "ab" * 32, bytes(32))), Part),
     (ARRAY, Array),
@@ -26,27 +26,29 @@ IDS = ["envelope", "released", "masked", "array"]
 
 @pytest.mark.parametrize(("message", "kind"), MESSAGES, ids=IDS)
 def test_what_is_sent_comes_back(message, kind):
-    assert wire.decode(wire.encode(message), kind) == message
+    assert messages.decode(messages.encode(message), kind) == message
 
 
 @pytest.mark.parametrize(("message", "kind"), MESSAGES, ids=IDS)
 def test_a_message_cut_at_any_byte_is_refused(message, kind):
-    data = wire.encode(message)
+    data = messages.encode(message)
     for length in range(len(data)):
         with pytest.raises(WireError, match=f"not a {kind.__name__}"):
-            wire.decode(data[:length], kind)
+            messages.decode(data[:length], kind)
     with pytest.raises(WireError, match="not a"):
-        wire.decode(data + b"\0", kind)
+        messages.decode(data + b"\0", kind)
 
 
 @pytest.mark.parametrize(("message", "kind"), MESSAGES, ids=IDS)
 def test_any_other_byte_anywhere_is_refused_or_still_a_message(message, kind):
-    data = wire.encode(message)
+    data = messages.encode(message)
     refused = 0
     for i in range(len(data)):
         for byte in range(256):
             try:
-                assert isinstance(wire.decode(data[:i] + bytes([byte]) + data[i + 1 :], kind), kind)
+                assert isinstance(
+                    messages.decode(data[:i] + bytes([byte]) + data[i + 1 :], kind), kind
+                )
             except WireError:
                 refused += 1
     assert refused > len(data)
@@ -56,9 +58,9 @@ def test_any_other_byte_anywhere_is_refused_or_still_a_message(message, kind):
 def test_noise_is_refused(data):
     for _, kind in MESSAGES:
         with pytest.raises(WireError):
-            wire.decode(data, kind)
+            messages.decode(data, kind)
     with pytest.raises(WireError):
-        wire.decode_request(data, HANDLERS)
+        messages.decode_request(data, HANDLERS)
 
 
 HUGE = 2**32 - 1
@@ -82,7 +84,7 @@ def test_a_forged_length_allocates_nothing(opening, kind, forged):
     tracemalloc.start()
     try:
         with pytest.raises(WireError):
-            wire.decode(opening + forged + b"\x01" * 20, kind)
+            messages.decode(opening + forged + b"\x01" * 20, kind)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -94,7 +96,7 @@ def test_a_forged_shape_is_refused_before_it_is_used(shape):
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match="an array"):
-            wire.decode(msgspec.msgpack.encode(forged), Array)
+            messages.decode(msgspec.msgpack.encode(forged), Array)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -103,7 +105,7 @@ def test_a_forged_shape_is_refused_before_it_is_used(shape):
 def test_deep_nesting_is_refused():
     for opening in (b"\x91", b"\x81\xa1a"):
         with pytest.raises(WireError):
-            wire.decode(opening * 100_000, Array)
+            messages.decode(opening * 100_000, Array)
 
 
 def test_arrays_keep_shape_and_type_and_refuse_what_is_not_finite():
@@ -117,18 +119,18 @@ def test_arrays_keep_shape_and_type_and_refuse_what_is_not_finite():
             Array.of(np.array([value]), "<f8").numpy()
     strange = msgspec.to_builtins(ARRAY, builtin_types=(bytes,)) | {"dtype": "|O"}
     with pytest.raises(WireError, match="not a Array"):
-        wire.decode(msgspec.msgpack.encode(strange), Array)
+        messages.decode(msgspec.msgpack.encode(strange), Array)
 
 
 def test_what_is_too_large_is_refused_both_ways(monkeypatch):
-    data = wire.encode(ARRAY)
-    monkeypatch.setattr(wire, "MAX_BYTES", len(data))
-    assert wire.decode(wire.encode(ARRAY), Array) == ARRAY
-    monkeypatch.setattr(wire, "MAX_BYTES", len(data) - 1)
+    data = messages.encode(ARRAY)
+    monkeypatch.setattr(messages, "MAX_BYTES", len(data))
+    assert messages.decode(messages.encode(ARRAY), Array) == ARRAY
+    monkeypatch.setattr(messages, "MAX_BYTES", len(data) - 1)
     with pytest.raises(WireError, match="exceeds"):
-        wire.encode(ARRAY)
+        messages.encode(ARRAY)
     with pytest.raises(WireError, match="refused unread"):
-        wire.decode(data, Array)
+        messages.decode(data, Array)
 
 
 class Numbers(Reply, frozen=True):
@@ -167,22 +169,22 @@ def dense(kind, values, items):
 @pytest.mark.parametrize(("kind", "values"), DENSE.values(), ids=DENSE)
 def test_many_small_items_are_refused_before_they_take_memory(kind, values, monkeypatch):
     """A number of one byte takes seventeen in memory, so the bytes of a message bound nothing."""
-    monkeypatch.setattr(wire, "MAX_ITEMS", 20_000)
+    monkeypatch.setattr(messages, "MAX_ITEMS", 20_000)
     fits = msgspec.msgpack.encode(dense(kind, values, 9_000))
     too_many = msgspec.msgpack.encode(dense(kind, values, 21_000))
     tracemalloc.start()
     try:
-        wire.decode(fits, kind)
+        messages.decode(fits, kind)
         assert tracemalloc.get_traced_memory()[1] < 80 * 20_000
         tracemalloc.reset_peak()
         kept = tracemalloc.get_traced_memory()[0]
         with pytest.raises(WireError, match="more than 20,000 items"):
-            wire.decode(too_many, kind)
+            messages.decode(too_many, kind)
         assert tracemalloc.get_traced_memory()[1] < kept + 20_000
     finally:
         tracemalloc.stop()
     with pytest.raises(WireError, match="more than 20,000 items"):
-        wire.encode(dense(kind, values, 21_000))
+        messages.encode(dense(kind, values, 21_000))
 
 
 LEAVES = (
@@ -206,21 +208,21 @@ def items_in(tree):
 def test_items_are_counted_as_they_are_decoded(tree):
     data, count = msgspec.msgpack.encode(tree), items_in(tree)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "MAX_ITEMS", count)
-        assert wire.decode(data, object) is not msgspec.UNSET
-        patch.setattr(wire, "MAX_ITEMS", count - 1)
+        patch.setattr(messages, "MAX_ITEMS", count)
+        assert messages.decode(data, object) is not msgspec.UNSET
+        patch.setattr(messages, "MAX_ITEMS", count - 1)
         if len(data) >= count:
             with pytest.raises(WireError, match="items"):
-                wire.decode(data, object)
+                messages.decode(data, object)
 
 
 def test_json_of_many_items_is_refused(monkeypatch):
     text = msgspec.json.encode([{"a": [1.0, 2.0]}, "x"])
-    monkeypatch.setattr(wire, "MAX_ITEMS", 7)
-    wire.check_json(text)
-    monkeypatch.setattr(wire, "MAX_ITEMS", 6)
+    monkeypatch.setattr(messages, "MAX_ITEMS", 7)
+    messages.check_json(text)
+    monkeypatch.setattr(messages, "MAX_ITEMS", 6)
     with pytest.raises(WireError, match="JSON of 7 items exceeds 6"):
-        wire.check_json(text)
+        messages.check_json(text)
 
 
 def test_a_message_of_another_type_is_refused():
@@ -228,10 +230,10 @@ def test_a_message_of_another_type_is_refused():
         for _, kind in MESSAGES:
             if not isinstance(message, kind):
                 with pytest.raises(WireError, match=f"not a {kind.__name__}"):
-                    wire.decode(wire.encode(message), kind)
+                    messages.decode(messages.encode(message), kind)
     with pytest.raises(WireError, match="not a"):
-        wire.decode_request(wire.encode(Ask(1.0)), {Hello: HANDLERS[Hello]})
-    assert wire.decode_request(wire.encode(Ask(1.0)), HANDLERS) == Ask(1.0)
+        messages.decode_request(messages.encode(Ask(1.0)), {Hello: HANDLERS[Hello]})
+    assert messages.decode_request(messages.encode(Ask(1.0)), HANDLERS) == Ask(1.0)
 
 
 def test_a_request_names_its_reply():
@@ -247,7 +249,7 @@ class Loose(Reply, frozen=True):
 def seal_error(value):
     site = site_of()
     with pytest.raises(WireError, match=r"Loose\.value is not sealed"):
-        wire.check_sealed(Loose(value), site.sealed_here)
+        messages.check_sealed(Loose(value), site.sealed_here)
 
 
 @pytest.mark.parametrize("value", [3, b"rows", None, [], {"a": 1}, (1,)], ids=repr)
@@ -258,11 +260,11 @@ def test_a_field_without_a_seal_is_refused(value):
 def test_lists_and_nested_values_do_not_hide_what_is_not_sealed():
     site = site_of()
     paid = site.release(EVENT, "x", lambda: 3)
-    wire.check_sealed(Loose(paid), site.sealed_here)
-    wire.check_sealed(Loose((paid, Public(1, WHY))), site.sealed_here)
+    messages.check_sealed(Loose(paid), site.sealed_here)
+    messages.check_sealed(Loose((paid, Public(1, WHY))), site.sealed_here)
     for hidden in ([paid], {"a": paid}, (paid, 3), ((paid,),)):
         with pytest.raises(WireError, match="not sealed"):
-            wire.check_sealed(Loose(hidden), site.sealed_here)
+            messages.check_sealed(Loose(hidden), site.sealed_here)
 
 
 def test_a_release_of_another_site_is_refused():
@@ -284,7 +286,7 @@ def test_a_forged_release_is_refused():
     for forged in forgeries:
         assert not site.sealed_here(forged)
         with pytest.raises(WireError, match="not sealed"):
-            wire.check_sealed(Loose(forged), site.sealed_here)
+            messages.check_sealed(Loose(forged), site.sealed_here)
 
 
 def test_a_handler_that_sends_rows_gets_nothing_out():
