@@ -3,7 +3,7 @@
 Counts of all columns are released in one masked sum, before anything is learned of several columns
 (Dwork, McSherry, Nissim & Smith 2006, "Calibrating noise to sensitivity in private data analysis").
 Counts at several resolution levels follow Hay, Rastogi, Miklau & Suciu 2010, "Boosting the accuracy
-of differentially private histograms through consistency" (tables/levels.py says what is ours); sums
+of differentially private histograms through consistency" (tables/codes.py says what is ours); sums
 that nobody sees in the clear are Bonawitz et al.'s (2017), with noise in shares (Kairouz, Liu &
 Steinke 2021). Private networks take their encoders from it (methods/dp_sgd). AIM, FLAIM and
 TwoRound cut columns of numbers into bins by it (tables/bins.py).
