@@ -17,7 +17,7 @@ from siloweave.core.fit import FeatureModel
 from siloweave.core.method import Result, Setup, Task
 from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
-from siloweave.methods.dp_sgd.party import Trainer, trains_unpaid
+from siloweave.methods.dp_sgd.party import PrivateTrainer, trains_unpaid
 from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.shared_steps import order_for, plan_steps
@@ -40,19 +40,19 @@ def counts_event(setup: Setup) -> SharedGaussian:
     return histogram_event(encoder, setup.budget.relation, rho, len(setup.roster), tolerated)
 
 
-def training_order(trainer: Trainer, setup: Setup) -> int | None:
+def training_order(trainer: PrivateTrainer, setup: Setup) -> int | None:
     """The Renyi order at which the run is read, see privacy/shared_steps.py."""
     steps, _ = trainer.length(setup.synth)
     return order_for(setup.budget, steps=steps, others=[counts_event(setup)])
 
 
-def check_affordable(trainer: Trainer, setup: Setup) -> None:
+def check_affordable(trainer: PrivateTrainer, setup: Setup) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum."""
     left = rho_for(setup.budget) - counts_event(setup).rho
     refuse_what_learns_nothing(setup.budget, left, *trainer.length(setup.synth))
 
 
-def coordinate(trainer: Trainer, session: Session, task: Task) -> Result:
+def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     """Count columns and take all steps; one party alone is the central case.
 
     Raises:

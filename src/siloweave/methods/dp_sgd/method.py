@@ -83,7 +83,13 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.dp_sgd.coordinator import check_affordable, coordinate, training_order
-from siloweave.methods.dp_sgd.party import Shares, Trainer, handlers, party_data, trains_unpaid
+from siloweave.methods.dp_sgd.party import (
+    PrivateTrainer,
+    Shares,
+    handlers,
+    party_data,
+    trains_unpaid,
+)
 from siloweave.models.settings import (
     AutoencoderSettings,
     DiffusionSettings,
@@ -184,7 +190,7 @@ def _rows_views(sent: str, synth: Any) -> Views:
     )
 
 
-def _forecast(trainer: Trainer, synth: Any, case: Case) -> Forecast:
+def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
     steps, _ = trainer.length(synth)
     return training_forecast(
         case, synth.settings(), lambda weights, width: (4 + steps, 2 * 4 * weights * steps),
@@ -197,7 +203,7 @@ def _method(
     title: str,
     family: str,
     paper: str,
-    trainer: Trainer,
+    trainer: PrivateTrainer,
     without_noise: str,
     *,
     check: Callable[[Any], None] = lambda synth: None,
@@ -240,7 +246,7 @@ def _gan(synth: Any, features: Features, shares: Shares | None) -> Stepwise:
     return GANSteps(part_of(PrivateGANSettings, synth), features.blocks, shares)
 
 
-_GAN = Trainer(_gan, GANModel, "modes")
+_GAN = PrivateTrainer(_gan, GANModel, "modes")
 
 
 @dataclass(frozen=True)
@@ -330,7 +336,7 @@ def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwis
     return DiffusionSteps(learner, label_shares(features, synth.target, shares))
 
 
-_DIFFUSION = Trainer(_diffusion, DiffusionModel)
+_DIFFUSION = PrivateTrainer(_diffusion, DiffusionModel)
 
 
 @dataclass(frozen=True)
@@ -478,7 +484,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
         "DP-TLDM",
         "latent diffusion",
         _ZHU,
-        Trainer(_latent, LatentModel, length=_latent_length),
+        PrivateTrainer(_latent, LatentModel, length=_latent_length),
         "TLDM",
         check=_check_latent,
     )
@@ -522,7 +528,7 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
         "latent diffusion",
         "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by DP-SGD (Abadi et al. 2016) over "
         "masked sums (Kairouz, Liu & Steinke 2021)",
-        Trainer(
+        PrivateTrainer(
             _sphere_codes,
             LatentModel,
             length=lambda synth: (synth.diffusion.steps, synth.diffusion.batch),

@@ -65,7 +65,7 @@ def _length(synth: Any) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Trainer:
+class PrivateTrainer:
     """What is trained.
 
     Attributes:
@@ -83,7 +83,7 @@ class Trainer:
 
 
 @dataclass(frozen=True)
-class PartyState:
+class PrivateState:
     """What a party computes again from its rows after a restart.
 
     Attributes:
@@ -113,7 +113,7 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
 
 
 def begin(
-    synth: Any, trainer: Trainer, request: BeginTraining, site: Site[HistogramData]
+    synth: Any, trainer: PrivateTrainer, request: BeginTraining, site: Site[HistogramData]
 ) -> TrainingReady:
     """Remember what was asked for, and the secret by which rows are encoded."""
     _checked(synth, trainer, request, site)
@@ -123,8 +123,8 @@ def begin(
 
 
 def _checked(
-    synth: Any, trainer: Trainer, request: BeginTraining, site: Site[HistogramData]
-) -> PartyState:
+    synth: Any, trainer: PrivateTrainer, request: BeginTraining, site: Site[HistogramData]
+) -> PrivateState:
     """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
 
     Raises:
@@ -152,7 +152,7 @@ def _checked(
         raise WireError(
             f"{who}: steps={training.steps:,} are more than the {_MOST_STEPS:,} that it takes"
         )
-    return PartyState(request, training, features)
+    return PrivateState(request, training, features)
 
 
 def _size(shapes: Any) -> int:
@@ -185,7 +185,7 @@ def _event(
     )
 
 
-def _begun(synth: Any, trainer: Trainer, site: Site[HistogramData]) -> PartyState:
+def _begun(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
     """What this run was begun with, without rows; from what is remembered."""
     stored = site.recall("begin")
     if stored is None:
@@ -206,18 +206,18 @@ def _encoded(site: Site[HistogramData], features: Features, laid: Callable[[Any]
 # A step
 
 
-def _state(synth: Any, trainer: Trainer, site: Site[HistogramData]) -> PartyState:
+def _state(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
     """Laid out once a process, from what is remembered."""
     name = ("private steps", site.context.rpartition("/")[0], site.recall("begin"))
     if name not in site.memo:
         begun = _begun(synth, trainer, site)
         rows = _encoded(site, begun.features, begun.training.rows)
-        site.memo[name] = PartyState(begun.begun, begun.training, begun.features, rows)
-    found: PartyState = site.memo[name]
+        site.memo[name] = PrivateState(begun.begun, begun.training, begun.features, rows)
+    found: PrivateState = site.memo[name]
     return found
 
 
-def _task(state: PartyState, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
+def _task(state: PrivateState, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
     """The network and the loss of a step; raises WireError where the request has none."""
     from siloweave.models.rounds import unpacked
 
@@ -235,7 +235,7 @@ def _task(state: PartyState, request: Step, site: Site[HistogramData]) -> tuple[
         raise WireError(f"{who}: {error}") from error
 
 
-def step(synth: Any, trainer: Trainer, request: Step, site: Site[HistogramData]) -> Counts:
+def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[HistogramData]) -> Counts:
     """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
@@ -269,7 +269,7 @@ def trains_unpaid(synth: Any) -> bool:
 
 
 def train_diffusion(
-    synth: Any, trainer: Trainer, request: TrainDiffusion, site: Site[HistogramData]
+    synth: Any, trainer: PrivateTrainer, request: TrainDiffusion, site: Site[HistogramData]
 ) -> TrainedDiffusion:
     """Enter in the ledger that nothing protects it, then train on every row, once a run."""
     first = site.recall("rest") or site.context.encode()  # the step, asked again after a crash
@@ -284,7 +284,7 @@ def train_diffusion(
     )
 
 
-def _fits(synth: Any, trainer: Trainer, file: bytes, site: Site[HistogramData]) -> bool:
+def _fits(synth: Any, trainer: PrivateTrainer, file: bytes, site: Site[HistogramData]) -> bool:
     """Whether a file states of its autoencoder what a file of the study's would state."""
     from siloweave.models.coders import RowCoder
 
@@ -306,7 +306,7 @@ def _head(file: bytes) -> Any:
 
 
 def _diffused(
-    synth: Any, trainer: Trainer, request: TrainDiffusion, site: Site[HistogramData]
+    synth: Any, trainer: PrivateTrainer, request: TrainDiffusion, site: Site[HistogramData]
 ) -> bytes:
     from siloweave.models import latent
     from siloweave.models.coders import RowCoder
@@ -321,7 +321,7 @@ def _diffused(
     )  # fmt: skip
 
 
-def handlers(trainer: Trainer, synth: Any) -> Handlers:
+def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
     """A party's side: which function answers which request."""
     answers: dict[Any, Any] = {BeginTraining: begin, Step: step}
     if trains_unpaid(synth):

@@ -20,7 +20,7 @@ from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, CheckedRep
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
-from siloweave.methods.fed_tgan.party import Trainer, keys_of
+from siloweave.methods.fed_tgan.party import RoundTrainer, keys_of
 from siloweave.tables.features import Features
 from siloweave.tables.one_way import OneWay
 from siloweave.tables.schema import Schema
@@ -101,7 +101,7 @@ class Agreed:
     one_way: OneWay
     keys: Keys
 
-    def result(self, trainer: Trainer, shared: Any, synth: Any) -> Result:
+    def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
         """The model of the trained networks."""
         net = trainer.model(self.learner.finish(shared, self.facts, self.keys.end))
         target = getattr(synth, "target", None)
@@ -109,7 +109,7 @@ class Agreed:
         return Result(model, self.facts.rows, {"party_weights": self.weights.tolist()})
 
 
-def agree(trainer: Trainer, session: Session, task: Task) -> Agreed:
+def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     """Encoders, weights, and what everyone's vectors add up to.
 
     Raises:
@@ -168,7 +168,7 @@ def _facts(
 # Fed-TGAN
 
 
-def coordinate(trainer: Trainer, session: Session, task: Task) -> Result:
+def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     """Run all rounds over the roster; one party alone is the central case.
 
     Raises:
@@ -214,7 +214,7 @@ def networks(name: str, data: bytes, like: Any, number: int) -> Any:
 # MD-TGAN
 
 
-def coordinate_critics(trainer: Trainer, session: Session, task: Task) -> Result:
+def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     """Run all steps of MD-TGAN; a round is an epoch of the mean number of rows of a party.
 
     Raises:

@@ -68,7 +68,7 @@ from siloweave.methods.fed_tgan.coordinator import (
     coordinate,
     coordinate_critics,
 )
-from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, Trainer, handlers
+from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
     DiffusionSettings,
     GANSettings,
@@ -143,7 +143,7 @@ _AVERAGED = _views(
 )
 
 
-def _forecast(trainer: Trainer, synth: Any, case: Case) -> Forecast:
+def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
     """What a run takes, with the epochs or steps that all rounds amount to."""
     settings = synth.settings()
     passes = synth.rounds * settings.pop("epochs")
@@ -164,7 +164,7 @@ def _method(
     title: str,
     family: str,
     paper: str,
-    trainer: Trainer,
+    trainer: RoundTrainer,
     *,
     check: Callable[[Any], None] = lambda synth: None,
     answers: dict[Any, Any] = AVERAGING,
@@ -203,7 +203,7 @@ def _gan(synth: Any, features: Features) -> Learner:
     return GANLearner(part_of(GANSettings, synth), features.blocks)
 
 
-_GAN = Trainer(_gan, GANModel, "modes", copies=1)
+_GAN = RoundTrainer(_gan, GANModel, "modes", copies=1)
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
         "diffusion",
         "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by the federated averaging "
         "of McMahan et al. 2017",
-        Trainer(_diffusion, DiffusionModel),
+        RoundTrainer(_diffusion, DiffusionModel),
         check=_refuse_length,
     )
 
@@ -361,6 +361,6 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
         "latent diffusion",
         "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
         "McMahan et al. 2017",
-        Trainer(_latent, LatentModel),
+        RoundTrainer(_latent, LatentModel),
         check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
     )

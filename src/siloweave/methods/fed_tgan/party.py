@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Trainer:
+class RoundTrainer:
     """What is trained in rounds.
 
     Attributes:
@@ -66,7 +66,7 @@ class Trainer:
 
 
 @dataclass
-class PartyState:
+class RoundState:
     """What a party computes again from its rows after a restart.
 
     Attributes:
@@ -115,7 +115,9 @@ def _remember(name: str, number: int, arrays: bytes, site: Site[OwnerData]) -> N
 # Agreeing on encoders
 
 
-def describe(synth: Any, trainer: Trainer, request: Describe, site: Site[OwnerData]) -> Described:
+def describe(
+    synth: Any, trainer: RoundTrainer, request: Describe, site: Site[OwnerData]
+) -> Described:
     """Summarise every column."""
     table, schema = site.rows.table, site.rows.schema
     rows = _unpaid(synth, site, lambda: table.num_rows)
@@ -124,7 +126,7 @@ def describe(synth: Any, trainer: Trainer, request: Describe, site: Site[OwnerDa
     )
 
 
-def prepare(synth: Any, trainer: Trainer, request: Prepare, site: Site[OwnerData]) -> Ready:
+def prepare(synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]) -> Ready:
     """Remember how rows are encoded, and send what the vectors add up to.
 
     Raises:
@@ -147,7 +149,7 @@ def prepare(synth: Any, trainer: Trainer, request: Prepare, site: Site[OwnerData
     return Ready(_unpaid(synth, site, sums))
 
 
-def _state(synth: Any, trainer: Trainer, site: Site[OwnerData]) -> PartyState:
+def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
     """The party's encoded rows, made once a process."""
     name = ("rounds", site.context.rpartition("/")[0])
     if name not in site.memo:
@@ -159,21 +161,21 @@ def _state(synth: Any, trainer: Trainer, site: Site[OwnerData]) -> PartyState:
         key = fold_in(fold_in(asked.seed, "train"), "encode", *([place] if place else []))
         learner = trainer.learner(synth, features)
         vectors = learner.vectors(features.encode(site.rows.table, key=key))
-        site.memo[name] = PartyState(learner, vectors, place, keys_of(learner, asked.seed))
-    found: PartyState = site.memo[name]
+        site.memo[name] = RoundState(learner, vectors, place, keys_of(learner, asked.seed))
+    found: RoundState = site.memo[name]
     return found
 
 
 # Fed-TGAN
 
 
-def train(synth: Any, trainer: Trainer, request: Round, site: Site[OwnerData]) -> Trained:
+def train(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]) -> Trained:
     """Train for a round; the optimiser's moments stay here."""
     with naming_party(site.name):
         return Trained(_unpaid(synth, site, lambda: _trained(synth, trainer, request, site)))
 
 
-def _trained(synth: Any, trainer: Trainer, request: Round, site: Site[OwnerData]) -> bytes:
+def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]) -> bytes:
     """The networks after a round of the party's own steps."""
     from siloweave.models.rounds import Lap, own_key, packed, unpacked
 
@@ -215,12 +217,12 @@ def _facts_of(request: Round, learner: Learner) -> Any:
 # MD-TGAN
 
 
-def judge(synth: Any, trainer: Trainer, request: Judge, site: Site[OwnerData]) -> Judged:
+def judge(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]) -> Judged:
     """One step of the critic, and its feedback."""
     return Judged(_unpaid(synth, site, lambda: _feedback(synth, trainer, request, site)))
 
 
-def _feedback(synth: Any, trainer: Trainer, request: Judge, site: Site[OwnerData]) -> Array:
+def _feedback(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[OwnerData]) -> Array:
     import jax
     import jax.numpy as jnp
 
@@ -245,7 +247,7 @@ def _feedback(synth: Any, trainer: Trainer, request: Judge, site: Site[OwnerData
     return Array.of(np.asarray(feedback), "<f4")
 
 
-def _critics(synth: Any, trainer: Trainer, number: int, site: Site[OwnerData]) -> Critics:
+def _critics(synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerData]) -> Critics:
     """The critic and its moments after so many steps."""
     from siloweave.models.gan import Critics
     from siloweave.models.rounds import Facts, own_key, unpacked
@@ -265,7 +267,7 @@ def _critics(synth: Any, trainer: Trainer, number: int, site: Site[OwnerData]) -
     return Critics(*unpacked(stored, state.started))
 
 
-def hand(synth: Any, trainer: Trainer, request: Hand, site: Site[OwnerData]) -> Handed:
+def hand(synth: Any, trainer: RoundTrainer, request: Hand, site: Site[OwnerData]) -> Handed:
     """Send the critic, without its moments."""
     from siloweave.models.rounds import packed
 
@@ -275,7 +277,7 @@ def hand(synth: Any, trainer: Trainer, request: Hand, site: Site[OwnerData]) -> 
     return Handed(_unpaid(synth, site, critic))
 
 
-def take(synth: Any, trainer: Trainer, request: Take, site: Site[OwnerData]) -> Took:
+def take(synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]) -> Took:
     """Continue with another party's critic and one's own moments."""
     from siloweave.models.gan import Critics
     from siloweave.models.rounds import packed, unpacked
@@ -299,6 +301,6 @@ CRITICS: dict[Any, Any] = {
 }
 
 
-def handlers(answers: dict[Any, Any], trainer: Trainer, synth: Any) -> Handlers:
+def handlers(answers: dict[Any, Any], trainer: RoundTrainer, synth: Any) -> Handlers:
     """A party's side: these answers, at these settings."""
     return {request: partial(answer, synth, trainer) for request, answer in answers.items()}
