@@ -159,8 +159,8 @@ def test_under_replace_one_the_number_of_rows_is_public_and_costs_nothing():
     budget = replace_one()
     pair = twins(Study(budget=budget), *neighbours(Relation.REPLACE_ONE))
     pair.check()
-    look, *steps = pair.first.ledger("curator").events
-    assert look.sensitivity == pytest.approx(np.sqrt(2 * len(SCHEMA.columns)))
+    counts, *steps = pair.first.ledger("curator").events
+    assert counts.sensitivity == pytest.approx(np.sqrt(2 * len(SCHEMA.columns)))
     assert all(step.replace_one for step in steps)
     assert pair.first.model.num_rows == len(frame())
     hidden, _ = Study().opened(neighbours()[0])
@@ -174,17 +174,17 @@ def replace_one():
 
 @pytest.mark.parametrize("relation", Relation)
 def test_the_noise_is_the_least_that_the_ledger_reads_as_the_budget(relation):
-    budget, heard = Budget(2.0, 1e-5, relation=relation), []
+    budget, texts = Budget(2.0, 1e-5, relation=relation), []
     made = Study(clip=0.5).made
     fitted = made.fit(frame(), SCHEMA, budget=budget, noise="seeded",
-                      progress=lambda text, done: heard.append(text))  # fmt: skip
-    assert any("step 4 of 4" in text for text in heard)
-    assert not any("loss" in text for text in heard)
+                      progress=lambda text, done: texts.append(text))  # fmt: skip
+    assert any("step 4 of 4" in text for text in texts)
+    assert not any("loss" in text for text in texts)
     assert 0.99 * budget.epsilon < fitted.epsilon <= budget.epsilon
-    look, *steps = [entry.event for entry in fitted.ledgers["curator"]]
+    counts, *steps = [entry.event for entry in fitted.ledgers["curator"]]
     less = [msgspec.structs.replace(e, share_sigma=e.share_sigma * 0.997) for e in steps]
     assert (order_of(steps[0]) is None) is (relation is Relation.REPLACE_ONE)
-    assert ac.epsilon([look, *less], budget.delta) > budget.epsilon
+    assert ac.epsilon([counts, *less], budget.delta) > budget.epsilon
     assert fitted.settings["share_sigma"] == steps[0].share_sigma
 
 

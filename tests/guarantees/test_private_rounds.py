@@ -329,7 +329,7 @@ def test_the_mutant_that_draws_the_same_noise_in_every_step_is_caught(monkeypatc
 
 
 def test_the_mutant_whose_rate_depends_on_the_rows_is_caught(monkeypatch):
-    """A coordinator that was told the true number of rows."""
+    """A coordinator that knows the true number of rows."""
     honest, counted = coordinator.noisy_histogram, {}
 
     def peeking(*asked, **named):
@@ -445,18 +445,18 @@ def test_a_beginning_that_cannot_be_paid_for_is_refused():
 
 @pytest.mark.parametrize("relation", Relation)
 def test_all_steps_are_read_at_one_order_where_the_number_of_rows_is_hidden(relation):
-    """And beside the look they spend the budget, whatever the noisy number of rows was."""
+    """With the histogram they spend the budget, whatever the noisy number of rows was."""
     budget = Budget(6.0, 1e-5, relation=relation)
     run = Study(budget=budget)(neighbours(relation)[0])
     for site in run.sites.values():
-        look, *steps = site.ledger.events
+        counts, *steps = site.ledger.events
         (order,) = {order_of(step) for step in steps}
         if relation is Relation.REPLACE_ONE:
             assert order is None
         else:
             setup = Study(budget=budget).setup(run.sites)
             assert order == setup.synth.method.facts(setup)["order"]
-            assert coordinator.counts_event(setup) == look
+            assert coordinator.counts_event(setup) == counts
         assert 0.98 * budget.epsilon < site.ledger.epsilon() <= budget.epsilon
 
 

@@ -295,20 +295,20 @@ def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda told: told[:-1], "'south' sent columns that cannot be read: summaries are"),
+        (lambda sent: sent[:-1], "'south' sent columns that cannot be read: summaries are"),
         (
-            lambda told: (told[0], told[0], told[2]),
+            lambda sent: (sent[0], sent[0], sent[2]),
             "'south' sent columns that cannot be read: summaries are",
         ),
-        (lambda told: "nonsense", "party 'south'"),
+        (lambda sent: "nonsense", "party 'south'"),
     ],
 )
-def test_a_party_that_tells_of_other_columns_is_named(monkeypatch, change, message):
+def test_a_party_that_sends_other_columns_is_named(monkeypatch, change, message):
     whole = rounds_file.summarise
 
     def wrong(held, schema):
-        told = whole(held, schema)
-        return change(told) if held.num_rows == 61 else told
+        sent = whole(held, schema)
+        return change(sent) if held.num_rows == 61 else sent
 
     monkeypatch.setattr(rounds_file, "summarise", wrong)
     with pytest.raises(WireError, match=message):

@@ -86,7 +86,7 @@ def test_it_is_kept_as_data_and_read_again(name, tmp_path):
     check_kept(fitted_once(name), tmp_path)
 
 
-KILLED = [  # the look, a step, and of DP-TLDM the first step of its second stage
+KILLED = [  # the noisy histogram, a step, and of DP-TLDM the first step of its second stage
     ("dp_tabddpm", 2, WHERE[1]),
     ("dp_tabddpm", 5, WHERE[2]),
     ("dp_tldm", 6, WHERE[1]),
