@@ -1,4 +1,4 @@
-"""A run that is stopped counts what it released, and goes on without a second draw."""
+"""A run that is stopped counts what it released, and continues without a second draw."""
 
 import signal
 import subprocess
@@ -80,11 +80,11 @@ def test_after_being_killed_the_same_command_goes_on(folder, when):
         assert path.read_bytes() == data
 
 
-def test_ctrl_c_says_how_to_go_on(folder):
+def test_ctrl_c_says_how_to_continue(folder):
     stopped = stop(folder, signal.SIGINT, 6)
     assert stopped.returncode == 130
     assert "Traceback" not in stopped.stderr
-    assert "the same command goes on" in stopped.stderr
+    assert "the same command continues" in stopped.stderr
     assert sum(len(ledger.entries) for ledger in ledgers(folder).values()) > 0
     assert folder.json("run")["epsilon"] <= 1.0
 

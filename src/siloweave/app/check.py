@@ -28,9 +28,7 @@ _GROWS = {".csv": 10.0, ".parquet": 60.0}  # bytes in memory for each of the fil
 class AlignmentForecast(msgspec.Struct, frozen=True):
     """What finding the common rows would take, roughly, going by the sizes of the files.
 
-    Args:
-        rounds: How often parties are asked.
-        bytes_leader: Sent and received by the party with the fewest ids, which has most to do.
+    `bytes_leader` are sent and received by the party with the fewest ids, which has most to do.
     """
 
     rounds: int
@@ -40,24 +38,11 @@ class AlignmentForecast(msgspec.Struct, frozen=True):
 class StudyForecast(msgspec.Struct, frozen=True):
     """What a run would take and cost, and what a reviewer should look at first.
 
-    Args:
-        study: Its name.
-        method: The method's full name.
-        guarantee: dp, partial, refuted or none.
-        trust: Who is trusted with what.
-        parties: Names, in order.
-        epsilon_per_party: What each party will have spent at the end.
-        delta: At which.
-        rounds: Of the method, at most; each asks a party once or several times.
-        memory_mb: Peak, of one process that simulates all parties, roughly; for the rows it goes
-            by the sizes of the files.
-        seconds: Of one core, roughly; None where that is not known.
-        bytes_per_party: Sent and received, roughly.
-        domain_cells: Of the whole table, the product of all columns' codes; None for a generator,
-            as the next three.
-        workload_queries, workload_cells: Queries, and cells of all of them.
-        largest_query: Columns of the largest query.
-        notes: How figures were found.
+    Figures are those of `siloweave.core.method.Forecast`, with the rows' memory, which goes by the
+    sizes of the files.
+
+    Attributes:
+        epsilon_per_party: What each party will have spent at the end, at `delta`.
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.

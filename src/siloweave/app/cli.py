@@ -96,6 +96,7 @@ def options(
 
 
 @app.command()
+@_reported()
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to put everything.")] = Path("siloweave-demo"),
     split: Annotated[
@@ -105,20 +106,20 @@ def demo(
     json: AsJson = False,
 ) -> None:
     """Weave the embedded census table from four parties: table, ledgers and report."""
-    with _reported():
-        from siloweave.app.console import print_summary
-        from siloweave.app.init import prepare
-        from siloweave.app.run import execute
-        from siloweave.app.study import Study
-        from siloweave.progress import Bar
+    from siloweave.app.console import print_summary
+    from siloweave.app.init import prepare
+    from siloweave.app.run import execute
+    from siloweave.app.study import Study
+    from siloweave.progress import Bar
 
-        with Bar(quiet=json) as progress:
-            plan = Study.load(prepare(folder, split=split, progress=progress))
-            summary, before = execute(plan, progress=progress)
-        print_summary(summary, plan.folder, json=json, before=before)
+    with Bar(quiet=json) as progress:
+        plan = Study.load(prepare(folder, split=split, progress=progress))
+        summary, before = execute(plan, progress=progress)
+    print_summary(summary, plan.folder, json=json, before=before)
 
 
 @app.command()
+@_reported()
 def init(
     files: Annotated[list[Path], typer.Argument(help="CSV or Parquet, one file for each party.")],
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
@@ -127,46 +128,46 @@ def init(
     json: AsJson = False,
 ) -> None:
     """Write a first study.toml and schema.json for files that you may see."""
-    with _reported():
-        from siloweave.app.console import print_proposal
-        from siloweave.app.init import propose, write_proposal
+    from siloweave.app.console import print_proposal
+    from siloweave.app.init import propose, write_proposal
 
-        proposal = propose(files, folder=folder, name=name)
-        print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
+    proposal = propose(files, folder=folder, name=name)
+    print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
 
 
 @app.command()
+@_reported()
 def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Forecast memory, time, bytes and epsilon for each party, before a row is read."""
-    with _reported():
-        from siloweave.app.check import forecast
-        from siloweave.app.console import print_forecast
-        from siloweave.app.study import Study
+    from siloweave.app.check import forecast
+    from siloweave.app.console import print_forecast
+    from siloweave.app.study import Study
 
-        print_forecast(forecast(Study.load(study)), json=json)
+    print_forecast(forecast(Study.load(study)), json=json)
 
 
 @app.command()
+@_reported()
 def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Run a study; the same command continues a run that was cut short."""
-    with _reported():
-        from siloweave.app.check import warnings
-        from siloweave.app.console import print_summary, print_warning
-        from siloweave.app.run import execute, outdated
-        from siloweave.app.study import Study
-        from siloweave.progress import Bar
+    from siloweave.app.check import warnings
+    from siloweave.app.console import print_summary, print_warning
+    from siloweave.app.run import execute, outdated
+    from siloweave.app.study import Study
+    from siloweave.progress import Bar
 
-        plan = Study.load(study)
-        for warning in warnings(plan):
-            print_warning(warning)
-        with Bar(quiet=json) as progress:
-            summary, before = execute(plan, progress=progress)
-        for warning in outdated(plan, summary):
-            print_warning(warning)
-        print_summary(summary, plan.folder, json=json, before=before)
+    plan = Study.load(study)
+    for warning in warnings(plan):
+        print_warning(warning)
+    with Bar(quiet=json) as progress:
+        summary, before = execute(plan, progress=progress)
+    for warning in outdated(plan, summary):
+        print_warning(warning)
+    print_summary(summary, plan.folder, json=json, before=before)
 
 
 @app.command()
+@_reported()
 def sample(
     run: RunFolder,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
@@ -183,25 +184,25 @@ def sample(
     json: AsJson = False,
 ) -> None:
     """Draw rows from a finished run's model; costs no privacy."""
-    with _reported():
-        from siloweave.app.console import print_result
-        from siloweave.app.sample import draw, open_model
-        from siloweave.errors import InputError
-        from siloweave.tables.read import write
+    from siloweave.app.console import print_result
+    from siloweave.app.sample import draw, open_model
+    from siloweave.errors import InputError
+    from siloweave.tables.read import write
 
-        if out.exists() and not overwrite:
-            raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
-        fitted = open_model(run)
-        table = draw(fitted, given or [], balanced, rows, key=seed)
-        write(table, out)
-        print_result(
-            {"file": str(out), "rows": table.num_rows, "private": fitted.private},
-            f"{table.num_rows:,} rows in {out}",
-            json=json,
-        )
+    if out.exists() and not overwrite:
+        raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
+    fitted = open_model(run)
+    table = draw(fitted, given or [], balanced, rows, key=seed)
+    write(table, out)
+    print_result(
+        {"file": str(out), "rows": table.num_rows, "private": fitted.private},
+        f"{table.num_rows:,} rows in {out}",
+        json=json,
+    )
 
 
 @app.command()
+@_reported()
 def report(
     run: RunFolder,
     out: Annotated[
@@ -215,16 +216,16 @@ def report(
     json: AsJson = False,
 ) -> None:
     """Make a finished run's report again."""
-    with _reported():
-        from siloweave.app.console import print_result
-        from siloweave.app.run import make_report
+    from siloweave.app.console import print_result
+    from siloweave.app.run import make_report
 
-        file = make_report(run, out, audience)
-        text = f"The {audience} report is {file}"
-        print_result({"file": str(file), "audience": audience}, text, json=json)
+    file = make_report(run, out, audience)
+    text = f"The {audience} report is {file}"
+    print_result({"file": str(file), "audience": audience}, text, json=json)
 
 
 @app.command()
+@_reported()
 def ledger(
     run: Annotated[Path, typer.Argument(help="A run's folder, or one ledger file.")],
     party: Annotated[str | None, typer.Option(help="Only this party, with every entry.")] = None,
@@ -234,16 +235,14 @@ def ledger(
     json: AsJson = False,
 ) -> None:
     """Verify ledgers, show what was released, and recompute epsilon from it."""
-    with _reported():
-        from siloweave.app.console import print_ledgers
-        from siloweave.app.ledgers import read_ledgers
+    from siloweave.app.console import print_ledgers
+    from siloweave.app.ledgers import read_ledgers
 
-        print_ledgers(
-            read_ledgers(run, party=party, delta=delta), json=json, entries=party is not None
-        )
+    print_ledgers(read_ledgers(run, party=party, delta=delta), json=json, entries=party is not None)
 
 
 @app.command()
+@_reported()
 def score(
     real: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
@@ -259,29 +258,29 @@ def score(
     json: AsJson = False,
 ) -> None:
     """Score a synthetic table, from any tool: each measure beside its ceiling and its floor."""
-    with _reported():
-        from siloweave.app.console import print_compared
-        from siloweave.app.report import check_page, write_page
-        from siloweave.app.study import schema_in
-        from siloweave.evaluate.scoring import score as measure
-        from siloweave.progress import Bar
+    from siloweave.app.console import print_compared
+    from siloweave.app.report import check_page, write_page
+    from siloweave.app.study import schema_in
+    from siloweave.evaluate.scoring import score as measure
+    from siloweave.progress import Bar
 
-        check_page(report)
-        with Bar(quiet=json) as progress:
-            found = measure(
-                real,
-                synthetic,
-                holdout=holdout,
-                target=target,
-                schema=None if schema is None else schema_in(schema),
-                seed=seed,
-                progress=progress,
-            )
-        title = f"{synthetic.name} beside {real.name}"
-        print_compared(found, write_page(report, title, scores=found), json=json)
+    check_page(report)
+    with Bar(quiet=json) as progress:
+        found = measure(
+            real,
+            synthetic,
+            holdout=holdout,
+            target=target,
+            schema=None if schema is None else schema_in(schema),
+            seed=seed,
+            progress=progress,
+        )
+    title = f"{synthetic.name} beside {real.name}"
+    print_compared(found, write_page(report, title, scores=found), json=json)
 
 
 @app.command()
+@_reported()
 def attack(
     train: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
@@ -300,36 +299,35 @@ def attack(
     json: AsJson = False,
 ) -> None:
     """Attack a synthetic table, from any tool: what it shows of the rows it was made from."""
-    with _reported():
-        from siloweave.app.console import print_compared
-        from siloweave.app.report import check_page, write_page
-        from siloweave.app.study import schema_in
-        from siloweave.attacks.attack import attack as make
-        from siloweave.progress import Bar
+    from siloweave.app.console import print_compared
+    from siloweave.app.report import check_page, write_page
+    from siloweave.app.study import schema_in
+    from siloweave.attacks.attack import attack as make
+    from siloweave.progress import Bar
 
-        check_page(report)
-        with Bar(quiet=json) as progress:
-            found = make(
-                *(train, synthetic),
-                control=control,
-                schema=None if schema is None else schema_in(schema),
-                targets=targets,
-                attacks=only,
-                known=known,
-                secret=secret,
-                seed=seed,
-                allow_overlap=allow_overlap,
-                progress=progress,
-            )
-        title = f"Attacks on {synthetic.name}"
-        print_compared(found, write_page(report, title, risks=found), json=json)
+    check_page(report)
+    with Bar(quiet=json) as progress:
+        found = make(
+            *(train, synthetic),
+            control=control,
+            schema=None if schema is None else schema_in(schema),
+            targets=targets,
+            attacks=only,
+            known=known,
+            secret=secret,
+            seed=seed,
+            allow_overlap=allow_overlap,
+            progress=progress,
+        )
+    title = f"Attacks on {synthetic.name}"
+    print_compared(found, write_page(report, title, risks=found), json=json)
 
 
 @app.command("list")
+@_reported()
 def list_all(json: AsJson = False) -> None:
     """Show every method: split, family, guarantee, trust, paper."""
-    with _reported():
-        from siloweave.app.console import print_methods
-        from siloweave.app.study import listed
+    from siloweave.app.console import print_methods
+    from siloweave.app.study import listed
 
-        print_methods(listed(), json=json)
+    print_methods(listed(), json=json)

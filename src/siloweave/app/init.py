@@ -44,9 +44,6 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
         folder: Where the study file will be; paths in it are relative to this.
         name: Of the study; that of the folder if empty. Letters, digits, spaces, '.', '_', '-'.
 
-    Returns:
-        The proposal; nothing is written.
-
     Raises:
         RosterError: Files have the same name, or hold columns that fit neither case (names them).
         InputError: A file is missing or no table.
@@ -382,7 +379,7 @@ data = "data/{name}.parquet"
 
 
 def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress = silent) -> Path:
-    """Write the demo's study, schema and one file for each party.
+    """Write the demo's study, schema and one file for each party; nothing if they are there.
 
     Args:
         folder: Where; made if it is not there.
@@ -390,7 +387,7 @@ def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress =
         progress: Called with a text and the share that is done.
 
     Returns:
-        The study file. If it is there already, nothing is written.
+        The study file.
 
     Raises:
         InputError: The folder holds something else, or another split.

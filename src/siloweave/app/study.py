@@ -1,36 +1,9 @@
 """study.toml: everything a study is, in one file that is checked before a row is read.
 
-::
-
-    [study]
-    name = "admissions"
-    roster = ["north", "south"]   # optional: the parties that must be there
-
-    [schema]
-    file = "schema.json"          # ours, or SDV metadata that Schema.to_sdv wrote
-
-    [budget]
-    epsilon = 1.0
-    delta = 1e-5
-
-    [method]
-    name = "flaim"                # see `siloweave list`; further keys are its settings,
-    rounds = 10                   # and those of a part are tables, such as [method.diffusion]
-
-    [[parties]]
-    name = "north"
-    data = "north.csv"
-
-    [alignment]                   # only where parties hold different columns of the same people:
-    on = ["id"]                   # finds the rows that all have, before the method runs
-    rules = {id = ["strip"]}
-
-    [output]
-    folder = "run"
-
-Paths are relative to the file. A key that is not known is refused, never ignored. A method without
-a guarantee takes ``epsilon = inf``, or no ``[budget]`` at all; a finite epsilon is refused for it,
-so that no study file promises what its run does not.
+Each table of the file is a class below; `siloweave init` writes a file in which every field is
+explained. Paths are relative to the file. A key that is not known is refused, never ignored. A
+method without a guarantee takes ``epsilon = inf``, or no ``[budget]`` at all; a finite epsilon is
+refused for it, so that no study file promises what its run does not.
 """
 
 from __future__ import annotations
