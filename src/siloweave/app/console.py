@@ -218,7 +218,7 @@ def _print_compared(console: Console, ledgers: Sequence[Reading]) -> None:
     """What ledgers were compared with; a file alone cannot show that it was written anew."""
     for compared in dict.fromkeys(ledger.compared for ledger in ledgers):
         named = [_owner(one) for one in ledgers if one.compared == compared]
-        those = "" if len(named) == len(ledgers) else escape(f" ({', '.join(named)})")
+        those = "" if len(named) == len(ledgers) else escape(f" ({'; '.join(named)})")
         if compared:
             console.print(f"Compared with {escape(' and '.join(compared))}{those}.")
         else:
