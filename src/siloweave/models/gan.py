@@ -385,10 +385,7 @@ def _networks(step: GANStep, *, key: Array) -> tuple[Generator, Critic]:
 
 
 def distance(
-    real: Array,
-    fake: Array,
-    reading: Literal["nearest", "pairs"],
-    weights: Sequence[float] = (),
+    real: Array, fake: Array, reading: Literal["nearest", "pairs"], weights: Sequence[float] = ()
 ) -> Array:
     """How far each generated row, of (n, width), is from real rows, (n,).
 

@@ -260,11 +260,7 @@ def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, 
 
 
 def sample_given(
-    domain: Domain,
-    potentials: Mapping[Clique, Array],
-    known: Mapping[str, Ints],
-    *,
-    key: Key,
+    domain: Domain, potentials: Mapping[Clique, Array], known: Mapping[str, Ints], *, key: Key
 ) -> Codes:
     """Complete rows whose columns in `known` are fixed; see `MRF.sample_given`."""
     names = domain.canonical(known)

@@ -135,10 +135,7 @@ def heads_of(blocks: Sequence[Block]) -> Heads:
 
 
 def own_start(
-    settings: VertiGANSettings,
-    heads: Heads,
-    shares: Mapping[int, Sequence[float]],
-    key: Array,
+    settings: VertiGANSettings, heads: Heads, shares: Mapping[int, Sequence[float]], key: Array
 ) -> GANState:
     """A fresh head and critic.
 

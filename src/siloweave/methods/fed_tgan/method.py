@@ -62,12 +62,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, whole
-from siloweave.methods.fed_tgan.coordinator import (
-    WEIGHTS,
-    Weights,
-    coordinate,
-    coordinate_critics,
-)
+from siloweave.methods.fed_tgan.coordinator import WEIGHTS, Weights, coordinate, coordinate_critics
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
     DiffusionSettings,

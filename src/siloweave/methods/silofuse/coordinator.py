@@ -440,12 +440,7 @@ def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task
     import jax.numpy as jnp
 
     from siloweave.models import diffusion
-    from siloweave.models.latent import (
-        RANGE,
-        DenoiserSide,
-        LatentDistribution,
-        latent_layout,
-    )
+    from siloweave.models.latent import RANGE, DenoiserSide, LatentDistribution, latent_layout
 
     synth: Any = task.setup.synth
     pace, n, latent = synth.diffusion, len(one_hots), rows.latent

@@ -77,13 +77,7 @@ from siloweave.models.settings import (
     LatentSettings,
     SphereCodeSettings,
 )
-from siloweave.protocols.columns import (
-    ColumnsModel,
-    column_facts,
-    columns_data,
-    gathered,
-    readers,
-)
+from siloweave.protocols.columns import ColumnsModel, column_facts, columns_data, gathered, readers
 from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema

@@ -66,13 +66,7 @@ from siloweave.errors import InputError, number
 from siloweave.methods.vertigan.coordinator import HeadDecoder, TrunkModel, coordinate
 from siloweave.methods.vertigan.party import handlers
 from siloweave.models.settings import VertiGANSettings
-from siloweave.protocols.columns import (
-    ColumnsModel,
-    column_facts,
-    columns_data,
-    gathered,
-    readers,
-)
+from siloweave.protocols.columns import ColumnsModel, column_facts, columns_data, gathered, readers
 from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.protocols.private_steps import MOST_NUMBERS
 

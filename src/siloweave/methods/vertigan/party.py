@@ -286,8 +286,5 @@ def _privately(
 
 def handlers(synth: VertiGAN) -> Handlers:
     """A party's side: which function answers which request."""
-    training: Handlers = {
-        BeginVertiGAN: partial(begin, synth),
-        TrainCritics: partial(train, synth),
-    }
+    training: Handlers = {BeginVertiGAN: partial(begin, synth), TrainCritics: partial(train, synth)}
     return {**training, **({CountOwnColumns: partial(count, synth)} if synth.private else {})}
