@@ -34,17 +34,11 @@ def latent_size(settings: AutoencoderSettings, layout: Layout) -> int:
 
 
 class Coder(eqx.Module):
-    """Encoder and decoder.
+    """Encoder and decoder."""
 
-    Attributes:
-        encoder: From a row to latent means, and log-variances when there is a divergence.
-        decoder: From a latent row to means and log-variances of numbers and logits of options.
-        latent: Size of a latent row.
-    """
-
-    encoder: MLP
-    decoder: MLP
-    latent: int = eqx.field(static=True)
+    encoder: MLP  # from a row to latent means, and log-variances when there is a divergence
+    decoder: MLP  # from a latent row to means and log-variances of numbers and logits of options
+    latent: int = eqx.field(static=True)  # size of a latent row
 
     def __init__(self, layout: Layout, settings: AutoencoderSettings, *, key: Array) -> None:
         first, second = jax.random.split(key)

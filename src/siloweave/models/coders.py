@@ -57,19 +57,12 @@ def coder_of(
 
 
 class RowCoder(eqx.Module):
-    """Feature vectors to latent rows and back; a label follows the latents as it is.
+    """Feature vectors to latent rows and back; a label follows the latents as it is."""
 
-    Attributes:
-        coder: Of the blocks that are not the label.
-        layout: All blocks of a row.
-        label: The categorical that is not encoded, or None.
-        numbers: What is read from an autoencoder's Gaussian heads: their "mean" or a "draw".
-    """
-
-    coder: Autoencoder | SphereCodeCoder
-    layout: Layout = eqx.field(static=True)
-    label: Block | None = eqx.field(static=True, default=None)
-    numbers: str = eqx.field(static=True, default="mean")
+    coder: Autoencoder | SphereCodeCoder  # of the blocks that are not the label
+    layout: Layout = eqx.field(static=True)  # all blocks of a row
+    label: Block | None = eqx.field(static=True, default=None)  # that is not encoded
+    numbers: str = eqx.field(static=True, default="mean")  # of Gaussian heads: "mean" or "draw"
 
     @classmethod
     def untrained(

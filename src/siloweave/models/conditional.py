@@ -31,10 +31,6 @@ Frequency = Literal["log", "real"]
 class Conditions:
     """The conditions that a table offers: all categories of some columns, side by side.
 
-    Attributes:
-        sizes: Categories of each column.
-        counts: Real rows of each category, columns one after the other.
-
     Example:
         >>> conditions = Conditions((2, 2), (1, 3, 0, 4))
         >>> conditions.distribution("real").round(3).tolist()
@@ -45,8 +41,8 @@ class Conditions:
         (0.25, 0.75)
     """
 
-    sizes: tuple[int, ...]
-    counts: tuple[int, ...]
+    sizes: tuple[int, ...]  # categories of each column
+    counts: tuple[int, ...]  # real rows of each category, columns one after the other
 
     @classmethod
     def of(cls, codes: Ints, sizes: Sequence[int]) -> Conditions:

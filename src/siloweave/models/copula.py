@@ -69,10 +69,6 @@ _SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
 class Margin:
     """The distribution of one numeric column.
 
-    Attributes:
-        family: One of `FAMILIES`, or ``constant`` for a column of one value.
-        parameters: What the family needs, as `fit` wrote it.
-
     Example:
         >>> margin = Margin.fit(np.linspace(0.0, 10.0, 101), "uniform")
         >>> margin.cdf(np.array([2.5])).tolist(), margin.ppf(np.array([0.25])).tolist()
@@ -81,8 +77,8 @@ class Margin:
         [0.0, 5.166578]
     """
 
-    family: str
-    parameters: Floats
+    family: str  # one of `FAMILIES`, or ``constant`` for a column of one value
+    parameters: Floats  # what the family needs, as `fit` wrote it
 
     @classmethod
     def fit(cls, values: NDArray[np.floating], family: Family = "beta") -> Margin:
@@ -140,16 +136,13 @@ class Margin:
 class CategoryMargin:
     """The distribution of a categorical column: pieces of (0, 1), the most frequent first.
 
-    Attributes:
-        shares: Frequency of each code; they sum to 1.
-
     Example:
         >>> margin = CategoryMargin.fit(np.array([0, 1, 1, 1]), 2)
         >>> margin.codes(np.array([0.1, 0.8])).tolist()
         [1, 0]
     """
 
-    shares: Floats
+    shares: Floats  # frequency of each code; they sum to 1
 
     @classmethod
     def fit(cls, codes: NDArray[np.integer], size: int) -> CategoryMargin:
@@ -350,11 +343,6 @@ _FAMILIES = {
 class Copula:
     """A fitted copula.
 
-    Attributes:
-        blocks: Parts of a row's feature vector.
-        margins: Each block's distribution.
-        correlation: Of the normal scores, (blocks, blocks), positive definite.
-
     Example:
         >>> x = np.linspace(0.0, 1.0, 200, dtype=np.float32)
         >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 1, "number"))
@@ -365,9 +353,9 @@ class Copula:
         (5, 2)
     """
 
-    blocks: tuple[Block, ...]
-    margins: tuple[Margin | CategoryMargin, ...]
-    correlation: Floats
+    blocks: tuple[Block, ...]  # parts of a row's feature vector
+    margins: tuple[Margin | CategoryMargin, ...]  # each block's distribution
+    correlation: Floats  # of the normal scores, (blocks, blocks), positive definite
 
     @classmethod
     def fit(

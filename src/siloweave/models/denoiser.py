@@ -29,33 +29,20 @@ _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
 
 
 class Rows(NamedTuple):
-    """Rows in the layout's order.
+    """Rows in the layout's order."""
 
-    Attributes:
-        numbers: (n, d) float32.
-        codes: (n, c) int32.
-        labels: (n,) int32; zeros without labels.
-    """
-
-    numbers: Array
-    codes: Array
-    labels: Array
+    numbers: Array  # (n, d) float32
+    codes: Array  # (n, c) int32
+    labels: Array  # (n,) int32; zeros without labels
 
 
 class Denoiser(eqx.Module):
-    """From a noisy row, its time and its label to what was there before the noise.
+    """From a noisy row, its time and its label to what was there before the noise."""
 
-    Attributes:
-        project: Noisy row to `embed` units.
-        time: Time to `embed` units, added.
-        label: One-hot label to `embed` units, through a SiLU, added; None without labels.
-        body: To one output per number and one per option.
-    """
-
-    project: Dense
-    time: TimeEmbedding
-    label: Dense | None
-    body: MLP
+    project: Dense  # noisy row to `embed` units
+    time: TimeEmbedding  # time to `embed` units, added
+    label: Dense | None  # one-hot label to `embed` units, through a SiLU, added; None without one
+    body: MLP  # to one output per number and one per option
 
     def __init__(
         self, fan_in: int, fan_out: int, labels: int, settings: DiffusionSettings, *, key: Array
@@ -140,17 +127,11 @@ def clean_numbers(prediction: str, given: Array, numbers: Array, kept: Array) ->
 
 @dataclass(frozen=True)
 class NumberHead:
-    """How the network's outputs for numbers are read; equal ones share a compiled program.
+    """How the network's outputs for numbers are read; equal ones share a compiled program."""
 
-    Attributes:
-        count: d.
-        prediction: What it gives for a number, see `target`.
-        sphere_codes: Categoricals among the numbers: it gives logarithms for their options.
-    """
-
-    count: int
-    prediction: str = "noise"
-    sphere_codes: SphereCodes = ()
+    count: int  # d
+    prediction: str = "noise"  # what it gives for a number, see `target`
+    sphere_codes: SphereCodes = ()  # categoricals among the numbers: it gives logarithms for them
 
     @cached_property
     def evidence(self) -> Evidence:

@@ -47,23 +47,14 @@ class _Descent(Descent):
 
 
 class TabDDPMModel(eqx.Module):
-    """A fitted diffusion model.
+    """A fitted diffusion model."""
 
-    Attributes:
-        net: The denoiser with averaged weights.
-        layout: All blocks of a row.
-        settings: Those of the fit.
-        label: The categorical that the network is conditioned on, or None.
-        label_shares: Shares of the label's options in the data; empty without a label.
-        ranges: Lowest and highest value of each number; sampling clips to them.
-    """
-
-    net: Denoiser
-    layout: Layout = eqx.field(static=True)
-    settings: DiffusionSettings = eqx.field(static=True)
-    label: Block | None = eqx.field(static=True, default=None)
-    label_shares: tuple[float, ...] = eqx.field(static=True, default=())
-    ranges: Ranges = eqx.field(static=True, default=())
+    net: Denoiser  # the denoiser with averaged weights
+    layout: Layout = eqx.field(static=True)  # all blocks of a row
+    settings: DiffusionSettings = eqx.field(static=True)  # those of the fit
+    label: Block | None = eqx.field(static=True, default=None)  # that conditions the network
+    label_shares: tuple[float, ...] = eqx.field(static=True, default=())  # in the data
+    ranges: Ranges = eqx.field(static=True, default=())  # of each number; sampling clips to them
 
     @property
     def diffused(self) -> Layout:

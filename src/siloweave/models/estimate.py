@@ -39,17 +39,11 @@ _NEWTON_STEPS = 30
 
 @dataclass(frozen=True)
 class Measurement:
-    """A noisy marginal.
+    """A noisy marginal."""
 
-    Attributes:
-        clique: Attributes in domain order.
-        counts: Noisy counts, axes in the order of the clique.
-        sigma: Standard deviation of the noise of each cell, in counts; 0 if exact.
-    """
-
-    clique: Clique
-    counts: Array
-    sigma: float
+    clique: Clique  # attributes in domain order
+    counts: Array  # noisy counts, axes in the order of the clique
+    sigma: float  # standard deviation of the noise of each cell, in counts; 0 if exact
 
 
 def combine(measurements: Iterable[Measurement]) -> list[Measurement]:

@@ -74,23 +74,14 @@ _CHUNK = 2_000  # rows drawn at once, one compiled shape
 
 @dataclass(frozen=True)
 class GAN:
-    """A trained GAN.
+    """A trained GAN."""
 
-    Attributes:
-        settings: How it was trained.
-        heads: Outputs of the generator.
-        conditions: What it may be asked for, and how many real rows were so.
-        generator: The network.
-        running: Its batch statistics.
-        note: What its maker stores in the same file, as JSON holds it.
-    """
-
-    settings: Settings
-    heads: Heads
-    conditions: Conditions
-    generator: Generator
-    running: Running
-    note: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings  # how it was trained
+    heads: Heads  # outputs of the generator
+    conditions: Conditions  # what it may be asked for, and how many real rows were so
+    generator: Generator  # the network
+    running: Running  # its batch statistics
+    note: Mapping[str, Any] = field(default_factory=dict)  # of its maker, as JSON holds it
 
     @classmethod
     def of(
@@ -285,16 +276,10 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Matching:
-    """Draws conditions, and real rows that meet them in another order.
+    """Draws conditions, and real rows that meet them in another order."""
 
-    Attributes:
-        sizes: Categories of each column that is a condition; without any, rows are drawn
-            uniformly with replacement.
-        batch: Rows.
-    """
-
-    sizes: tuple[int, ...]
-    batch: int
+    sizes: tuple[int, ...]  # of conditional columns; without any, rows are drawn uniformly
+    batch: int  # rows
 
     def __call__(self, rows: tuple[Array, Drawing], key: Array) -> Batch:
         """Draw from (rows in inner order, what they are drawn by)."""
@@ -316,17 +301,11 @@ class Matching:
 
 @dataclass(frozen=True)
 class GANStep:
-    """One critic step, then one generator step.
+    """One critic step, then one generator step."""
 
-    Attributes:
-        settings: Of the GAN.
-        heads: Outputs of the generator.
-        weights: Of features in the distance to the nearest row, in inner order.
-    """
-
-    settings: GANSettings
-    heads: Heads
-    weights: tuple[float, ...] = ()
+    settings: GANSettings  # of the GAN
+    heads: Heads  # outputs of the generator
+    weights: tuple[float, ...] = ()  # of features in the distance to the nearest row, inner order
 
     @eqx.filter_jit
     def start(self, key: Array) -> GANState:

@@ -50,10 +50,6 @@ _LAYERS = 4
 class Heads:
     """Outputs of a generator: tanh for numbers, Gumbel-softmax for choices.
 
-    Attributes:
-        blocks: Parts of a row's feature vector.
-        columns: Columns whose choice is a condition.
-
     Example:
         >>> blocks = (Block("sex", 0, 2, "categorical"), Block("age", 2, 1, "number"))
         >>> heads = Heads(blocks, ("sex",))
@@ -61,8 +57,8 @@ class Heads:
         ([2, 0, 1], 3, 2)
     """
 
-    blocks: tuple[Block, ...]
-    columns: tuple[str, ...]
+    blocks: tuple[Block, ...]  # parts of a row's feature vector
+    columns: tuple[str, ...]  # columns whose choice is a condition
 
     @cached_property
     def free(self) -> Layout:
@@ -204,20 +200,15 @@ class PlainGenerator(eqx.Module):
 class Critic(eqx.Module):
     """Scores packs of rows: dense layers with leaky ReLU (0.2) and dropout.
 
-    Attributes:
-        layers: From `pac` rows joined to one number.
-        pac: Rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh, NeurIPS 2018).
-        dropout: Share of hidden units that `masks` drops.
-
     Example:
         >>> critic = Critic(3, (8, 8), pac=2, dropout=0.5, key=jax.random.key(0))
         >>> critic(packed(jnp.ones((10, 3)), 2)).shape
         (5,)
     """
 
-    layers: tuple[Dense, ...]
-    pac: int = eqx.field(static=True)
-    dropout: float = eqx.field(static=True)
+    layers: tuple[Dense, ...]  # from `pac` rows joined to one number
+    pac: int = eqx.field(static=True)  # rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh 2018)
+    dropout: float = eqx.field(static=True)  # share of hidden units that `masks` drops
 
     def __init__(
         self, width: int, hidden: Sequence[int], *, pac: int, dropout: float, key: Array

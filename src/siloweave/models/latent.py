@@ -63,19 +63,12 @@ def latent_layout(
 
 
 class LatentDistribution(eqx.Module):
-    """A fitted distribution of latent rows.
+    """A fitted distribution of latent rows."""
 
-    Attributes:
-        diffusion: Of scaled latents, conditioned on the label if there is one.
-        shift: (latent,) what was subtracted from latents before the diffusion.
-        scale: (latent,) what they were divided by.
-        facts: What the caller stores beside it: anything that JSON can hold.
-    """
-
-    diffusion: TabDDPMModel
-    shift: Any
-    scale: Any
-    facts: Mapping[str, Any] = eqx.field(static=True, default_factory=dict)
+    diffusion: TabDDPMModel  # of scaled latents, conditioned on the label if there is one
+    shift: Any  # (latent,) what was subtracted from latents before the diffusion
+    scale: Any  # (latent,) what they were divided by
+    facts: Mapping[str, Any] = eqx.field(static=True, default_factory=dict)  # the caller's, as JSON
 
     @classmethod
     def unscaled(
@@ -204,17 +197,11 @@ def fit_latents(
 
 
 class LatentDiffusion(eqx.Module):
-    """A fitted latent diffusion.
+    """A fitted latent diffusion."""
 
-    Attributes:
-        rows: Rows to latent rows and back.
-        distribution: Of latent rows, conditioned on the label if there is one.
-        settings: Those of the fit.
-    """
-
-    rows: RowCoder
-    distribution: LatentDistribution
-    settings: LatentSettings = eqx.field(static=True)
+    rows: RowCoder  # rows to latent rows and back
+    distribution: LatentDistribution  # of latent rows, conditioned on the label if there is one
+    settings: LatentSettings = eqx.field(static=True)  # those of the fit
 
     @classmethod
     def of_networks(

@@ -119,25 +119,15 @@ def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Arr
 
 @dataclass(frozen=True)
 class _Step:
-    """What a member of the subtree does after its children.
+    """What a member of the subtree does after its children."""
 
-    Attributes:
-        member: Its place in the tree.
-        parent: Its parent's; None for the root.
-        upward: What it shares with the parent.
-        needed: Those of its own attributes that a later step needs.
-        children: Per child, its place and what is kept once it has been multiplied in.
-        met: Attributes of its table after each child.
-        sent: Attributes of its message.
-    """
-
-    member: int
-    parent: int | None
-    upward: frozenset[str]
-    needed: frozenset[str]
-    children: tuple[tuple[int, frozenset[str]], ...]
-    met: tuple[frozenset[str], ...]
-    sent: frozenset[str]
+    member: int  # its place in the tree
+    parent: int | None  # its parent's; None for the root
+    upward: frozenset[str]  # what it shares with the parent
+    needed: frozenset[str]  # those of its own attributes that a later step needs
+    children: tuple[tuple[int, frozenset[str]], ...]  # (place, what is kept once it is in)
+    met: tuple[frozenset[str], ...]  # attributes of its table after each child
+    sent: frozenset[str]  # attributes of its message
 
 
 def _steps(tree: JunctionTree, root: int, alive: Sequence[int], wanted: set[str]) -> list[_Step]:

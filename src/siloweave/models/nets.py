@@ -35,19 +35,14 @@ _ACTIVATIONS: dict[str, Activation] = {
 class Dense(eqx.Module):
     """An affine map of the last axis, x W + b.
 
-    Attributes:
-        weight: (fan_in, fan_out).
-        bias: (fan_out,).
-        bound: First weights and biases lie within ±bound.
-
     Example:
         >>> Dense(3, 2, key=jax.random.key(0))(jnp.ones((5, 3))).shape
         (5, 2)
     """
 
-    weight: Array
-    bias: Array
-    bound: float = eqx.field(static=True)
+    weight: Array  # (fan_in, fan_out)
+    bias: Array  # (fan_out,)
+    bound: float = eqx.field(static=True)  # first weights and biases lie within ±bound
 
     def __init__(self, fan_in: int, fan_out: int, *, key: Array, scale: float = 1.0) -> None:
         """Draw weights and biases uniformly from ±scale/√fan_in; 0 makes the layer zero."""
@@ -65,21 +60,13 @@ class Dense(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Dense layers with an activation between them, but not after the last.
+    """Dense layers with an activation between them, but not after the last."""
 
-    Attributes:
-        layers: The dense layers.
-        act: Name of the activation.
-        dropout: Share of hidden units dropped when a key is given.
-        residual: Whether hidden layers of equal width add their input to their output.
-        norm: Whether hidden pre-activations are normalised over their units, without parameters.
-    """
-
-    layers: tuple[Dense, ...]
-    act: str = eqx.field(static=True)
-    dropout: float = eqx.field(static=True)
-    residual: bool = eqx.field(static=True)
-    norm: bool = eqx.field(static=True)
+    layers: tuple[Dense, ...]  # the dense layers
+    act: str = eqx.field(static=True)  # name of the activation
+    dropout: float = eqx.field(static=True)  # share of hidden units dropped when a key is given
+    residual: bool = eqx.field(static=True)  # whether equally wide hidden layers add their input
+    norm: bool = eqx.field(static=True)  # whether hidden pre-activations are normalised
 
     def __init__(
         self,

@@ -386,17 +386,11 @@ class DiffusionLearner(Learner):
 
 @dataclass(frozen=True)
 class SphereCodeLearner(DiffusionLearner):
-    """A latent diffusion in rounds, whose coder is sphere codes and learns nothing.
+    """A latent diffusion in rounds, whose coder is sphere codes and learns nothing."""
 
-    Attributes:
-        latent: Settings of the whole.
-        features: Of a feature vector; `blocks` are of a latent row.
-        target: Column of the label.
-    """
-
-    latent: LatentSettings = field(kw_only=True)
-    features: tuple[Block, ...] = field(kw_only=True)
-    target: str | None = field(kw_only=True)
+    latent: LatentSettings = field(kw_only=True)  # settings of the whole
+    features: tuple[Block, ...] = field(kw_only=True)  # of a feature vector, not a latent row
+    target: str | None = field(kw_only=True)  # column of the label
 
     @classmethod
     def of(

@@ -130,16 +130,10 @@ def _moved(descent: Any, state: Any, slope: Any) -> Any:
 
 @dataclass(frozen=True)
 class DiffusionSteps(Stepwise):
-    """A diffusion; a step's message is its network.
+    """A diffusion; a step's message is its network."""
 
-    Attributes:
-        learner: The diffusion; its settings say how many steps there are.
-        shares: How frequent each label is, public or paid for; None without one, or where it is
-            not known.
-    """
-
-    learner: DiffusionLearner
-    shares: Sequence[float] | None = None
+    learner: DiffusionLearner  # the diffusion; its settings say how many steps there are
+    shares: Sequence[float] | None = None  # of labels, public or paid for; None if not known
 
     @property
     def steps(self) -> int:
@@ -220,20 +214,13 @@ class LatentSteps(Stepwise):
 
     A message of the first stage is the autoencoder; one of the second is the denoiser with the
     trained encoder, so that a row's latent is made where its gradient is.
-
-    Attributes:
-        settings: Of both.
-        blocks: Of a feature vector.
-        target: Column that the diffusion is conditioned on, or None.
-        shares: How frequent its options are, public or paid for; None without one.
-        both: Whether the diffusion is trained too; else the result is the autoencoder alone.
     """
 
-    settings: LatentSettings
-    blocks: tuple[Block, ...]
-    target: str | None = None
-    shares: Sequence[float] | None = None
-    both: bool = True
+    settings: LatentSettings  # of both
+    blocks: tuple[Block, ...]  # of a feature vector
+    target: str | None = None  # column that the diffusion is conditioned on, or None
+    shares: Sequence[float] | None = None  # of its options, public or paid for; None without
+    both: bool = True  # whether the diffusion is trained; else the autoencoder alone
 
     @property
     def first(self) -> int:

@@ -175,19 +175,12 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 class BatchPlan(NamedTuple):
-    """How batches are made.
+    """How batches are made."""
 
-    Attributes:
-        name: For the checkpoint, from which only a run with the same plan continues.
-        most: Steps of the longest stretch.
-        picks: Row numbers of `count` steps from `step` on, (most, batch); None with a sampler.
-        sampler: A function `(rows, key) -> batch`, or None.
-    """
-
-    name: str
-    most: int
-    picks: Callable[[int, int], NDArray[np.int32] | None]
-    sampler: Sampler | None = None
+    name: str  # for the checkpoint, from which only a run with the same plan continues
+    most: int  # steps of the longest stretch
+    picks: Callable[[int, int], NDArray[np.int32] | None]  # (most, batch) rows from a step on
+    sampler: Sampler | None = None  # a function `(rows, key) -> batch`, or None
 
 
 def plan_of(sampler: str | Sampler, rows: Any, *, batch: int, key: Array, most: int) -> BatchPlan:
@@ -506,15 +499,10 @@ class State(eqx.Module):
 
 
 class Descent(eqx.Module):
-    """A step; equal ones share a compiled program. A model overrides `losses`.
+    """A step; equal ones share a compiled program. A model overrides `losses`."""
 
-    Attributes:
-        settings: Those of a diffusion or an autoencoder.
-        groups: (how many, of which size) of the categoricals.
-    """
-
-    settings: Any = eqx.field(static=True)
-    groups: Groups = eqx.field(static=True)
+    settings: Any = eqx.field(static=True)  # those of a diffusion or an autoencoder
+    groups: Groups = eqx.field(static=True)  # (how many, of which size) of the categoricals
 
     @abstractmethod
     def losses(self, net: Any, rows: Any, key: Array) -> Array:

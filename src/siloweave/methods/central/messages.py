@@ -6,19 +6,12 @@ from siloweave.federation.messages import Released, Reply, Request
 
 
 class TrainedModel(Reply, frozen=True):
-    """A trained model as a safetensors file, and facts about the rows.
+    """A trained model as a safetensors file, and facts about the rows."""
 
-    Attributes:
-        model: The file.
-        features: How tables become its vectors.
-        one_way: How single columns are distributed.
-        rows: How many there were.
-    """
-
-    model: Released[bytes]
-    features: Released[str]
-    one_way: Released[str]
-    rows: Released[int]
+    model: Released[bytes]  # the file
+    features: Released[str]  # how tables become its vectors
+    one_way: Released[str]  # how single columns are distributed
+    rows: Released[int]  # how many there were
 
 
 class Train(Request[TrainedModel], frozen=True, tag="central/train"):

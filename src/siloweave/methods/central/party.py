@@ -27,40 +27,24 @@ _ENCODED = 0.05  # share of the progress bar before training
 
 @dataclass(frozen=True)
 class Training:
-    """What a model is trained on.
+    """What a model is trained on."""
 
-    Attributes:
-        synth: The settings.
-        X: Feature vectors, one per row.
-        features: How they were made.
-        key: Everything random.
-        progress: Called with a text and the share of the training that is done.
-        store: Folder for checkpoints, of this training alone; none are written if None.
-    """
-
-    synth: Any
-    X: Matrix
-    features: Features
-    key: Key
-    progress: Progress = silent
-    store: Path | None = None
+    synth: Any  # the settings
+    X: Matrix  # feature vectors, one per row
+    features: Features  # how they were made
+    key: Key  # everything random
+    progress: Progress = silent  # called with a text and the share of the training that is done
+    store: Path | None = None  # for checkpoints of this training alone; None for none
 
 
 @dataclass(frozen=True)
 class OwnerTrainer:
-    """How a generator is trained; it loads its network when it is called.
+    """How a generator is trained; it loads its network when it is called."""
 
-    Attributes:
-        fit: Trains on feature vectors.
-        load: Reads a model that was saved.
-        numeric: What a number becomes, see `Features.fit`.
-        check_width: Refuses vectors that the model cannot hold, before anything is released.
-    """
-
-    fit: Callable[[Training], Generator]
-    load: Callable[[Path], Generator]
-    numeric: Any = "quantile"
-    check_width: Callable[[Features], None] = lambda features: None
+    fit: Callable[[Training], Generator]  # trains on feature vectors
+    load: Callable[[Path], Generator]  # reads a model that was saved
+    numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
+    check_width: Callable[[Features], None] = lambda features: None  # refuses what does not fit
 
 
 def train(synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]) -> TrainedModel:

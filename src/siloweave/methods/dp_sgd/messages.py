@@ -16,17 +16,11 @@ class TrainingReady(Reply, frozen=True):
 
 
 class BeginTraining(Request[TrainingReady], frozen=True, tag="dp_sgd/begin"):
-    """Encode your rows with these features; `levels` units of a sum make one clip.
+    """Encode your rows with these features; `levels` units of a sum make one clip."""
 
-    Attributes:
-        features: Encoders of every column, as JSON.
-        levels: Of the grid on which gradients are rounded.
-        rate: Probability with which a row is drawn for a step.
-    """
-
-    features: str
-    levels: int
-    rate: float
+    features: str  # encoders of every column, as JSON
+    levels: int  # of the grid on which gradients are rounded
+    rate: float  # probability with which a row is drawn for a step
 
 
 class Step(Cohort, frozen=True, tag="dp_sgd/step"):
@@ -43,14 +37,8 @@ class TrainedDiffusion(Reply, frozen=True):
 
 
 class TrainDiffusion(Request[TrainedDiffusion], frozen=True, tag="dp_sgd/diffusion"):
-    """Train the diffusion of `DPTLDM(scope="autoencoder")` on your encoded rows, without noise.
+    """Train the diffusion of `DPTLDM(scope="autoencoder")` on your encoded rows, without noise."""
 
-    Attributes:
-        coder: The trained autoencoder, as a file.
-        shares: How frequent the target's classes are, by the paid counts; None without a target.
-        seed: First weights, batches and noise of the diffusion.
-    """
-
-    coder: bytes
-    shares: tuple[float, ...] | None
-    seed: int
+    coder: bytes  # the trained autoencoder, as a file
+    shares: tuple[float, ...] | None  # of the target's classes, by the paid counts; None without it
+    seed: int  # first weights, batches and noise of the diffusion

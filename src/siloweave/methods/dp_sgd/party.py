@@ -84,21 +84,13 @@ class PrivateTrainer:
 
 @dataclass(frozen=True)
 class PrivateState:
-    """What a party computes again from its rows after a restart.
+    """What a party computes again from its rows after a restart."""
 
-    Attributes:
-        begun: What was asked for.
-        training: What trains.
-        features: By which rows are encoded.
-        rows: As losses read them, once they were needed.
-        empty: Messages of zeros, by stage.
-    """
-
-    begun: BeginTraining
-    training: Stepwise
-    features: Features
-    rows: Any = None
-    empty: dict[int, Any] = field(default_factory=dict)
+    begun: BeginTraining  # what was asked for
+    training: Stepwise  # what trains
+    features: Features  # by which rows are encoded
+    rows: Any = None  # as losses read them, once they were needed
+    empty: dict[int, Any] = field(default_factory=dict)  # messages of zeros, by stage
 
 
 def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:

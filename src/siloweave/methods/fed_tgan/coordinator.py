@@ -82,24 +82,14 @@ def weights_of(S: Floats, rows: Sequence[int], weights: Weights = "similarity an
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all parties have agreed on before the first round.
+    """What all parties have agreed on before the first round."""
 
-    Attributes:
-        features: Encoders of every column.
-        learner: What trains on their vectors.
-        facts: What everyone's vectors add up to.
-        weights: Of the parties in a mean.
-        one_way: How single columns are distributed: rows of a party far from the others count
-            less, whatever the weights.
-        keys: Of the whole training.
-    """
-
-    features: Features
-    learner: Learner
-    facts: Facts
-    weights: Floats
-    one_way: OneWay
-    keys: Keys
+    features: Features  # encoders of every column
+    learner: Learner  # what trains on their vectors
+    facts: Facts  # what everyone's vectors add up to
+    weights: Floats  # of the parties in a mean
+    one_way: OneWay  # distributions of single columns; far parties count less, whatever the weights
+    keys: Keys  # of the whole training
 
     def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
         """The model of the trained networks."""

@@ -50,40 +50,24 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RoundTrainer:
-    """What is trained in rounds.
+    """What is trained in rounds."""
 
-    Attributes:
-        learner: From the settings and the features; it loads its network when it is called.
-        model: Of the trained network.
-        numeric: What a number becomes, see `Features.fit`.
-        copies: How often the weights travel; a diffusion's moving average travels with them.
-    """
-
-    learner: Callable[[Any, Features], Learner]
-    model: Any
-    numeric: Any = "quantile"
-    copies: int = 2
+    learner: Callable[[Any, Features], Learner]  # loads its network when called
+    model: Any  # of the trained network
+    numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
+    copies: int = 2  # how often the weights travel; a diffusion's moving average travels with them
 
 
 @dataclass
 class RoundState:
-    """What a party computes again from its rows after a restart.
+    """What a party computes again from its rows after a restart."""
 
-    Attributes:
-        learner: What trains.
-        vectors: The party's rows, encoded.
-        place: Of the party, in the roster.
-        keys: Of the whole training.
-        rows: As steps read them, once they were needed.
-        started: The state before the first step, once it was needed.
-    """
-
-    learner: Learner
-    vectors: Any
-    place: int
-    keys: Keys
-    rows: Any = None
-    started: Any = None
+    learner: Learner  # what trains
+    vectors: Any  # the party's rows, encoded
+    place: int  # of the party, in the roster
+    keys: Keys  # of the whole training
+    rows: Any = None  # as steps read them, once they were needed
+    started: Any = None  # the state before the first step, once it was needed
 
 
 def keys_of(learner: Learner, seed: int) -> Keys:

@@ -135,21 +135,13 @@ def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[S
 
 @dataclass(frozen=True)
 class Sent:
-    """What one party sent of its rows.
+    """What one party sent of its rows."""
 
-    Attributes:
-        latents: (rows, latents).
-        columns: Which column each stands for; "" where they are mixed.
-        codes: Choices that are sphere codes among them.
-        classes: One-hot classes of the target, (rows, options), if the party holds it.
-        one_way: How its single columns are distributed, as JSON, where columns are shared.
-    """
-
-    latents: Matrix
-    columns: tuple[str, ...]
-    codes: SphereCodes = ()
-    classes: Matrix | None = None
-    one_way: tuple[str, ...] = ()
+    latents: Matrix  # (rows, latents)
+    columns: tuple[str, ...]  # which column each stands for; "" where they are mixed
+    codes: SphereCodes = ()  # choices that are sphere codes among them
+    classes: Matrix | None = None  # one-hot, of the target, (rows, options), at its holder
+    one_way: tuple[str, ...] = ()  # distributions of single columns, as JSON, where they are shared
 
 
 def _beside(
@@ -303,15 +295,10 @@ class JointModel(NetworkModel):
 
 @dataclass(frozen=True)
 class CoderDecoder:
-    """The local decoder of a party with a coder.
+    """The local decoder of a party with a coder."""
 
-    Attributes:
-        features: Vectors of its columns to table and back.
-        rows: The coder.
-    """
-
-    features: Features
-    rows: RowCoder
+    features: Features  # vectors of its columns to table and back
+    rows: RowCoder  # the coder
 
     @classmethod
     def read(cls, features: Features, coder: bytes) -> CoderDecoder:
@@ -343,15 +330,10 @@ class CoderDecoder:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What crosses the wire in a step: matrices of latents, cut where a party's part ends.
+    """What crosses the wire in a step: matrices of latents, cut where a party's part ends."""
 
-    Attributes:
-        session: With the parties.
-        widths: Latents of every party that has something to train.
-    """
-
-    session: Session
-    widths: Mapping[str, int]
+    session: Session  # with the parties
+    widths: Mapping[str, int]  # latents of every party that has something to train
 
     def cut(self, Z: Any) -> dict[str, Array]:
         """Every party's part of a matrix; raises InputError where training diverged."""

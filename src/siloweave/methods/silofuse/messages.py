@@ -29,24 +29,14 @@ if TYPE_CHECKING:
 
 
 class Coded(Reply, frozen=True):
-    """A party's latent rows.
+    """A party's latent rows."""
 
-    Attributes:
-        latents: (rows, latents).
-        columns: Which column each latent stands for; "" where an autoencoder mixes them.
-        sphere_codes: (first, dimensions, options) of the choices that are sphere codes among them.
-        classes: (rows,) of the target, at the party that holds it; empty elsewhere.
-        options: How many classes there are, alike.
-        one_way: How single columns are distributed, as `OneWay.to_json`; only where they are
-            put together, since that is what whole rows are raked to.
-    """
-
-    latents: Released[Array]
-    columns: Released[tuple[str, ...]]
-    sphere_codes: Released[tuple[tuple[int, int, int], ...]]
-    classes: tuple[Released[Array], ...] = ()
-    options: tuple[Released[int], ...] = ()
-    one_way: tuple[Released[str], ...] = ()
+    latents: Released[Array]  # (rows, latents)
+    columns: Released[tuple[str, ...]]  # of each latent; "" where an autoencoder mixes them
+    sphere_codes: Released[tuple[tuple[int, int, int], ...]]  # (first, dimensions, options)
+    classes: tuple[Released[Array], ...] = ()  # (rows,) of the target, at its holder; else empty
+    options: tuple[Released[int], ...] = ()  # how many classes there are, alike
+    one_way: tuple[Released[str], ...] = ()  # `OneWay.to_json`, where single columns are shared
 
 
 class Code(Request[Coded], frozen=True, tag="silofuse/code"):

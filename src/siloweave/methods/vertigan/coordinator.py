@@ -114,13 +114,9 @@ def _critic_size(synth: Any, features: Features) -> int:
 
 @dataclass(frozen=True)
 class TrunkModel:
-    """The server's trunk as a generator of vectors: the same hidden rows for every party.
+    """The server's trunk as a generator of vectors: the same hidden rows for every party."""
 
-    Attributes:
-        trunk: The network.
-    """
-
-    trunk: Trunk
+    trunk: Trunk  # the network
     takes: ClassVar[frozenset[str]] = frozenset()
     keeps: ClassVar[bool] = True
 
@@ -146,15 +142,10 @@ class TrunkModel:
 
 @dataclass(frozen=True)
 class HeadDecoder:
-    """The local decoder of a party: the head that makes its columns of hidden rows.
+    """The local decoder of a party: the head that makes its columns of hidden rows."""
 
-    Attributes:
-        features: Vectors of its columns to table and back.
-        head: The network.
-    """
-
-    features: Features
-    head: Head
+    features: Features  # vectors of its columns to table and back
+    head: Head  # the network
 
     @classmethod
     def read(cls, features: Features, coder: bytes) -> HeadDecoder:

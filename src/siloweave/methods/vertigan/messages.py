@@ -42,17 +42,11 @@ _FINITE = "finite; where training diverged, lower critic_rate and generator_rate
 
 
 class Counted(Reply, frozen=True):
-    """How many rows there are, paid for or public, and every column's noisy counts.
+    """How many rows there are, paid for or public, and every column's noisy counts."""
 
-    Attributes:
-        paid_rows: From the first party, where the number of rows is private.
-        known_rows: From the first party, where it is public.
-        counts: Of all columns at all resolution levels.
-    """
-
-    paid_rows: tuple[Released[int], ...]
-    known_rows: tuple[Public[int], ...]
-    counts: Released[Array]
+    paid_rows: tuple[Released[int], ...]  # from the first party, where their number is private
+    known_rows: tuple[Public[int], ...]  # from the first party, where it is public
+    counts: Released[Array]  # of all columns at all resolution levels
 
 
 class CountOwnColumns(Request[Counted], frozen=True, tag="vertigan/count_columns"):
@@ -67,21 +61,13 @@ class VertiGANReady(Reply, frozen=True):
 
 
 class BeginVertiGAN(Request[VertiGANReady], frozen=True, tag="vertigan/begin"):
-    """Make a head and a critic.
+    """Make a head and a critic."""
 
-    Attributes:
-        seed: What is drawn without rows.
-        rows: As they were counted; 0, and so is all below, for training without noise.
-        levels: Units of a sum that make one `clip`.
-        share_sigma: Noise of every step, in units.
-        dimension: Numbers of a step at the party that has the most; all pay for so many.
-    """
-
-    seed: int
-    rows: int = 0
-    levels: int = 0
-    share_sigma: float = 0.0
-    dimension: int = 0
+    seed: int  # what is drawn without rows
+    rows: int = 0  # as they were counted; 0, and so is all below, for training without noise
+    levels: int = 0  # units of a sum that make one `clip`
+    share_sigma: float = 0.0  # noise of every step, in units
+    dimension: int = 0  # numbers of a step at the party that has the most; all pay for so many
 
 
 class Moved(Reply, frozen=True):

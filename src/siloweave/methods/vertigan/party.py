@@ -130,29 +130,17 @@ def _check_prices(synth: VertiGAN, request: BeginVertiGAN, site: Site[ColumnsDat
 
 @dataclass(frozen=True)
 class _PartyState:
-    """What a party trains with; it can be made again from what is remembered.
+    """What a party trains with; it can be made again from what is remembered."""
 
-    Attributes:
-        synth: The study's settings.
-        settings: Those of the networks.
-        begun: What was asked.
-        rate: Probability of each row to be in a step.
-        event: What a round costs; None for training without noise.
-        features: Rows to vectors and back.
-        heads: What the columns are.
-        rows: (rows, width), real rows in inner order.
-        first: The networks before the first round.
-    """
-
-    synth: VertiGAN
-    settings: VertiGANSettings
-    begun: BeginVertiGAN
-    rate: float
-    event: Event | None
-    features: Features
-    heads: Heads
-    rows: Any
-    first: GANState
+    synth: VertiGAN  # the study's settings
+    settings: VertiGANSettings  # those of the networks
+    begun: BeginVertiGAN  # what was asked
+    rate: float  # probability of each row to be in a step
+    event: Event | None  # what a round costs; None for training without noise
+    features: Features  # rows to vectors and back
+    heads: Heads  # what the columns are
+    rows: Any  # (rows, width), real rows in inner order
+    first: GANState  # the networks before the first round
 
 
 def _state_of(synth: VertiGAN, site: Site[ColumnsData]) -> _PartyState:
