@@ -361,31 +361,17 @@ def read_ledgers(
     summary = find_run(folder)
     at = delta or (summary.delta if summary else _DELTA)
     only = {party} if party else set(names) if path.is_file() else None
-    compared = _compared(summary, folder, stages, only)
-    found = {
-        stage: {n: Ledger.read(file) for n, file in files.items() if party in (None, n)}
-        for stage, files in stages.items()
-    }
-    readings = tuple(
-        Reading(
-            party=one.owner,
-            file=str(stages[stage][name]),
-            epsilon=epsilon(one.events, at),
-            verified=True,
-            note=one.recovered,
-            head=one.head,
-            entries=tuple(_lines(one)),
-            stage=stage,
-            key=one.key,
-            compared=compared.get((stage, name), ()),
-        )
-        for stage, ledgers in found.items()
-        for name, one in ledgers.items()
-    )
-    of_rows = found.get("method", {})
+    readings, of_rows = list[Reading](), list[Ledger]()
+    for stage, files in stages.items():
+        compared = _compared(summary, folder, stage, files, only)
+        for name in (name for name in files if party in (None, name)):
+            ledger = Ledger.read(files[name])
+            readings.append(_reading(stage, files[name], ledger, at, compared[name]))
+            if stage == "method":
+                of_rows.append(ledger)
     if summary is None or len(of_rows) < len(summary.parties):
-        return Trail(at, readings)
-    return Trail(at, readings, summary.split, row_epsilon(of_rows.values(), at, summary.split))
+        return Trail(at, tuple(readings))
+    return Trail(at, tuple(readings), summary.split, row_epsilon(of_rows, at, summary.split))
 
 
 def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:
@@ -404,24 +390,40 @@ def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:
 def _compared(
     summary: RunSummary | None,
     folder: Path,
-    stages: Mapping[StageName, Mapping[str, Path]],
+    stage: StageName,
+    files: Mapping[str, Path],
     names: set[str] | None,
-) -> dict[tuple[StageName, str], tuple[str, ...]]:
+) -> dict[str, tuple[str, ...]]:
     """Compare ledgers with run.json and the coordinator's receipts; which of them knew each."""
-    compared: dict[tuple[StageName, str], tuple[str, ...]] = {}
-    for stage, files in stages.items():
-        home, ended = folder, summary.parties if summary else ()
-        if stage == "alignment":
-            home = folder / ALIGNED
-            ended = summary.alignment.parties if summary and summary.alignment else ()
-        verify_ledgers(ended, files, names)
-        seen = check_receipts(home, files, names)
-        receipts = (home / RECEIPTS).relative_to(folder).as_posix()
-        for name in files:
-            in_summary = [_SUMMARY] if any(one.name == name for one in ended) else []
-            at_coordinator = [f"{receipts} (key, payments seen)"] if name in seen else []
-            compared[stage, name] = (*in_summary, *at_coordinator)
-    return compared
+    home, ended = folder, summary.parties if summary else ()
+    if stage == "alignment":
+        home = folder / ALIGNED
+        ended = summary.alignment.parties if summary and summary.alignment else ()
+    verify_ledgers(ended, files, names)
+    seen = check_receipts(home, files, names)
+    receipts = f"{(home / RECEIPTS).relative_to(folder).as_posix()} (key, payments seen)"
+    in_summary = {one.name for one in ended}
+    return {
+        name: (*([_SUMMARY] if name in in_summary else []), *([receipts] if name in seen else []))
+        for name in files
+    }
+
+
+def _reading(
+    stage: StageName, file: Path, ledger: Ledger, delta: float, compared: tuple[str, ...]
+) -> Reading:
+    return Reading(
+        party=ledger.owner,
+        file=str(file),
+        epsilon=epsilon(ledger.events, delta),
+        verified=True,
+        note=ledger.recovered,
+        head=ledger.head,
+        entries=tuple(_lines(ledger)),
+        stage=stage,
+        key=ledger.key,
+        compared=compared,
+    )
 
 
 def _lines(ledger: Ledger) -> Iterator[TrailLine]:
