@@ -20,12 +20,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tables import TABLES, Prepared, parties, prepare
 
 import siloweave as sw
 from siloweave.evaluate import negative_log_likelihood, workload_errors
-from siloweave.protocols.marginals import MarginalSettings
 from siloweave.protocols.workload import workload_for
 from siloweave.tables.codes import Codes
 
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 BUDGET = sw.Budget(epsilon=1.0, delta=1e-5)
 # The published protocol: 64 random queries of three columns.
 PUBLISHED = {"degree": 3, "queries": 64}
-METHODS: dict[str, Callable[[], MarginalSettings]] = {
+METHODS: dict[str, Callable[[], Any]] = {
     "AIM": lambda: sw.AIM(**PUBLISHED),
     "TwoRound": lambda: sw.TwoRound(**PUBLISHED),
     "AugFLAIM (Private)": lambda: sw.FLAIM(**PUBLISHED),
@@ -66,19 +66,19 @@ def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[
     fitted = method.fit(data, table.encoder, budget=BUDGET, seed=seed)
     seconds = time.perf_counter() - start
     domain = table.encoder.domain
-    queries = workload_for(domain, *PUBLISHED.values(), None, method.algorithm().max_model_mb)
-    error = workload_errors(table.train, fitted.model, queries)
+    queries = workload_for(domain, *PUBLISHED.values(), None, method.max_model_mb)
+    error = workload_errors(table.train, fitted.model.mrf, queries)
     traffic = fitted.cost.parties.values()
     return {
         "method": name,
         "seed": seed,
         "queries": error.queries,
         "closure": error.closure,
-        "nll": negative_log_likelihood(fitted.model, table.test),
+        "nll": negative_log_likelihood(fitted.model.mrf, table.test),
         "epsilon": fitted.epsilon,
         "seconds": seconds,
         "megabytes": max(t.bytes_to_party + t.bytes_from_party for t in traffic) / 1e6,
-        "megacells": fitted.model.tree.cells / 1e6,
+        "megacells": fitted.model.mrf.tree.cells / 1e6,
         "rounds": fitted.cost.rounds,
         "load": os.getloadavg()[0],
     }

@@ -120,8 +120,8 @@ def fit(point: Point) -> Point:
     start = time.perf_counter()
     if point.get("method") == "aim":
         parties = 1
-        settings = AIM(max_model_mb=float(point.get("model_mb", MODEL_MB)))
-        fitted = AIM(degree=3, queries=64, **settings).fit(codes, encoder, budget=budget)
+        aim = AIM(degree=3, queries=64, max_model_mb=float(point.get("model_mb", MODEL_MB)))
+        fitted = aim.fit(codes, encoder, budget=budget)
     else:
         order = generator(SEED).permutation(codes.num_rows)
         parts = [codes.take(p) for p in np.array_split(order, parties)]
@@ -145,12 +145,14 @@ def traffic_of(fitted, parties: int) -> Point:
     sent = [t.bytes_from_party for t in traffic]
     got = [t.bytes_to_party for t in traffic]
     messages = [t.messages for t in traffic]
-    domain = fitted.model.domain
-    cells = [sum(domain.size(c) for c in r.cliques) for r in fitted.model.measured]
+    model = fitted.model
+    domain = model.encoder.domain
+    cells = [sum(domain.size(c) for c in r.cliques) for r in model.measured]
     masked = fitted.info.name == "flaim"
     per_round = 3 if masked else 2
-    rounds = len(fitted.model.measured) // 2 if masked else len(fitted.model.measured) - 1
-    joined = (sum(messages) / parties - (1 if masked else 2)) / per_round
+    rounds = len(model.measured) // 2 if masked else len(model.measured) - 1
+    besides = 2 if masked else 3  # what is asked once, and the closing message
+    joined = (sum(messages) / parties - besides) / per_round
     return {
         "parties": parties,
         "rounds": rounds,
@@ -162,9 +164,9 @@ def traffic_of(fitted, parties: int) -> Point:
         "messages": sum(messages) / parties,
         "cells": sum(cells),
         "sent_formula": 4 * sum(cells) * (joined / rounds if masked else 1.0),
-        "model_cells": fitted.model.tree.cells,
-        "potentials": sum(t.size for t in fitted.model.potentials.values()),
-        "queries": len(fitted.model.workload),
+        "model_cells": model.mrf.tree.cells,
+        "potentials": sum(t.size for t in model.mrf.potentials.values()),
+        "queries": len(model.workload),
         "closure_cells": closure_cells(fitted),
     }
 
@@ -172,8 +174,9 @@ def traffic_of(fitted, parties: int) -> Point:
 def closure_cells(fitted) -> int:
     from siloweave.statistics import closure
 
-    domain = fitted.model.domain
-    return sum(domain.size(q) for q in closure(fitted.model.workload, domain))
+    model = fitted.model
+    domain = model.encoder.domain
+    return sum(domain.size(q) for q in closure(model.workload, domain))
 
 
 def make_stream(folder: Path, rows: int) -> None:
