@@ -208,11 +208,9 @@ def histogram_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
 def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Floats:
     """How near a table of at least one row comes to one record; greater is nearer.
 
-    Returns:
-        Minus the least share of columns that differ (Hamming); minus the least Euclidean distance
-        of numbers and one-hot categories (L2); the log-density at the record under a Gaussian
-        kernel of bandwidth 1 on the same vectors. A number that is missing on one side only is
-        one range away.
+    Minus the least share of columns that differ (Hamming); minus the least Euclidean distance of
+    numbers and one-hot categories (L2); the log-density at the record under a Gaussian kernel of
+    bandwidth 1 on the same vectors. A number that is missing on one side only is one range away.
     """
     if not rows.num_rows:
         raise InputError("the synthetic table has no rows; there is nothing to attack")
@@ -236,10 +234,8 @@ def forest_scores(
 ) -> tuple[Floats, float]:
     """Learn from summaries (sets, length) which tables were fitted with a record.
 
-    Returns:
-        The probability that each test set held the record, by a forest of 100 trees, and the
-        threshold above which it says so: just above one half, as half the trees do not make a
-        majority.
+    Returns the probability that each test set held the record, by a forest of 100 trees, and the
+    threshold above which it says so: just above one half, as half the trees do not make a majority.
     """
     from sklearn.ensemble import RandomForestClassifier
 
@@ -258,22 +254,8 @@ def exposed_records(
     These are the rows whose nearest other row is farthest, by Euclidean distance of scaled numbers
     and one-hot categories. The result is exact, though few rows are compared with all: the nearest
     row of a sample is at least as far as the nearest of all, so rows are compared with all in that
-    order until no other can be farther.
-
-    Args:
-        table: A `Table`, frame or path with at least two rows.
-        count: How many rows.
-        key: Which rows stand for all where there are more than `sample`.
-        schema: Kinds and bounds of the columns; detected if None.
-        sample: Rows that every row is compared with at first.
-
-    Returns:
-        Places in the table, most exposed first.
-
-    Example:
-        >>> rows = Table.from_columns({"x": (np.array([0, 1, 2, 3, 90]), None)})
-        >>> exposed_records(rows, 1, key=0).tolist()
-        [4]
+    order until no other can be farther. The key draws a sample where there are more rows than
+    `sample`. Returns places in the table, most exposed first.
     """
     rows = read(table)
     if not 1 <= count < rows.num_rows:

@@ -113,11 +113,9 @@ def inference(
 
     The nearest row is found over the known columns without the secret; of equally near ones the
     first in the table is taken. Guessing at random means taking the secret of a synthetic row at
-    random; its success is exact, not drawn.
-
-    Returns:
-        One part a secret; with two or more, first one over all of them. There every row counts as
-        much as its guesses are worth: guesses about one row depend on each other.
+    random; its success is exact, not drawn. Returns one part a secret; with two or more, first one
+    over all of them, where every row counts as much as its guesses are worth: guesses about one row
+    depend on each other.
     """
     right: dict[str, list[Bools]] = {}
     for table, places in targets.items():

@@ -178,13 +178,6 @@ def invert(
     Raises:
         InputError: Latents do not fit the rows, or too few pairs are known.
         SchemaError, DataError: Rows and synthetic rows do not go together.
-
-    Example:
-        >>> from siloweave.tables.read import Table
-        >>> x = np.arange(200.0)
-        >>> found = invert(x[:, None] * 3 + 1, Table.from_columns({"x": (x, None)}), 50, key=0)
-        >>> found.numeric.recovered.value > 0.9
-        True
     """
     tables = {"rows": rows} if synthetic is None else {"rows": rows, "synthetic": synthetic[1]}
     aligned = align(tables, schema)

@@ -184,11 +184,8 @@ def copies(values: Ordinals, confidence: float = 0.95) -> tuple[tuple[Copies, ..
     """Count the real rows that the synthetic table holds exactly.
 
     Common rows come up by chance; rows that occur once in training and control together hardly do,
-    so they are counted apart.
-
-    Returns:
-        Copies of all rows, and of those that occur once if there are any of either kind; and the
-        places of training rows that are copied, those that occur once first.
+    so they are counted apart. Returns copies of all rows, and of those that occur once if there are
+    any of either kind; and the places of copied training rows, those that occur once first.
     """
     ids = row_ids(values)
     size = 1 + max(int(found.max()) for found in ids.values())
@@ -224,11 +221,8 @@ def worst_record(
 ) -> WorstRecord:
     """Whether any training row is given away, by copies or by the highest membership scores.
 
-    Args:
-        values: The tables.
-        memberships: Attacks whose highest scores are looked at, if there are any.
-        members: Places of the training rows that these scored.
-        confidence: Of intervals; one less it is the chance of a false alarm.
+    `members` are the places of the training rows that `memberships` scored; 1 - `confidence` is the
+    chance of a false alarm.
     """
     counted, copied = copies(values, confidence)
     chances = {f"copies of rows ({item.rows})": item.p_value for item in counted}

@@ -147,15 +147,9 @@ def transcript_attack(
 
     One adversary suspects all these records alike, so what it does not know of the others counts
     as noise. Records of a cell meet the same noise, so intervals are a little too narrow, and one
-    draw is no test of the noise: `repeated_attack` is.
-
-    Args:
-        measurements: What the run let the adversary see; at least one.
-        members: Records that were in the study; at least four.
-        others: Records that were not; at least four.
-        known: The rows of the study without `members`.
-        rho: zCDP that the ledger says a row paid.
-        confidence: Of intervals and bounds.
+    draw is no test of the noise: `repeated_attack` is. Takes four records or more that were in the
+    study and as many that were not; `known` are the study's rows without `members`, and `rho` is
+    the zCDP that the ledger says a row paid.
     """
     if not measurements:
         raise InputError("there are no measurements; give those of a run's transcript")
@@ -181,17 +175,9 @@ def repeated_attack(
 ) -> NoisyCountsRisk:
     """Attack one record in many runs of a mechanism, half of them with the record.
 
-    A mechanism that adds less noise than accounted is `exceeded`, given enough draws.
-
-    Args:
-        measure: The mechanism; draws its noise anew for every key.
-        known: All other rows.
-        target: The record: one row.
-        rho: zCDP that a run is accounted for.
-        key: Gives every run its own.
-        draws: Runs with the record, and as many without; at least 4.
-        instead: Under replace-one: the row in the record's place in the runs without it.
-        confidence: Of intervals and bounds.
+    A mechanism that adds less noise than accounted is `exceeded`, given enough draws: at least 4
+    with the record, and as many without. `known` are all other rows, and `rho` is the zCDP that a
+    run is accounted for. Under replace-one, `instead` is the row in the record's place.
     """
     if draws < 4:
         raise InputError(f"draws={draws} must be at least 4")
@@ -276,11 +262,8 @@ def without_own(
 ) -> list[Measurement]:
     """What a party sees that also sees the sums: its own rows and noise are taken out.
 
-    Args:
-        measurements: The noisy sums, or what stands for them.
-        rows: The party's own rows.
-        noise: The noise that it added itself, one table per measurement; None if it stored none.
-        sigma: Standard deviation of that noise; the noise that remains is that much narrower.
+    `noise` has one table per measurement, with standard deviation `sigma`; None if the party stored
+    none. The noise that remains is that much narrower.
     """
     found = []
     for i, one in enumerate(measurements):

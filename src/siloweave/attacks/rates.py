@@ -176,11 +176,6 @@ def wilson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
     same interval.
 
     Wilson, E.B. (1927), Journal of the American Statistical Association 22(158).
-
-    Example:
-        >>> rate = wilson(8, 10)
-        >>> round(rate.value, 3), round(rate.low, 3), round(rate.high, 3)
-        (0.717, 0.49, 0.943)
     """
     _check_counts(successes, trials, confidence)
     z = _probit(confidence)
@@ -236,11 +231,6 @@ def roc(members_scores: ArrayLike, others_scores: ArrayLike, confidence: float =
     interval is that of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44(3), which is empty
     where the scores separate the groups; there it is method 5 of Newcombe (2006), Statistics in
     Medicine 25(4).
-
-    Example:
-        >>> curve = roc([0.9, 0.8, 0.3], [0.4, 0.2, 0.1])
-        >>> round(curve.auc.value, 3), curve.tpr_at(0.0).tpr.value
-        (0.889, 0.6666666666666666)
     """
     members, others = _scores(members=members_scores, others=others_scores)
     levels = np.unique(np.concatenate([members, others]))

@@ -102,17 +102,11 @@ def side_by_side(
 ) -> list[R]:
     """Do every job, each in one BLAS thread, several at a time in processes of their own.
 
-    Nothing is written to disk. What cannot be handed to another process (a lambda, a function
-    typed into a session) is run in threads instead, with a warning; results are the same.
-
-    Args:
-        work: Called with `shared` and one job; must not depend on what ran before.
-        shared: What every job needs; sent to a worker once.
-        jobs: What to do.
-        workers: How many at a time; 1 runs them here, one after the other.
-        name: What a job is called in messages. A job that fails is named, and no further one
-            starts.
-        progress: Called after each job, in this process.
+    `work` is called with `shared`, which is sent to a worker once, and one job; it must not depend
+    on what ran before. Nothing is written to disk. What cannot be handed to another process (a
+    lambda, a function typed into a session) is run in threads instead, with a warning; results are
+    the same. With one worker, jobs run here. A job that fails is named by `name`, and no further
+    one starts. `progress` is called after each job, in this process.
     """
     if workers < 1:
         raise InputError(f"workers={workers} must be at least 1: how many run side by side")

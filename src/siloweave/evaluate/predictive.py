@@ -242,9 +242,6 @@ def utilities(
     The real rows' own models are fitted once per fold. A table's model is fitted once on its own
     rows and tested on each fold of the real rows. `max_rows` limits the real rows used; every model
     learns from two thirds as many.
-
-    Raises:
-        InputError: There is no such table, fewer real rows than folds, or one column only.
     """
     require_tables(tables, real, *sources)
     rows = pick(tables.num_rows[real], max_rows, fold_in(key, "real"))

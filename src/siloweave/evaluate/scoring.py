@@ -263,11 +263,7 @@ class Sides:
         return self.ceiling[0] if self.ceiling else self.value[0]
 
     def compare(self, compute: Compute) -> tuple[float, float | None, float | None, str]:
-        """Value, ceiling and floor, and why a ceiling or floor has no number.
-
-        Raises:
-            InputError: The value cannot be measured.
-        """
+        """Value, ceiling and floor, and why one of those is None; InputError without a value."""
         value = compute(*self.value)
         others: list[float | None] = []
         notes = []
@@ -359,13 +355,7 @@ def jackknife(value: float, without: Sequence[float], most: float) -> Band:
 
 
 def over_folds(value: float, folds: Sequence[float], most: float) -> Band:
-    """95% interval from the values of three folds, each with a model of its own.
-
-    Example:
-        >>> low, high = over_folds(0.5, (0.49, 0.5, 0.51), 1.0)
-        >>> round(low, 4), round(high, 4)
-        (0.4752, 0.5248)
-    """
+    """95% interval from the values of three folds, each with a model of its own."""
     return _within(value, T_2 * float(np.std(folds, ddof=1)) / float(np.sqrt(len(folds))), most)
 
 
@@ -598,11 +588,7 @@ def _mean_band(value: float, parts: list[Score], replicates: dict[str, list[floa
 
 
 def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[str, float], ...]:
-    """Add propensity, the discriminator's area under the curve, and logistic detection.
-
-    Returns:
-        The columns by which the trees distinguish synthetic rows.
-    """
+    """Add propensity, area under the curve and logistic detection; returns what gives rows away."""
     sides, family = sheet.sides, "discriminability"
     fit = partial(discriminate, sides.tables, key=key, max_rows=max_rows)
 
@@ -773,12 +759,6 @@ def column_histograms(tables: Aligned, real: str, synthetic: str) -> tuple[Colum
     Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
     real 0.5% and 99.5% quantiles; what lies outside is in the outer cells. Categories: the most
     frequent real ones; the last cell holds all others.
-
-    Example:
-        >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1, 2, 2]), None)})
-        >>> column_histograms(align({"a": one, "b": one}), "a", "b")[0].edges
-        (0.5, 1.5, 2.5)
     """
     require_tables(tables, real, synthetic)
     return tuple(_column_histogram(column, (real, synthetic)) for column in tables.columns)

@@ -23,11 +23,7 @@ Cells = tuple[NDArray[Any], NDArray[np.int64]]
 
 
 def require_tables(tables: Aligned, *names: str) -> None:
-    """Refuse a table's name that nobody gave.
-
-    Raises:
-        InputError: There is no such table, or it has no rows.
-    """
+    """Raise InputError for a table that nobody gave, or that has no rows."""
     for name in names:
         if name not in tables.num_rows:
             raise InputError(
@@ -49,20 +45,7 @@ def column_shares(
 ) -> tuple[Floats, Floats]:
     """How the rows of both tables spread over a column's cells; a missing value has the last.
 
-    Args:
-        column: The column of both tables.
-        real: The table whose quantiles cut a numeric column.
-        synthetic: The other one.
-        bins: Cells of a numeric column, at most.
-
-    Returns:
-        Two float64 arrays of one length that sum to 1.
-
-    Example:
-        >>> values = {"real": np.array([0, 0, 1]), "synthetic": np.array([0, 1, 1])}
-        >>> both = AlignedColumn("c", "categorical", values, ("a",))
-        >>> [share.round(2).tolist() for share in column_shares(both, "real", "synthetic")]
-        [[0.67, 0.33], [0.33, 0.67]]
+    Quantiles of the real table cut a numeric column. Returns two float64 arrays that sum to 1.
     """
     ours, theirs, size = _cells(column, real, synthetic, bins)
     first, second = (np.bincount(x, minlength=size) / len(x) for x in (ours, theirs))
@@ -74,20 +57,8 @@ def coded(
 ) -> tuple[Codes, Codes]:
     """Both tables as codes of one domain, for marginals of several columns.
 
-    Args:
-        tables: Both, aligned.
-        real: The table whose quantiles cut numeric columns.
-        synthetic: The other one.
-        bins: Cells of a numeric column, at most.
-        levels: Codes of a categorical column, at most: the most frequent values have one each,
-            all others share one, and a missing value has the last.
-
-    Example:
-        >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
-        >>> real, _ = coded(align({"a": one, "b": one}), "a", "b")
-        >>> real.column("x").tolist()
-        [0, 1, 2]
+    Quantiles of the real table cut a numeric column. Of a categorical column the most frequent
+    values have a code each, all others share one, and a missing value has the last of `levels`.
     """
     require_tables(tables, real, synthetic)
     sizes: list[int] = []

@@ -167,18 +167,9 @@ def align(
 
 
 def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
-    """What an alignment takes if all that the leader has is common: the most.
+    """Questions, and bytes without frames, that an alignment takes the leader at most.
 
-    Args:
-        ids: How many each party brings.
-        chunk: Points in one message.
-
-    Returns:
-        Questions, and bytes that the leader sends and receives, without the frames around them.
-
-    Example:
-        >>> foreseen([45_000, 45_000])
-        (10, 4573552)
+    That is if all ids that it has are common; `ids` says how many each party brings.
     """
     lead = min(ids)
     others = list(ids)

@@ -90,11 +90,7 @@ class AlignmentPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(1, -(-number // self.chunk))
 
     def part(self, number: int, part: int, party: str) -> tuple[int, int]:
-        """Start and end of a part of a list; `party` was asked about it.
-
-        Raises:
-            WireError: There is no such part.
-        """
+        """Start and end of a part of a list that `party` was asked about; WireError without it."""
         if not 0 <= part < self.parts(number):
             raise WireError(f"party {party!r} was asked about part {part} of {self.parts(number)}")
         return part * self.chunk, min(number, (part + 1) * self.chunk)
@@ -257,12 +253,7 @@ Party = Site[AlignmentData]
 def common_rows(site: Party, run: str) -> Table:
     """A party's rows that all parties have, in the order that all parties keep.
 
-    Args:
-        site: The party.
-        run: Name of the run that aligned them.
-
-    Raises:
-        WireError: This run has not been aligned to its end.
+    WireError if the run has not been aligned to its end.
     """
     rows = site.recall("rows", run)
     if rows is None:
@@ -271,11 +262,7 @@ def common_rows(site: Party, run: str) -> Table:
 
 
 def check_points(points: bytes, number: int, sender: str) -> None:
-    """Refuse points that are too few or many, not reduced, zero, or there twice.
-
-    Raises:
-        WireError: naming who sent them.
-    """
+    """Raise WireError for points that are too few or many, not reduced, zero, or there twice."""
     if len(points) != number * POINT:
         raise WireError(
             f"party {sender!r} sent {len(points):,} bytes where {number:,} points take "

@@ -68,13 +68,7 @@ def invertible(draw: bytes) -> tuple[bytes, bytes] | None:
 
 
 def map_to_curve(digests: Sequence[int]) -> list[int]:
-    """Elligator 2: the x coordinate of a point of the curve for each number modulo 2^255 - 19.
-
-    Example:
-        >>> one, same, other = map_to_curve([5, 2**255 - 19 - 5, 6])
-        >>> one == same, one == other
-        (True, False)
-    """
+    """Elligator 2: the x coordinate of a point of the curve for each number modulo 2^255 - 19."""
     below = [1 + 2 * u * u % _P for u in digests]
     found = []
     for d, over in zip(below, _inverses(below), strict=True):
@@ -131,8 +125,7 @@ def _raised(points: bytes, scalar: bytes) -> bytes:
 def powers(points: bytes, scalar: bytes, workers: int = 1) -> bytes:
     """Every point of 32 bytes to one secret power, in order; few points stay in this process.
 
-    Raises:
-        ValueError: A point has a small order, so that its power would be zero.
+    ValueError if a point has a small order, so that its power would be zero.
     """
     return _shared(b"p", points, POINT, scalar, workers)
 
@@ -170,12 +163,7 @@ def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
 
 
 def cells(keys: int) -> int:
-    """How many cells a table for so many keys has.
-
-    Example:
-        >>> cells(45_000) / 45_000 < 1.36
-        True
-    """
+    """How many cells a table for so many keys has."""
     return 3 * (-(-9 * keys // 20) + 32)
 
 

@@ -53,9 +53,6 @@ class CheckedReply:
     Every method returns what it was given, checked, or raises WireError, which names the party,
     the field, what it held, and what it must be.
 
-    Args:
-        party: Who sent it.
-
     Example:
         >>> sent = Array("<f4", (1, 2), bytes(8))
         >>> CheckedReply("clinic").array("latents", sent, FLOATS, (None, 2)).tolist()
@@ -91,16 +88,9 @@ class CheckedReply:
         most: float = inf,
         finite: str = "finite",
     ) -> npt.NDArray[Any]:
-        """An array's values, all finite.
+        """An array's values, all finite, of one of some types and of a shape; None fits any length.
 
-        Args:
-            field: What it is called in the reply.
-            array: As it came.
-            dtypes: Types that it may have.
-            shape: Its length in each dimension; None where any will do.
-            least: Smallest value that it may have.
-            most: Largest.
-            finite: What a number must be that is not finite, in words.
+        `finite` says in words what a number must be that is not finite.
         """
         if array.dtype not in dtypes:
             raise self.wrong(f"{field} of type {array.dtype}", " or ".join(dtypes))
@@ -129,14 +119,7 @@ class CheckedReply:
     def items(
         self, field: str, values: S, *, count: int | None = None, among: Collection[Any] = ()
     ) -> S:
-        """A list, or bytes.
-
-        Args:
-            field: What it is called in the reply.
-            values: As they came.
-            count: How many there must be; any number if None.
-            among: What each must be; anything if empty.
-        """
+        """A list, or bytes: as many as `count` says, each `among` these; any where not given."""
         if count not in (len(values), None):
             raise self.wrong(f"{len(values):,} {field}", f"{count:,}")
         for value in values:

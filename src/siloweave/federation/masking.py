@@ -56,8 +56,7 @@ def public_key(secret: bytes) -> bytes:
 def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
     """The secret shared with each peer, from one's own secret and the peers' public keys.
 
-    Raises:
-        WireError: A key has another length, or is a point of small order; names the peer.
+    WireError, which names the peer, if a key has another length or is a point of small order.
     """
     mine, shared = X25519PrivateKey.from_private_bytes(secret), {}
     for name, key in peers.items():
@@ -72,16 +71,10 @@ def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> Words:
-    """The words to add to this party's counts.
+    """The uint32 words to add to this party's counts; the whole cohort's are 0 modulo 2^32.
 
-    Args:
-        name: This party.
-        shared: Shared secret with every other party of the cohort.
-        context: Run and step; a stream is never used for two messages.
-        size: Number of words.
-
-    Returns:
-        uint32 words; over the whole cohort they add up to 0 modulo 2^32.
+    `shared` holds the secret with every other party. The context is of run and step: a stream is
+    never used for two messages.
     """
     total = np.zeros(size, dtype=np.uint32)
     for peer, secret in shared.items():
@@ -97,8 +90,7 @@ def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> W
 def room(parties: int, sigma: float) -> int:
     """The largest count that a masked sum over `parties` holds beside noise of this width.
 
-    Raises:
-        WireError: Noise would fill more than half of what a party may add.
+    WireError if noise would fill more than half of what a party may add.
     """
     bound = 2**31 // max(1, parties)
     left = bound - ceil(_TAIL * sigma) - 1 if sigma < bound else 0

@@ -216,21 +216,13 @@ def _check_items(data: bytes) -> None:
 
 
 def check_json(text: bytes) -> None:
-    """Refuse JSON of too many items before it is read.
-
-    Raises:
-        WireError: if there are more than `MAX_ITEMS`.
-    """
+    """Raise WireError for JSON of more than `MAX_ITEMS` items, before it is read."""
     if (count := sum(map(text.count, (b",", b":", b"[", b"{"))) + 1) > MAX_ITEMS:
         raise WireError(f"JSON of {count:,} items exceeds {MAX_ITEMS:,}; refused unread")
 
 
 def decode(data: bytes, kind: type[S]) -> S:
-    """A message of type `kind`.
-
-    Raises:
-        WireError: if bytes or items are too many, cut off, of another type, or out of bounds.
-    """
+    """A message of type `kind`; WireError if it is too long, cut off, malformed or out of range."""
     if len(data) > MAX_BYTES:
         raise WireError(f"a message of {len(data):,} bytes exceeds {MAX_BYTES:,}; refused unread")
     _check_items(data)
@@ -249,15 +241,10 @@ _MIXED_UP = {
 
 
 def answer_to(asked: Envelope, frame: bytes) -> bytes:
-    """The reply's bytes in what answers a question.
+    """The reply's bytes in the envelope that answers a question.
 
-    Args:
-        asked: The question.
-        frame: What came back: bytes of an envelope.
-
-    Raises:
-        WireError: if it is no envelope, or answers something else: a reply that was kept and is
-            sent again, or of another party, fits its type as well as the right one.
+    WireError if it is no envelope, or answers something else: a reply that was kept and is sent
+    again, or of another party, fits its type as well as the right one.
     """
     answer, due = decode(frame, Envelope), asked.answered(b"")
     for field, wrong in _MIXED_UP.items():
@@ -294,11 +281,7 @@ def decode_request(
 
 
 def check_sealed(reply: Reply, verify: Callable[[Released[Any] | Masked], bool]) -> None:
-    """Refuse a reply unless each field is Public, or was paid for at this very site.
-
-    Raises:
-        WireError: naming the field.
-    """
+    """Raise WireError unless each field is Public, or was paid for at this very site."""
     for field, item in items(reply):
         if isinstance(item, Public) or (isinstance(item, Released | Masked) and verify(item)):
             continue

@@ -58,11 +58,7 @@ class Transcript(Protocol):
 
 
 class FolderTranscript:
-    """Appends to a file that only its owner may read; an answer that is in it is not added again.
-
-    Args:
-        path: The file; its folder is made.
-    """
+    """Appends to a file that only its owner may read; an answer that it has is not added again."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,19 +86,10 @@ class FolderTranscript:
 
 
 def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
-    """Read a transcript.
+    """Read every answer of a transcript, with its question.
 
-    A record that was being written when the process died is left out.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Every answer, with its question.
-
-    Raises:
-        InputError: There is no such file.
-        WireError: The file is damaged.
+    A record that was being written when the process died is left out. Raises InputError if there
+    is no such file, and WireError if it is damaged.
     """
     if not path.is_file():
         raise InputError(
@@ -158,12 +145,7 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Receipts:
     """Appends receipts to a file that only its owner may read, each payment once.
 
-    Args:
-        path: The file; its folder is made.
-        keys: Public key of every party of the run.
-
-    Raises:
-        LedgerError: A party had another key before, or the file is damaged.
+    LedgerError if a party had another public key before, or the file is damaged.
     """
 
     def __init__(self, path: Path, keys: Mapping[str, bytes]) -> None:
@@ -186,11 +168,7 @@ class Receipts:
             self._append(Receipt(party, keys[party]))
 
     def record(self, run: str, step: int, party: str, reply: Reply) -> None:
-        """Keep the payments that a reply carries.
-
-        Raises:
-            WireError: A payment is not a hash.
-        """
+        """Keep the payments that a reply carries; WireError if one is not a hash."""
         for field, item in items(reply):
             if not isinstance(item, Released | Masked):
                 continue
@@ -212,10 +190,8 @@ class Receipts:
 def read_receipts(path: Path) -> tuple[Receipt, ...]:
     """Read what a coordinator kept; nothing if there is no file.
 
-    A line that was being written when the process died is left out.
-
-    Raises:
-        LedgerError: The file is damaged, or names two keys of one party.
+    A line that was being written when the process died is left out. LedgerError if the file is
+    damaged, or names two keys of one party.
     """
     if not path.is_file():
         return ()

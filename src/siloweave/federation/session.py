@@ -182,18 +182,7 @@ class Session:
         return self._asked(dict.fromkeys(names, request), at_once)
 
     def ask_each(self, requests: Mapping[str, Request[R]]) -> list[R]:
-        """Ask some parties in one step, each something of its own; all must answer.
-
-        Args:
-            requests: By name.
-
-        Returns:
-            Their replies, in the order of `requests`.
-
-        Raises:
-            RosterError: if a party is unknown, or does not answer.
-            WireError: if an answer is malformed, or answers another question; names the party.
-        """
+        """Ask some parties in one step, each something else; replies and errors as of `ask`."""
         return self._asked(requests, 1)
 
     def _asked(self, requests: Mapping[str, Request[R]], at_once: int) -> list[R]:

@@ -97,11 +97,7 @@ class Terms:
         return min(self.tolerated, size - 1)
 
     def check_cohort(self, party: str, cohort: Mapping[str, bytes], tolerated: int) -> None:
-        """Refuse a sum over other parties than the study's, or with less noise than it promises.
-
-        Raises:
-            WireError: Naming the party that was asked, and what is wrong.
-        """
+        """Raise WireError for a sum over other parties, or with less noise than promised."""
         strangers = [name for name in cohort if name not in self.roster]
         if strangers or party not in cohort:
             raise WireError(
@@ -116,14 +112,7 @@ class Terms:
             )
 
     def require(self, party: str, **stated: Any) -> None:
-        """Refuse a request that states something else than the study.
-
-        Args:
-            party: Who was asked.
-            stated: What the request states, by the name of the fact.
-
-        Raises:
-            WireError: Naming the first fact that differs.
+        """Raise WireError for a request that states something else than the study, by name.
 
         Example:
             >>> Terms(facts={"rounds": 10}).require("north", rounds=500)
@@ -282,13 +271,10 @@ class Site(Generic[Rows]):
         return f"{self._at.run}/{self._at.step}"
 
     def require_first(self) -> None:
-        """Refuse a release that follows another one in its run, before it is paid for.
+        """Raise WireError for a release that follows another one in its run, before it is paid for.
 
-        Where a limit holds for what all parties release together, each may release once. A
-        question that is asked again is answered from the store, and does not come here.
-
-        Raises:
-            WireError: This run has released something in another step.
+        Where a limit holds for what all parties release together, each may release once. A question
+        that is asked again is answered from the store, and does not come here.
         """
         steps = {_step_of(one) for one in self.ledger.entries if one.run == self._at.run}
         if steps - {str(self._at.step)}:
@@ -342,15 +328,9 @@ class Site(Generic[Rows]):
         """Release a value that an earlier entry of this run has paid for, without bound.
 
         A protocol that sends something at each of thousands of steps, all without protection,
-        pays once: no further entry would make an infinite cost larger.
-
-        Args:
-            entry: Hash of the entry, from `pay`.
-            draw: Computes the value.
-
-        Raises:
-            LedgerError: There is no such entry of this run for this receiver, or its event is
-                bounded, so that it covers one release alone; nothing is computed.
+        pays once: no further entry would make an infinite cost larger. `entry` is from `pay`.
+        Nothing is computed, and LedgerError raised, if there is no such entry of this run for this
+        receiver, or its event is bounded, so that it covers one release alone.
         """
         known = next((e for e in self.ledger.entries if e.hash == entry), None)
         mine = known is not None and (known.run, known.to) == (self._at.run, self._at.sender)
@@ -394,12 +374,9 @@ class Site(Generic[Rows]):
     ) -> Masked:
         """Pay for this party's part of a sum, add its share of the noise, and mask it.
 
-        Args:
-            event: The noise of the whole sum; its `share_sigma` is added here.
-            what: The release in words.
-            counts: Exact counts, flat. Zeros where this party adds nothing. Those beyond
-                `masking.room` are cut before noise is added, which moves no two neighbours apart.
-            cohort: Key of every party in the sum, this one included, as `mask_key` gives it.
+        Counts are exact and flat; zeros where this party adds nothing. Those beyond `masking.room`
+        are cut before noise is added, which moves no two neighbours apart. The cohort is the key of
+        every party in the sum, this one included, as `mask_key` gives it.
 
         Raises:
             WireError: The cohort is not of the study, a key was not signed by its party, or the
@@ -439,8 +416,7 @@ class Site(Generic[Rows]):
     def key_of(self, name: str, signed: bytes, purpose: bytes) -> bytes:
         """The public key in what `signed_key` gave another party.
 
-        Raises:
-            WireError: It was not signed, in this run, by the party that the roster names.
+        WireError if the party that the roster names did not sign it in this run.
         """
         key, signature = signed[: masking.KEY], signed[masking.KEY :]
         known = self.terms.roster.get(name, b"")

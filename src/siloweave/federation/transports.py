@@ -56,11 +56,7 @@ class InProcess:
 
 
 class Channel:
-    """One end of a pair of sockets that carries kinds of data.
-
-    Args:
-        end: The socket; closed by `close`.
-    """
+    """One end of a pair of sockets that carries kinds of data; `close` closes the socket."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end

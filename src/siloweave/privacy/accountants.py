@@ -59,10 +59,6 @@ def round_up(value: float) -> float:
     """``value`` rounded up to :data:`DIGITS` significant digits.
 
     A relative excess below 1e-12 is taken for the rounding of sums of floats and cut off.
-
-    Example:
-        >>> round_up(0.12345671)
-        0.1234568
     """
     if value == 0 or not math.isfinite(value):
         return value
@@ -231,12 +227,7 @@ def rho(events: Iterable[Event]) -> float:
 
 
 def epsilon_of_rho(total: float, delta: float) -> float:
-    """What a ledger reads when its events total ``total`` zCDP and are not all pure.
-
-    Args:
-        total: zCDP, >= 0, may be infinite.
-        delta: probability with which the bound may fail, in (0, 1).
-    """
+    """What a ledger reads when its events total ``total`` zCDP and are not all pure."""
     if total == 0 or math.isinf(total):
         return total
     return round_up(_from_rho(_units(total) / _UNIT, delta))

@@ -146,21 +146,10 @@ _SPARE = 1e-9  # relative part of rho kept back, so that adding up shares of it 
 def rho_for(budget: Budget) -> float:
     """The largest zCDP that a ledger reads as at most ``budget.epsilon`` at ``budget.delta``.
 
-    Args:
-        budget: the promise.
-
-    Returns:
-        rho; infinite for a budget without privacy.
-
-    Raises:
-        BudgetError: the budget is too small to release anything.
+    It is infinite for a budget without privacy; BudgetError if one is too small for any release.
 
     **Guarantee**: ``epsilon`` of any events with this total zCDP is never above
     ``budget.epsilon``. One part in a billion is kept back for the rounding of sums.
-
-    Example:
-        >>> round(rho_for(Budget(epsilon=1.0, delta=1e-5)), 4)
-        0.0306
     """
     if not budget.private:
         return math.inf
@@ -199,18 +188,9 @@ def _usable(name: str, rho: float) -> None:
 def gaussian_sigma(rho: float, sensitivity: float) -> float:
     """The least discrete Gaussian noise that costs at most ``rho``: sensitivity / sqrt(2 rho).
 
-    Args:
-        rho: zCDP to spend on one release, > 0.
-        sensitivity: L2 sensitivity of the release, > 0.
-
-    Returns:
-        sigma, in the unit of the numbers released.
+    It is in the unit of the numbers released; ``sensitivity`` is that of the release, in L2.
 
     **Guarantee**: ``Gaussian(sigma, sensitivity)`` is priced at no more than ``rho``.
-
-    Example:
-        >>> gaussian_sigma(0.5, 3.0)
-        3.0
     """
     _usable("gaussian_sigma", rho)
     sigma = sensitivity / math.sqrt(2 * rho)
@@ -225,21 +205,10 @@ def share_sigma(
 ) -> float:
     """The noise each party adds so that what remains without ``tolerated`` of them costs ``rho``.
 
-    Args:
-        rho: zCDP to spend on one masked sum, > 0.
-        sensitivity: L2 sensitivity of the sum, > 0.
-        shares: parties that add noise.
-        tolerated: shares that may be missing or known to colluders, below ``shares``.
-        dimension: numbers in the sum.
-
-    Returns:
-        sigma of one share, at least 1 (so a generous ``rho`` is not used up entirely).
+    ``sensitivity`` is that of the sum, in L2, and ``dimension`` how many numbers it has. The noise
+    is at least 1, so a generous ``rho`` is not used up entirely.
 
     **Guarantee**: ``SharedGaussian`` with these values is priced at no more than ``rho``.
-
-    Example:
-        >>> round(share_sigma(0.005, sensitivity=1.0, shares=5, tolerated=1, dimension=10), 6)
-        5.0
     """
     _usable("share_sigma", rho)
     left = shares - tolerated
@@ -298,13 +267,6 @@ def mu_of_separation(separation: float) -> float:
 
     The curve meets the diagonal at a = Phi(-mu/2), and separation = sqrt(2) abs(a - 1/2) (Dong,
     Roth and Su, "Gaussian Differential Privacy", 2022, for the curve).
-
-    Args:
-        separation: in (0, sqrt(2)/2).
-
-    Example:
-        >>> [round(mu_of_separation(s), 4) for s in (0.1, 0.15, 0.2)]
-        [0.3564, 0.5382, 0.7245]
     """
     if not 0 < separation < math.sqrt(0.5):
         raise InputError(
@@ -344,10 +306,6 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     """The epsilon at ``delta`` of mu-Gaussian differential privacy.
 
     **Guarantee**: exact up to rounding, which is upwards.
-
-    Example:
-        >>> round(gdp_epsilon(mu_of_separation(0.1), 1e-5), 3)
-        1.368
     """
     from dp_accounting import get_epsilon_gaussian
 

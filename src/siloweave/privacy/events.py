@@ -577,10 +577,6 @@ def shared_excess(share_sigma: float, shares: int) -> float:
     r)) < 5 exp(-2 pi^2 v). Adding one share after the other has t^2 = k s^2, so v = s^2 k / (k+1),
     and adding a further share keeps a bound on the ratio.
 
-    Args:
-        share_sigma: s, >= 1.
-        shares: n.
-
     **Guarantee**: an upper bound of that logarithm, twice as large as proven.
     """
     squared = (math.pi * share_sigma) ** 2 * 2
@@ -594,24 +590,12 @@ def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: i
     Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
     with Secure Aggregation" (2021), Proposition 14: at every order alpha the Renyi divergence is
     at most alpha D^2 / (2 n s^2) + tau d, and at most alpha/2 (D / (sqrt(n) s) + tau sqrt(d))^2,
-    where tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 s^2 k/(k+1)).
-
-    Args:
-        share_sigma: s, the parameter of one share, >= 1/2.
-        shares: n, the shares that remain.
-        sensitivity: D, in L2.
-        dimension: d, numbers released at once.
-
-    Returns:
-        rho of one release.
+    where s >= 1/2 is the parameter of one of n shares, D the sensitivity in L2, d the dimension and
+    tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 s^2 k/(k+1)).
 
     **Guarantee**: since alpha >= 1, the first bound is at most alpha (D^2 / (2 n s^2) + tau d),
     hence rho = min(D^2 / (2 n s^2) + tau d, (D / (sqrt(n) s) + tau sqrt(d))^2 / 2) is zCDP. With
     one share tau = 0, which is :class:`Gaussian`.
-
-    Example:
-        >>> round(shared_rho(10.0, 4, 1.0, 1000), 6)
-        0.00125
     """
     tau = shared_excess(share_sigma, shares)
     ratio = sensitivity / (math.sqrt(shares) * share_sigma)
@@ -619,11 +603,7 @@ def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: i
 
 
 def known(event: Event) -> Event:
-    """The event, if it is one.
-
-    Raises:
-        LedgerError: it is something else, which is never priced.
-    """
+    """The event; LedgerError if it is something else, which is never priced."""
     if isinstance(event, BaseEvent):
         return event
     raise LedgerError(

@@ -243,17 +243,7 @@ def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array
 def drawn(rows: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
     """Which rows are in a step: each by a coin of its own.
 
-    Args:
-        rows: How many there are.
-        rate: Probability of each, in (0, 1].
-        entropy: The party's own.
-
     **Guarantee**: exact Poisson sampling at `rate` rounded down to a multiple of 2^-64.
-
-    Example:
-        >>> from siloweave.privacy import OSEntropy
-        >>> drawn(3, 1.0, entropy=OSEntropy()).tolist()
-        [0, 1, 2]
     """
     if rate >= 1:
         return np.arange(rows)

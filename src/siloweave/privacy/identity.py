@@ -137,35 +137,18 @@ class Identity:
                 temporary.unlink()
 
     def sign(self, purpose: bytes, message: bytes) -> bytes:
-        """Sign a message for one purpose.
+        """Sign a message for one purpose, such as ``b"siloweave mask key"``, of 1 to 255 bytes.
 
-        Args:
-            purpose: What the signature is for, such as ``b"siloweave mask key"``; 1 to 255 bytes.
-            message: What is signed.
-
-        Returns:
-            64 bytes, always the same ones for the same arguments.
-
-        Raises:
-            InputError: `purpose` is empty or longer than 255 bytes.
+        The 64 bytes are always the same for the same arguments; InputError for another purpose.
         """
         return self._key.sign(_bound(purpose, message))
 
 
 def verify(public: bytes, purpose: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether a signature was made with the private key of `public`.
+    """Whether a signature of 64 bytes, for this purpose, was made with the private key of `public`.
 
-    Args:
-        public: The public key, 32 bytes.
-        purpose: What the signature must be for.
-        message: What must be signed.
-        signature: The signature, 64 bytes.
-
-    Returns:
-        False also where the key or the signature is malformed.
-
-    Raises:
-        InputError: `purpose` is empty or longer than 255 bytes.
+    False also where the key or the signature is malformed; InputError for a purpose that `sign`
+    refuses.
     """
     signed = _bound(purpose, message)
     try:
@@ -176,12 +159,7 @@ def verify(public: bytes, purpose: bytes, message: bytes, signature: bytes) -> b
 
 
 def spelled_key(public: bytes) -> str:
-    """A public key as people compare it, and as JSON holds it: base64.
-
-    Example:
-        >>> spelled_key(bytes(32))
-        'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='
-    """
+    """A public key as people compare it, and as JSON holds it: base64."""
     return b64encode(public).decode()
 
 

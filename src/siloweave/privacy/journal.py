@@ -35,14 +35,9 @@ def read_lines(path: Path, *, follows: Follows) -> Lines:
 
     A write that was cut short leaves the beginning of one line, perhaps followed by zero bytes.
     Such a line was never acknowledged and is left out. If all of it is there and only the newline
-    is missing, it is kept: counting a release that did not happen errs on the safe side.
-
-    Args:
-        path: the file.
-        follows: whether a line is whole and follows the lines before it.
-
-    Raises:
-        LedgerError: the file cannot be read, or its end is not what a crash leaves behind.
+    is missing, it is kept: counting a release that did not happen errs on the safe side. `follows`
+    says whether a line is whole and follows those before. LedgerError if the file cannot be read,
+    or its end is not what a crash leaves behind.
     """
     try:
         *lines, tail = path.read_bytes().split(b"\n")
@@ -64,17 +59,11 @@ def read_lines(path: Path, *, follows: Follows) -> Lines:
 
 
 class Journal:
-    """The one writer of a file of lines.
+    """The one writer of a file of lines; LedgerError if another process has it open.
 
     **Guarantee**: when :meth:`append` returns, the line and its newline are on disk. So a last line
     without its newline was never acknowledged, and :meth:`recover` cuts it off or completes it, see
     :func:`read_lines`. After a failed write nothing is written until the file is opened again.
-
-    Args:
-        path: the file, created with mode 0600.
-
-    Raises:
-        LedgerError: another process has it open.
     """
 
     def __init__(self, path: Path) -> None:
@@ -133,11 +122,7 @@ class Journal:
         return found
 
     def append(self, line: bytes) -> None:
-        """Write one line and force it to disk.
-
-        Raises:
-            LedgerError: it could not be written; the journal is closed then.
-        """
+        """Write one line and force it to disk; where that fails, raise LedgerError and close."""
         try:
             self._write(line + b"\n")
         except OSError as error:

@@ -135,8 +135,7 @@ def _is_signed(line: Header | Entry, key: bytes) -> bool:
 def check_chain(entries: Sequence[Entry], head: str) -> None:
     """Refuse entries that are not all lines of one ledger, up to the line with the hash `head`.
 
-    Raises:
-        LedgerError: A line does not fit its hash, or what follows it; names its number.
+    LedgerError, with its number, for a line that does not fit its hash, or what follows it.
     """
     following = [*(entry.previous for entry in entries[1:]), head]
     for number, (entry, after) in enumerate(zip(entries, following, strict=False)):

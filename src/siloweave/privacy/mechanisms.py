@@ -211,40 +211,22 @@ def _check(function: str, name: str, width: float, size: int) -> None:
 
 
 def check_width(sigma: float, entropy: Entropy) -> None:
-    """Refuse Gaussian noise that cannot be drawn, so that nobody pays for it.
-
-    Raises:
-        InputError: It is too narrow, or too wide for its source.
-    """
+    """Raise InputError for Gaussian noise that cannot be drawn, so that nobody pays for it."""
     _check("discrete_gaussian", "sigma", sigma, 0)
     _needs_private("discrete_gaussian", "sigma", sigma, LARGEST_TABLE / 13 - 1, entropy)
 
 
 def discrete_gaussian(sigma: float, size: int, *, entropy: Entropy) -> Int64s:
-    """Independent integers with mass proportional to exp(-x^2 / (2 sigma^2)).
+    """Independent int64 with mass proportional to exp(-x^2 / (2 sigma^2)), sigma in [0.1, 2^40].
 
     Up to sigma = 80,000 they come from a table of thresholds (one 64-bit word each); above, from
-    OpenDP, at some 50,000 a second, which only :class:`OSEntropy` may ask for.
-
-    Args:
-        sigma: parameter of the noise, in [0.1, 2^40]; close to the standard deviation above 1.
-        size: how many.
-        entropy: the party's own source of random bits.
-
-    Returns:
-        int64 array of length ``size``.
-
-    Raises:
-        InputError: a value is out of bounds.
+    OpenDP, at some 50,000 a second, which only :class:`OSEntropy` may ask for. InputError if a
+    value is out of bounds.
 
     **Guarantee**: each draw is within total variation distance :data:`TV_PER_DRAW` of the exact
     distribution (Canonne, Kamath and Steinke 2020, Definition 1), so N draws add at most
     N 2^-95 (1 + e^epsilon) to delta. Thresholds are integers and so is the comparison; no floating
     point number touches a sampled value.
-
-    Example:
-        >>> discrete_gaussian(2.0, 3, entropy=OSEntropy()).dtype
-        dtype('int64')
     """
     _check("discrete_gaussian", "sigma", sigma, size)
     if 13 * sigma + 2 <= LARGEST_TABLE:
@@ -254,27 +236,14 @@ def discrete_gaussian(sigma: float, size: int, *, entropy: Entropy) -> Int64s:
 
 
 def discrete_laplace(scale: float, size: int, *, entropy: Entropy) -> Int64s:
-    """Independent integers with mass proportional to exp(-abs(x) / scale).
+    """Independent int64 with mass proportional to exp(-abs(x) / scale), scale in [0.1, 2^40].
 
-    Args:
-        scale: parameter of the noise, in [0.1, 2^40].
-        size: how many.
-        entropy: the party's own source of random bits; :class:`SeededEntropy` uses a table and
-            only works up to a scale of about 12,000.
-
-    Returns:
-        int64 array of length ``size``.
-
-    Raises:
-        InputError: a value is out of bounds.
+    :class:`SeededEntropy` uses a table and only works up to a scale of about 12,000. InputError if
+    a value is out of bounds.
 
     **Guarantee**: with private entropy the draws are OpenDP's, exact and with unbounded tails, so
     a claim of pure differential privacy holds. With a seed they are within :data:`TV_PER_DRAW` of
     that, and not private anyway.
-
-    Example:
-        >>> discrete_laplace(2.0, 3, entropy=SeededEntropy(0)).shape
-        (3,)
     """
     _check("discrete_laplace", "scale", scale, size)
     if entropy.private:
@@ -322,18 +291,10 @@ def _integers(function: str, values: ArrayLike) -> Int64s:
 
 
 def add_gaussian(values: ArrayLike, sigma: float, *, entropy: Entropy) -> Int64s:
-    """``values`` plus independent discrete Gaussian noise.
+    """``values`` plus independent discrete Gaussian noise, as int64 of the same shape.
 
-    Args:
-        values: exact integers of any shape; they stay with their owner.
-        sigma: parameter of the noise, in the unit of the values.
-        entropy: the party's own source of random bits.
-
-    Returns:
-        Noisy int64 array of the same shape, the only thing that may leave.
-
-    Raises:
-        InputError: the values are not integers, or a value is out of bounds.
+    Values are exact integers, which stay with their owner; the noise is in their unit. InputError
+    if they are not integers, or a value is out of bounds.
 
     **Guarantee**: rho = D^2 / (2 sigma^2) zCDP for neighbours whose ``values`` are D apart in L2
     (Canonne, Kamath and Steinke 2020, Theorem 4), within the distance that
@@ -351,25 +312,10 @@ def add_gaussian(values: ArrayLike, sigma: float, *, entropy: Entropy) -> Int64s
 
 
 def add_laplace(values: ArrayLike, scale: float, *, entropy: Entropy) -> Int64s:
-    """``values`` plus independent discrete Laplace noise.
-
-    Args:
-        values: exact integers of any shape; they stay with their owner.
-        scale: parameter of the noise, in the unit of the values.
-        entropy: the party's own source of random bits.
-
-    Returns:
-        Noisy int64 array of the same shape, the only thing that may leave.
-
-    Raises:
-        InputError: the values are not integers, or a value is out of bounds.
+    """``values`` plus independent discrete Laplace noise; values and errors as of `add_gaussian`.
 
     **Guarantee**: pure differential privacy with epsilon = D / scale for neighbours whose
     ``values`` are D apart in L1. Record it as ``Laplace(scale, D)`` before calling.
-
-    Example:
-        >>> add_laplace([[1, 2]], 1.0, entropy=SeededEntropy(0)).shape
-        (1, 2)
     """
     exact = _integers("add_laplace", values)
     noise = discrete_laplace(scale, exact.size, entropy=entropy)

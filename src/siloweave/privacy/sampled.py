@@ -79,10 +79,6 @@ def from_sampling(kinds: Kinds, delta: float, points: int = FINE) -> float:
     """Epsilon at ``delta`` for neighbours by adding or removing a row.
 
     **Guarantee**: an upper bound; losses are rounded up, and what is cut off counts as infinite.
-
-    Example:
-        >>> round(from_sampling((((1.0, 0.0125), 80),), 1e-5), 2)
-        0.84
     """
     return float(_curve(kinds, points).get_epsilon_for_delta(delta)) if delta > 0 else math.inf
 
@@ -152,11 +148,6 @@ def step_rdp(multiplier: float, excess: float, rate: float) -> tuple[float, ...]
     sqrt(b) sinh(c log 1/b)), c = alpha - 1/2. For c = 1/2 this is 0; a b >= 1, hence log a >=
     log 1/b >= 0; and sinh(c t) / sinh(t / 2) grows with t. So the first direction is the larger.
 
-    Args:
-        multiplier: noise that remains over the sensitivity.
-        excess: of all numbers together.
-        rate: of the Poisson sampling.
-
     **Guarantee**: an upper bound for adding or removing a row, whatever other rows are drawn (joint
     quasi-convexity); rounded upwards.
     """
@@ -194,11 +185,8 @@ def _sampled_moment(order: int, ratio: float, rate: float) -> float:
 def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -> float:
     """Epsilon at ``delta`` of ``rho`` zCDP and steps, by Renyi divergences of whole orders.
 
-    Args:
-        rho: of everything else.
-        added: steps for neighbours by adding or removing a row.
-        replaced: steps for neighbours by replacing one.
-        delta: probability with which the bound may fail; halved where both are there.
+    Steps are for neighbours by adding or removing a row, or by replacing one; ``delta`` is halved
+    where both are there.
 
     **Guarantee**: an upper bound; the divergences of `step_rdp` add up, and a continuous Gaussian
     step has the same ones, with excess 0.
@@ -215,12 +203,6 @@ def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -
 def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
     """Epsilon at ``delta`` of ``rho`` zCDP and of steps, read at one Renyi order.
 
-    Args:
-        order: a whole one, >= 2.
-        rho: of everything else, by addition or removal or by replacing a row.
-        steps: for neighbours by adding or removing a row.
-        delta: probability with which the bound may fail.
-
     **Guarantee**: let noise, rate and number of steps follow from all that was released before.
     At an order fixed beforehand the divergences, each given what came before it, add up, whatever
     followed from what (the bound on the moment exp((a - 1) loss) of every event holds for all that
@@ -229,11 +211,6 @@ def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
     delta is divided by :data:`CHOICE`, which covers older ledgers. Delta from the
     moment: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
     Proposition 12.
-
-    Example:
-        >>> steps = (((2.0, 0.0, 0.02), 500),)
-        >>> [round(at_order(a, 0.001, steps, 1e-5), 2) for a in (8, 16, 24)]
-        [1.47, 1.04, 1.14]
     """
     total = rho * order + sum(count * rdp_at(*kind, order) for kind, count in steps)
     allowed = delta / CHOICE

@@ -58,11 +58,6 @@ _DROWNED = 1e6  # noise multiplier that shows what releases before the steps cos
 def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | None:
     """The order at which a training is read whose rate follows from a noisy number of rows.
 
-    Args:
-        budget: the promise.
-        steps: how many, >= 1.
-        others: events that are paid from the same budget, the number of rows among them.
-
     Returns:
         A whole order for the events of all steps; None where neighbours have the same number of
         rows, so that its noisy value has the same distribution on both: all readings hold there for
@@ -74,12 +69,6 @@ def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | N
     **Guarantee**: the order is a function of budget, steps and `others`, all of which are fixed
     before anything is read. So the reading at this order (`sampled.at_order`) is an upper bound,
     however rate and noise follow from what was released.
-
-    Example:
-        >>> from siloweave.privacy.events import Gaussian
-        >>> counts = [Gaussian(sigma=60.0, sensitivity=1.0)]
-        >>> order_for(Budget(1.0, 1e-5), steps=500, others=counts)
-        18
     """
     if steps < 1:
         raise InputError(f"order_for: steps = {steps} must be at least 1.")
@@ -104,17 +93,9 @@ def _best(epsilon: float, delta: float, steps: int, rho: float) -> int:
 
 
 def moved(levels: int, dimension: int) -> float:
-    """How far a row moves `quantised` in L2, at most.
-
-    Args:
-        levels: Steps of the grid that make one clip.
-        dimension: How many numbers.
+    """How far a row moves `quantised`, with so many units to one clip, in L2 at most.
 
     **Guarantee**: see the head of this module.
-
-    Example:
-        >>> moved(1024, 10_000)
-        1125.0
     """
     return levels * (1 + _ARITHMETIC) + sqrt(dimension)
 
@@ -122,10 +103,7 @@ def moved(levels: int, dimension: int) -> float:
 def span(parties: int) -> int:
     """The largest integer of a party, so that sums and noise of all stay within 32 bits.
 
-    Noise from a table is below 2^20.
-
-    Raises:
-        InputError: There are so many parties that nothing would be left.
+    Noise from a table is below 2^20. InputError if so many parties leave nothing.
     """
     left = 2**31 // parties - LARGEST_TABLE - 2
     if left < 2 * LARGEST_TABLE:
@@ -139,19 +117,9 @@ def span(parties: int) -> int:
 def quantised(
     total: NDArray[np.float64], *, clip: float, levels: int, parties: int
 ) -> NDArray[np.int64]:
-    """A clipped sum in whole units of clip / levels.
-
-    Args:
-        total: (dimension,), finite.
-        clip: Largest norm of a row's gradient.
-        levels: Units that make one clip.
-        parties: Whose integers are added up.
+    """A clipped sum, finite, in whole units of clip / levels; integers of all parties are added up.
 
     **Guarantee**: moves by at most `moved(levels, dimension)`, see the head of this module.
-
-    Example:
-        >>> quantised(np.array([0.5, -0.26]), clip=1.0, levels=10, parties=2).tolist()
-        [5, -3]
     """
     bound = span(parties)
     return np.clip(np.rint(total * (levels / clip)), -bound, bound).astype(np.int64)
