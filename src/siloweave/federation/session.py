@@ -210,9 +210,7 @@ class Session:
     def close(self) -> Closing:
         """End the run: every party sends its ledger.
 
-        Raises:
-            WireError: A ledger was changed, or lacks what paid for one of its party's replies;
-                names the party.
+        WireError, which names the party, if a ledger was changed, or lacks what paid for a reply.
         """
         replies = dict(zip(self.roster, self.ask(Close()), strict=True))
         return Closing(

@@ -37,12 +37,7 @@ def _absent(name: str, present: Mapping[str, Any]) -> RosterError:
 
 
 class InProcess:
-    """A transport that hands frames to sites in this process.
-
-    Args:
-        sites: The parties by name.
-        handlers: The party's side of the method that runs.
-    """
+    """A transport that hands frames to sites in this process, by the parties' names."""
 
     def __init__(self, sites: Mapping[str, Site[Any]], handlers: Handlers) -> None:
         self._sites = dict(sites)

@@ -299,20 +299,9 @@ def render_comparison(
     version: str,
     created: datetime | None = None,
 ) -> str:
-    """Make the page of scores and attacks, for the owner.
+    """Make the page of scores and attacks, for the owner; it needs no network.
 
-    Args:
-        scores: What `Scores.to_dict` gives, or None.
-        risks: What `Risks.to_dict` gives, or None.
-        title: The page's heading.
-        version: Of siloweave.
-        created: When; now if None.
-
-    Returns:
-        An HTML page that needs no network.
-
-    Raises:
-        InputError: There is nothing to show.
+    Takes what `Scores.to_dict` and `Risks.to_dict` give; InputError without either.
     """
     if scores is None and risks is None:
         raise InputError("there are no scores and no risks to show; give at least one")

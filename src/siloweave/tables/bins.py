@@ -69,10 +69,8 @@ def edges_of(column: Column, bins: int) -> Edges:
     """Return the edges of at most so many equally wide bins; datetimes in steps.
 
     Whole values never get more bins than there are values. Bin c holds ``edges[c] <= value <
-    edges[c + 1]``; the last bin of a continuous column holds its end too.
-
-    Raises:
-        SchemaError: When float64 cannot distinguish the edges.
+    edges[c + 1]``; the last bin of a continuous column holds its end too. SchemaError if float64
+    cannot distinguish the edges.
     """
     if column.kind == "continuous":
         return _continuous_edges(column, bins)
@@ -85,11 +83,8 @@ def edges_of(column: Column, bins: int) -> Edges:
 def cut_edges(column: Column, cuts: Cuts) -> Edges:
     """Return the edges of bins that begin where cuts say, as `edges_of` does.
 
-    The last bin of a continuum that is cut at its upper bound is that value.
-
-    Raises:
-        SchemaError: Cuts do not rise from above the lower bound to the upper one at most, or are
-            not whole in a column of whole values.
+    The last bin of a continuum that is cut at its upper bound is that value. SchemaError if cuts do
+    not rise from above the lower bound to the upper one at most, or a whole column's are not whole.
     """
     ends = edges_of(column, 1)
     edges = np.concatenate([ends[:1], np.asarray(cuts.starts, dtype=ends.dtype), ends[1:]])
@@ -294,21 +289,11 @@ def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> NDArray[
 
 
 def cuts_of(column: Column, weights: Floats, bins: int) -> Cuts:
-    """Cut a column so that its heaviest bin of several values is as light as can be.
+    """Cut a column into bins, of which the heaviest with several values is as light as can be.
 
     0 and the bounds get a bin of their own where they are spikes (`spike_bins`), and so does any
-    single bin of `weights` that is heavier than others are together.
-
-    Args:
-        column: Integer, continuous or datetime, with both bounds.
-        weights: Counts of equally wide bins, and of missing values where it may have some; 0 or
-            more.
-        bins: How many there may be.
-
-    Example:
-        >>> pay = Column("pay", "integer", low=0, high=7)
-        >>> cuts_of(pay, np.array([50.0, 0, 0, 9, 1, 1, 1, 2]), 4).starts
-        (1, 3, 4)
+    single bin of `weights` that is heavier than others are together. Weights are counts, 0 or more,
+    of equally wide bins, and of missing values where the column may have some.
     """
     spikes = spike_bins(column, weights)
     starts = _fitting(column, weights, spikes, bins)

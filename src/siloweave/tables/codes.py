@@ -451,10 +451,6 @@ def consistent(counts: NDArray[Any], total: float) -> Floats:
 
     Noise makes empty cells look occupied half of the time; what is subtracted from all cells alike
     until the sum is right empties most of them again (projection onto a simplex).
-
-    Example:
-        >>> consistent(np.array([10.0, 3.0, -2.0]), 10.0).tolist()
-        [8.5, 1.5, 0.0]
     """
     values = np.asarray(counts, dtype=np.float64)
     falling = np.sort(values)[::-1]

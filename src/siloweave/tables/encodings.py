@@ -70,12 +70,6 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
     The number is ``(value - mean) / (4 * scale)`` of a mode that is drawn by how likely it made
     the value, among those that reach it; it is clipped to 0.99 (Xu et al. 2019). Means ascend,
     scales are standard deviations, weights sum to 1.
-
-    Example:
-        >>> mixture = Mixture((0.0, 10.0), (1.0, 1.0), (0.5, 0.5))
-        >>> modes, numbers = mixture.split(np.array([0.0, 12.0]), np.random.default_rng(0))
-        >>> modes.tolist(), numbers.tolist(), mixture.join(modes, numbers).tolist()
-        ([0, 1], [0.0, 0.5], [0.0, 12.0])
     """
 
     means: tuple[float, ...]
@@ -282,17 +276,10 @@ def fit_mixture(
     the column as one observation each (of values within 30 robust deviations, so that an outlier
     does not set them).
 
-    Args:
-        values: Points, ascending; at least one.
-        weights: Weight of each, 0 or more; a noisy count below 0 counts as 0.
-        spreads: Variance inside each point, of a uniform distribution; zero when None.
-        components: Most modes, at least 1; those below half a percent are dropped.
-        steps: Most steps.
-        tolerance: Stop when no mode gains or loses a larger share of all points in a step.
-
-    Returns:
-        The modes, ascending. Where these do not reach every point within 3.96 standard deviations,
-        one more, wide mode does.
+    Values ascend; a noisy weight below 0 counts as 0; `spreads` are variances inside each point, of
+    a uniform distribution. Modes below half a percent are dropped. Steps end when no mode gains or
+    loses a share of all points above `tolerance`. Returns the modes, ascending. Where these do not
+    reach every point within 3.96 standard deviations, one more, wide mode does.
     """
     weights = np.maximum(weights, 0.0)
     if not weights.sum() > 0:
@@ -667,8 +654,7 @@ def _root(number: int, degree: int) -> int:
 def encoding_of_bounds(column: Column) -> NumericEncoding:
     """Return a numeric column's encoding with what its schema says: bounds, but no scale.
 
-    Raises:
-        SchemaError: When a bound is not declared, or squares of its values would overflow.
+    SchemaError if a bound is not declared, or squares of its values would overflow.
     """
     if column.low is None or column.high is None:
         raise SchemaError(

@@ -56,13 +56,8 @@ def quantile_mapped(
 
     Between the ends of ranges the map is linear; below the first and above the last but one it
     shifts, so that tails keep their shape. No number is moved beyond the last end; numbers of a
-    range that is `alone`, which has one value, become it.
-
-    Args:
-        values: (n,) numbers.
-        ends: (cells,) upper ends of two ranges or more, ascending.
-        shares: (cells,) of the values that should lie in each range; their sum is 1.
-        alone: (cells,) whether a range has one value, its end.
+    range that is `alone`, which has one value, become it. There are two ranges or more; `ends` are
+    their upper ends, ascending, and `shares` of the values sum to 1.
     """
     values = _apart(values)
     inner, at = ends[:-1], np.quantile(values, np.minimum(np.cumsum(shares)[:-1], 1.0))

@@ -258,10 +258,7 @@ class Table:
     def lookup(self, name: str, categories: Sequence[Any]) -> np.ndarray:
         """Return each value's position among distinct categories of one type, as int32.
 
-        It is -1 where missing, -2 where not among them.
-
-        Raises:
-            SchemaError: When the column's type cannot hold such categories.
+        It is -1 where missing, -2 where not among them; SchemaError if the column cannot hold such.
         """
         series = self._series(name)
         absent = series.is_null()
@@ -706,10 +703,7 @@ def beside(tables: Sequence[Table]) -> Table:
     """Put columns of tables of the same rows side by side; a name that repeats counts once.
 
     The result is of the first one's kind of frame; where all are of that kind, each column keeps
-    its type.
-
-    Raises:
-        DataError: When numbers of rows differ.
+    its type. DataError if numbers of rows differ.
     """
     if len(rows := sorted({table.num_rows for table in tables})) > 1:
         raise DataError(f"tables have different numbers of rows: {rows}")
@@ -729,10 +723,7 @@ def frame_of(
 ) -> Any:
     """Make a frame of rows that map names to values; None is missing.
 
-    Without a kind it is pandas where it is installed, else polars.
-
-    Raises:
-        InputError: There is no such kind.
+    Without a kind it is pandas where it is installed, else polars; InputError for an unknown kind.
     """
     if kind is not None and kind not in get_args(Frame):
         raise InputError(f"kind={kind!r} must be 'pandas', 'polars' or 'arrow'")

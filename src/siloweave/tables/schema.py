@@ -419,10 +419,8 @@ def describe(
     """Describe one column from its values; ``from_data`` names the facts taken from them.
 
     Kind and pattern, how a datetime column is written as text, are proposed where they are not
-    known. Text with more values than `max_categories` gets a category for the rest.
-
-    Raises:
-        SchemaError: When no value is there to describe, or values do not fit ``kind``.
+    known. Text with more values than `max_categories` gets a category for the rest. SchemaError if
+    there is no value, or values do not fit ``kind``.
     """
     mask = table.missing(name)
     if mask.all() and kind != "id":

@@ -386,10 +386,6 @@ def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -
 
     VertiBench may leave a party without any column; here it then gets one of the party with the
     most.
-
-    Raises:
-        DataError: There are fewer columns than parties.
-        InputError: ``alpha`` is not a positive number.
     """
     _check("column", columns, parties)
     if not 0 < alpha < float("inf"):
@@ -473,10 +469,6 @@ def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key)
     Beta goes from 0 (the least that is found) to 1 (the most). VertiBench searches with a genetic
     algorithm; here it is by exchanging columns between parties from several starts, and extremes
     are those that this search finds.
-
-    Raises:
-        DataError: There are fewer columns than parties.
-        InputError: ``beta`` is not between 0 and 1.
     """
     if not 0 <= beta <= 1:
         raise InputError(f"beta={beta!r} must lie between 0 and 1")

@@ -109,12 +109,6 @@ def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
     Raises:
         DataError: The table has no rows.
         SchemaError: Rows do not fit the schema, or a bound is not declared.
-
-    Example:
-        >>> schema = Schema((Column("n", "integer", low=0, high=9),))
-        >>> one = summarise(Table.from_columns({"n": (np.array([3, 3, 5]), None)}), schema)[0]
-        >>> one.values, one.times, one.rest
-        ((3.0, 5.0), (2, 1), 0)
     """
     check_rows(schema, table)
     found = []
@@ -157,10 +151,7 @@ def agreed_features(
 
     A mixture is represented by 2,048 evenly spaced quantiles instead of random draws, so the result
     depends on the summaries alone. Where every number is listed, it is what `Features.fit`, which
-    explains `numeric`, learns from all rows at one place.
-
-    Raises:
-        DataError: Summaries are not of these columns.
+    explains `numeric`, learns from all rows at one place. DataError for summaries of other columns.
     """
     check_numeric(numeric)
     encodings: list[ColumnEncoding] = []
@@ -202,10 +193,7 @@ def distances(
     distance of the numbers, where mixtures are represented by their quantiles. An owner without any
     number in a column is as far as the farthest of the others. If owners count alike, they do so
     in the whole, however many rows they have, and distances of numbers are in standard deviations
-    of the whole.
-
-    Raises:
-        DataError: Summaries are not of these columns.
+    of the whole. DataError if summaries are of other columns.
     """
     from scipy.stats import wasserstein_distance
 
