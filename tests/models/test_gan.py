@@ -4,9 +4,11 @@ import jax
 import numpy as np
 import pytest
 
+from siloweave import ADSGAN
+from siloweave.core.run import part_of
 from siloweave.errors import DataError, InputError
 from siloweave.models.gan import GAN, fit_gan
-from siloweave.models.settings import GANSettings, ads_gan_settings
+from siloweave.models.settings import GANSettings
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
 
@@ -138,7 +140,7 @@ def test_a_gan_comes_back_from_its_file_and_draws_the_same(gan, tmp_path):
 @pytest.mark.parametrize("residual", [True, False])
 def test_ads_gan_learns_without_conditions(residual):
     small = {"generator": (32,), "critic": (32, 32), "batch": 100, "epochs": 1000}
-    settings = ads_gan_settings("nearest", residual=residual, **small)
+    settings = part_of(GANSettings, ADSGAN(residual=residual, **small))
     gan = fit_gan(table(), BLOCKS, settings, key=KEY)
     X = gan.sample(2_000, key=KEY)
     assert one_hot(X)

@@ -8,6 +8,8 @@ import pytest
 from scipy import stats
 from scipy.special import log_softmax, softmax
 
+from siloweave import ADSGAN
+from siloweave.core.run import part_of
 from siloweave.errors import InputError
 from siloweave.models.conditional import (
     Conditions,
@@ -32,7 +34,7 @@ from siloweave.models.gan_networks import (
     packed,
 )
 from siloweave.models.layout import Layout
-from siloweave.models.settings import GANSettings, ads_gan_settings
+from siloweave.models.settings import GANSettings
 from siloweave.tables.features import Block
 from siloweave.tables.keys import generator
 
@@ -369,7 +371,10 @@ READINGS = ("pairs", "nearest")
 
 
 def small(reading):
-    return ads_gan_settings(reading, generator=(8,), critic=(8,), dropout=0.0, batch=20)
+    return part_of(
+        GANSettings,
+        ADSGAN(identifiability=reading, generator=(8,), critic=(8,), dropout=0.0, batch=20),
+    )
 
 
 def test_the_generator_is_paid_for_its_distance():

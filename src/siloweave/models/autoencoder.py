@@ -63,18 +63,10 @@ class Coder(eqx.Module):
 
 
 def reconstruction(out: Array, rows: Rows, groups: Groups) -> Array:
-    """Negative log-likelihood of each row under the decoder's heads, nats per block.
+    """Negative log-likelihood of each row under the decoder's heads, nats per block, (batch,).
 
     A number that its column's categorical leaves unused (a spike, a missing value) is 0 and is not
     counted: a head would learn that 0 ever more exactly, at the cost of all else.
-
-    Args:
-        out: The decoder's output.
-        rows: The rows to explain.
-        groups: (how many, of which size) of the categoricals.
-
-    Returns:
-        (batch,).
     """
     d = rows.numbers.shape[1]
     blocks = d + rows.codes.shape[1]
@@ -122,11 +114,7 @@ class Autoencoder(eqx.Module):
         return ()
 
     def encode(self, X: Matrix) -> Matrix:
-        """Latent means of rows, (n, latent) float32.
-
-        Raises:
-            InputError: For rows that are not finite or not one-hot.
-        """
+        """Latent means, (n, latent) float32; raises InputError for rows that do not fit."""
         rows, groups = self.layout.split(self.layout.check(X)), self.layout.groups
         parts = [
             np.asarray(_encoded(self.net, *padded(rows, i, j, size), groups))[: j - i]
@@ -135,15 +123,9 @@ class Autoencoder(eqx.Module):
         return np.concatenate(parts)
 
     def decode(self, Z: Matrix, *, key: Array, numbers: str = "mean") -> Matrix:
-        """Rows of latent rows: a draw from every categorical head, or its likeliest option.
+        """Rows (n, width) of latent rows: draws from categorical heads, or their likeliest options.
 
-        Args:
-            Z: (n, latent).
-            key: A key of JAX.
-            numbers: "mean" of the Gaussian heads, or a "draw" from them.
-
-        Returns:
-            (n, width), categoricals one-hot.
+        `numbers` is the "mean" of the Gaussian heads, or a "draw" from them.
         """
         if numbers not in {"mean", "draw"}:
             raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
@@ -189,18 +171,10 @@ def fit(
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> Autoencoder:
-    """Fit an autoencoder to the rows of a feature matrix.
+    """Fit an autoencoder to the rows of a feature matrix, (n, width) float32, of these blocks.
 
-    Args:
-        X: (n, width) float32, as the features encode a table.
-        blocks: What its entries are.
-        settings: Sizes and training.
-        key: A key of JAX: first weights, batches and latent noise.
-        progress: Called with a text and the share done.
-        store: Folder for checkpoints; an interrupted fit resumes there.
-
-    Raises:
-        InputError: For rows that are not finite or not one-hot.
+    The key draws first weights, batches and latent noise. An interrupted fit resumes from the
+    checkpoints in `store`. Raises InputError for rows that are not finite or not one-hot.
     """
     settings = settings or AutoencoderSettings()
     layout = Layout(tuple(blocks))

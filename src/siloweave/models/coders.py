@@ -102,20 +102,15 @@ class RowCoder(eqx.Module):
         return self.coder.sphere_codes
 
     def encode(self, X: Matrix) -> Matrix:
-        """Latent rows, (n, width) float32; the label as it is.
-
-        Raises:
-            InputError: For rows that are not finite or not one-hot.
-        """
+        """Latent rows with the label as it is, (n, width) float32; raises like `Layout.check`."""
         Z = self.coder.encode(self.layout.check(X, least=0)[:, places_of(self.layout, self.label)])
         return np.concatenate([Z, self._label(X)], 1).astype(np.float32)
 
     def encode_known(self, given: Matrix) -> Matrix:
         """Latent rows of rows that are known in part: NaN where they are NaN.
 
-        Raises:
-            InputError: When only some options of a categorical are given.
-            NotImplementedError: When another column than the label is given to an autoencoder.
+        Raises InputError when only some options of a categorical are given, and NotImplementedError
+        when another column than the label is given to an autoencoder.
         """
         given = np.asarray(given, dtype=np.float32)
         Z = np.full((len(given), self.latent), np.nan, np.float32)
@@ -159,11 +154,7 @@ class RowCoder(eqx.Module):
 
     @classmethod
     def load(cls, path: Path) -> RowCoder:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: When the file is not such a coder.
-        """
+        """Read what `save` wrote; raises DataError where the file is no such coder."""
 
         def build(facts: Mapping[str, Any]) -> RowCoder:
             layout, label = Layout.of_facts(facts)
@@ -173,11 +164,7 @@ class RowCoder(eqx.Module):
         return load_arrays(path, build).checked()
 
     def checked(self) -> RowCoder:
-        """This coder after it was loaded.
-
-        Raises:
-            DataError: When a version saved it that placed sphere codes otherwise.
-        """
+        """This coder; raises DataError where it was saved when sphere codes lay elsewhere."""
         if isinstance(self.coder, SphereCodeCoder):
             own = SphereCodeCoder.of(self.coder.layout, self.coder.settings).net.tables
             pairs = zip(self.coder.net.tables, own, strict=True)
@@ -214,18 +201,10 @@ def fit(
     numbers: str = "mean",
     **training: Any,
 ) -> RowCoder:
-    """Fit a coder to the rows of a feature matrix; sphere codes learn nothing.
+    """Fit a coder to the rows of a feature matrix, (n, width) float32; sphere codes learn nothing.
 
-    Args:
-        X: (n, width) float32, as the features encode a table.
-        layout: What its entries are.
-        settings: Of an autoencoder or of sphere codes.
-        label: A categorical that is not encoded.
-        numbers: See `RowCoder`.
-        training: What `autoencoder.fit` takes: key, progress, store.
-
-    Raises:
-        InputError: For rows that are not finite or not one-hot.
+    `label` is a categorical that is not encoded, `numbers` as in `RowCoder`, and `training` what
+    `autoencoder.fit` takes: key, progress, store. Raises InputError for rows that do not fit.
     """
     if numbers not in {"mean", "draw"}:
         raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")

@@ -29,17 +29,7 @@ Frequency = Literal["log", "real"]
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions that a table offers: all categories of some columns, side by side.
-
-    Example:
-        >>> conditions = Conditions((2, 2), (1, 3, 0, 4))
-        >>> conditions.distribution("real").round(3).tolist()
-        [0.125, 0.375, 0.0, 0.5]
-        >>> conditions.distribution("log").round(3).tolist()
-        [0.167, 0.333, 0.0, 0.5]
-        >>> conditions.shares(0)
-        (0.25, 0.75)
-    """
+    """The conditions that a table offers: all categories of some columns, side by side."""
 
     sizes: tuple[int, ...]  # categories of each column
     counts: tuple[int, ...]  # real rows of each category, columns one after the other
@@ -68,13 +58,9 @@ class Conditions:
     def distribution(self, by: Frequency) -> NDArray[np.float64]:
         """Probability of each condition: columns equally likely, and within one by counts.
 
-        Args:
-            by: ``"log"``: in proportion to ln(count + 1), how a generator is trained and how the
-                reference samples. ``"real"``: in proportion to the counts, so that the mix of all
-                conditions has the real frequencies.
-
-        Raises:
-            InputError: `by` is neither.
+        With ``"log"`` in proportion to ln(count + 1), how a generator is trained and how the
+        reference samples; with ``"real"`` to the counts, so that all conditions mix as in the real
+        rows. Another word raises InputError.
         """
         if by not in ("log", "real"):
             raise InputError(f"by={by!r} is unknown; use 'log' or 'real'")
@@ -100,17 +86,9 @@ class Drawing(NamedTuple):
 
 
 def drawing(conditions: Conditions, by: Frequency = "log", codes: Ints | None = None) -> Drawing:
-    """Draw columns equally often, and conditions by their counts.
+    """Draw columns equally often, and conditions by their counts as in `Conditions.distribution`.
 
-    Args:
-        conditions: What the rows offer.
-        by: See `Conditions.distribution`.
-        codes: (rows, columns), category of each row; None where no row will be drawn.
-
-    Example:
-        >>> codes = np.array([[1], [0], [1]])
-        >>> drawing(Conditions.of(codes, (2,)), codes=codes).order[:, 0].tolist()
-        [1, 0, 2]
+    `codes` are the category of each row, (rows, columns); None where no row will be drawn.
     """
     order = np.zeros((0, len(conditions.sizes))) if codes is None else codes.argsort(0, "stable")
     counts = np.array(conditions.counts, dtype=np.int64)

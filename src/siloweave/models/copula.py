@@ -67,34 +67,19 @@ _SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
 
 @dataclass(frozen=True)
 class Margin:
-    """The distribution of one numeric column.
-
-    Example:
-        >>> margin = Margin.fit(np.linspace(0.0, 10.0, 101), "uniform")
-        >>> margin.cdf(np.array([2.5])).tolist(), margin.ppf(np.array([0.25])).tolist()
-        ([0.25], [2.5])
-        >>> [round(float(z), 6) for z in margin.to_normal(np.array([5.0, 10.0]))]
-        [0.0, 5.166578]
-    """
+    """The distribution of one numeric column."""
 
     family: str  # one of `FAMILIES`, or ``constant`` for a column of one value
     parameters: Floats  # what the family needs, as `fit` wrote it
 
     @classmethod
     def fit(cls, values: NDArray[np.floating], family: Family = "beta") -> Margin:
-        """Fit a family by maximum likelihood.
+        """Fit a family by maximum likelihood; ``constant`` where all values are equal.
 
         The bounds of beta and gamma are not where the likelihood is largest, for it has no bound
         there: of a few bounds outside the data, the fit nearest to the empirical distribution in
         Kolmogorov's distance is taken. Columns above 2,000 rows are fitted to as many quantiles.
-
-        Args:
-            values: Finite numbers, at least one.
-            family: ``beta``, ``norm``, ``truncnorm``, ``uniform``, ``gamma`` or ``kde`` (a
-                Gaussian kernel, its width by Scott's rule).
-
-        Returns:
-            The distribution; ``constant`` where all values are equal.
+        The width of ``kde``, a Gaussian kernel, is by Scott's rule.
 
         Raises:
             InputError: The family is unknown, a value is not finite, or there is no value.
@@ -134,13 +119,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class CategoryMargin:
-    """The distribution of a categorical column: pieces of (0, 1), the most frequent first.
-
-    Example:
-        >>> margin = CategoryMargin.fit(np.array([0, 1, 1, 1]), 2)
-        >>> margin.codes(np.array([0.1, 0.8])).tolist()
-        [1, 0]
-    """
+    """The distribution of a categorical column: pieces of (0, 1), the most frequent first."""
 
     shares: Floats  # frequency of each code; they sum to 1
 
@@ -341,17 +320,7 @@ _FAMILIES = {
 
 @dataclass(frozen=True)
 class Copula:
-    """A fitted copula.
-
-    Example:
-        >>> x = np.linspace(0.0, 1.0, 200, dtype=np.float32)
-        >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 1, "number"))
-        >>> copula = Copula.fit(np.stack([x, 3 - x], axis=1), blocks, key=0)
-        >>> round(float(copula.correlation[0, 1]), 3)
-        -1.0
-        >>> copula.sample(5, key=1).shape
-        (5, 2)
-    """
+    """A fitted copula."""
 
     blocks: tuple[Block, ...]  # parts of a row's feature vector
     margins: tuple[Margin | CategoryMargin, ...]  # each block's distribution
@@ -368,15 +337,9 @@ class Copula:
     ) -> Copula:
         """Fit every column's distribution, then the correlation of their normal scores.
 
-        Args:
-            X: Feature vectors, (rows, width), at least one row, all finite. Missing values are a
-                category of their own, as `Features` writes them.
-            blocks: What the columns of `X` are; numbers need no scaling.
-            settings: Families and scores; the defaults if None.
-            key: For ``scores="uniform"``; the default draws nothing.
-
-        Raises:
-            InputError: `X` has no rows or another width, or a value is not finite.
+        Missing values of X, (rows, width), are a category of their own, as `Features` writes them;
+        numbers need no scaling. The key is for ``scores="uniform"``; the default draws nothing.
+        Raises InputError where X has no rows or another width, or a value is not finite.
         """
         settings = settings or CopulaSettings()
         X = Layout(tuple(blocks)).check(X)
@@ -408,19 +371,12 @@ class Copula:
         return Layout(self.blocks)
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows; some columns may be given, then the others follow from the conditional normal.
+        """Draw rows, (n, width); where columns are given, the others follow the conditional normal.
 
-        Args:
-            n: Rows.
-            key: Every random choice.
-            given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
-                whole one-hot block. A number that its column's choice leaves unused (a spike, a
-                missing value) does not move other columns; its choice does. With more than one
-                choice in a row their normal scores come from 15 sweeps of Gibbs' sampler, else the
-                draw is exact.
-
-        Returns:
-            Feature vectors, (n, width); choices as one-hot.
+        A column is given by `given`, (n, width), which is NaN elsewhere; a choice by its whole
+        one-hot block. A number that its column's choice leaves unused (a spike, a missing value)
+        does not move other columns; its choice does. With more than one choice in a row their
+        normal scores come from 15 sweeps of Gibbs' sampler, else the draw is exact.
 
         Raises:
             InputError: `n` is negative, `given` has another shape, names a choice in part, or a
@@ -525,11 +481,7 @@ class Copula:
 
     @classmethod
     def load(cls, path: Path | str) -> Copula:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: When the file is missing or no such file.
-        """
+        """Read what `save` wrote; raises DataError where the file is missing or another one."""
         try:
             with safe_open(str(path), framework="numpy") as file:
                 facts = json.loads((file.metadata() or {})["facts"])
@@ -548,13 +500,7 @@ class Copula:
 
 
 def positive_definite(R: Floats, least: float = 1e-6) -> Floats:
-    """Raise eigenvalues below `least`, then scale the diagonal back to 1.
-
-    Example:
-        >>> R = positive_definite(np.ones((2, 2)))
-        >>> bool(np.linalg.eigvalsh(R)[0] > 0), R.diagonal().tolist()
-        (True, [1.0, 1.0])
-    """
+    """Raise eigenvalues below `least`, then scale the diagonal back to 1."""
     values, vectors = np.linalg.eigh((R + R.T) / 2.0)
     if values.size and values[0] < least:
         R = (vectors * np.maximum(values, least)) @ vectors.T
@@ -627,13 +573,6 @@ class ScoreModes:
 
     A column that has a number and one choice uses the number in rows that choose the first option
     (as `Features` writes it); there that option becomes the modes.
-
-    Example:
-        >>> blocks = (Block("x", 0, 1, "number"), Block("y", 1, 2, "categorical"))
-        >>> X = np.stack([np.linspace(2, 3, 50), np.ones(50), np.zeros(50)], 1).astype(np.float32)
-        >>> scores = ScoreModes.fit(X, blocks, "uniform")
-        >>> bool(np.allclose(scores.decode(scores.encode(X, key=0)), X, atol=1e-3))
-        True
     """
 
     blocks: tuple[Block, ...]  # of the vectors that are encoded
@@ -644,15 +583,9 @@ class ScoreModes:
     def fit(
         cls, X: NDArray[np.floating], blocks: Sequence[Block], family: Family = "beta"
     ) -> ScoreModes:
-        """Fit the distribution of every number, and the modes of its scores.
+        """Fit the distribution of every number, of any scale, and the modes of its scores.
 
-        Args:
-            X: (rows, width), at least one row; numbers of any scale.
-            blocks: What its columns are.
-            family: Of the distributions.
-
-        Raises:
-            InputError: `X` does not fit, or the family is unknown.
+        Raises InputError where X does not fit, or the family is unknown.
         """
         X = Layout(tuple(blocks)).check(X)
         margins, mixtures = [], []

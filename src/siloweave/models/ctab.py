@@ -139,12 +139,7 @@ def _networks(step: _Step, *, key: Array) -> tuple[Generator, ConvCritic, MLP | 
 
 
 def information(real: Array, fake: Array) -> Array:
-    """L1 distance of the means plus that of the standard deviations of two sets of features.
-
-    Example:
-        >>> float(information(jnp.zeros((2, 3)), jnp.ones((2, 3))))
-        3.0
-    """
+    """L1 distance of the means plus that of the standard deviations of two sets of features."""
 
     def spread(x: Array) -> Array:
         return jnp.sqrt(x.var(0) + 1e-12)  # the root has no slope at 0, where a feature is constant
@@ -162,20 +157,10 @@ def fit_ctab(
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> GAN:
-    """Train a CTAB-GAN on feature vectors.
+    """Train a CTAB-GAN on feature vectors; the arguments are those of `gan.fit_gan`.
 
-    Args:
-        X: (rows, width), finite, numbers within -1 and 1 (``numeric="modes"`` gives such).
-        blocks: What its columns are.
-        settings: The authors' if None.
-        key: A jax key, for everything random.
-        labels: A column for the classifier's loss; None for no such loss.
-        progress: Called with a text and the share of the work that is done.
-        store: Folder for checkpoints; a call that finds one continues from it.
-
-    Raises:
-        InputError: `X` does not fit, or is too wide for 32 x 32 with its conditions.
-        TrainingError: Training diverged.
+    `labels` is the column of the classifier's loss; None for no such loss. Raises InputError also
+    where rows with their conditions are too wide for 32 x 32.
     """
     layout, label = Layout(tuple(blocks)), None
     seen = Seen.of(X, layout, tuple(dict.fromkeys(b.column for b in layout.categoricals)))

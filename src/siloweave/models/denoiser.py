@@ -179,13 +179,8 @@ class NumberHead:
     ) -> Array:
         """Squared errors and cross-entropies, summed over numbers and sphere codes, (batch,).
 
-        Args:
-            out: (batch, outputs).
-            clean: (batch, d), without noise.
-            noise: (batch, d).
-            numbers: (batch, d), the sum of both at this level.
-            kept: (batch, 1) ᾱ_t.
-            weight: Squared errors are weighed by (1 - ᾱ)^weight.
+        At noise level `kept`, (batch, 1) ᾱ_t, `numbers` are the sum of `clean` and `noise`, all
+        (batch, d). Squared errors are weighed by (1 - ᾱ)^weight.
         """
         of_numbers, of_codes = jnp.split(out, [len(self.plain)], axis=-1)
         wanted = target(self.prediction, clean[:, self.plain], noise[:, self.plain], kept)
@@ -211,16 +206,7 @@ def row_losses(
     option, and the row the mean over its columns. With ``choices="bound"`` it is, as in the paper,
     the mean over numbers plus the mean over categoricals of the bound: its term at time t times T
     (times are uniform) plus the prior's constant. Within a batch the times are spread evenly; each
-    by itself is uniform.
-
-    Args:
-        net: The denoiser.
-        rows: A batch.
-        key: Draws times, noise and dropout.
-        groups: (how many, of which size) of the categoricals.
-        kept: ᾱ of every time.
-        settings: Prediction and loss of numbers, loss of categoricals.
-        sphere_codes: Categoricals among the numbers.
+    by itself is uniform. `kept` is ᾱ of every time; the key draws times, noise and dropout.
     """
     reading = NumberHead(rows.numbers.shape[1], settings.prediction, sphere_codes)
     options = Options(groups)

@@ -73,7 +73,7 @@ class TabDDPMModel(eqx.Module):
         given: Matrix | None = None,
         resamples: int = 1,
     ) -> Matrix:
-        """Draw rows.
+        """Draw rows, (n, width) float32, categoricals one-hot.
 
         Columns that are given are handled by replacement: at every step they are overwritten by
         themselves at that step's noise, and the other columns follow (RePaint, Lugmayr et al.
@@ -83,17 +83,13 @@ class TabDDPMModel(eqx.Module):
         Args:
             n: Rows.
             key: A key of JAX.
-            sampler: "solver" (second order; the default), "ddim", or "ancestral"; with given
-                columns the default is "ddim" with `eta` 1. Categoricals draw from their posterior
-                over the same times.
+            sampler: See `schedules.walk`; None is "solver", or "ddim" with `eta` 1
+                where columns are given.
             steps: Times visited; None is 50, or all of them for "ancestral".
             eta: Noise of "solver" and "ddim", 0 to 1; None is that of the settings.
             balanced: Whether every label is equally likely.
             given: (n, width) as the features encode it, NaN where a value is to be drawn.
             resamples: How often each step is walked when columns are given.
-
-        Returns:
-            (n, width) float32, categoricals one-hot.
 
         Raises:
             InputError: For a sampler, `steps`, `eta`, `given` or `resamples` that cannot be used.
@@ -200,11 +196,7 @@ class TabDDPMModel(eqx.Module):
 
     @classmethod
     def load(cls, path: Path) -> TabDDPMModel:
-        """Read what `save` wrote; it samples the same rows.
-
-        Raises:
-            DataError: When the file is not such a model.
-        """
+        """Read what `save` wrote; raises DataError where the file is no such model."""
 
         def build(facts: Mapping[str, Any]) -> TabDDPMModel:
             layout, label = Layout.of_facts(facts)
@@ -247,22 +239,13 @@ def fit(
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> TabDDPMModel:
-    """Fit TabDDPM to the rows of a feature matrix.
+    """Fit TabDDPM to the rows of a feature matrix, (n, width) float32, of these blocks.
 
-    Args:
-        X: (n, width) float32, as the features encode a table.
-        blocks: What its entries are.
-        settings: Sizes and training.
-        sphere_codes: Categoricals among the numbers.
-        key: A key of JAX: first weights, batches, times and noise.
-        labels: A column that is one categorical; the network is conditioned on it instead of
-            diffusing it. It is diffused like the others when it is the only column.
-        label_shares: Shares by which sampling draws the label; those of the rows if None.
-        progress: Called with a text and the share done.
-        store: Folder for checkpoints; an interrupted fit resumes there.
-
-    Raises:
-        InputError: For rows that are not finite or not one-hot, or an unknown label column.
+    The network is conditioned on `labels`, a column that is one categorical, instead of diffusing
+    it, unless it is the only column; sampling draws it by `label_shares`, or by its shares in the
+    rows. The key draws first weights, batches, times and noise. An interrupted fit resumes from the
+    checkpoints in `store`. Raises InputError for rows that are not finite or not one-hot, or an
+    unknown label column.
     """
     settings = settings or DiffusionSettings()
     layout = Layout(tuple(blocks), sphere_codes)

@@ -47,15 +47,7 @@ class Measurement:
 
 
 def combine(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Average repeated measurements of one clique, weighted by inverse variance.
-
-    Example:
-        >>> import numpy as np
-        >>> pair = [Measurement(("a",), np.array([1.0, 3.0]), 1.0),
-        ...         Measurement(("a",), np.array([3.0, 5.0]), 1.0)]
-        >>> combine(pair)[0].counts.tolist()
-        [2.0, 4.0]
-    """
+    """Average repeated measurements of one clique, weighted by inverse variance."""
     sums: dict[Clique, tuple[Array, float]] = {}
     for m in measurements:
         weight = 1.0 / max(m.sigma, 1e-9) ** 2
@@ -74,11 +66,7 @@ def estimate_total(measurements: Sequence[Measurement]) -> float:
 def consistent(measurements: Sequence[Measurement]) -> list[Array]:
     """Tables that agree on every shared subset: the generalised least squares estimate.
 
-    Args:
-        measurements: At most one per clique.
-
-    Returns:
-        One table per measurement, in the same order; cells may be negative.
+    There is one per measurement, at most one of which is of each clique; cells may be negative.
     """
     known: dict[Clique, tuple[Array, float]] = {}
     for m in measurements:
@@ -110,14 +98,6 @@ def _assemble(m: Measurement, known: Mapping[Clique, tuple[Array, float]]) -> Ar
         shape = [n if a in part else 1 for a, n in zip(m.clique, m.counts.shape, strict=True)]
         table += (mean / precision * (mean.size / m.counts.size)).reshape(shape)
     return table
-
-
-def squared_residual(model: MRF, measurements: Iterable[Measurement]) -> float:
-    """Half the squared residual in units of the noise, the loss that mbi reports."""
-    return sum(
-        0.5 * float(np.sum((model.marginal(m.clique) - m.counts) ** 2)) / max(m.sigma, 1e-9) ** 2
-        for m in measurements
-    )
 
 
 class _Ascent:
@@ -259,13 +239,8 @@ def block_step(
 ) -> npt.NDArray[np.float64]:
     """The marginal after one exact block step on a measurement of it; all else does not change.
 
-    Args:
-        model: Where to start.
-        measurement: A noisy marginal in the model's own total.
-        shrinkage: Weight of entropy against residual, per unit of noise.
-
-    Returns:
-        Counts that sum to the model's total, axes as in the measurement's clique.
+    The measurement is in the model's own total, to which the result sums, with the same axes.
+    `shrinkage` is the weight of entropy against residual, per unit of noise.
     """
     mu = np.maximum(model.marginal(measurement.clique), 1e-300)
     slack = max(shrinkage * measurement.sigma, 1e-6)

@@ -104,21 +104,11 @@ class GAN:
         return cls(settings, heads, conditions, generator, running, note or {})
 
     def sample(self, n: int, *, key: Array, by: Frequency = "real") -> Matrix:
-        """Draw rows.
+        """Draw feature vectors, (n, width), choices as one-hot; raises InputError where n < 0.
 
-        Args:
-            n: Rows.
-            key: A jax key.
-            by: How conditions are drawn. ``"real"``, by the real frequencies, is the default, for
-                then the mix of all conditions is the real one. ``"log"`` is how the reference
-                samples: in proportion to ln(count + 1), which makes rare categories several times
-                too frequent.
-
-        Returns:
-            Feature vectors, (n, width); choices as one-hot.
-
-        Raises:
-            InputError: `n` is negative.
+        By default conditions are drawn by ``"real"`` frequencies, since then all of them mix as in
+        the real rows. ``"log"`` is how the reference samples: in proportion to ln(count + 1), which
+        makes rare categories several times too frequent.
         """
         if n < 0:
             raise InputError(f"n={n} rows cannot be drawn; give 0 or more")
@@ -127,13 +117,8 @@ class GAN:
     def attempt(self, given: Matrix, *, key: Array) -> Matrix:
         """Draw one row for each row of `given`, under its rarest condition; rows may miss it.
 
-        Args:
-            given: (n, width), NaN wherever a column is to be drawn; a choice is given as its
-                whole one-hot block.
-            key: A jax key.
-
-        Returns:
-            Feature vectors, (n, width); choices as one-hot.
+        `given` is (n, width), NaN wherever a column is to be drawn; a choice is given as its whole
+        one-hot block. Returns feature vectors alike.
 
         Raises:
             InputError: `given` has another width, names a number, a choice in part, or a category
@@ -194,11 +179,7 @@ class GAN:
 
     @classmethod
     def load(cls, path: Path | str) -> GAN:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: When the file is missing or no such file.
-        """
+        """Read what `save` wrote; raises DataError where the file is missing or another one."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             if facts.get("format") != "siloweave-gan":
@@ -258,20 +239,14 @@ def _settled(
 
 
 class Batch(NamedTuple):
-    """What one update reads, all with `batch` rows.
+    """What one update reads, all with `batch` rows."""
 
-    Attributes:
-        real: Real rows in inner order.
-        met: The conditions that they were drawn by.
-        asked: The conditions of the rows generated for the critic: the same, moved by half a
-            batch into other packs. As draws are independent, that equals a random order.
-        again: The conditions of the rows generated for the generator's own step.
-    """
-
-    real: Array
-    met: Array
+    real: Array  # real rows in inner order
+    met: Array  # the conditions that they were drawn by
+    # The conditions of the rows generated for the critic: the same, moved by half a batch into
+    # other packs. As draws are independent, that equals a random order.
     asked: Array
-    again: Array
+    again: Array  # the conditions of the rows generated for the generator's own step
 
 
 @dataclass(frozen=True)
@@ -366,20 +341,10 @@ def _networks(step: GANStep, *, key: Array) -> tuple[Generator, Critic]:
 def distance(
     real: Array, fake: Array, reading: Literal["nearest", "pairs"], weights: Sequence[float] = ()
 ) -> Array:
-    """How far each generated row, of (n, width), is from real rows, (n,).
+    """How far each generated row, of (n, width), is from as many real rows, (n,).
 
-    Args:
-        real: Real rows, as many.
-        fake: Generated rows.
-        reading: ``"pairs"``: from the real row in the same place. ``"nearest"``: from the nearest
-            real row, features weighted.
-        weights: One per feature, for ``"nearest"``.
-
-    Example:
-        >>> real, fake = jnp.array([[0.0], [5.0]]), jnp.array([[4.0], [4.0]])
-        >>> [[round(float(d), 3) for d in distance(real, fake, r, (1.0,))]
-        ...  for r in ("pairs", "nearest")]
-        [[4.0, 1.0], [1.0, 1.0]]
+    With ``"pairs"`` from the real row in the same place, with ``"nearest"`` from the nearest real
+    row, each feature times its weight.
     """
     if reading == "pairs":
         return jnp.sqrt(jnp.sum((real - fake) ** 2, axis=1) + 1e-12)
@@ -424,7 +389,7 @@ def fit_gan(
     Args:
         X: (rows, width), finite, numbers within -1 and 1 (``numeric="modes"`` gives such).
         blocks: What its columns are.
-        settings: CTGAN's if None; `ads_gan_settings` gives ADS-GAN's.
+        settings: CTGAN's if None.
         key: A jax key, for everything random.
         labels: The only column whose categories are conditions; all choices that are not a part
             of a numeric column if None.
@@ -455,11 +420,7 @@ class Seen:
 
     @classmethod
     def of(cls, X: Matrix, layout: Layout, columns: tuple[str, ...]) -> Seen:
-        """Prepare rows whose conditions are the choices of some columns.
-
-        Raises:
-            InputError: `X` does not fit.
-        """
+        """Prepare rows whose conditions are the choices of some columns; checks that X fits."""
         X = checked_numbers(layout.check(X), layout)
         heads = Heads(layout.blocks, columns)
         codes = heads.conditional.split(X)[1].astype(np.int64)
@@ -475,11 +436,7 @@ class Seen:
         store: Path | None,
         note: Mapping[str, Any] | None = None,
     ) -> GAN:
-        """Train by steps of a GAN's `settings`; more rows in a batch than there are is no error.
-
-        Raises:
-            TrainingError: Training diverged.
-        """
+        """Train by steps of a GAN's `settings`; a batch may have more rows than there are."""
         a, b, c = jax.random.split(key, 3)
         settings = step.settings
         state = train(
@@ -505,11 +462,7 @@ def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:
 
 
 def checked_numbers(X: Matrix, layout: Layout) -> Matrix:
-    """Refuse numbers beyond 1, which tanh cannot make.
-
-    Raises:
-        InputError: Naming the column.
-    """
+    """Refuse numbers beyond 1, which tanh cannot make; the InputError names the column."""
     for block in layout.blocks:
         sizes = np.abs(X[:, block.start])
         if block.kind == "number" and (most := float(sizes.max(initial=0.0))) > 1.0:

@@ -48,14 +48,7 @@ _LAYERS = 4
 
 @dataclass(frozen=True)
 class Heads:
-    """Outputs of a generator: tanh for numbers, Gumbel-softmax for choices.
-
-    Example:
-        >>> blocks = (Block("sex", 0, 2, "categorical"), Block("age", 2, 1, "number"))
-        >>> heads = Heads(blocks, ("sex",))
-        >>> heads.order.tolist(), heads.width, heads.condition_width
-        ([2, 0, 1], 3, 2)
-    """
+    """Outputs of a generator: tanh for numbers, Gumbel-softmax for choices."""
 
     blocks: tuple[Block, ...]  # parts of a row's feature vector
     columns: tuple[str, ...]  # columns whose choice is a condition
@@ -132,14 +125,7 @@ class Heads:
 
 
 class ResidualGenerator(eqx.Module):
-    """CTGAN's generator: dense, batch normalisation, ReLU, joined to the block's own input.
-
-    Example:
-        >>> net = ResidualGenerator(4, (8, 8), 3, key=jax.random.key(0))
-        >>> rows, running = net(jnp.ones((5, 4)))
-        >>> rows.shape, len(running), net.layers[-1].weight.shape
-        ((5, 3), 2, (20, 3))
-    """
+    """CTGAN's generator: dense, batch normalisation, ReLU, joined to the block's own input."""
 
     layers: tuple[Dense, ...]
     scales: tuple[Array, ...]
@@ -198,13 +184,7 @@ class PlainGenerator(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Scores packs of rows: dense layers with leaky ReLU (0.2) and dropout.
-
-    Example:
-        >>> critic = Critic(3, (8, 8), pac=2, dropout=0.5, key=jax.random.key(0))
-        >>> critic(packed(jnp.ones((10, 3)), 2)).shape
-        (5,)
-    """
+    """Scores packs of rows: dense layers with leaky ReLU (0.2) and dropout."""
 
     layers: tuple[Dense, ...]  # from `pac` rows joined to one number
     pac: int = eqx.field(static=True)  # rows in a pack (PacGAN: Lin, Khetan, Fanti & Oh 2018)
@@ -257,12 +237,6 @@ class Critic(eqx.Module):
 
         It is computed by calls of the layers alone: leaky ReLU is linear on either side of 0, so
         its own slope is a constant there.
-
-        Example:
-            >>> critic = Critic(3, (8,), pac=1, dropout=0.0, key=jax.random.key(0))
-            >>> x = jax.random.normal(jax.random.key(1), (5, 3))
-            >>> bool(jnp.allclose(critic.slopes(x), jax.grad(lambda x: critic(x).sum())(x)))
-            True
         """
         marks = []
         for layer in self.layers[:-1]:
@@ -276,44 +250,23 @@ class Critic(eqx.Module):
 
 
 def packed(rows: Array, pac: int) -> Array:
-    """Join each run of `pac` rows: (n, width) -> (n / pac, pac x width).
-
-    Example:
-        >>> packed(jnp.arange(4.0)[:, None], 2).tolist()
-        [[0.0, 1.0], [2.0, 3.0]]
-    """
+    """Join each run of `pac` rows: (n, width) -> (n / pac, pac x width)."""
     return rows.reshape(rows.shape[0] // pac, pac * rows.shape[1])
 
 
 def gradient_penalty(
     critic: Critic, real: Array, fake: Array, *, key: Array, masks: Array | None = None
 ) -> Array:
-    """The squared difference between 1 and the slope between real and generated packs.
+    """The squared difference between 1 and the slope between real and generated packs, (packs,).
 
-    Gulrajani, Ahmed, Arjovsky, Dumoulin & Courville, Improved Training of Wasserstein GANs,
-    NeurIPS 2017. One interpolation coefficient per pack, one norm per pack.
+    Gulrajani, Ahmed, Arjovsky, Dumoulin & Courville, Improved Training of Wasserstein GANs, NeurIPS
+    2017. One interpolation coefficient per pack, one norm per pack. `real` and `fake` are what the
+    critic's first layer gave, before the activation, (packs, units); `masks` are its dropout.
 
     Where a pack is a single number only slopes above 1 are penalised (Petzka, Fischer & Lukovnikov,
     On the regularization of Wasserstein GANs, ICLR 2018). With several numbers a slope of the wrong
     direction turns while its norm stays 1; with a single one it would have to pass 0, and the
     penalty there held critics at slope -1, so that all generated values moved to one end.
-
-    Args:
-        critic: The critic.
-        real: What its first layer gave for real packs, before the activation, (packs, units).
-        fake: The same for as many generated packs.
-        key: The coefficients.
-        masks: Dropout, as `Critic.masks` draws it.
-
-    Returns:
-        (packs,), not yet weighted.
-
-    Example:
-        >>> critic = Critic(2, (), pac=1, dropout=0.0, key=jax.random.key(0))
-        >>> steep = eqx.tree_at(lambda c: c.layers[0].weight, critic, jnp.array([[3.0], [0.0]]))
-        >>> pre = steep.layers[0](jnp.zeros((2, 2)))
-        >>> gradient_penalty(steep, pre, pre, key=jax.random.key(0)).tolist()
-        [4.0, 4.0]
     """
     slope = jax.grad(lambda pre: critic.above(pre, masks=masks).sum())
     return _excess(critic.layers[0].transposed(slope(_between(real, fake, key))))
@@ -377,15 +330,7 @@ class RowLoss(eqx.Module):
 
 
 def side_of(width: int) -> int:
-    """Side of the smallest square that holds a row.
-
-    Raises:
-        InputError: A row is longer than 32 x 32.
-
-    Example:
-        >>> side_of(16), side_of(17)
-        (4, 8)
-    """
+    """Side of the smallest square that holds a row; raises InputError above 32 x 32."""
     for side in SIDES:
         if side * side >= width:
             return side
@@ -465,14 +410,7 @@ def _doubled(x: Array, kernel: Array) -> Array:
 
 
 class ConvCritic(eqx.Module):
-    """Halves an image until one number is left.
-
-    Example:
-        >>> critic = ConvCritic(20, 4, key=jax.random.key(0))
-        >>> chance, features = critic(jnp.ones((3, 20)))
-        >>> chance.shape, features.shape
-        ((3,), (3, 32))
-    """
+    """Halves an image until one number is left."""
 
     kernels: tuple[Array, ...]
     norms: tuple[_Norm, ...]
@@ -498,14 +436,7 @@ class ConvCritic(eqx.Module):
 
 
 class ConvGenerator(eqx.Module):
-    """Doubles an image from one place until a row fits into it.
-
-    Example:
-        >>> net = ConvGenerator(6, 20, 4, key=jax.random.key(0))
-        >>> raw, running = net(jnp.ones((3, 6)))
-        >>> raw.shape, len(running)
-        ((3, 20), 2)
-    """
+    """Doubles an image from one place until a row fits into it."""
 
     kernels: tuple[Array, ...]
     norms: tuple[_Norm, ...]

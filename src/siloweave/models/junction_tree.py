@@ -110,20 +110,12 @@ def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
 
 @dataclass(frozen=True)
 class JunctionTree:
-    """A rooted forest of cliques with the running intersection property.
+    """A rooted forest of cliques with the running intersection property."""
 
-    Attributes:
-        domain: The attributes and their sizes.
-        cliques: Maximal cliques, every parent before its children.
-        parents: Index of each clique's parent, -1 at the root.
-        separators: What each clique shares with its parent; empty at the root and between
-            parts that share nothing.
-    """
-
-    domain: Domain
-    cliques: tuple[Clique, ...]
-    parents: tuple[int, ...]
-    separators: tuple[Clique, ...]
+    domain: Domain  # the attributes and their sizes
+    cliques: tuple[Clique, ...]  # maximal cliques, every parent before its children
+    parents: tuple[int, ...]  # index of each clique's parent, -1 at the root
+    separators: tuple[Clique, ...]  # shared with the parent; empty at the root and across gaps
 
     @classmethod
     def build(cls, domain: Domain, cliques: Iterable[Clique]) -> JunctionTree:
@@ -254,36 +246,25 @@ def _small_link(domain: Domain, clique: Clique, subset: Clique) -> Link:
 
 
 class Propagation:
-    """A plan for message passing on one tree with potentials on given scopes.
-
-    Args:
-        tree: The junction tree.
-        scopes: Cliques that carry a potential; each lies inside a clique of the tree.
-
-    Attributes:
-        up: Per clique, its link to the separator towards its parent.
-        down: Per clique, its parent's link to the same separator (meaningless at the root).
-        links: Per scope, the link from the clique that holds it.
-        homed: Per clique, the scopes that it holds.
-    """
+    """A plan for message passing on one tree with potentials on scopes, each inside a clique."""
 
     def __init__(self, tree: JunctionTree, scopes: Sequence[Clique]) -> None:
         domain = tree.domain
         self.tree = tree
         self.scopes = tuple(scopes)
         self.cliques = [inner_order(domain, c) for c in tree.cliques]
-        self.up = [
+        self.up = [  # per clique, its link to the separator towards its parent
             Link.between(domain, c, s) for c, s in zip(self.cliques, tree.separators, strict=True)
         ]
-        self.down = [
+        self.down = [  # its parent's link to the same separator; meaningless at the root
             Link.between(domain, self.cliques[max(p, 0)], s)
             for p, s in zip(tree.parents, tree.separators, strict=True)
         ]
         self._homes = [tree.home_of(s) for s in scopes]
-        self.homed: list[list[int]] = [[] for _ in tree.cliques]
+        self.homed: list[list[int]] = [[] for _ in tree.cliques]  # scopes that each holds
         for q, home in enumerate(self._homes):
             self.homed[home].append(q)
-        self.links = [
+        self.links = [  # per scope, the link from the clique that holds it
             Link.between(domain, self.cliques[h], s)
             for h, s in zip(self._homes, scopes, strict=True)
         ]
@@ -301,16 +282,10 @@ class Propagation:
         return np.transpose(shaped, [order.index(a) for a in clique])
 
     def run(self, potentials: Sequence[Array]) -> list[Array]:
-        """Pass messages up and down.
+        """Pass messages up and down: from logarithms of potentials to probabilities of the cliques.
 
-        Args:
-            potentials: Logarithms, one flat inner table per scope.
-
-        Returns:
-            Probabilities of each clique of the tree, flat inner tables that each sum to 1.
-
-        Raises:
-            FloatingPointError: if no cell is possible, or a potential is not a number.
+        Both are flat inner tables, one per scope, and one per clique that sums to 1. Raises
+        FloatingPointError if no cell is possible, or a potential is not a number.
         """
         tables = [np.ones(self.tree.domain.size(c)) for c in self.cliques]
         messages = self._collect(tables, potentials)

@@ -92,20 +92,10 @@ class LatentDistribution(eqx.Module):
         sampler: str | None = None,
         **way: Any,
     ) -> Matrix:
-        """Draw latent rows followed by the label.
+        """Draw latent rows followed by the label, (n, latent + options) float32, in their own units.
 
-        Args:
-            n: Rows.
-            key: A key of JAX.
-            given: (n, latent + options), NaN where a value is to be drawn.
-            sampler: As `TabDDPMModel.sample` takes it; "solver" where only labels are given.
-            way: `steps`, `eta`, `balanced` and `resamples`, as `TabDDPMModel.sample` takes them.
-
-        Returns:
-            (n, latent + options) float32, in the units of the latents that were fitted.
-
-        Raises:
-            InputError: For a sampler, `steps` or shape that cannot be used.
+        `given` is of the same shape, NaN where a value is to be drawn. The sampler is "solver"
+        where only labels are given; it, `way` and the errors are those of `TabDDPMModel.sample`.
         """
         shift, scale, latent = np.asarray(self.shift), np.asarray(self.scale), self.latent
         if given is not None:
@@ -131,11 +121,7 @@ class LatentDistribution(eqx.Module):
 
     @classmethod
     def load(cls, path: Path) -> LatentDistribution:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: When the file is not such a distribution.
-        """
+        """Read what `save` wrote; raises DataError where the file is no such distribution."""
 
         def build(facts: Mapping[str, Any]) -> LatentDistribution:
             latent, codes = facts["latent"], codes_of(facts)
@@ -169,19 +155,12 @@ def fit_latents(
     facts: Mapping[str, Any] | None = None,
     **training: Any,
 ) -> LatentDistribution:
-    """Fit the distribution of latent rows.
+    """Fit the distribution of latent rows, (n, latent + options), a one-hot label at their end.
 
-    Args:
-        V: (n, latent + options): latents, followed by a one-hot label if there is one.
-        latent: How many entries are latents.
-        settings: Sizes and training of the diffusion.
-        scaled: Whether latents are standardised by their mean and spread over the rows.
-        sphere_codes: Categoricals among the latents.
-        facts: What is stored beside the distribution.
-        training: What `diffusion.fit` takes: key, label_shares, progress, store.
-
-    Raises:
-        InputError: For latents that are not finite, or a label that is not one-hot.
+    Where `scaled`, latents are standardised by their mean and spread over the rows. `facts` are
+    stored beside the distribution; `training` is what `diffusion.fit` takes: key, label_shares,
+    progress, store. Raises InputError for latents that are not finite, or a label that is not
+    one-hot.
     """
     Z, flags = V[:, :latent], V[:, latent:]
     shift, scale = _frame(Z, scaled, sphere_codes)
@@ -238,19 +217,11 @@ class LatentDiffusion(eqx.Module):
         return self.distribution.diffusion.label_shares
 
     def sample(self, n: int, *, key: Array, given: Matrix | None = None, **way: Any) -> Matrix:
-        """Draw rows.
+        """Draw rows, (n, width) float32, categoricals one-hot.
 
-        Args:
-            n: Rows.
-            key: A key of JAX.
-            given: (n, width), NaN where a value is to be drawn. The diffusion is conditioned on
-                labels; other columns are fixed while rows are drawn, which sphere codes can do and
-                an autoencoder cannot.
-            way: `sampler`, `steps`, `eta`, `balanced` and `resamples`, as `TabDDPMModel.sample`
-                takes them; the default sampler is "solver" where only labels are given.
-
-        Returns:
-            (n, width) float32, categoricals one-hot.
+        `given` is of the same shape, NaN where a value is to be drawn. The diffusion is conditioned
+        on labels; other columns are fixed while rows are drawn, which sphere codes can do and an
+        autoencoder cannot. `way` is as `LatentDistribution.sample` takes it.
 
         Raises:
             InputError: For a sampler, `steps` or shape that cannot be used.
@@ -279,11 +250,7 @@ class LatentDiffusion(eqx.Module):
 
     @classmethod
     def load(cls, path: Path) -> LatentDiffusion:
-        """Read what `save` wrote; it samples the same rows.
-
-        Raises:
-            DataError: When the file is not such a model.
-        """
+        """Read what `save` wrote; raises DataError where the file is no such model."""
 
         def build(facts: Mapping[str, Any]) -> LatentDiffusion:
             settings = settings_of_facts(facts["settings"])
@@ -320,21 +287,12 @@ def fit(
     progress: Progress = lambda text, done: None,
     store: Path | None = None,
 ) -> LatentDiffusion:
-    """Fit a latent diffusion to the rows of a feature matrix.
+    """Fit a latent diffusion to the rows of a feature matrix, (n, width) float32, of these blocks.
 
-    Args:
-        X: (n, width) float32, as the features encode a table.
-        blocks: What its entries are.
-        settings: Sizes and training.
-        key: A key of JAX.
-        labels: A column that is one categorical; it is not encoded, and the diffusion is
-            conditioned on it. It is encoded like the others when it is the only column.
-        label_shares: Shares by which sampling draws the label; those of the rows if None.
-        progress: Called with a text and the share done.
-        store: Folder for checkpoints.
-
-    Raises:
-        InputError: For rows that are not finite or not one-hot, or an unknown label column.
+    The diffusion is conditioned on `labels`, a column that is one categorical, which is then not
+    encoded unless it is the only column; sampling draws it by `label_shares`, or by its shares in
+    the rows. Raises InputError for rows that are not finite or not one-hot, or an unknown label
+    column.
     """
     settings, layout = settings or LatentSettings(), Layout(tuple(blocks))
     X = layout.check(X)
@@ -432,12 +390,8 @@ class DenoiserSide(Descent):
     ) -> tuple[State, Array]:
         """The state after a step, and the gradient of the whole loss at the latents.
 
-        Args:
-            state: Before.
-            z: (batch, latent).
-            labels: (batch,).
-            key: That of `forward`.
-            slope: Gradient of the decoders' losses at the denoised latents.
+        The key is that of `forward`; `slope` is the gradient of the decoders' losses at the
+        denoised latents.
         """
 
         def mean(parts: tuple[Denoiser, Array]) -> Array:

@@ -110,8 +110,7 @@ class Layout:
     def known(self, given: Matrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Which numbers (n, d) and categoricals (n, c) of a matrix are not NaN.
 
-        Raises:
-            InputError: When some options of a categorical are NaN and others are not.
+        Raises InputError when some options of a categorical are NaN and others are not.
         """
         there = ~np.isnan(given)
         for b in self.categoricals:
@@ -134,11 +133,7 @@ class Layout:
         return None if column is None or len(self.blocks) == 1 else self.categorical_of(column)
 
     def categorical_of(self, column: str) -> Block:
-        """The block of a column that is one categorical.
-
-        Raises:
-            InputError: When the column is unknown, numeric, or made of several blocks.
-        """
+        """The block of a column that is one categorical; raises InputError where it is not."""
         found = [b for b in self.blocks if b.column == column]
         if len(found) == 1 and found[0].kind == "categorical":
             return found[0]

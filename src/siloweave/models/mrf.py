@@ -361,14 +361,10 @@ class MRF:
         )
 
     def marginal(self, clique: Clique) -> npt.NDArray[np.float64]:
-        """Expected counts of the cells of a clique.
+        """Expected counts of the cells of a clique, whose attributes are in domain order.
 
-        Args:
-            clique: Attributes in domain order; they need not lie in one clique of the tree.
-
-        Returns:
-            float64 array of shape `domain.shape(clique)` that sums to `total`; read-only, and
-            the same object when asked again.
+        They need not lie in one clique of the tree. The float64 array sums to `total`; it is
+        read-only, and the same object when asked again.
         """
         if clique not in self._known:
             home = self.tree.home(clique)
@@ -395,12 +391,7 @@ class MRF:
     def sample(self, num_rows: int | None = None, *, key: Key) -> Codes:
         """Draw rows with low variance: counts of every tree clique are rounded, not multinomial.
 
-        Args:
-            num_rows: How many; `total`, rounded, if not given.
-            key: Seed or key; the same key gives the same rows.
-
-        Returns:
-            Codes over the whole domain, in random order.
+        There are `total` rows, rounded, if `num_rows` is not given; they are in random order.
         """
         rows = round(self.total) if num_rows is None else num_rows
         return sample_rows(self.tree, self.beliefs, rows, key=key)
@@ -408,9 +399,7 @@ class MRF:
     def sample_given(self, known: Mapping[str, npt.NDArray[np.int64]], *, key: Key) -> Codes:
         """Complete rows of which some columns are fixed, each drawn from the exact conditional.
 
-        Args:
-            known: Codes of the fixed columns, one entry per row wanted.
-            key: Seed or key.
+        `known` holds codes of the fixed columns, one entry per row wanted.
 
         Raises:
             DataError: if a column is unknown, codes lie outside the domain, lengths differ, or
@@ -435,12 +424,7 @@ class MRF:
 
     @classmethod
     def load(cls, path: Path | str) -> MRF:
-        """Read a model written by `save`.
-
-        Raises:
-            DataError: if the file is missing, cut, no model of this format, or holds tables that
-                no model has.
-        """
+        """Read a model written by `save`; raises DataError where the file holds no such model."""
         try:
             with safe_open(str(path), framework="numpy") as file:
                 header: dict[str, str] = file.metadata() or {}

@@ -43,15 +43,7 @@ Groups = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Options:
-    """Where each option of each categorical is.
-
-    Example:
-        >>> options = Options(((1, 2), (1, 3)))
-        >>> options.flags(jnp.array([[1, 0]])).astype(int).tolist()
-        [[0, 1, 1, 0, 0]]
-        >>> options.sums(jnp.arange(5.0)).tolist()
-        [1.0, 9.0]
-    """
+    """Where each option of each categorical is."""
 
     groups: Groups
 
@@ -115,13 +107,7 @@ _Size = int | npt.NDArray[np.int32]
 
 
 def log_kept_or_fresh(log_p: Array, kept: Array, size: _Size) -> Array:
-    """log(kept x p + (1 - kept) / K), without leaving log space; K may differ between entries.
-
-    Example:
-        >>> out = log_kept_or_fresh(jnp.array([0.0, -jnp.inf]), jnp.array(0.5), 2)
-        >>> jnp.exp(out).round(2).tolist()
-        [0.75, 0.25]
-    """
+    """log(kept x p + (1 - kept) / K), without leaving log space; K may differ between entries."""
     return jnp.logaddexp(
         log_p + jnp.log(jnp.maximum(kept, _NOTHING)),
         jnp.log(jnp.maximum(1.0 - kept, _NOTHING)) - np.log(size).astype(np.float32),
@@ -150,24 +136,10 @@ def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Arr
 def row_cross_entropy(
     options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array
 ) -> Array:
-    """Cross-entropy of each row's clean options given all of its noisy values.
+    """Cross-entropy of each row's clean options given all of its noisy values, (batch,) nats.
 
-    Args:
-        options: Of the c categoricals.
-        log_x0: (batch, options) the network's log-probabilities.
-        clean: (batch, c) x_0.
-        noisy: (batch, c) x_t.
-        kept: (batch, 1) ᾱ_t.
-
-    Returns:
-        (batch,) nats, summed over the c categoricals.
-
-    Example:
-        >>> options = Options(((1, 2),))
-        >>> even = jnp.log(jnp.array([[0.5, 0.5]]))
-        >>> where = jnp.array([[0]])
-        >>> float(jnp.exp(-row_cross_entropy(options, even, where, where, jnp.array([[0.5]])))[0])
-        0.75
+    `log_x0` are the network's log-probabilities, (batch, options); `clean` and `noisy` are x_0 and
+    x_t, (batch, c), and `kept` is ᾱ_t, (batch, 1).
     """
     own = _log_reached(options.flags(noisy), kept, options.sizes[options.categorical])
     believed = options.log_softmax(log_x0 + own)

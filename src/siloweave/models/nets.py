@@ -33,12 +33,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 
 class Dense(eqx.Module):
-    """An affine map of the last axis, x W + b.
-
-    Example:
-        >>> Dense(3, 2, key=jax.random.key(0))(jnp.ones((5, 3))).shape
-        (5, 2)
-    """
+    """An affine map of the last axis, x W + b."""
 
     weight: Array  # (fan_in, fan_out)
     bias: Array  # (fan_out,)
@@ -150,17 +145,9 @@ def dropped(x: Array, share: float, key: Array | None) -> Array:
 def fresh(make: Callable[..., _Tree], *args: Any, key: Array) -> _Tree:
     """`make(*args, key=key)` as one program, with one draw for all its dense layers.
 
-    A draw takes longer to compile than to run, and every layer has a shape of its own.
-
-    Args:
-        make: A class or function of a module that builds networks; a closure is compiled anew.
-        args: Its arguments. Those that are not arrays are hashable; equal ones share a program.
-        key: A key of JAX.
-
-    Example:
-        >>> net = fresh(MLP, 4, (16, 16), 3, key=jax.random.key(0))
-        >>> net(jnp.zeros((7, 4))).shape
-        (7, 3)
+    A draw takes longer to compile than to run, and every layer has a shape of its own. `make` is a
+    class or function of a module; a closure is compiled anew. Arguments that are not arrays are
+    hashable; equal ones share a program.
     """
     drawing, making = jax.random.split(key)
     tree = make(*args, key=making)  # the compiler drops draws that are replaced
@@ -217,13 +204,9 @@ def save_arrays(path: Path, tree: Any, facts: Mapping[str, Any]) -> None:
 def load_arrays(path: Path, build: Callable[[dict[str, Any]], _Tree]) -> _Tree:
     """Read what `save_arrays` wrote.
 
-    Args:
-        path: The file.
-        build: From the facts to a tree of the same structure. It is traced, not run: only the
-            shapes of its arrays matter.
-
-    Raises:
-        DataError: When the file is missing, is no such file, or does not fit its own facts.
+    `build` makes a tree of the same structure of the facts. It is traced, not run: only the shapes
+    of its arrays matter. Raises DataError where the file is missing, another one, or does not fit
+    its own facts.
     """
     try:
         with safe_open(path, framework="numpy") as file:

@@ -164,17 +164,13 @@ class CriticMessage(NamedTuple):
 class GANSteps(Stepwise):
     """The GAN step by step; a message is the critic and a pool of rows.
 
-    A pool is fewer bytes than the generator, and who has the rows draws nothing for it.
-
-    Attributes:
-        settings: Of the GAN.
-        blocks: Of a feature vector.
-        shares: For every choice, by where its block starts, how frequent each category is: public,
-            or paid for. Without them all are taken to be equal: who only has rows needs no shares.
+    A pool is fewer bytes than the generator, and who has the rows draws nothing for it. `shares`
+    are how frequent each category of a choice is, by where its block starts: public, or paid for.
+    Without them all are taken to be equal: who only has rows needs no shares.
     """
 
-    settings: PrivateGANSettings
-    blocks: tuple[Block, ...]
+    settings: PrivateGANSettings  # of the GAN
+    blocks: tuple[Block, ...]  # of a feature vector
     shares: Mapping[int, Sequence[float]] | None
 
     @property

@@ -32,27 +32,19 @@ _LAST = 8  # so few rows are sampled at once
 
 
 def weights(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> Floats:
-    """Probabilities of rows to be taken, so that the margins of what is taken are `shares`.
+    """Probabilities of rows to be taken, (rows,), so that margins of what is taken are `shares`.
 
     With p a row's probability, c = count / rows, m a cell's expected and t its wanted number of
     rows, they minimise the sum over rows of p log(p / c) - p with p at most 1, plus per column the
     sum over cells of (m - t)² / (2 a t), with a = 0.0003 (cells - 1): all columns count the same,
-    however many cells they have. Where p < 1 it is a product of one factor per column, so that
-    odds between columns stay as they are.
+    however many cells they have. Where p < 1 it is a product of one factor per column, so that odds
+    between columns stay as they are. A cell without rows cannot be filled, and where more rows of a
+    cell are wanted than there are, nearly all of them are taken.
 
     Args:
         codes: Per column, the cell of every row, (rows,).
         shares: Per column, the wanted share of each cell.
-        count: How many rows will be taken; at most all.
-
-    Returns:
-        (rows,), each in [0, 1], with the sum `count`. A cell without rows cannot be filled, and
-        where more rows of a cell are wanted than there are, nearly all of them are taken.
-
-    Example:
-        >>> one = weights([np.array([0, 0, 0, 1])], [np.array([0.5, 0.5])], 2)
-        >>> one.round(2).tolist()
-        [0.33, 0.33, 0.33, 1.0]
+        count: How many rows will be taken, the sum of the probabilities; at most all.
     """
     from scipy.optimize import minimize  # late: fits are listed without it
 
@@ -121,18 +113,8 @@ def _bounded(logs: Floats) -> Floats:
 def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float:
     """How many times as many rows it takes until every cell has as many as are wanted.
 
-    Args:
-        codes: Per column, the cell of every row drawn so far, (rows,).
-        shares: Per column, the wanted share of each cell.
-        count: How many rows will be taken.
-
-    Returns:
-        1 where no cell lacks more rows than chance explains (two standard deviations), else what
-        the worst of them needs. A cell without rows is taken to have one.
-
-    Example:
-        >>> enough([np.array([0] * 11 + [1])], [np.array([0.5, 0.5])], 8)
-        4.0
+    It is 1 where no cell lacks more rows than chance explains (two standard deviations), else what
+    the worst of them needs. A cell without rows is taken to have one. Arguments as in `weights`.
     """
     most = 1.0
     for places, wanted in zip(codes, shares, strict=True):
@@ -144,31 +126,14 @@ def enough(codes: Sequence[Ints], shares: Sequence[Floats], count: int) -> float
 
 
 def chosen(codes: Sequence[Ints], shares: Sequence[Floats], count: int, *, key: Key) -> Ints:
-    """Places of rows whose columns are distributed as `shares`, each at most once.
+    """Places, (count,), in random order, of rows whose columns are distributed as `shares`.
 
-    Rows are halved at random. The first half is sampled with the `weights` of all rows; then those
-    of the other half are computed anew for what is missing of the expected counts, and it is halved
-    again. At every turn a row's probability is a product of one factor per column where it is below
-    1. Counts are within a few rows of what is expected, where there are rows to choose among; if
-    all were sampled at once, they would be off by the square root of their size.
-
-    Args:
-        codes: Per column, the cell of every row, (rows,).
-        shares: Per column, the wanted share of each cell.
-        count: How many rows.
-        key: Random key.
-
-    Returns:
-        (count,), in random order.
-
-    Raises:
-        InputError: There are fewer rows than `count`.
-
-    Example:
-        >>> coins = np.array([0, 1] * 500)
-        >>> places = chosen([coins], [np.array([0.7, 0.3])], 100, key=0)
-        >>> np.bincount(coins[places]).tolist()
-        [70, 30]
+    Rows are halved at random. The first half is sampled with the `weights` of all rows, each at
+    most once; then those of the other half are computed anew for what is missing of the expected
+    counts, and it is halved again. At every turn a row's probability is a product of one factor per
+    column where it is below 1. Counts are within a few rows of what is expected, where there are
+    rows to choose among; if all were sampled at once, they would be off by the square root of their
+    size. Raises InputError where there are fewer rows than `count`.
     """
     random = generator(fold_in(key, "raking"))
     kept = weights(codes, shares, count)

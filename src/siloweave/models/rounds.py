@@ -86,13 +86,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def together(cls, parts: Sequence[Facts]) -> Facts:
-        """Facts about all owners' vectors.
-
-        Example:
-            >>> a, b = (Facts.of(np.array([[x]], np.float32)) for x in (1.0, 3.0))
-            >>> Facts.together([a, b]).sums[:, 0].tolist()
-            [4.0, 10.0, 1.0, 3.0]
-        """
+        """Facts about all owners' vectors."""
         stacked = np.stack([part.sums for part in parts])
         ends = [stacked[:, 2].min(0), stacked[:, 3].max(0)]
         return cls(sum(part.rows for part in parts), np.stack([*stacked[:, :2].sum(0), *ends]))
@@ -100,9 +94,7 @@ class Facts(NamedTuple):
     def possible(self, layout: Layout, size: float) -> bool:
         """Whether any rows of this layout add up to this, but for rounding.
 
-        Args:
-            layout: Of the vectors; of a choice each row has one option.
-            size: Of the largest number that may be among them.
+        Each row has one option of a choice; no number is larger than `size`.
         """
         total, squares, least, most = self.sums
         if np.abs(self.sums[2:]).max(initial=0.0) > size:
@@ -141,9 +133,7 @@ def packed(tree: Any) -> bytes:
 def unpacked(data: bytes, like: Any) -> Any:
     """A tree like another one, with the arrays that `packed` wrote.
 
-    Raises:
-        InputError: The bytes hold no arrays, or an array has another shape or type, NaN or an
-            infinity.
+    Raises InputError for other bytes, and arrays of another shape or type, with NaN or an infinity.
     """
     try:
         arrays = load(data)
@@ -162,12 +152,7 @@ def unpacked(data: bytes, like: Any) -> Any:
 
 
 def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
-    """The weighted mean of networks, array by array, in float64; weights have the sum 1.
-
-    Example:
-        >>> mean_of([np.float32([1.0]), np.float32([3.0])], [0.25, 0.75]).tolist()
-        [2.5]
-    """
+    """The weighted mean of networks, array by array, in float64; weights have the sum 1."""
 
     def mean(*arrays: Any) -> Any:
         if not eqx.is_array(arrays[0]):
@@ -234,10 +219,8 @@ class Learner(ABC):
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
         """Take a part of an owner's steps; one compiled program serves all owners of a size.
 
-        `rows` are what `rows` returned, and `key` is the owner's key for steps.
-
-        Raises:
-            TrainingError: Training diverged.
+        `rows` are what `rows` returned, and `key` is the owner's key for steps. Raises
+        TrainingError where training diverged.
         """
         data, sampler = rows
         return train(

@@ -48,27 +48,16 @@ Floats = npt.NDArray[np.float64]
 SAMPLERS = ("ancestral", "ddim", "solver")
 """Names of the samplers."""
 _LARGEST_BETA = 0.999
-_SPACING = (
-    1.5  # measured on normal distributions of spreads 0.05 to 1: evens out the solver's errors
-)
+_SPACING = 1.5  # measured on normals of spreads 0.05 to 1: evens out the solver's errors
 _FURTHEST = 0.5  # extrapolation by no more than a step as long as the last one
 _SOLVER_START = 1e-4  # share of variance left where fast samplers start; with less, x̂_0 is noise
 
 
 def kept_variance(schedule: str, timesteps: int) -> Floats:
-    """Share of the clean variance left at each time, ᾱ_0 ... ᾱ_{T-1}.
+    """Share of the clean variance left at each time, (T,): strictly decreasing, in (0, 1).
 
-    Args:
-        schedule: "cosine" (Nichol & Dhariwal 2021, β capped at 0.999) or "linear" (Ho et al.
-            2020, β from 1e-4 to 0.02 at T = 1000, scaled with 1000 / T otherwise).
-        timesteps: T, at least 2.
-
-    Returns:
-        (T,), strictly decreasing, in (0, 1).
-
-    Example:
-        >>> kept_variance("cosine", 4).round(3).tolist()
-        [0.847, 0.494, 0.144, 0.0]
+    The schedule is "cosine" (Nichol & Dhariwal 2021, β capped at 0.999) or "linear" (Ho et al.
+    2020, β from 1e-4 to 0.02 at T = 1000, scaled with 1000 / T otherwise); T is at least 2.
     """
     if timesteps < 2:
         raise InputError(f"timesteps={timesteps} is too few: give at least 2, usually 100 to 1000")
@@ -86,22 +75,15 @@ def kept_variance(schedule: str, timesteps: int) -> Floats:
 
 @dataclass(frozen=True)
 class Walk:
-    """The k steps of one sampler, in their order.
+    """The k steps of one sampler, in their order; all fields are (k,)."""
 
-    Attributes:
-        times: (k,) times t at which the network is evaluated; the last is 0.
-        kept: (k,) ᾱ at those times.
-        kept_next: (k,) ᾱ_s after each step; 1 after the last.
-        x, clean, last, noise: (k,) the coefficients A, B, C and D.
-    """
-
-    times: npt.NDArray[np.int32]
-    kept: Floats
-    kept_next: Floats
-    x: Floats
-    clean: Floats
-    last: Floats
-    noise: Floats
+    times: npt.NDArray[np.int32]  # times t at which the network is evaluated; the last is 0
+    kept: Floats  # ᾱ at those times
+    kept_next: Floats  # ᾱ_s after each step; 1 after the last
+    x: Floats  # the coefficients A
+    clean: Floats  # B
+    last: Floats  # C
+    noise: Floats  # D
 
 
 def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0) -> Walk:
@@ -118,11 +100,6 @@ def walk(kept: Floats, sampler: str, steps: int | None = None, eta: float = 0.0)
 
     Raises:
         InputError: For an unknown sampler, steps not in 2 ... T, or `eta` not in [0, 1].
-
-    Example:
-        >>> plan = walk(kept_variance("cosine", 100), "ddim", 5)
-        >>> plan.times.tolist(), float(plan.kept_next[-1])
-        ([98, 64, 35, 12, 0], 1.0)
     """
     T = len(kept)
     if sampler not in SAMPLERS:

@@ -6,7 +6,7 @@ This file imports no network library, so a method's settings are read and checke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from math import ceil, inf, log2
 from numbers import Integral, Real
 from operator import attrgetter
@@ -99,18 +99,8 @@ _BOUNDS = {
 def check(settings: Any, **bounds: Bound) -> None:
     """Check settings when they are made. Lists become tuples, because JSON has lists only.
 
-    Args:
-        settings: A frozen dataclass.
-        **bounds: What fields may be if that is not what their name may be elsewhere.
-
-    Raises:
-        InputError: A value is out of bounds; names it.
-
-    Example:
-        >>> DiffusionSettings(steps=0)
-        Traceback (most recent call last):
-        ...
-        siloweave.errors.InputError: steps=0 must be a whole number of 1 or more, and ...
+    `bounds` say what fields may be if that is not what their name may be elsewhere. The InputError
+    names the field that is out of bounds.
     """
     for name in (f.name for f in fields(settings)):
         value, bound = getattr(settings, name), bounds.get(name, _BOUNDS.get(name))
@@ -211,42 +201,6 @@ class GANSettings:
     def steps(self, rows: int) -> int:
         """How many updates a fit to so many rows takes."""
         return self.epochs * max(rows // self.batch, 1)
-
-
-def ads_gan_settings(
-    identifiability: Literal["nearest", "pairs"] = "nearest", **changes: Any
-) -> GANSettings:
-    """ADS-GAN's settings: networks of 2 x 500 units, no conditions, no packs.
-
-    As in synthcity each of the generator's layers is joined to its input, here in CTGAN's blocks. A
-    plain generator was far worse within the training rows of California housing: resemblance 90.5
-    against 96.3, utility 74 against 85.
-
-    Args:
-        identifiability: The paper's reading or synthcity's; see the module.
-        **changes: Fields of `GANSettings` that differ.
-
-    Example:
-        >>> ads_gan_settings("pairs", batch=100).batch
-        100
-    """
-    settings = GANSettings(
-        noise=100,
-        generator=(500, 500),
-        residual=True,
-        critic=(500, 500),
-        pac=1,
-        dropout=0.1,
-        conditional=False,
-        rate=1e-3,
-        betas=(0.5, 0.999),
-        decay=1e-3,
-        clip=1.0,
-        batch=200,
-        epochs=60,
-        identifiability=identifiability,
-    )
-    return replace(settings, **changes)
 
 
 @dataclass(frozen=True)

@@ -47,20 +47,8 @@ _CHUNK = 8192
 def curve(size: int, dimensions: int) -> Floats:
     """Points along a curve over the sphere of radius sqrt(dimensions), evenly spaced on it.
 
-    Args:
-        size: How many.
-        dimensions: Of the space; with 1, evenly spaced numbers from -1 to 1.
-
-    Returns:
-        (size, dimensions), in order, the same on every call. Read only.
-
-    Example:
-        >>> curve(2, 1).tolist()
-        [[-1.0], [1.0]]
-        >>> counts = curve(40, 6)
-        >>> gaps = [np.linalg.norm(counts[0] - counts[k]) for k in (1, 2, 20)]
-        >>> [round(float(gap), 1) for gap in gaps]  # neighbours are near
-        [0.7, 1.5, 3.9]
+    They are (size, dimensions), in order, the same on every call, and read only; with one dimension
+    they are evenly spaced numbers from -1 to 1.
     """
     if dimensions == 1:
         points = np.linspace(-1.0, 1.0, size)[:, None] if size > 1 else np.zeros((1, 1))
@@ -108,14 +96,7 @@ class SphereCodeCoder(eqx.Module):
 
     @classmethod
     def of(cls, layout: Layout, settings: SphereCodeSettings) -> SphereCodeCoder:
-        """The coder of these blocks.
-
-        Example:
-            >>> layout = Layout((Block("age", 0, 1, "number"), Block("sex", 1, 2, "categorical")))
-            >>> coder = SphereCodeCoder.of(layout, SphereCodeSettings())
-            >>> coder.encode(np.array([[0.5, 0, 1]], np.float32)).tolist()
-            [[0.5, 1.0]]
-        """
+        """The coder of these blocks."""
         codes = sphere_codes_of(layout, settings)
         tables = [curve(code.options, code.dimensions) for code in codes]
         latent = sum(code.dimensions for code in codes) + len(layout.numbers)
@@ -201,9 +182,7 @@ class Evidence:
     def alone(self, x: Array, kept: Array) -> Array:
         """Logarithms of the options by their own noisy codes, (batch, options), up to a constant.
 
-        Args:
-            x: (batch, d) noisy rows.
-            kept: (batch, 1) or () ᾱ_t, below 1.
+        Rows x are (batch, d), and `kept` is ᾱ_t, (batch, 1) or (), below 1.
         """
         near = jnp.sqrt(kept) * self._near(x)
         found: Array = (near - kept * self._norms) / (1.0 - kept)
@@ -212,10 +191,7 @@ class Evidence:
     def likely(self, others: Array, x: Array, kept: Array) -> Array:
         """Log-probabilities of the options, (batch, options).
 
-        Args:
-            others: (batch, options), the network's output for the other columns.
-            x: As `alone` takes it.
-            kept: As `alone` takes it.
+        `others` is the network's output for the other columns, alike.
         """
         return self.options.log_softmax(others + self.alone(x, kept))
 

@@ -111,11 +111,7 @@ class Stepwise(ABC):
 
 
 def check_finite(state: Any, step: int) -> None:
-    """Refuse a state that diverged in a step, which is counted from 1.
-
-    Raises:
-        InputError: A number in it is not finite.
-    """
+    """Refuse a state that diverged in a step, which is counted from 1; raises InputError."""
     if not finite(state):
         raise InputError(
             f"training diverged in step {step}: weights hold NaN or an infinity. Steps up to this "

@@ -53,16 +53,13 @@ _STRETCH = 1.0  # seconds between two reports, about
 
 
 class Keeper:
-    """Writes the state of a run now and then, and reads the last one.
+    """Writes the state of a run every so many seconds, and reads the last one.
 
     A state is written to a file of its own; then `training.json`, which names it, is replaced in
     one move; then the state before is removed. Killed at any moment, one of the two is whole.
+    Without a folder nothing is written.
 
     The folder holds what was learned from rows so far: it is as private as the rows.
-
-    Args:
-        folder: Where; nothing is written when None.
-        every: Seconds between two checkpoints.
     """
 
     def __init__(self, folder: Path | None, *, every: float) -> None:
@@ -74,8 +71,7 @@ class Keeper:
     def open(self, arrays: Any, *, run: dict[str, Any], data: Any) -> tuple[int, Any]:
         """The step and arrays to continue from; 0 and those of a fresh run without a checkpoint.
 
-        Raises:
-            DataError: The checkpoint is damaged, or of a run with other settings, keys or rows.
+        Raises DataError where it is damaged, or of a run with other settings, keys or rows.
         """
         if self.folder is None:
             return 0, arrays
@@ -184,11 +180,10 @@ class BatchPlan(NamedTuple):
 
 
 def plan_of(sampler: str | Sampler, rows: Any, *, batch: int, key: Array, most: int) -> BatchPlan:
-    """The plan that `sampler` names; see `train`.
+    """The plan that `sampler` names, see `train`.
 
-    Raises:
-        InputError: No rows, rows of unequal number, NaN, more rows in a batch than there are, or
-            an unknown name.
+    Raises InputError for an unknown name, no rows, rows of unequal number, NaN, or more rows in a
+    batch than there are.
     """
     if callable(sampler):
         return BatchPlan("own", most, lambda step, count: None, sampler)
@@ -273,12 +268,6 @@ def mean_gradient(loss: Loss, model: _State, batch: Any, key: Array) -> tuple[_S
 
     The model is a pytree whose floating point arrays are trained; every row gets a key of its own.
     Returns the gradient, shaped as the model (None where nothing is trained), and the mean loss.
-
-    Example:
-        >>> loss = lambda w, row, key: (w - row) ** 2
-        >>> rows = jnp.array([1.0, 3.0])
-        >>> [float(x) for x in mean_gradient(loss, jnp.array(0.0), rows, jax.random.key(0))]
-        [-4.0, 5.0]
     """
     size = jax.tree.leaves(batch)[0].shape[0]
     keys = jax.random.split(key, size)

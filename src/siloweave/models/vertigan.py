@@ -124,13 +124,7 @@ def follow(settings: VertiGANSettings, shared: TrunkState, slope: Array, key: Ar
 
 
 def heads_of(blocks: Sequence[Block]) -> Heads:
-    """What a party's columns are, without their names: equal shapes share compiled programs.
-
-    Example:
-        >>> sex, ill = (Block(name, 0, 2, "categorical") for name in ("sex", "ill"))
-        >>> heads_of([sex]) == heads_of([ill])
-        True
-    """
+    """What a party's columns are, without their names: equal shapes share compiled programs."""
     return Heads(tuple(replace(block, column="") for block in blocks), ())
 
 
@@ -224,10 +218,7 @@ def play(
     """A party's round without noise: several critic steps, then one step of the head.
 
     `rows` are real rows in inner order, (rows, width). Returns the networks afterwards, and the
-    slope of the head's loss at the hidden rows.
-
-    Raises:
-        TrainingError: Training diverged.
+    slope of the head's loss at the hidden rows. Raises TrainingError where training diverged.
     """
     a, b = jax.random.split(key)
     critic, moments = train(
@@ -297,11 +288,7 @@ class Trunk:
 
     @classmethod
     def load(cls, path: Path | str) -> Trunk:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: When the file is missing or no such file.
-        """
+        """Read what `save` wrote; raises DataError where the file is missing or another one."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             settings = _checked(facts, "trunk", Path(path))
@@ -339,11 +326,7 @@ class Head:
 
     @classmethod
     def read(cls, data: bytes) -> Head:
-        """Read what `written` made.
-
-        Raises:
-            DataError: When it is no such file.
-        """
+        """Read what `written` made; raises DataError where it is something else."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             heads = Heads(tuple(Block(**block) for block in facts.get("blocks", ())), ())

@@ -55,10 +55,8 @@ def check_affordable(trainer: PrivateTrainer, setup: Setup) -> None:
 def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     """Count columns and take all steps; one party alone is the central case.
 
-    Raises:
-        BudgetError: The steps cannot be paid beside the noisy histogram.
-        InputError: Training diverged.
-        WireError: A party sent what is no answer; names it.
+    Raises BudgetError where the steps cannot be paid beside the noisy histogram, InputError where
+    training diverged, and WireError, naming the party, for what is no answer.
     """
     from siloweave.privacy.gradients import flat_size
 

@@ -66,20 +66,12 @@ def _length(synth: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PrivateTrainer:
-    """What is trained.
-
-    Attributes:
-        made: From settings, features and the shares of the paid counts, which a party has not; it
-            loads its network when it is called.
-        model: Of the trained network.
-        numeric: What a number becomes, see `Features.fit`.
-        length: Steps that are paid for, and the expected rows of each.
-    """
+    """What is trained; `made` loads a network when it is called, at a party without shares."""
 
     made: Callable[[Any, Features, Shares | None], Stepwise]
-    model: Any
-    numeric: Any = "quantile"
-    length: Callable[[Any], tuple[int, int]] = _length
+    model: Any  # of the trained network
+    numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
+    length: Callable[[Any], tuple[int, int]] = _length  # paid steps, and expected rows of each
 
 
 @dataclass(frozen=True)
@@ -119,8 +111,7 @@ def _checked(
 ) -> PrivateState:
     """Refuse what the party cannot pay for, hold or finish, and facts that are not its own.
 
-    Raises:
-        WireError: Whatever is wrong with the request; names the party.
+    Whatever is wrong with the request, the WireError names the party.
     """
     who = f"party {site.name!r}"
     refuse_unpayable(who, clip=synth.clip, levels=request.levels, rate=request.rate)

@@ -102,8 +102,7 @@ class Agreed:
 def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     """Encoders, weights, and what everyone's vectors add up to.
 
-    Raises:
-        WireError: A party sent what does not fit; names it.
+    Raises WireError, naming the party, where it sent what does not fit.
     """
     synth: Any = task.setup.synth
     schema = task.setup.schema
@@ -161,8 +160,7 @@ def _facts(
 def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     """Run all rounds over the roster; one party alone is the central case.
 
-    Raises:
-        WireError: A party sent what is no answer, or networks that are not finite; names it.
+    Raises WireError, naming the party, for what is no answer, or networks that are not finite.
     """
     from siloweave.models.rounds import mean_of, packed
 
@@ -207,9 +205,7 @@ def networks(name: str, data: bytes, like: Any, number: int) -> Any:
 def coordinate_critics(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     """Run all steps of MD-TGAN; a round is an epoch of the mean number of rows of a party.
 
-    Raises:
-        WireError: A party sent what is no answer; names it.
-        InputError: The generator diverged.
+    Raises WireError, naming the party, for what is no answer, and InputError where it diverged.
     """
     from siloweave.models.conditional import drawing
     from siloweave.models.gan import Critics

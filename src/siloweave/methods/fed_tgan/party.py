@@ -113,8 +113,7 @@ def describe(
 def prepare(synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]) -> Ready:
     """Remember how rows are encoded, and send what the vectors add up to.
 
-    Raises:
-        WireError: The features are of other facts than the schema's, or too wide.
+    Raises WireError for features of other facts than the schema's, or too wide.
     """
     from siloweave.models.rounds import Facts
 

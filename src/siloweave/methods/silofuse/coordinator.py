@@ -62,8 +62,7 @@ _LOWER = "lower diffusion.learning_rate in settings, or the coder's"
 def coordinate(session: Session, task: Task) -> Result:
     """Gather latents once, and train their distribution.
 
-    Raises:
-        WireError: A party sent what does not fit; the message names it.
+    Raises WireError, naming the party, where it sent what does not fit.
     """
     synth: Any = task.setup.synth
     parts, noised = parts_of(task.setup), synth.privacy == "latents"
@@ -154,8 +153,8 @@ def _beside(
 ) -> tuple[Matrix | None, tuple[str, ...]]:
     """What a party sent beside latents: classes, where it holds the target, and single columns.
 
-    Raises:
-        WireError: It sent more or less than the study says, or what its columns cannot have.
+    Raises WireError where that is more or less than the study says, or what its columns cannot
+    have.
     """
     checked, own = CheckedReply(name), target in schema.names
     texts = checked.items("lists of single columns", reply.one_way, count=int(synth.shared))
@@ -218,10 +217,7 @@ class SideBySide:
 def side_by_side(sent: Sequence[Sent], names: Sequence[str], target: str | None) -> SideBySide:
     """Join what the parties sent, in roster order (Algorithm 1, line 6).
 
-    Args:
-        sent: One entry per party.
-        names: Columns in the schema's order.
-        target: The column whose classes were sent.
+    `names` are the columns in the schema's order, and `target` the one whose classes were sent.
     """
     places: list[int] = []
     label: list[int] = []
@@ -377,8 +373,7 @@ class _Exchange:
 def coordinate_steps(session: Session, task: Task) -> Result:
     """Train encoders, denoiser and decoders as one.
 
-    Raises:
-        WireError: A party sent what does not fit; the message names it.
+    Raises WireError, naming the party, where it sent what does not fit.
     """
     synth: Any = task.setup.synth
     begun = dict(zip(session.roster, session.ask(BeginJoint(task.seed)), strict=True))

@@ -217,12 +217,7 @@ def _order(epoch: int, rows: int, seed: int) -> Ints:
 
 
 def batch_of(step: int, rows: int, batch: int, seed: int) -> Ints:
-    """Which rows are in a step: every epoch is a permutation that all parties know, cut evenly.
-
-    Example:
-        >>> sorted(np.concatenate([batch_of(k, 6, 2, 0) for k in range(3)]).tolist())
-        [0, 1, 2, 3, 4, 5]
-    """
+    """Which rows are in a step: every epoch is a permutation that all parties know, cut evenly."""
     size = min(batch, rows)
     cuts = max(1, rows // size)
     order = _order(step // cuts, rows, seed)
@@ -265,28 +260,17 @@ class _Begun(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _PartyState:
-    """A party's rows and coder in one run, made again from what it remembers.
+    """A party's rows and coder in one run, made again from what it remembers."""
 
-    Attributes:
-        begun: What was asked.
-        features: Rows to vectors and back.
-        coder: With its first weights.
-        rows: What is encoded, as the network reads it.
-        V: Feature vectors.
-        side: Its side of a step.
-        steps, batch: Of the training.
-        states: The last two, each with its number of steps, as they are stored.
-    """
-
-    begun: _Begun
-    features: Features
-    coder: RowCoder
-    rows: Any
-    V: Matrix
-    side: CoderSide
-    steps: int
-    batch: int
-    states: dict[int, tuple[int, State]]
+    begun: _Begun  # what was asked
+    features: Features  # rows to vectors and back
+    coder: RowCoder  # with its first weights
+    rows: Any  # what is encoded, as the network reads it
+    V: Matrix  # feature vectors
+    side: CoderSide  # its side of a step
+    steps: int  # of the training
+    batch: int  # of the training
+    states: dict[int, tuple[int, State]]  # the last two with their numbers of steps, as stored
 
     @property
     def trained(self) -> bool:

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 def coordinate(session: Session, task: Task) -> Result:
     """Train the trunk over a roster.
 
-    Raises:
-        BudgetError: The budget is too small for these settings; nothing is released.
-        WireError: A party sent what does not fit; the message names it.
+    Raises BudgetError where the budget is too small for these settings; nothing is released. Raises
+    WireError, naming the party, where it sent what does not fit.
     """
     from siloweave.models.vertigan import Trunk, follow, hidden_rows, shared_start
 

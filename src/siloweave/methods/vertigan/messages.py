@@ -91,36 +91,21 @@ def like_hidden(name: str, field: str, array: Array, settings: VertiGANSettings)
 
 @dataclass(frozen=True)
 class VertiGANPlan:
-    """How a budget is divided, before anything is read.
+    """How a budget is divided, before anything is read."""
 
-    Attributes:
-        budget: Most that any row may cost, at all parties together.
-        rows_sigma: Noise of the number of rows, which the first party is asked for.
-        counts_sigma: Noise of all counts.
-        before: What each party releases before the training, by name, in roster order.
-        steps: Noisy steps of all parties.
-        batch: Expected rows of a step.
-    """
-
-    budget: Budget
-    rows_sigma: float
-    counts_sigma: float
-    before: Mapping[str, tuple[Event, ...]]
-    steps: int
-    batch: int
+    budget: Budget  # most that any row may cost, at all parties together
+    rows_sigma: float  # noise of the number of rows, which the first party is asked for
+    counts_sigma: float  # noise of all counts
+    before: Mapping[str, tuple[Event, ...]]  # each party's releases before, in roster order
+    steps: int  # noisy steps of all parties
+    batch: int  # expected rows of a step
 
     @classmethod
     def of(cls, synth: VertiGAN, parts: Mapping[str, Schema], budget: Budget) -> VertiGANPlan:
         """Divide a budget: a hundredth of the zCDP for the number of rows, `counts_share`, steps.
 
-        Args:
-            synth: The study's settings.
-            parts: Every party's columns, in roster order.
-            budget: Most that any row may cost.
-
-        Raises:
-            BudgetError: It does not pay for the steps with noise that leaves any signal, whatever
-                the number of rows; the message says what is feasible.
+        `parts` are every party's columns, in roster order. Raises BudgetError where it does not pay
+        for the steps with noise that leaves any signal, whatever the number of rows.
         """
         rho, relation = rho_for(budget), budget.relation
         tables = {n: ResolutionLevels(Encoder(p, synth.bins)).number for n, p in parts.items()}
@@ -149,12 +134,7 @@ class VertiGANPlan:
         return order_for(self.budget, steps=self.steps, others=self._all)
 
     def noise(self, rows: int, dimension: int) -> SharedSteps:
-        """The least noise of every step that keeps to the budget.
-
-        Args:
-            rows: How many there are, as it was released.
-            dimension: Numbers in a step, at most.
-        """
+        """The least noise of every step, for so many released rows, that keeps to the budget."""
         return plan_steps(
             self.budget, rate=self.rate(rows), steps=self.steps, shares=1, tolerated=0,
             dimension=dimension, others=self._all, order=self.order,
