@@ -92,7 +92,7 @@ class LatentDistribution(eqx.Module):
         sampler: str | None = None,
         **way: Any,
     ) -> Matrix:
-        """Draw latent rows followed by the label, (n, latent + options) float32, in their own units.
+        """Draw latent rows and their label, (n, latent + options) float32, in their own units.
 
         `given` is of the same shape, NaN where a value is to be drawn. The sampler is "solver"
         where only labels are given; it, `way` and the errors are those of `TabDDPMModel.sample`.
