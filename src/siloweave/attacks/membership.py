@@ -62,20 +62,17 @@ Floats = NDArray[np.float64]
 def scores(
     tables: Aligned, targets: dict[str, Ints], reference: Ints
 ) -> dict[str, dict[str, Floats]]:
-    """Score rows by how well the synthetic table fits them.
+    """Score rows by how well the synthetic table fits them; higher says member.
 
-    ``hamming`` is less the smallest share of columns in which a synthetic row differs, ``l2`` less
-    the smallest Euclidean distance over standardised numbers and one-hot categories, and
-    ``density`` the log density of a Gaussian kernel of bandwidth 1 over the same, normalised as
-    scikit-learn does. TAPAS compares one record's density between tables with and without it.
-    Between records, density mostly separates common rows from rare ones: on a table as crowded as
-    Adult it does not even see a full copy. ``narrow density`` therefore has a bandwidth of 0.1, and
-    ``density ratio`` takes off the log density of further control rows, the `reference`, if there
-    are any (van Breugel et al. 2023, "Membership inference attacks against synthetic data through
-    overfitting detection", AISTATS).
-
-    Returns:
-        Per attack and table, one score a target; higher says member.
+    Per attack and table there is one score a target. ``hamming`` is less the smallest share of
+    columns in which a synthetic row differs, ``l2`` less the smallest Euclidean distance over
+    standardised numbers and one-hot categories, and ``density`` the log density of a Gaussian
+    kernel of bandwidth 1 over the same, normalised as scikit-learn does. TAPAS compares one
+    record's density between tables with and without it. Between records, density mostly separates
+    common rows from rare ones: on a table as crowded as Adult it does not even see a full copy.
+    ``narrow density`` therefore has a bandwidth of 0.1, and ``density ratio`` takes off the log
+    density of further control rows, the `reference`, if there are any (van Breugel et al. 2023,
+    "Membership inference attacks against synthetic data through overfitting detection", AISTATS).
     """
     names = ["hamming", "l2", "density", "narrow density"]
     names += ["density ratio"] if len(reference) else []

@@ -167,10 +167,8 @@ class Utilities:
         """Utility of a table as a share of the real rows' own, in percent, at most 100.
 
         The 90th percentile over targets (all by default) of the table's scores over that of the
-        real ones: of the means over folds, and in each fold.
-
-        Raises:
-            InputError: No target could be predicted, or real rows do not predict any.
+        real ones: of the means over folds, and in each fold. InputError if no target could be
+        predicted, or real rows do not predict any.
         """
         names = [name for name in (targets or self.real) if name in self.real]
         if not names:

@@ -161,16 +161,10 @@ class Session:
     def ask(
         self, request: Request[R], to: Sequence[str] | None = None, *, at_once: int = 1
     ) -> list[R]:
-        """Ask parties the same thing; all must answer.
+        """Ask parties, or some in any order, the same thing; all must answer, in the order of `to`.
 
-        Args:
-            request: The question.
-            to: Some of the roster, in any order; everyone if None.
-            at_once: How many may work at the same time, in threads of this process. Replies and
-                what is stored of them do not depend on it.
-
-        Returns:
-            Their replies, in the order of `to`.
+        `at_once` may work at the same time, in threads of this process; replies, and what is stored
+        of them, do not depend on it.
 
         Raises:
             RosterError: if a party is unknown, asked twice, or does not answer.

@@ -183,11 +183,7 @@ class FolderStore:
         return self._folder / blake2b(name.encode(), digest_size=20).hexdigest()
 
     def get(self, name: str) -> bytes | None:
-        """The bytes kept under `name`, or None.
-
-        Raises:
-            WireError: if the file was damaged or cut.
-        """
+        """The bytes kept under `name`, or None; WireError if the file was damaged or cut."""
         path = self._path(name)
         try:
             stored = path.read_bytes()
@@ -286,12 +282,8 @@ class Site(Generic[Rows]):
     def pay(self, event: Event, what: str) -> str:
         """Charge the ledger for something that steers a later release but stays here.
 
-        Returns:
-            Hash of the ledger entry; the noise may be drawn only after this returns.
-
-        Raises:
-            InputError: Its noise cannot be drawn; nothing is charged.
-            BudgetError: The ledger's limit does not allow it; nothing is charged.
+        Returns the hash of the entry, after which the noise may be drawn. Nothing is charged where
+        that noise cannot be drawn (InputError), or the limit does not allow it (BudgetError).
         """
         self._count += 1
         return self._charge(event, what, f"{self._at.step}.{self._count}", self._at.sender).hash
@@ -310,13 +302,8 @@ class Site(Generic[Rows]):
     def release(self, event: Event, what: str, draw: Callable[[], T]) -> Released[T]:
         """Pay for a value, then compute it.
 
-        Args:
-            event: What `draw` does to the privacy of the rows.
-            what: The release in words, for the ledger; no values.
-            draw: Draws the noise. Called only after the ledger has it on disk.
-
-        Raises:
-            BudgetError: if the ledger's limit does not allow it; nothing is drawn.
+        `what` is the release in words, without values. `draw` draws the noise; it is called only
+        after the ledger has the event on disk, and not if `pay` refuses.
         """
         return self._drawn(self.pay(event, what), draw)
 
@@ -454,14 +441,9 @@ class Site(Generic[Rows]):
         return item.seal == self._sealed(item.entry, value)
 
     def answer(self, frame: bytes, handlers: Handlers) -> bytes:
-        """Answer one message.
+        """Answer a frame, the bytes of an envelope, by the function that handles its request.
 
-        Args:
-            frame: Bytes of an envelope.
-            handlers: Which function answers which request.
-
-        Returns:
-            Bytes of an envelope with the reply: the stored ones if this step was answered before.
+        Returns the frame of the reply: the stored one if this step was answered before.
 
         Raises:
             WireError: if the message is malformed, for someone else, a changed repetition, not of
@@ -558,10 +540,8 @@ class Site(Generic[Rows]):
     def _begin_run(self, run: str) -> None:
         """Note in the store with which rows a run began, before anything of it is paid for.
 
-        Raises:
-            LedgerError: The run was paid for and the store knows nothing of it: what was sent is
-                gone, and a second draw would not be charged.
-            InputError: The run was paid for with other rows.
+        Where the run was paid for, LedgerError if the store knows nothing of it: what was sent is
+        gone, and a second draw would not be charged; InputError if that was with other rows.
         """
         if run in self._begun:
             return

@@ -82,14 +82,10 @@ class Channel:
 
 
 class Processes:
-    """A transport over processes of this machine.
+    """A transport over processes of this machine, each ``python -m module FILE-DESCRIPTOR``.
 
-    Args:
-        starts: What each party's process is started with, by name.
-        module: What a process runs, as ``python -m module FILE-DESCRIPTOR``.
-
-    Raises:
-        RosterError: A process ended before it sent its key.
+    `starts` is what each party's process is started with, by name. RosterError if a process ended
+    before it sent its key.
     """
 
     def __init__(self, starts: Mapping[str, bytes], module: str) -> None:

@@ -104,11 +104,7 @@ class Tally:
         return twin
 
     def add(self, event: Event) -> None:
-        """Count one more event.
-
-        Raises:
-            LedgerError: the event is unknown; nothing is counted then.
-        """
+        """Count one more event; LedgerError, and nothing is counted, if it is unknown."""
         cost, pure, count, step = known(event).rho, event.pure, event.count, event.step
         if not math.isfinite(cost):
             self._private = False

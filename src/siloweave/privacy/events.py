@@ -549,11 +549,7 @@ def encode(event: BaseEvent) -> bytes:
 
 
 def decode(data: bytes | str) -> Event:
-    """The event that JSON describes.
-
-    Raises:
-        LedgerError: the event, one of its fields or a value is unknown or out of bounds.
-    """
+    """The event that JSON describes; LedgerError if a part is unknown or out of bounds."""
     try:
         return _decoder.decode(data)
     except UNREADABLE as error:

@@ -105,9 +105,7 @@ class Identity:
         """The key in a file, which is made with mode 0600 if it is not there.
 
         Where two processes make the file at the same time, both get the key that is in it.
-
-        Raises:
-            InputError: The file cannot be written, is damaged, or can be read by other users.
+        InputError as of `load`, or if it cannot be written.
         """
         place = Path(path)
         if not place.exists():

@@ -325,17 +325,8 @@ def add_laplace(values: ArrayLike, scale: float, *, entropy: Entropy) -> Int64s:
 def exponential(scores: ArrayLike, *, sensitivity: float, epsilon: float, entropy: Entropy) -> int:
     """Choose an index, high scores more often: P proportional to exp(eps score / (2 sensitivity)).
 
-    Args:
-        scores: one finite number per candidate, in any unit.
-        sensitivity: most that one unit moves any score, in the same unit, > 0.
-        epsilon: parameter of the mechanism, > 0.
-        entropy: the party's own source of random bits.
-
-    Returns:
-        Index of the chosen candidate.
-
-    Raises:
-        InputError: no scores, a score that is not finite, or a value out of bounds.
+    There is one finite score per candidate, in the unit of ``sensitivity``: the most that one row
+    moves any score. InputError for no scores, one that is not finite, or a value out of bounds.
 
     **Guarantee**: the privacy loss has range ``epsilon``, hence pure epsilon-DP and
     rho = epsilon^2 / 8 zCDP, if neighbours have the same candidates and no score moves by more

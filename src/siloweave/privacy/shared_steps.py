@@ -58,13 +58,9 @@ _DROWNED = 1e6  # noise multiplier that shows what releases before the steps cos
 def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | None:
     """The order at which a training is read whose rate follows from a noisy number of rows.
 
-    Returns:
-        A whole order for the events of all steps; None where neighbours have the same number of
-        rows, so that its noisy value has the same distribution on both: all readings hold there for
-        each value of it.
-
-    Raises:
-        InputError: there are no steps.
+    It is a whole one, for the events of all steps; None where neighbours have the same number of
+    rows, so that its noisy value has the same distribution on both: all readings hold there for
+    each value of it. `others` are paid from the same budget, the number of rows among them.
 
     **Guarantee**: the order is a function of budget, steps and `others`, all of which are fixed
     before anything is read. So the reading at this order (`sampled.at_order`) is an upper bound,

@@ -521,12 +521,9 @@ class ResolutionLevels:
         return np.concatenate(found).astype(np.int64)
 
     def columns(self, counts: NDArray[Any], rows: int, sigma: float) -> dict[str, Floats]:
-        """Counts of each column's codes, not negative, that sum to the number of rows.
+        """Counts of each column's codes, not negative, that sum to the number of rows, 1 or more.
 
-        Args:
-            counts: (cells,), noisy; DataError if they are of other tables.
-            rows: Their number, 1 or more.
-            sigma: Standard deviation of the noise.
+        `counts` are noisy, (cells,), with noise of deviation `sigma`; DataError if of other tables.
         """
         if np.shape(counts) != (self.cells,):
             cells = f"{self.number} tables have {self.cells} cells"

@@ -119,13 +119,6 @@ def normal_ids(
         InputError: A rule is unknown, or on and columns differ in length.
         DataError: No such column, a number that is not whole, a text that is no date, or missing
             or repeated ids that the policy does not allow. Names numbers of rows, never an id.
-
-    Example:
-        >>> ids = Table.from_columns({"id": (np.array([" A-1", "a1 "], dtype=object), None)})
-        >>> rules = {"id": ["letters-digits", "casefold"]}
-        >>> found = normal_ids(ids, ["id"], rules=rules, policy=IdPolicy(duplicates="first"))
-        >>> len(found.values), found.rows.tolist(), found.duplicated
-        (1, [0], 1)
     """
     rules, policy, local = rules or {}, policy or IdPolicy(), columns or on
     check_rules(on, rules)

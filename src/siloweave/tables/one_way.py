@@ -214,16 +214,7 @@ def _counted(column: Column, table: Table) -> Cells:
 
 @dataclass(frozen=True)
 class OneWay:
-    """Shares of every column's cells, ids apart.
-
-    Example:
-        >>> table = Table.from_columns({"x": (np.array([1, 1, 1, 2]), None)})
-        >>> one_way = OneWay.of(table, Schema((Column("x", "integer", low=0, high=9),)))
-        >>> [shares.tolist() for shares in one_way.shares]
-        [[0.75, 0.25, 0.0, 0.0]]
-        >>> one_way.codes(table)[0].tolist()
-        [0, 0, 0, 1]
-    """
+    """Shares of every column's cells, ids apart."""
 
     cells: tuple[Cells, ...]
 

@@ -104,11 +104,7 @@ def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
     A column of categories has the count of each. A column of numbers, whose bounds must be
     declared, lists its values with counts where they are few (20 or less) or at most 1,024 with ten
     rows each; of any other it lists those that 2 % of its rows hold, and a variational mixture
-    stands for the rest.
-
-    Raises:
-        DataError: The table has no rows.
-        SchemaError: Rows do not fit the schema, or a bound is not declared.
+    stands for the rest. DataError without rows, SchemaError if they do not fit the schema.
     """
     check_rows(schema, table)
     found = []
