@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from siloweave.app.init import same_columns
 from siloweave.app.ledgers import finished, spent
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Case, Setup
@@ -155,6 +154,31 @@ def _head(file: Path) -> tuple[str, ...]:
             return tuple(next(csv.reader(lines), []))
     first = next(islice(read_batches(file, 1), 1), None)
     return (read(file) if first is None else first).names
+
+
+def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
+    """Check that all parties hold the same columns.
+
+    Raises:
+        RosterError: Naming two parties and the columns that only one of them has.
+    """
+    (first, mine), *others = columns.items()
+    for other, theirs in others:
+        parts = [
+            f"only {who!r} has {', '.join(map(repr, found))}"
+            for who, found in (
+                (first, [name for name in mine if name not in theirs]),
+                (other, [name for name in theirs if name not in mine]),
+            )
+            if found
+        ]
+        if parts:
+            raise RosterError(
+                f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
+                "Parties must hold the same ones; rename them, or choose with columns = [...]. "
+                "Columns of the same people have nothing in common but ids, which no two rows "
+                "of a file share, no row lacks, and none of which could be left out."
+            )
 
 
 def check_columns(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from siloweave.app.check import same_columns
 from siloweave.app.files import write_text
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
@@ -125,31 +126,6 @@ def _identify(table: Table, on: Sequence[str]) -> bool:
     values = list(zip(*(table.values(name).tolist() for name in on), strict=True))
     missing = any(table.missing(name).any() for name in on)
     return len(set(values)) == len(values) and not missing and (not on or len(values) > 1)
-
-
-def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
-    """Check that all parties hold the same columns.
-
-    Raises:
-        RosterError: Naming two parties and the columns that only one of them has.
-    """
-    (first, mine), *others = columns.items()
-    for other, theirs in others:
-        parts = [
-            f"only {who!r} has {', '.join(map(repr, found))}"
-            for who, found in (
-                (first, [name for name in mine if name not in theirs]),
-                (other, [name for name in theirs if name not in mine]),
-            )
-            if found
-        ]
-        if parts:
-            raise RosterError(
-                f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
-                "Parties must hold the same ones; rename them, or choose with columns = [...]. "
-                "Columns of the same people have nothing in common but ids, which no two rows "
-                "of a file share, no row lacks, and none of which could be left out."
-            )
 
 
 def _title(name: str, folder: Path) -> str:
