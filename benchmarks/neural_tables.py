@@ -173,7 +173,12 @@ def comparable(settings: dict[str, Any], rows: int) -> dict[str, Any]:
     return found
 
 
-RENAMED = {"reach": "clip_range", "focus": "loss_weight", "surprise": "cross-entropy"}
+RENAMED = {
+    "reach": "clip_range",
+    "focus": "loss_weight",
+    "surprise": "cross-entropy",
+    "bins": "finest_bins",
+}
 """Names and values of settings in older lines, and what they are called now."""
 
 

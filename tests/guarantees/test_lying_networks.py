@@ -42,12 +42,12 @@ SETTINGS = {
 
 def network(name, **named):
     if name == "vertigan":
-        made = sw.VertiGAN(**SETTINGS[name], bins=4)
+        made = sw.VertiGAN(**SETTINGS[name], finest_bins=4)
         return fit_of(made, arranged=by_columns, **named)
     kind = {**PRIVATE_ROW_METHODS, **PRIVATE_GENERATORS}[name]
     central = name in PRIVATE_GENERATORS
     target = {"target": "sex"} if takes_target(kind) else {}
-    made = kind(**SETTINGS[name], bins=4, **target)
+    made = kind(**SETTINGS[name], finest_bins=4, **target)
     return fit_of(made, arranged=(lambda parts: parts[0]) if central else list, **named)
 
 

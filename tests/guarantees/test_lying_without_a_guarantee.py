@@ -64,7 +64,7 @@ STUDIES = {
     ),
     "dp_tldm, the autoencoder alone": central(
         DPTLDM(
-            autoencoder=CODER, diffusion=NET, bins=4, scope="autoencoder",
+            autoencoder=CODER, diffusion=NET, finest_bins=4, scope="autoencoder",
             target="sex",
         ),
         budget=Budget(60.0, 1e-5), noise="seeded",

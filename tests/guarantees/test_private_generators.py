@@ -104,7 +104,7 @@ class Study:
         kind = PRIVATE_GENERATORS[self.name]
         target = {"target": "sex"} if takes_target(kind) else {}
         settings = SETTINGS[self.name] | target | dict(self.changes)
-        return kind(**settings, clip=self.clip, bins=6)
+        return kind(**settings, clip=self.clip, finest_bins=6)
 
     def opened(self, roster, seed=0):
         """The owner, who waits for a coordinator; and the run's public facts."""

@@ -107,7 +107,10 @@ class Study:
         kind = PRIVATE_ROW_METHODS[self.name]
         settings = SMALL[self.name] | ({"target": "sex"} if takes_target(kind) else {})
         return kind(
-            **settings | {"steps": self.steps}, clip=self.clip, bins=6, tolerated=self.tolerated
+            **settings | {"steps": self.steps},
+            clip=self.clip,
+            finest_bins=6,
+            tolerated=self.tolerated,
         )
 
     def setup(self, roster):

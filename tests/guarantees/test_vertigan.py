@@ -25,7 +25,7 @@ def same_coins(monkeypatch):
 
 
 def run(data, clip, folder=None):
-    made = VertiGAN(**{**NET, "rounds": 2}, clip=clip, bins=8)
+    made = VertiGAN(**{**NET, "rounds": 2}, clip=clip, finest_bins=8)
     return made.fit(data, SAME, budget=BUDGET, noise="seeded", folder=folder)
 
 

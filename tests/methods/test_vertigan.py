@@ -58,7 +58,7 @@ def halves(rows=40, seed=0):
 
 def fit(data=None, schema=SAME, *, budget=BUDGET, noise="seeded", method=None, **named):
     private = budget is not None and budget.private
-    method = VertiGAN(**NET, bins=8, private=private) if method is None else method
+    method = VertiGAN(**NET, finest_bins=8, private=private) if method is None else method
     data = halves() if data is None else data
     return method.fit(data, schema, budget=budget, noise=noise, **named)
 
@@ -115,7 +115,7 @@ def test_a_round_is_one_message_of_the_size_of_its_hidden_rows():
         )  # ledgers, too
         assert 0 < traffic.bytes_to_party - NET["rounds"] * rows < 600 * traffic.messages
     case = Case(SAME, BUDGET, 2, 40)
-    forecast = VertiGAN.method.forecast(VertiGAN(**NET, bins=8), case)
+    forecast = VertiGAN.method.forecast(VertiGAN(**NET, finest_bins=8), case)
     assert forecast.rounds == fitted.cost.rounds
     assert forecast.bytes_per_party == 2 * NET["rounds"] * rows
 
@@ -169,7 +169,7 @@ def test_one_party_is_the_central_case_and_columns_may_stay_at_home():
     whole = pd.concat(halves().values(), axis=1)[[c.name for c in SAME.columns[:2]]]
     alone = fit({"all": whole}, SAME.select(whole.columns))
     assert 0.98 * BUDGET.epsilon < alone.epsilon <= BUDGET.epsilon
-    apart = fit(method=VertiGAN(**NET, bins=8, shared=False))
+    apart = fit(method=VertiGAN(**NET, finest_bins=8, shared=False))
     assert {n: list(p) for n, p in apart.sample_parts(5, seed=0).items()} == {
         n: list(p) for n, p in halves().items()
     }
@@ -225,7 +225,7 @@ def test_with_real_noise_nothing_is_drawn_twice(tmp_path):
 def alone(limit=BUDGET):
     """One party and the way to it."""
     frame = Table.from_columns({n: (c.to_numpy(), None) for n, c in halves()["north"].items()})
-    made = VertiGAN(**NET, private=limit is not None, bins=8)
+    made = VertiGAN(**NET, private=limit is not None, finest_bins=8)
     schema = SAME.select(frame.names)
     sites = roster_of(
         {"north": ColumnsData(frame, schema)}, limit=limit, entropy=SeededEntropy(b"x"),
@@ -298,7 +298,12 @@ def test_a_slope_that_does_not_fit_names_the_party(monkeypatch):
 def test_what_cannot_be_paid_or_used_is_refused_before_anything_is_released(tmp_path):
     with pytest.raises(BudgetError, match=r"too small .*Not even a single step"):
         fit(budget=Budget(1e-3, 1e-5), folder=tmp_path)
-    for wrong in ({"clip": 0.0}, {"counts_share": 1.0}, {"bins": 0}, {"target": "north sex"}):
+    for wrong in (
+        {"clip": 0.0},
+        {"counts_share": 1.0},
+        {"finest_bins": 0},
+        {"target": "north sex"},
+    ):
         with pytest.raises(InputError, match=next(iter(wrong))):
             VertiGAN(**wrong)
     with pytest.raises(InputError, match="VertiGAN takes no wings"):
@@ -321,7 +326,7 @@ def test_counts_are_sent_once_a_run():
     parts = {name: SAME.select(list(part)) for name, part in halves().items()}
     rows = {name: ColumnsData(sw.read(part), parts[name]) for name, part in halves().items()}
     sites = roster_of(rows, limit=BUDGET, facts={"parts": parts})
-    made = VertiGAN(**NET, bins=8)
+    made = VertiGAN(**NET, finest_bins=8)
     parties = Session(tuple(sites), InProcess(sites, handlers(made)), run="r")
     head, *others = sites
     parties.ask(CountOwnColumns(), [head])

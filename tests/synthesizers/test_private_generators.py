@@ -44,7 +44,7 @@ def quick_first(quick):
 
 
 def make(name, **changes):
-    return PRIVATE_GENERATORS[name](**FAST[name] | {"bins": 8} | changes)
+    return PRIVATE_GENERATORS[name](**FAST[name] | {"finest_bins": 8} | changes)
 
 
 def fit(name, data=None, schema=SCHEMA, **named):

@@ -42,7 +42,7 @@ every = pytest.mark.parametrize(
 def made(name, **changes):
     kind = PRIVATE_ROW_METHODS[name]
     target = {"target": "member"} if takes_target(kind) else {}
-    return kind(**FAST[name] | {"bins": 8} | target | changes)
+    return kind(**FAST[name] | {"finest_bins": 8} | target | changes)
 
 
 def parts_of(frame):

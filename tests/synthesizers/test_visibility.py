@@ -86,7 +86,7 @@ OWNERS = {"gaussian_copula": Case("gaussian_copula", {}, whole)} | {
     name: network(name, settings, whole) for name, settings in test_generators.FAST.items()
 }
 PRIVATE_OWNERS = {
-    name: paid(network(name, settings, whole, bins=8), test_private_generators.BUDGET)
+    name: paid(network(name, settings, whole, finest_bins=8), test_private_generators.BUDGET)
     for name, settings in test_private_generators.FAST.items()
 }
 ROWS = {
@@ -94,7 +94,7 @@ ROWS = {
     for name, settings in test_row_networks.FAST.items()
 }
 PRIVATE_ROWS = {
-    name: paid(network(name, settings, rows, bins=8), test_private_rows.BUDGET)
+    name: paid(network(name, settings, rows, finest_bins=8), test_private_rows.BUDGET)
     for name, settings in test_private_rows.FAST.items()
 }
 COLUMNS = {name: network(name, settings, columns) for name, settings in test_columns.FAST.items()}
@@ -108,7 +108,7 @@ GRAPHICAL = {
     f"flaim {variant}": Case("flaim", TABLES | ROUNDS | {"variant": variant}, rows)
     for variant in ("naive", "oracle", "random", "naive_bayes")
 }
-VERTIGAN = Case("vertigan", NET | {"bins": 8}, lambda seed: halves(seed=seed), SAME)
+VERTIGAN = Case("vertigan", NET | {"finest_bins": 8}, lambda seed: halves(seed=seed), SAME)
 CASES = (
     {name: replace(case, fit={"budget": BUDGET} | case.fit) for name, case in GRAPHICAL.items()}
     | OWNERS

@@ -413,16 +413,16 @@ class CountsSettings:
 
     Attributes:
         counts_share: Share of the budget's zCDP, in (0, 0.9].
-        bins: Equal-width bins of a numeric column that are counted, and so are bins of 16, 256 ...
-            of them together.
+        finest_bins: Equal-width bins of a numeric column that are counted, and so are bins of 16,
+            256 ... of them together.
     """
 
     counts_share: float = 0.1
-    bins: int = 4096
+    finest_bins: int = 4096
 
     def __post_init__(self) -> None:
         number("counts_share", self.counts_share, 0, 0.9, "(]")
-        whole("bins", self.bins, 1)
+        whole("finest_bins", self.finest_bins, 1)
 
 
 def names_of(methods: Sequence[Method]) -> tuple[str, ...]:

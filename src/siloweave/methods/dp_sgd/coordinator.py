@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 def counts_event(setup: Setup) -> SharedGaussian:
     """What the noisy histogram of all columns is, out of the run's budget."""
     synth: Any = setup.synth
-    encoder, rho = Encoder(setup.schema, synth.bins), synth.counts_share * rho_for(setup.budget)
+    encoder, rho = (
+        Encoder(setup.schema, synth.finest_bins),
+        synth.counts_share * rho_for(setup.budget),
+    )
     tolerated = getattr(synth, "tolerated", 0)
     return histogram_event(encoder, setup.budget.relation, rho, len(setup.roster), tolerated)
 
@@ -63,7 +66,7 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
     setup = task.setup
     synth: Any = setup.synth
     task.progress("counting", 0.0)
-    encoder, event = Encoder(setup.schema, synth.bins), counts_event(setup)
+    encoder, event = Encoder(setup.schema, synth.finest_bins), counts_event(setup)
     keys = exchange_keys(session, encoder.domain)
     alone = len(session.roster) == 1 and setup.budget.relation is Relation.REPLACE_ONE
     seen = noisy_histogram(session, keys, encoder, event, task.seed, public=alone)

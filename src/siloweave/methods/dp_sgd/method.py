@@ -137,7 +137,7 @@ class PrivateSettings(CountsSettings):
 
     Attributes:
         clip: Largest norm of a row's gradient.
-        counts_share, bins: See `CountsSettings`.
+        counts_share, finest_bins: See `CountsSettings`.
     """
 
     clip: float = 1.0
@@ -152,7 +152,7 @@ class PrivateRowsSettings(PrivateSettings):
 
     Attributes:
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
-        clip, counts_share, bins: See `PrivateSettings`.
+        clip, counts_share, finest_bins: See `PrivateSettings`.
     """
 
     tolerated: int = 1
@@ -256,7 +256,7 @@ class DPCTGAN(Synthesizer, PrivateSettings, PrivateGANSettings):
     Args: those of `siloweave.models.settings.PrivateGANSettings`, and
         clip: Largest norm of a row's gradient.
         counts_share: Share of the budget's zCDP for the counts of columns.
-        bins: Equal-width bins of a numeric column that are counted.
+        finest_bins: Equal-width bins of a numeric column that are counted.
     """
 
     method: ClassVar[Method] = _method("dp_ctgan", "DP-CTGAN", "GAN", _ZHU, _GAN, "CTGAN")
@@ -272,7 +272,7 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
 
     Args: those of `siloweave.models.settings.PrivateGANSettings`, ``batch`` of all parties
         together, and
-        clip, counts_share, bins: See `DPCTGAN`.
+        clip, counts_share, finest_bins: See `DPCTGAN`.
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
 
     Example:
@@ -349,7 +349,7 @@ class DPTabDDPM(Synthesizer, PrivateSettings, DiffusionSettings):
             its distribution comes from the paid counts.
         clip: Largest norm of a row's gradient.
         counts_share: Share of the budget's zCDP for the counts of columns.
-        bins: Equal-width bins of a numeric column that are counted.
+        finest_bins: Equal-width bins of a numeric column that are counted.
     """
 
     hidden: tuple[int, ...] = (128,)  # chosen on rows of Adult split again: decision 0019
@@ -383,7 +383,7 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
 
     Args: those of `siloweave.models.settings.DiffusionSettings` but ``passes``, ``batch`` of all
         parties together, with smaller networks than without privacy, and
-        target, clip, counts_share, bins: See `DPTabDDPM`.
+        target, clip, counts_share, finest_bins: See `DPTabDDPM`.
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
     """
 
@@ -463,7 +463,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
         target: A column of categories that the diffusion is conditioned on.
         clip: Largest norm of a row's gradient, over encoder and decoder together.
         counts_share: Share of the budget's zCDP for the counts of columns.
-        bins: Equal-width bins of a numeric column that are counted.
+        finest_bins: Equal-width bins of a numeric column that are counted.
         scope: What is private.
     """
 
@@ -506,7 +506,7 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
     Args:
         autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
-        clip, counts_share, bins, tolerated: See `DPFedTabDDPM`.
+        clip, counts_share, finest_bins, tolerated: See `DPFedTabDDPM`.
 
     Example:
         >>> import siloweave as sw

@@ -89,7 +89,7 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
     """A party's rows, which must fit the schema, and the public bins that are counted."""
     synth: Any = setup.synth
     check_columns(setup.schema, table)
-    encoder = Encoder(setup.schema, synth.bins)
+    encoder = Encoder(setup.schema, synth.finest_bins)
     return HistogramData(table, encoder, encoder.encode(table))
 
 

@@ -84,7 +84,7 @@ def _planned(session: Session, task: Task) -> BeginVertiGAN:
     task.progress("finding the noise that fits the budget", 0.0)
     dimension = 0
     for name, reply in zip(session.roster, replies, strict=True):
-        encoder = Encoder(parts[name], synth.bins)
+        encoder = Encoder(parts[name], synth.finest_bins)
         cells = ResolutionLevels(encoder).cells
         counts = CheckedReply(name).array("counts", reply.counts.value, WHOLE, (cells,))
         found = NoisyHistogram(encoder, counts.astype(np.int64), plan.counts_sigma, rows, task.seed)

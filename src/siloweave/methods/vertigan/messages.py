@@ -108,7 +108,9 @@ class VertiGANPlan:
         for the steps with noise that leaves any signal, whatever the number of rows.
         """
         rho, relation = rho_for(budget), budget.relation
-        tables = {n: ResolutionLevels(Encoder(p, synth.bins)).number for n, p in parts.items()}
+        tables = {
+            n: ResolutionLevels(Encoder(p, synth.finest_bins)).number for n, p in parts.items()
+        }
         unit = counts_event(relation, sum(tables.values()), 1.0).sensitivity
         rows_sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(synth.counts_share * rho, unit))

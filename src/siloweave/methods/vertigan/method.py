@@ -77,11 +77,11 @@ def _check(synth: VertiGAN) -> None:
     number("clip", synth.clip, 0, inf, "()")
     widest = max(synth.noise, *synth.trunk, *synth.head, *synth.critic)
     sizes = (widest**2, synth.made * widest, synth.steps)
-    if max(sizes) > MOST_NUMBERS or synth.bins > _MOST_BINS:
+    if max(sizes) > MOST_NUMBERS or synth.finest_bins > _MOST_BINS:
         raise InputError(
-            "networks, hidden rows, steps or bins are more than a party takes: layers times "
+            "networks, hidden rows, steps or finest_bins are more than a party takes: layers times "
             f"layers, made times layers, and rounds times critic_steps must be {MOST_NUMBERS:,} at "
-            f"most, and bins {_MOST_BINS:,}"
+            f"most, and finest_bins {_MOST_BINS:,}"
         )
 
 

@@ -64,7 +64,7 @@ def count(synth: VertiGAN, request: CountOwnColumns, site: Site[ColumnsData]) ->
     """Pay for the number of rows, if this party is the first, then for all counts at once."""
     site.require_first()
     plan, table = plan_of(synth, site), site.rows.table
-    encoder = Encoder(site.rows.schema, synth.bins)
+    encoder = Encoder(site.rows.schema, synth.finest_bins)
     n, levels, codes = table.num_rows, ResolutionLevels(encoder), encoder.encode(table)
     *for_rows, for_counts = plan.before[site.name]
 
@@ -169,7 +169,7 @@ def _made(
         plan = plan_of(synth, site)
         rate, event = plan.rate(begun.rows), plan.steps_event(begun, synth.critic_steps)
         counts = np.frombuffer(site.recall(_COUNTS) or b"", "<i8")
-        encoder = Encoder(data.schema, synth.bins)
+        encoder = Encoder(data.schema, synth.finest_bins)
         histogram = NoisyHistogram(encoder, counts, plan.counts_sigma, begun.rows, begun.seed)
         features = histogram.features("modes")
         shares = histogram.shares(features)
