@@ -263,7 +263,7 @@ class Sides:
         return self.ceiling[0] if self.ceiling else self.value[0]
 
     def compare(self, compute: Compute) -> tuple[float, float | None, float | None, str]:
-        """Value, ceiling and floor, and why one of those is None; InputError without a value."""
+        """Value, ceiling and floor, and why one of those is missing; InputError without a value."""
         value = compute(*self.value)
         others: list[float | None] = []
         notes = []
