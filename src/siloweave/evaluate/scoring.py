@@ -355,7 +355,13 @@ def jackknife(value: float, without: Sequence[float], most: float) -> Band:
 
 
 def over_folds(value: float, folds: Sequence[float], most: float) -> Band:
-    """95% interval from the values of three folds, each with a model of its own."""
+    """95% interval from the values of three folds, each with a model of its own.
+
+    Example:
+        >>> low, high = over_folds(0.5, (0.49, 0.5, 0.51), 1.0)
+        >>> round(low, 4), round(high, 4)
+        (0.4752, 0.5248)
+    """
     return _within(value, T_2 * float(np.std(folds, ddof=1)) / float(np.sqrt(len(folds))), most)
 
 

@@ -547,7 +547,11 @@ def distribution(synthetic: Marginal, real: Marginal | None) -> str:
 
 
 def total_variation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Total variation distance of two distributions over the same labels."""
+    """Total variation distance of two distributions over the same labels.
+
+    >>> total_variation([0.5, 0.5], [0.75, 0.25])
+    0.25
+    """
     return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
 
 

@@ -18,7 +18,12 @@ def listed(names: Sequence[str], most: int = MOST) -> str:
 
 
 def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A small HTML table; all texts are escaped, and of many rows the first are shown."""
+    """A small HTML table; all texts are escaped, and of many rows the first are shown.
+
+    Example:
+        >>> html_table("a<b", ["x"], [["1 & 2"]])
+        '<table><caption>a&lt;b</caption><tr><th>x</th></tr><tr><td>1 &amp; 2</td></tr></table>'
+    """
     body = list(rows)
     more = len(body) - MOST
     lines = [_row("td", row) for row in body[:MOST]]
