@@ -23,6 +23,7 @@ from siloweave.models.layout import Layout, Matrix, SphereCodes
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.settings import AutoencoderSettings, SphereCodeSettings
 from siloweave.models.sphere_codes import SphereCodeCoder
+from siloweave.models.train import Progress
 from siloweave.tables.features import Block
 
 CoderSettings = AutoencoderSettings | SphereCodeSettings
@@ -199,20 +200,20 @@ def fit(
     *,
     label: Block | None = None,
     numbers: str = "mean",
-    **training: Any,
+    key: Array,
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
 ) -> RowCoder:
     """Fit a coder to the rows of a feature matrix, (n, width) float32; sphere codes learn nothing.
 
-    `label` is a categorical that is not encoded, `numbers` as in `RowCoder`, and `training` what
-    `autoencoder.fit` takes: key, progress, store. Raises InputError for rows that do not fit.
+    `label` is a categorical that is not encoded, `numbers` as in `RowCoder`; key, progress and
+    store as in `autoencoder.fit`. Raises InputError for rows that do not fit.
     """
     if numbers not in {"mean", "draw"}:
         raise InputError(f"numbers={numbers!r} is neither 'mean' nor 'draw'")
     X, rest = layout.check(X), rest_of(layout, label)
     if isinstance(settings, SphereCodeSettings) or not rest.blocks:
-        return RowCoder.untrained(
-            layout, settings, label=label, numbers=numbers, key=training["key"]
-        )
+        return RowCoder.untrained(layout, settings, label=label, numbers=numbers, key=key)
     kept = X[:, places_of(layout, label)]
-    coder = autoencoder.fit(kept, rest.blocks, settings, **training)
+    coder = autoencoder.fit(kept, rest.blocks, settings, key=key, progress=progress, store=store)
     return RowCoder(coder, layout, label, numbers)

@@ -153,14 +153,16 @@ def fit_latents(
     scaled: bool = True,
     sphere_codes: SphereCodes = (),
     facts: Mapping[str, Any] | None = None,
-    **training: Any,
+    key: Array,
+    label_shares: Sequence[float] | None = None,
+    progress: Progress = lambda text, done: None,
+    store: Path | None = None,
 ) -> LatentDistribution:
     """Fit the distribution of latent rows, (n, latent + options), a one-hot label at their end.
 
     Where `scaled`, latents are standardised by their mean and spread over the rows. `facts` are
-    stored beside the distribution; `training` is what `diffusion.fit` takes: key, label_shares,
-    progress, store. Raises InputError for latents that are not finite, or a label that is not
-    one-hot.
+    stored beside the distribution; key, label_shares, progress and store as in `diffusion.fit`.
+    Raises InputError for latents that are not finite, or a label that is not one-hot.
     """
     Z, flags = V[:, :latent], V[:, latent:]
     shift, scale = _frame(Z, scaled, sphere_codes)
@@ -170,7 +172,10 @@ def fit_latents(
         settings,
         sphere_codes=sphere_codes,
         labels=LABEL if flags.shape[1] else None,
-        **training,
+        key=key,
+        label_shares=label_shares,
+        progress=progress,
+        store=store,
     )
     return LatentDistribution(ddpm, shift, scale, facts or {})
 
@@ -423,7 +428,8 @@ def _fit_joint(
     settings: LatentSettings,
     *,
     key: Array,
-    **training: Any,
+    progress: Progress,
+    store: Path | None,
 ) -> LatentDiffusion:
     rest = rest_of(layout, label)
     first, second, key = jax.random.split(key, 3)
@@ -436,7 +442,10 @@ def _fit_joint(
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), classes)
     descent = _Joint(settings.diffusion, rest.groups)
     steps, batch = settings.diffusion.steps, min(settings.diffusion.batch, len(X))
-    state = train(descent.start(pair), descent, rows, steps=steps, batch=batch, key=key, **training)
+    state = train(
+        descent.start(pair), descent, rows,
+        steps=steps, batch=batch, key=key, progress=progress, store=store,
+    )  # fmt: skip
     shares = tuple(float(p) for p in flags.mean(0)) if label else ()
     net = state.average
     return LatentDiffusion.of_networks(
