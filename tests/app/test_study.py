@@ -156,6 +156,7 @@ def test_the_run_is_named_by_public_facts_alone(file: Path):
         ("rounds = 3", "rounds = 4"),
         ('"south"', '"east"'),
         ("rows = 10", "seed = 1"),
+        ('"schema.json"', '"schema.json"\nlearn = 0.1'),
     ):
         file.write_text(TEXT.replace(old, new, 1))
         assert Study.load(file).run_name != name

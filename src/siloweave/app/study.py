@@ -181,7 +181,7 @@ class Study(_Section, frozen=True):
         Public facts alone enter it: settings, budget, roster and schema, no path and no row.
         """
         own = (self.study, self.budget, self.method, self.names, self.output.seed)
-        facts: list[Any] = [*own, *([self.alignment] if self.alignment else [])]
+        facts: list[Any] = [*own, *filter(None, (self.alignment, self.schema.learn))]
         text = msgspec.json.encode([*facts, self.read_schema().digest()], order="sorted")
         return f"{self.study.name}-{blake2b(text, digest_size=6).hexdigest()}"
 
