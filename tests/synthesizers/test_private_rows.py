@@ -62,8 +62,7 @@ def fitted_once(name):
 
 
 def weights_in(fitted):
-    net = getattr(fitted.model.net.net, "diffusion", fitted.model.net.net)
-    return packed(net.net if hasattr(net, "net") else net.generator)
+    return packed(fitted.model.net.net)
 
 
 # What is promised
