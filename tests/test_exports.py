@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import siloweave
+from siloweave.methods.registry import CLASSES
 from tests.architecture.shape_rules import exported
 from tests.architecture.source import ROOT, Source, all_sources
 
@@ -64,6 +66,11 @@ def test_every_export_is_there_and_says_what_it_is(source: Source):
         value = getattr(module, name)
         if inspect.isclass(value) or inspect.isfunction(value):
             assert value.__doc__, f"{source.path} exports {name}, which has no docstring"
+
+
+def test_every_method_of_the_registry_is_a_public_name():
+    missing = {kind.__name__ for kind in CLASSES} - set(siloweave.__all__)
+    assert not missing, f"siloweave/__init__.py does not list {missing}"
 
 
 @pytest.mark.parametrize("source", PACKAGE_SOURCES, ids=module_name)

@@ -9,7 +9,7 @@ import pytest
 
 from siloweave.errors import BudgetError, DataError, RosterError
 from siloweave.federation import alignment_party
-from siloweave.federation.alignment import align, foreseen
+from siloweave.federation.alignment import align, expected_traffic
 from siloweave.federation.alignment_party import Blind, Piece, common_rows
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
@@ -57,10 +57,10 @@ def test_small_sets(sets, common):
 
 
 @pytest.mark.parametrize("sizes", [(400, 500), (90, 70, 80, 400)])
-def test_what_is_foreseen_is_what_it_takes(sizes):
+def test_the_expected_traffic_is_what_it_takes(sizes):
     session, _, _ = run_of([list(range(size)) for size in sizes])
     leader = align(session, ["id"], chunk=CHUNK).leader
-    rounds, size = foreseen(sizes, CHUNK)
+    rounds, size = expected_traffic(sizes, CHUNK)
     traffic = session.traffic[leader]
     frames = 1000 * traffic.messages  # every message repeats the session
     assert session.rounds == rounds

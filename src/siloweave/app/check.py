@@ -93,10 +93,10 @@ def forecast(study: Study) -> StudyForecast:
     in_files = sum(_GROWS[file.suffix.lower()] * file.stat().st_size for file in files)
     aligning = None
     if study.alignment is not None:
-        from siloweave.federation.alignment import foreseen
+        from siloweave.federation.alignment import expected_traffic
 
         ids = [_rows([file], count) for file, count in zip(files, counts, strict=True)]
-        aligning = AlignmentForecast(*foreseen(ids))
+        aligning = AlignmentForecast(*expected_traffic(ids))
     return StudyForecast(
         study=study.study.name,
         method=info.title,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GUARANTEES = ("dp", "partial", "refuted", "none")
 """What a method may state."""
 GUARANTEED = ("dp", "partial")
-"""Guarantees under which no row may decide types, or whether a run starts."""
+"""Guarantees under which no row may decide the type of a column."""
 
 
 class View(msgspec.Struct, frozen=True):

@@ -308,7 +308,8 @@ class Job:
         run: Name of the run.
         noise: "os" for the operating system's entropy; "seeded" protects nothing and is marked.
         progress: Called with a text and the share that is done.
-        limited: Whether ledgers enforce the budget; only a method without guarantee runs without.
+        limited: Whether ledgers enforce the budget: under the guarantee "dp" alone. Elsewhere a
+            party without rows is refused by name.
         learn: Share of the budget for facts that the schema leaves open.
         tolerated: Parties that may pool what they know with the coordinator.
         stores: Without a folder, what every party has, which the job's stages share.

@@ -166,7 +166,7 @@ def align(
     return Alignment(tuple(on), common, ids, missing, duplicated, leader)
 
 
-def foreseen(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
+def expected_traffic(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
     """Questions, and bytes without frames, that an alignment takes the leader at most.
 
     That is if all ids that it has are common; `ids` says how many each party brings.
