@@ -131,6 +131,17 @@ def test_an_autoencoder_of_another_size_is_refused_before_it_is_made():
         altered(study, "TrainDiffusion", larger)
 
 
+def test_counts_under_less_noise_than_the_study_says_are_refused():
+    """No limit would stop it: the second stage is not bounded, so the ledger has none."""
+
+    def bare(request):
+        return msgspec.structs.replace(request, share_sigma=request.share_sigma / 1000)
+
+    study = STUDIES["dp_tldm, the autoencoder alone"](parts())
+    with pytest.raises(WireError, match=r"'curator' was asked for counts under noise of width"):
+        altered(study, "CountColumns", bare)
+
+
 def test_latents_of_another_shape_are_refused():
     def longer(request):
         back = request.back.numpy().repeat(3, axis=0)

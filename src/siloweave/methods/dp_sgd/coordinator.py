@@ -49,6 +49,12 @@ def training_order(trainer: PrivateTrainer, setup: Setup) -> int | None:
     return order_for(setup.budget, steps=steps, others=[counts_event(setup)])
 
 
+def study_facts(trainer: PrivateTrainer, setup: Setup) -> dict[str, Any]:
+    """What a party holds requests to: the order, and how wide its share of noise on counts is."""
+    sigma = counts_event(setup).share_sigma
+    return {"order": training_order(trainer, setup), "counts_sigma": sigma}
+
+
 def check_affordable(trainer: PrivateTrainer, setup: Setup) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum."""
     left = rho_for(setup.budget) - counts_event(setup).rho

@@ -82,7 +82,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.dp_sgd.coordinator import check_affordable, coordinate, training_order
+from siloweave.methods.dp_sgd.coordinator import check_affordable, coordinate, study_facts
 from siloweave.methods.dp_sgd.party import (
     PrivateTrainer,
     Shares,
@@ -223,7 +223,7 @@ def _method(
         guarantee=_guarantee,
         visibility=partial(_rows_views, sent) if sent else _central_views,
         prepare=party_data,
-        facts=lambda setup: {"order": training_order(trainer, setup)},
+        facts=partial(study_facts, trainer),
         handlers=partial(handlers, trainer),
         coordinate=partial(coordinate, trainer),
         load=partial(FeatureModel.load, net=trainer.model.load),

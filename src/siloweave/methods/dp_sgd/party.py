@@ -96,6 +96,17 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
 # The beginning
 
 
+def count(request: CountColumns, site: Site[HistogramData]) -> Counts:
+    """Count the columns and the rows, under noise of the width that the study says."""
+    known = site.terms.facts["counts_sigma"]
+    if not math.isclose(request.share_sigma, known, rel_tol=1e-9):
+        raise WireError(
+            f"party {site.name!r} was asked for counts under noise of width "
+            f"{request.share_sigma:g}; by the study it is {known:g}"
+        )
+    return count_columns(request, site)
+
+
 def begin(
     synth: Any, trainer: PrivateTrainer, request: BeginTraining, site: Site[HistogramData]
 ) -> TrainingReady:
@@ -310,4 +321,4 @@ def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
     if trains_unpaid(synth):
         answers[TrainDiffusion] = train_diffusion
     own = {request: partial(answer, synth, trainer) for request, answer in answers.items()}
-    return {KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns, **own}
+    return {KeyRequest: send_key, CountRows: count_rows, CountColumns: count, **own}
