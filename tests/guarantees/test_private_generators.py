@@ -13,6 +13,7 @@ import siloweave
 from siloweave.core.method import Setup, Task
 from siloweave.errors import WireError
 from siloweave.federation import Session
+from siloweave.methods.dp_sgd.coordinator import counts_event
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.models import diffusion
 from siloweave.models.rounds import packed
@@ -319,7 +320,8 @@ def test_no_message_says_how_rows_are_clipped_or_at_which_order_they_are_paid_fo
     asked = {*BeginTraining.__struct_fields__, *Step.__struct_fields__}
     assert not asked & {"settings", "clip", "order", "target"}
     _, setup = Study(budget=replace_one()).opened(neighbours()[0])
-    assert setup.synth.method.facts(setup) == {"order": None}
+    counts = counts_event(setup)
+    assert setup.synth.method.facts(setup) == {"order": None, "counts_sigma": counts.share_sigma}
 
 
 # Nobody can choose what is to be secret
