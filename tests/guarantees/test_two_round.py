@@ -10,7 +10,7 @@ from siloweave.methods.two_round import coordinator as two_round
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.budget import rho_for
-from siloweave.protocols import secure_sums
+from siloweave.protocols import secure_sums, two_rounds
 from siloweave.protocols.secure_sums import HANDLERS, Count, Counts, masked_reply
 from siloweave.statistics.marginals import marginal
 from tests.guarantees.replay import DivergenceError, record
@@ -126,7 +126,7 @@ def test_a_wrong_sensitivity_is_caught(mutant):
 
 
 def test_a_plan_that_looks_at_rows_is_caught(monkeypatch):
-    honest = two_round.plan
+    honest = two_rounds.plan
     seen = []
 
     def peeking(domain, weights, pairs, *args, **named):
@@ -137,7 +137,7 @@ def test_a_plan_that_looks_at_rows_is_caught(monkeypatch):
         seen.append(site.rows.num_rows)
         return secure_sums.count(request, site)
 
-    monkeypatch.setattr(two_round, "plan", peeking)
+    monkeypatch.setattr(two_rounds, "plan", peeking)
     study = Study(handlers={**HANDLERS, Count: count})
     with pytest.raises((AssertionError, DivergenceError)):
         check_some(study, parties=1)

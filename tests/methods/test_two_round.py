@@ -5,10 +5,10 @@ import pytest
 
 from siloweave.errors import CapacityError, InputError
 from siloweave.evaluate import workload_errors
-from siloweave.methods.two_round.coordinator import plan
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.models.estimate import Measurement
 from siloweave.privacy import Budget
+from siloweave.protocols.two_rounds import noise_levels, plan, plan_and_fit
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes, Column, Encoder, Schema
 from siloweave.tables.codes import Domain
@@ -69,6 +69,31 @@ def test_the_plan_keeps_to_the_size_of_the_model():
 def test_settings_out_of_range_are_named(named, words):
     with pytest.raises(InputError, match=words):
         TwoRound(**named).algorithm()
+
+
+def test_every_way_of_measuring_gets_the_noise_that_the_budget_pays_for():
+    """Rounds share rho; within one, noise goes with (w n)^(-1/3), over what can be measured."""
+    rounds = []
+
+    def measure(cliques, sigmas, rho):
+        rounds.append((cliques, np.array(sigmas), rho))
+        return [
+            Measurement(c, marginal(chained(20_000), c).astype(float), s)
+            for c, s in zip(cliques, sigmas, strict=True)
+        ]
+
+    _, measured = plan_and_fit(
+        DOMAIN, PAIRS, 0.01, TwoRound(), measure, unit=2.0, allowed=lambda q: q != ("a", "b")
+    )
+    assert [rho for _, _, rho in rounds] == pytest.approx([0.003, 0.007])
+    for cliques, sigmas, rho in rounds:
+        assert sum(2.0**2 / (2 * sigmas**2)) == pytest.approx(rho)
+        assert ("a", "b") not in cliques
+    assert sorted(c for m in measured for c in m.cliques) == sorted([*rounds[0][0], *rounds[1][0]])
+    cliques, sigmas, _ = rounds[1]
+    weight = [sum(len(set(q) & set(p)) for p in PAIRS) * DOMAIN.size(q) for q in cliques]
+    assert sigmas * np.cbrt(weight) == pytest.approx(sigmas[0] * np.cbrt(weight[0]))
+    assert noise_levels([1.0, 2.0], 0.5)[0] == pytest.approx(5**0.5)
 
 
 def encoder():

@@ -38,14 +38,14 @@ from siloweave.core.method import (
     masked_sums,
 )
 from siloweave.core.run import Synthesizer
-from siloweave.errors import number, whole
+from siloweave.errors import whole
 from siloweave.methods.two_round.coordinator import coordinate
-from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
+from siloweave.protocols.marginals import marginal_forecast, marginal_method
 from siloweave.protocols.secure_sums import HANDLERS
+from siloweave.protocols.two_rounds import TwoRoundSettings
 
 
 def _check(synth: TwoRound) -> None:
-    number("pairs_share", synth.pairs_share, 0, 1, "()")
     whole("tolerated", synth.tolerated, 1)
 
 
@@ -56,16 +56,15 @@ def _visibility(synth: TwoRound) -> Views:
 
 
 @dataclass(frozen=True)
-class TwoRound(Synthesizer, MarginalSettings):
+class TwoRound(Synthesizer, TwoRoundSettings):
     """Two masked sums over all parties: noisy counts of all pairs, then one good measurement.
 
     Before them comes a noisy histogram of single columns, where there are numbers to cut.
 
     Args:
         degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
-        pairs_share: Share of the budget for the counts of all pairs.
+        pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
         tolerated: Parties that may pool what they know with the coordinator.
-        plan_sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -77,11 +76,7 @@ class TwoRound(Synthesizer, MarginalSettings):
         (True, 4)
     """
 
-    pairs_share: float = 0.3
     tolerated: int = 1
-    plan_sweeps: int = 1
-    final_sweeps: int = 60
-    shrinkage: float = 1.0
 
     method: ClassVar[Method] = marginal_method(
         name="two_round",
