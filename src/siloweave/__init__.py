@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
     from siloweave.methods.flaim.method import FLAIM
+    from siloweave.methods.privmrf.method import PrivMRF
     from siloweave.methods.registry import load
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.methods.two_round.method import TwoRound
@@ -85,6 +86,7 @@ __all__ = [
     "GaussianCopula",
     "LatentDiff",
     "PointDiff",
+    "PrivMRF",
     "Relation",
     "Schema",
     "SiloFuse",

@@ -23,6 +23,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/core/conditional.py": "conditions, which models of both kinds meet",
     "src/siloweave/models/copula.py": "one model, loaded when it is fitted",
     "src/siloweave/models/ctab.py": "one model, loaded when it is fitted",
+    "src/siloweave/models/field_graph.py": "mathematics that know no party",
     "src/siloweave/models/private_gan.py": "one model, loaded when it is fitted",
     "src/siloweave/models/raking.py": "mathematics that know no fit",
     "src/siloweave/protocols/alignment.py": "functions of the package's face",

@@ -18,6 +18,7 @@ from tests.synthesizers.families import SYNTHESIZERS
 # Settings with which a fit takes a moment.
 FAST: dict[str, dict[str, Any]] = {
     "aim": {},
+    "privmrf": {},
     "flaim": {"rounds": 2, "participation": 1.0},
     "two_round": {},
 }

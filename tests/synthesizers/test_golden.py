@@ -7,7 +7,7 @@ import pytest
 from tests.synthesizers.golden import CASES, FILE, arithmetic, golden
 
 KEPT = json.loads(FILE.read_text())
-_QUICK = ("aim", "flaim", "two_round", "gaussian_copula", "silofuse with noise")
+_QUICK = ("aim", "privmrf", "flaim", "two_round", "gaussian_copula", "silofuse with noise")
 
 
 def test_every_case_is_kept():

@@ -101,6 +101,7 @@ COLUMNS = {name: network(name, settings, columns) for name, settings in test_col
 GRAPHICAL = {
     "aim": Case("aim", TABLES, whole),
     "aim that learns": Case("aim", TABLES, whole, OPEN, {"learn": 0.3}),
+    "privmrf": Case("privmrf", TABLES | {"refined": 0.5}, whole),
     "flaim": Case("flaim", TABLES | ROUNDS, rows),
     "flaim that learns": Case("flaim", TABLES | ROUNDS, rows, OPEN, {"learn": 0.3}),
     "two_round": Case("two_round", TABLES, rows),

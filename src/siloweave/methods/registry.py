@@ -35,12 +35,13 @@ from siloweave.methods.dp_sgd.method import (
 )
 from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
 from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.privmrf.method import PrivMRF
 from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.methods.vertigan.method import VertiGAN
 
 CLASSES: tuple[type[Synthesizer], ...] = (
-    *(AIM, FLAIM, TwoRound),
+    *(AIM, PrivMRF, FLAIM, TwoRound),
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
     *(SiloFuse, E2EDistr, VertiGAN),

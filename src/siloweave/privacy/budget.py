@@ -137,6 +137,30 @@ def l1_score_sensitivity(relation: Relation) -> float:
     return marginal_sensitivity(relation, norm="l1")
 
 
+def r_score_sensitivity(relation: Relation) -> float:
+    """How far one unit moves an R-score, (n / 2) ||P_ij - P_i x P_j||_1 in whole rows.
+
+    Returns:
+        Rows: 2 for add/remove, 3 for replace-one; `statistics.marginals.r_score` rounds down.
+
+    **Guarantee**: holds although n is private and changes. Let c be the table of a pair, a and b
+    its sums, p = a / n, q = b / n and M = c - a b' / n, so that the score is ||M||_1 / 2. With one
+    more row, at (x, y),
+
+        M_new - M = n / (n + 1) (e_x - p) (e_y - q)',                                    (1)
+
+    because the left side is e_x e_y' - ((n p + e_x) (n q + e_y)' / (n + 1) - n p q'). Both factors
+    have an L1 norm of at most 2, so the score moves by at most 2 n / (n + 1) < 2.
+    Replacing the row (x, y) by (u, v) beside m others adds, by (1) twice, m / (m + 1) times
+    (e_u e_v' - e_x e_y') - (e_u - e_x) q' - p (e_v - e_y)', three terms of norm 2 each: the score
+    moves by at most 3 m / (m + 1) < 3. Rounded down, two scores less than k apart, k whole, are at
+    most k apart. Both bounds are approached: by a row (1, 1) beside n rows (0, 0), and by a row
+    that leaves one rare value pair for another one (tests/privacy/test_budget.py). The published
+    2 (as 2 / n of a distance) is that of add/remove, and too small where a row is replaced.
+    """
+    return 2.0 if Relation(relation) is Relation.ADD_REMOVE else 3.0
+
+
 _CLOSE = 1e-3  # relative; how much more noise than needed a calibrated step may have
 _CLOSEST = 1e-11  # relative; more than what a search for a root may be below it
 _WIDEST = 1e6  # noise multiplier; nothing is learned from less signal

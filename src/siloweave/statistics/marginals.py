@@ -3,6 +3,9 @@
 Source of Cramer's V:
     Bergsma 2013, *A bias-correction for Cramer's V and Tschuprow's T* (Journal of the Korean
     Statistical Society 42).
+Source of R-scores:
+    Cai, Lei, Wei & Xiao 2021, *Data synthesis via differentially private Markov random fields*
+    (VLDB 14(11)).
 """
 
 from __future__ import annotations
@@ -144,6 +147,23 @@ def cramers_v(codes: Codes) -> NDArray[np.float64]:
         seen = counts[counts.any(axis=1)][:, counts.any(axis=0)]
         matrix[i, j] = matrix[j, i] = _corrected(seen) if min(seen.shape) > 1 else 0.0
     return matrix
+
+
+def r_score(codes: Codes, pair: Sequence[str]) -> int:
+    """Return how far two attributes are from independent: (n / 2) ||P_ij - P_i x P_j||_1.
+
+    That is how many rows would have to move, from 0 to n, rounded down to whole rows. It is
+    computed in integers: 2 n times the score is the sum of |n c_ij - c_i c_j|.
+
+    Example:
+        >>> same = np.tile([0, 1], 50)
+        >>> r_score(Codes(Domain(("a", "b"), (2, 2)), (same, same)), ("a", "b"))
+        50
+    """
+    counts = marginal(codes, pair)
+    n = int(counts.sum())
+    apart = np.abs(n * counts - np.outer(counts.sum(axis=1), counts.sum(axis=0)))
+    return int(apart.sum()) // max(1, 2 * n)
 
 
 def _corrected(counts: NDArray[np.int64]) -> float:

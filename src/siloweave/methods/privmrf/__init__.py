@@ -1,0 +1,1 @@
+"""PrivMRF: a Markov random field whose graph is grown by noisy dependence."""

@@ -1,0 +1,95 @@
+"""PrivMRF's questions to the curator (Cai et al. 2021); protocols/random_fields.py has its steps.
+
+**Guarantee**: see method.py. Everything here follows from replies that were paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from siloweave.core.fit import Measured
+from siloweave.core.method import Result, Task
+from siloweave.errors import RosterError
+from siloweave.federation.expected import CheckedReply
+from siloweave.federation.session import Session
+from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
+from siloweave.models.mrf import MRF
+from siloweave.privacy.budget import Relation
+from siloweave.protocols.marginals import marginal_result
+from siloweave.protocols.random_fields import Floats, private_field
+from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
+from siloweave.protocols.workload import check_capacity
+from siloweave.statistics.marginals import closure
+from siloweave.tables.codes import Clique, Domain
+from siloweave.tables.keys import Key
+
+if TYPE_CHECKING:
+    from siloweave.methods.privmrf.method import PrivMRF
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Answers of a curator, asked over the wire."""
+
+    session: Session
+    domain: Domain
+    keys: Mapping[str, bytes]
+    relation: Relation
+
+    def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
+        (reply,) = self.session.ask(ScorePairs(tuple(pairs), sigma))
+        return self._checked(reply, len(pairs))
+
+    def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
+        (reply,) = self.session.ask(ModelErrors(ModelMessage.of(model), tuple(cliques), sigma))
+        return self._checked(reply, len(cliques))
+
+    def _checked(self, reply: Distances, count: int) -> Floats:
+        party = CheckedReply(self.session.roster[0])
+        return party.array("rows", reply.rows.value, ("<i8",), (count,)).astype(np.float64)
+
+    def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
+        request = Count(dict(self.keys), sigma, 0, tuple(cliques))
+        return noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques])
+
+
+def privmrf(
+    session: Session,
+    domain: Domain,
+    workload: Sequence[Clique],
+    rho: float,
+    settings: PrivMRF,
+    *,
+    relation: Relation = Relation.ADD_REMOVE,
+    key: Key = 0,
+    unit: float = 1.0,
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> tuple[MRF, list[Measured]]:
+    """Run PrivMRF with one party, the curator; returns the model and what each round measured.
+
+    Arguments are those of `aim` (methods/aim/coordinator.py), and the relation of the curator's
+    budget, of which `unit` follows. Pairs that no query holds are not scored.
+    """
+    if len(session.roster) != 1:
+        raise RosterError(
+            f"PrivMRF runs at one curator; the roster has {len(session.roster)} parties. Use "
+            "TwoRound or FLAIM"
+        )
+    check_capacity(domain, workload, settings.max_model_mb)
+    answers = _Asked(session, domain, exchange_keys(session, domain), relation)
+    pairs = [q for q in closure(workload, domain) if len(q) == 2]
+    found = private_field(
+        answers, domain, pairs, rho, settings,
+        megabytes=settings.max_model_mb, key=key, progress=progress,
+    )  # fmt: skip
+    return found.model, list(found.rounds)
+
+
+def coordinate(session: Session, task: Task) -> Result:
+    """PrivMRF over the codes of a run; see `privmrf`."""
+    relation = task.setup.budget.relation
+    return marginal_result(privmrf, session, task, relation=relation, key=task.seed)

@@ -1,0 +1,69 @@
+"""PrivMRF: a Markov random field whose graph is grown by noisy dependence of all pairs.
+
+Cai, Lei, Wei & Xiao 2021, "Data synthesis via differentially private Markov random fields" (VLDB
+14(11)). One party, the curator, holds all rows. Its steps are protocols/random_fields.py, where
+VertiMRF's parties find them too; where they depart from the paper stands there and in
+models/field_graph.py.
+
+**Guarantee** (dp): rows, add/remove or replace-one as the curator's budget says, towards everyone
+who sees the model, the table or the messages. Every answer (R-scores, L1 errors, marginals) is
+discrete Gaussian and charged before it is drawn; the paper accounts in Gaussian differential
+privacy, the ledger in zCDP, whose shares divide alike (rho = mu^2 / 2). R-scores move by up to 3
+where a row is replaced, not 2 as published. The number of rows is estimated from a noisy marginal
+that is paid for, and never read. Assumed public: domain (where numbers are cut into bins is paid
+for before, protocols/histograms.py) and workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from siloweave.core.method import CURATOR, READERS, Guarantee, Method, View
+from siloweave.core.run import Synthesizer
+from siloweave.methods.privmrf.coordinator import coordinate
+from siloweave.methods.privmrf.party import HANDLERS
+from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
+from siloweave.protocols.random_fields import FieldSettings
+
+_READERS = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", "Distances.rows"))
+
+
+@dataclass(frozen=True)
+class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
+    """Central PrivMRF: one curator holds all rows.
+
+    Args:
+        degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`. Pairs
+            inside a query may become edges of the graph; `max_model_mb` bounds it, too.
+        scores_share, errors_share, theta, size_penalty, clique_cells, graph_cells, refined,
+            refine_steps, candidates, widest, sweeps, final_sweeps, shrinkage: See `FieldSettings`.
+
+    Example:
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> from siloweave.privacy import Budget
+        >>> workload = [("sex", "income"), ("race", "income")]
+        >>> fitted = PrivMRF(workload=workload, bins=8).fit(
+        ...     adult().take(range(500)), adult_schema(), budget=Budget(1.0, 1e-6))
+        >>> fitted.epsilon <= 1.0
+        True
+    """
+
+    method: ClassVar[Method] = marginal_method(
+        name="privmrf",
+        title="PrivMRF",
+        split="central",
+        trust="curator",
+        paper="Cai, Lei, Wei & Xiao 2021, PrivMRF, VLDB 14(11)",
+        guarantee=lambda synth: Guarantee(
+            "dp",
+            "Every row, against readers of the model and the table; the curator sees all rows.",
+        ),
+        visibility=lambda synth: (CURATOR, _READERS),
+        handlers=lambda synth: HANDLERS,
+        coordinate=coordinate,
+        forecast=marginal_forecast(
+            lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4)
+        ),
+        check=FieldSettings.check,
+    )

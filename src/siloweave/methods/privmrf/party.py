@@ -1,0 +1,57 @@
+"""The curator's side of PrivMRF: distances of its marginals, noisy (Cai et al. 2021).
+
+**Guarantee**: see method.py. The party computes sensitivities itself, from how many numbers it is
+asked for, and pays before it draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from siloweave.errors import WireError
+from siloweave.federation.site import Handlers, Site
+from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
+from siloweave.protocols.random_fields import noisy_errors, noisy_scores
+from siloweave.protocols.secure_sums import HANDLERS as SUMS
+from siloweave.protocols.secure_sums import checked_cliques, checked_model
+from siloweave.tables.codes import Clique, Codes
+
+_CELL_BYTES = 8
+
+
+def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[Codes]) -> None:
+    """Refuse sets of columns that are too many or too wide for the study.
+
+    Raises:
+        WireError: Naming the party and what the study allows.
+    """
+    domain, limit = site.rows.domain, site.terms.facts["max_model_mb"] * 1e6 / _CELL_BYTES
+    checked_cliques(cliques, domain, site.name)
+    fits = all(len(q) <= widest and domain.size(q) <= limit for q in cliques)
+    if not (1 <= len(cliques) <= most and fits):
+        raise WireError(
+            f"party {site.name!r} was asked about {len(cliques)} sets of columns at once; the "
+            f"study allows 1 to {most}, each of at most {widest} columns and {limit:,.0f} cells"
+        )
+
+
+def score(request: ScorePairs, site: Site[Codes]) -> Distances:
+    """R-scores of pairs."""
+    columns = len(site.rows.domain.names)
+    _check(request.pairs, columns * (columns - 1) // 2, 2, site)
+    if any(len(pair) < 2 for pair in request.pairs):
+        raise WireError(f"party {site.name!r} was asked for the R-score of a single column")
+    return Distances(noisy_scores(request.pairs, request.sigma, site))
+
+
+def errors(request: ModelErrors, site: Site[Codes]) -> Distances:
+    """L1 errors of a model."""
+    facts, domain = site.terms.facts, site.rows.domain
+    _check(request.cliques, facts["candidates"], facts["widest"], site)
+    checked_model(request.model, domain, facts["max_model_mb"], site.name)
+    model = request.model.unpack(domain)
+    return Distances(noisy_errors(model, request.cliques, request.sigma, site))
+
+
+HANDLERS: Handlers = {**SUMS, ScorePairs: score, ModelErrors: errors}
+"""The curator's side: which function answers which request."""

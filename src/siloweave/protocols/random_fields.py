@@ -1,0 +1,397 @@
+"""A private Markov random field of one owner's rows: PrivMRF's steps over noisy answers.
+
+Cai, Lei, Wei & Xiao 2021, "Data synthesis via differentially private Markov random fields" (VLDB
+14(11)). `private_field` asks for noisy R-scores of pairs, grows a graph by them, measures marginals
+inside its cliques, and refines: it asks how wrong the model is on sampled marginals, measures the
+worst, and fits again. It sees nothing but answers. Who gives them is an argument, so that it runs
+at a coordinator that asks a curator (methods/privmrf) as well as at a party that has rows of its
+own and a share of the budget (`OwnAnswers`).
+
+Where it departs from the paper: noise is discrete; the number of rows is paid for as a small part
+of the R-scores' share (the reference code's noise for it costs ten times the whole budget, and it
+then uses the exact number all the same), under both relations; the model is fitted by
+models/estimate.py, whose shrinkage takes the place of stopping mirror descent early; a candidate
+that was measured is not measured again. Graph and marginals: models/field_graph.py.
+
+**Guarantee**: rows, add/remove or replace-one as the owner's budget says, towards everyone who sees
+an answer or what follows from it. Of an answer over k numbers each moves by at most D if a row
+does, so the vector by sqrt(k) D in L2: D is 2 or 3 for R-scores (`r_score_sensitivity` has the
+proof), 1 or 2 for L1 errors, 1 or sqrt 2 for a marginal. Everything else is computed from answers
+(post-processing). Assumed public: domain and the pairs that are scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, sqrt
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.core.fit import Measured
+from siloweave.errors import number, whole
+from siloweave.federation.messages import Array, Released
+from siloweave.federation.site import Site
+from siloweave.models.estimate import Measurement, fit
+from siloweave.models.field_graph import (
+    GraphLimits,
+    candidate_weights,
+    grow_graph,
+    initial_marginals,
+    most_useful_cells,
+)
+from siloweave.models.junction_tree import tree_cells
+from siloweave.models.mrf import MRF
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import (
+    Relation,
+    l1_score_sensitivity,
+    marginal_sensitivity,
+    r_score_sensitivity,
+)
+from siloweave.privacy.events import Gaussian
+from siloweave.protocols.secure_sums import relation_of
+from siloweave.statistics.marginals import marginal, r_score
+from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.keys import Key, fold_in, generator
+
+Floats = npt.NDArray[np.float64]
+
+_CELL_BYTES = 8
+_LEAST = 1.0  # noise is never narrower, see SharedGaussian
+_ROWS_PART = 0.1  # of the R-scores' share, to count rows with
+
+
+@dataclass(frozen=True)
+class FieldSettings:
+    """Settings of a private Markov random field; defaults are the published ones.
+
+    Attributes:
+        scores_share: Share of the budget for R-scores and the number of rows.
+        errors_share: Share for the L1 errors of candidates; what is left measures marginals.
+        theta: A marginal is useful if its mean count is so many times the mean size of its noise.
+        size_penalty: What a cell of the model costs in the graph's objective, as a share of the
+            rows.
+        clique_cells: Cells of the graph's largest clique at most.
+        graph_cells: Cells of all its maximal cliques at most.
+        refined: Marginals that are measured while refining, as a multiple of the columns.
+        refine_steps: Fits while refining at most; half as many as columns if that is less.
+        candidates: Marginals whose error is asked for in a step, at most.
+        widest: Columns of a marginal at most. The paper has 6, and 10 where columns are binary.
+        sweeps: Sweeps of each fit.
+        final_sweeps: Sweeps of the last.
+        shrinkage: Entropy per unit of noise in the fits.
+    """
+
+    scores_share: float = 0.1
+    errors_share: float = 0.1
+    theta: float = 6.0
+    size_penalty: float = 1e-8
+    clique_cells: float = 1e7
+    graph_cells: float = 5e7
+    refined: float = 0.8
+    refine_steps: int = 8
+    candidates: int = 400
+    widest: int = 6
+    sweeps: int = 10
+    final_sweeps: int = 60
+    shrinkage: float = 0.5
+
+    def check(self) -> None:
+        """Raise InputError where a setting is out of bounds."""
+        for name in ("scores_share", "errors_share"):
+            number(name, getattr(self, name), 0, 0.5, "()")
+        for name in ("size_penalty", "refined"):
+            number(name, getattr(self, name), 0, inf, "[)")
+        for name in ("theta", "shrinkage"):
+            number(name, getattr(self, name), 0, inf, "()")
+        for name in ("clique_cells", "graph_cells"):
+            number(name, getattr(self, name), 1, inf, "[)")
+        for name in ("refine_steps", "candidates", "widest", "sweeps", "final_sweeps"):
+            whole(name, getattr(self, name), 1)
+
+
+class Answers(Protocol):
+    """Noisy answers about one owner's rows, who pays for each before it is drawn.
+
+    `sigma` is the noise of every number, in rows.
+    """
+
+    @property
+    def relation(self) -> Relation:
+        """That of the owner's budget."""
+
+    def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
+        """R-score of every pair, see `statistics.marginals.r_score`."""
+
+    def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
+        """L1 distance of every marginal from the model's, in rows."""
+
+    def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
+        """The marginals themselves, axes in domain order."""
+
+
+@dataclass(frozen=True)
+class PrivateField:
+    """What `private_field` learned, all of it paid for.
+
+    Attributes:
+        model: The fitted Markov random field.
+        edges: Of the graph that was grown.
+        cliques: Its maximal cliques, once it is triangulated.
+        scores: Noisy R-score of every pair, in rows.
+        measured: Every noisy marginal.
+        rounds: What each round measured.
+    """
+
+    model: MRF
+    edges: Sequence[Clique]
+    cliques: Sequence[Clique]
+    scores: Mapping[Clique, float]
+    measured: Sequence[Measurement]
+    rounds: Sequence[Measured]
+
+
+@dataclass
+class _Run:
+    answers: Answers
+    domain: Domain
+    rho: float
+    settings: FieldSettings
+    megabytes: float
+    unit: float  # L2 sensitivity of a marginal
+    measured: list[Measurement] = field(default_factory=list)
+    rounds: list[Measured] = field(default_factory=list)
+
+    def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
+        tables = self.answers.tables(cliques, sigma)
+        self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
+        self.rounds.append(Measured(tuple(cliques), sigma))
+
+    def fit(self, start: MRF | None, sweeps: int) -> MRF:
+        shrinkage = self.settings.shrinkage
+        return fit(self.domain, self.measured, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
+
+    def first(self, wanted: Sequence[Clique], most: int) -> list[Clique]:
+        """The first of some marginals with which the model stays within memory."""
+        limit, chosen = self.megabytes * 1e6 / _CELL_BYTES, list[Clique]()
+        known = [m.clique for m in self.measured]
+        for q in wanted:
+            if len(chosen) == most:
+                break
+            if tree_cells(self.domain, [*known, *chosen, q]) <= limit:
+                chosen.append(q)
+        return chosen
+
+    def graph(self, pairs: Sequence[Clique], rho: float) -> tuple[float, dict[Clique, float]]:
+        """Number of rows and R-scores, noisy, for so much zCDP; no score where there is no pair."""
+        smallest = min(self.domain.names, key=self.domain.size_of)
+        part = _ROWS_PART * rho
+        self.measure([(smallest,)], _width(self.unit, 1, part))
+        rows = max(1.0, float(self.measured[0].counts.sum()))
+        if not pairs:
+            return rows, {}
+        unit = r_score_sensitivity(self.answers.relation)
+        scores = self.answers.scores(pairs, _width(unit, len(pairs), rho - part))
+        return rows, dict(zip(pairs, scores.tolist(), strict=True))
+
+    def refine(self, weights: dict[Clique, float], plan: _Plan, rng: np.random.Generator) -> MRF:
+        """Measure what the model answers worst, in steps, and fit after each but the last."""
+        model, left = self.fit(None, self.settings.sweeps), plan.refined
+        unit = l1_score_sensitivity(self.answers.relation)
+        for step in range(plan.steps, 0, -1):
+            asked = _sampled(weights, self.settings.candidates, rng)
+            sigma = _width(unit, len(asked), plan.errors_rho / plan.steps)
+            errors = self.answers.errors(model, asked, sigma)
+            worst = [asked[i] for i in np.argsort(-errors, kind="stable")]
+            chosen = self.first(worst, -(-left // step))
+            for q in asked:
+                weights[q] /= 2
+            for q in chosen:
+                del weights[q]
+            if not chosen:
+                break
+            self.measure(chosen, plan.sigma)
+            left -= len(chosen)
+            if step > 1:
+                model = self.fit(model, self.settings.sweeps)
+        return model
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How what is left of the budget is spent, once graph and candidates are known."""
+
+    refined: int  # marginals
+    steps: int
+    errors_rho: float
+    sigma: float  # of every marginal
+
+    @classmethod
+    def of(cls, run: _Run, initial: int, candidates: int, rho: float, errors_rho: float) -> _Plan:
+        columns, settings = len(run.domain.names), run.settings
+        refined = min(round(settings.refined * columns), candidates)
+        steps = min(max(1, columns // 2), settings.refine_steps, refined)
+        if refined in (0, candidates):  # no candidate need be asked about
+            steps, errors_rho = 0, 0.0
+        sigma = _width(run.unit, initial + refined, rho - errors_rho)
+        return cls(refined, steps, errors_rho, sigma)
+
+
+def _width(unit: float, numbers: int, rho: float) -> float:
+    """Noise on each of so many numbers, that one row moves by `unit`, which together cost `rho`."""
+    return max(_LEAST, unit * sqrt(numbers / (2 * rho)))
+
+
+def _sampled(weights: Mapping[Clique, float], most: int, rng: np.random.Generator) -> list[Clique]:
+    names = list(weights)
+    if len(names) <= most:
+        return names
+    p = np.array(list(weights.values()))
+    return [names[i] for i in np.sort(rng.choice(len(names), most, replace=False, p=p / p.sum()))]
+
+
+def private_field(
+    answers: Answers,
+    domain: Domain,
+    pairs: Sequence[Clique],
+    rho: float,
+    settings: FieldSettings,
+    *,
+    megabytes: float,
+    key: Key,
+    progress: Callable[[str, float], None] = lambda text, done: None,
+) -> PrivateField:
+    """Learn a Markov random field of one owner's rows from noisy answers alone.
+
+    Args:
+        answers: Who answers, and pays; see `Answers`.
+        domain: Attributes and sizes of the owner's rows.
+        pairs: Of which R-scores are asked, and which may become edges; all for PrivMRF.
+        rho: zCDP that a row pays for all answers together; the owner's ledger is the limit.
+        settings: Public settings.
+        megabytes: Bound on the model's junction tree, at 8 bytes a cell. The graph keeps to it
+            too, where it is below the settings' own limits.
+        key: For the sample of candidates; no noise comes from it.
+        progress: Called with a text and the share that is done.
+
+    Returns:
+        The model, and what a larger model can be built from.
+    """
+    unit = marginal_sensitivity(answers.relation, norm="l2")
+    run = _Run(answers, domain, rho, settings, megabytes, unit)
+    spent = settings.scores_share * rho
+    progress("scoring pairs", 0.0)
+    rows, scores = run.graph(pairs, spent)
+    spent = spent if pairs else _ROWS_PART * spent
+    errors_rho = settings.errors_share * rho
+    limit = megabytes * 1e6 / _CELL_BYTES
+    limits = GraphLimits(
+        min(settings.clique_cells, limit),
+        min(settings.graph_cells, limit),
+        settings.size_penalty * rows,
+    )
+    progress("growing the graph", 0.1)
+    edges, cliques = grow_graph(domain, scores, limits)
+    most = (1 + settings.refined) * len(domain.names)
+    useful = most_useful_cells(
+        rows, _width(unit, round(most), rho - spent - errors_rho), settings.theta
+    )
+    shares = {pair: score / rows for pair, score in scores.items()}
+    initial = initial_marginals(domain, cliques, shares, useful, settings.widest)
+    initial = run.first(initial, len(initial))
+    initial += [(a,) for a in domain.names if not any(a in q for q in initial)]
+    rng = generator(fold_in(key, "candidates"))
+    weights = candidate_weights(domain, cliques, useful, settings.widest, rng)
+    weights = {q: w for q, w in weights.items() if q not in set(initial)}
+    plan = _Plan.of(run, len(initial), len(weights), rho - spent, errors_rho)
+    progress("measuring", 0.2)
+    if plan.steps:
+        run.measure(initial, plan.sigma)
+        progress("refining", 0.3)
+        model = run.refine(weights, plan, rng)
+    else:
+        run.measure([*initial, *run.first(list(weights), plan.refined)], plan.sigma)
+        model = None
+    progress("fitting", 0.9)
+    model = run.fit(model, settings.final_sweeps)
+    return PrivateField(model, edges, cliques, scores, run.measured, run.rounds)
+
+
+# The owner's side
+
+
+def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[Codes]) -> Released[Array]:
+    """Pay for R-scores, then draw them: whole rows, which may be negative or above n.
+
+    **Guarantee**: one event for all of them, see the top of this file.
+    """
+    exact = np.array([r_score(site.rows, pair) for pair in pairs], dtype=np.int64)
+    unit = r_score_sensitivity(relation_of(site))
+    return _release(exact, unit, sigma, f"R-scores of {len(pairs)} pairs of columns", site)
+
+
+def noisy_errors(
+    model: MRF, cliques: Sequence[Clique], sigma: float, site: Site[Codes]
+) -> Released[Array]:
+    """Pay for L1 distances of marginals from a model's, then draw them, in whole rows.
+
+    The model's counts are rounded, so that distances are whole numbers.
+
+    **Guarantee**: one event for all of them, see the top of this file. The model must not depend
+    on rows but by what was paid for.
+    """
+    gaps = [np.abs(marginal(site.rows, q) - np.rint(model.marginal(q))).sum() for q in cliques]
+    exact = np.array(gaps, dtype=np.int64)
+    unit = l1_score_sensitivity(relation_of(site))
+    return _release(exact, unit, sigma, f"L1 errors of {len(cliques)} marginals", site)
+
+
+def _release(
+    exact: npt.NDArray[np.int64], unit: float, sigma: float, what: str, site: Site[Codes]
+) -> Released[Array]:
+    event = Gaussian(sigma=sigma, sensitivity=sqrt(exact.size) * unit)
+
+    def draw() -> Array:
+        return Array.of(mechanisms.add_gaussian(exact, sigma, entropy=site.entropy), "<i8")
+
+    return site.release(event, what, draw)
+
+
+@dataclass(frozen=True)
+class OwnAnswers:
+    """Answers of a party to itself, for a field that it learns where its rows are.
+
+    **Guarantee**: each answer is one event in the party's ledger, paid for before it is drawn, as
+    if it had been sent to whoever is asking in this step.
+    """
+
+    site: Site[Codes]
+
+    @property
+    def relation(self) -> Relation:
+        """That of the party's budget."""
+        return relation_of(self.site)
+
+    def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
+        """See `noisy_scores`."""
+        return noisy_scores(pairs, sigma, self.site).value.numpy().astype(np.float64)
+
+    def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
+        """See `noisy_errors`."""
+        return noisy_errors(model, cliques, sigma, self.site).value.numpy().astype(np.float64)
+
+    def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
+        """Marginals in one event."""
+        exact = [marginal(self.site.rows, q) for q in cliques]
+        flat = np.concatenate([table.reshape(-1) for table in exact])
+        event = Gaussian(
+            sigma=sigma,
+            sensitivity=sqrt(len(exact)) * marginal_sensitivity(self.relation, norm="l2"),
+        )
+        self.site.pay(event, f"{len(exact)} marginals")
+        noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy).astype(np.float64)
+        pieces = np.split(noisy, np.cumsum([table.size for table in exact])[:-1])
+        return [y.reshape(t.shape) for y, t in zip(pieces, exact, strict=True)]
