@@ -163,7 +163,7 @@ def tabddpm(args: argparse.Namespace, keep: Any) -> None:
     """Training steps a second, seconds to draw rows, and what these are worth."""
     from safetensors.numpy import load_file, save_file
 
-    from siloweave.models.layout import Layout
+    from siloweave.tables.features import Layout
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -100,9 +100,8 @@ def error(real, synthetic, workload) -> float:
 def ours(folder: Path) -> None:
     """Fit, sample and score in this process; the last line is the result."""
     start = time.perf_counter()
-    from siloweave.federation.session import Session
+    from siloweave.federation.session import InProcess, Session
     from siloweave.federation.site import MemoryStore, Site, Terms
-    from siloweave.federation.transports import InProcess
     from siloweave.methods.aim.coordinator import aim
     from siloweave.methods.aim.method import AIM
     from siloweave.methods.aim.party import HANDLERS

@@ -7,8 +7,7 @@ import pytest
 
 from siloweave.app.ledgers import open_run
 from siloweave.federation.records import RECEIPTS
-from siloweave.privacy.identity import KEY_FILE, Identity, spelled_key
-from siloweave.privacy.ledger import Ledger
+from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, spelled_key
 from tests.privacy.rewritten import resealed
 
 

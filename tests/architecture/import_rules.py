@@ -44,7 +44,7 @@ LATE = ("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplo
 # Slow as well, and what whole files are written in; so these files are imported late themselves.
 ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
-    *("nets", "train", "descent", "multinomial", "schedules", "sphere_codes"),
+    *("nets", "train", "sphere_codes"),
     *("gan", "private_gan", "gan_networks", "conditional", "ctab", "vertigan"),
     *("diffusion", "denoiser", "autoencoder", "coders", "latent", "rounds", "stepwise"),
 )

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from siloweave.federation import MemoryStore, Site
 from siloweave.federation.site import Terms
 from siloweave.privacy import Ledger, mechanisms
-from siloweave.privacy.identity import Identity
+from siloweave.privacy.ledger import Identity
 
 
 def identity_of(name):

@@ -12,7 +12,7 @@ from siloweave.federation import FolderStore, MemoryStore, masking, messages
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
 from siloweave.privacy.events import BaseEvent, NonPrivate
-from siloweave.privacy.identity import Identity
+from siloweave.privacy.ledger import Identity
 from tests.federation.small import (
     HANDLERS,
     LIMIT,

@@ -7,7 +7,7 @@ import siloweave as sw
 from siloweave.federation import masking
 from siloweave.methods.flaim import party as flaim
 from siloweave.privacy import Budget, Relation
-from siloweave.privacy.identity import Identity
+from siloweave.privacy.ledger import Identity
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.federation.rosters import identity_of

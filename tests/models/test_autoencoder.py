@@ -12,9 +12,8 @@ from siloweave.models import autoencoder, coders
 from siloweave.models.autoencoder import reconstruction
 from siloweave.models.coders import RowCoder
 from siloweave.models.denoiser import Rows
-from siloweave.models.layout import Layout
 from siloweave.models.settings import AutoencoderSettings
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout
 from tests.models.toys import BLOCKS, toy
 
 KEY = jax.random.key(2)

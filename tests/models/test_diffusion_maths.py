@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import Denoiser, Rows, row_losses
-from siloweave.models.layout import Layout
-from siloweave.models.multinomial import (
-    Options,
+from siloweave.models.denoiser import (
+    Denoiser,
+    Rows,
     draw,
     forward_codes,
     log_kept_or_fresh,
@@ -21,14 +20,15 @@ from siloweave.models.multinomial import (
     prior_divergence,
     row_bound,
     row_cross_entropy,
+    row_losses,
 )
-from siloweave.models.nets import MLP, Dense, averaged, fresh
-from siloweave.models.schedules import kept_variance, walk
+from siloweave.models.diffusion import kept_variance, walk
+from siloweave.models.nets import MLP, Dense, Options, averaged, fresh
 from siloweave.models.settings import CHOICE_LOSSES, DiffusionSettings
 from siloweave.models.train import Descent
 from siloweave.privacy import gradients
 from siloweave.privacy.gradients import factors
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout
 
 KEY = jax.random.key(3)
 PAPER = DiffusionSettings(prediction="noise")

@@ -33,9 +33,8 @@ from siloweave.models.gan_networks import (
     gradient_penalty,
     packed,
 )
-from siloweave.models.layout import Layout
 from siloweave.models.settings import GANSettings
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout
 from siloweave.tables.keys import generator
 
 KEY = jax.random.key(7)

@@ -10,9 +10,8 @@ from siloweave.errors import DataError, InputError
 from siloweave.models import latent
 from siloweave.models.coders import RowCoder
 from siloweave.models.denoiser import NumberHead
+from siloweave.models.diffusion import kept_variance
 from siloweave.models.latent import LatentDiffusion
-from siloweave.models.layout import Layout, SphereCode
-from siloweave.models.schedules import kept_variance
 from siloweave.models.settings import (
     AutoencoderSettings,
     DiffusionSettings,
@@ -20,7 +19,7 @@ from siloweave.models.settings import (
     SphereCodeSettings,
 )
 from siloweave.models.sphere_codes import SphereCodeCoder, curve
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, SphereCode
 from tests.models.toys import BLOCKS, JOINT, joint_of, toy
 
 KEY = jax.random.key(3)

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from siloweave.errors import InputError
-from siloweave.privacy.identity import Identity, verify
+from siloweave.privacy.ledger import Identity, verify
 
 MASK, LINE = b"siloweave mask key", b"siloweave ledger line"
 

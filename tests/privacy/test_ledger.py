@@ -123,6 +123,33 @@ def test_an_unlimited_budget_is_no_limit():
     assert ledger.epsilon() == math.inf
 
 
+@pytest.mark.parametrize("limit", [None, Budget(epsilon=math.inf, delta=1e-6)])
+@pytest.mark.parametrize("bare", [{0}, {0, 1}, {2}, {0, 4}, set()])
+def test_releases_without_protection_are_totalled_wherever_they_stand(limit, bare):
+    """No total is kept while every cost is infinite; what is read is that of all entries."""
+    ledger = Ledger("curator", limit=limit)
+    events = [NonPrivate("a release") if i in bare else EVENTS[i % 4] for i in range(5)]
+    for number, event in enumerate(events):
+        charge(ledger, event, f"s{number}")
+        whole = Tally(events[: number + 1])
+        assert (ledger.rho, ledger.epsilon(1e-6)) == (whole.rho, whole.epsilon(1e-6))
+    assert ledger.remaining() == math.inf
+    ledger.limit = LIMIT  # as for scores of a fit whose ledgers are in memory
+    if bare:
+        with pytest.raises(BudgetError, match="has spent epsilon = inf"):
+            charge(ledger, EVENTS[0], "s5")
+    else:
+        charge(ledger, EVENTS[0], "s5")
+
+
+def test_an_event_of_an_unknown_type_is_not_charged_without_a_limit_either():
+    ledger = Ledger("curator")
+    charge(ledger, NonPrivate("a release"), "s0")
+    with pytest.raises(LedgerError, match="unknown"):
+        charge(ledger, "an event", "s1")
+    assert len(ledger.entries) == 1
+
+
 def test_the_probability_of_an_escape_comes_out_of_the_limit():
     """A list of values whose threshold is too low is refused although its zCDP would fit."""
     ledger = Ledger("clinic", limit=LIMIT)

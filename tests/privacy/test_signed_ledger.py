@@ -5,7 +5,7 @@ import pytest
 from siloweave.errors import InputError, LedgerError
 from siloweave.privacy import Gaussian, Ledger
 from siloweave.privacy import ledger as module
-from siloweave.privacy.identity import KEY_FILE, Identity, verify
+from siloweave.privacy.ledger import KEY_FILE, Identity, verify
 from tests.privacy.rewritten import resealed
 
 DELTA = 1e-6

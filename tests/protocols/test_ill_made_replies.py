@@ -12,7 +12,7 @@ from siloweave.errors import WireError
 from siloweave.federation import Array
 from siloweave.privacy import Budget
 from siloweave.protocols.schema import agree_schema
-from siloweave.tables.one_way import OneWay
+from siloweave.tables.features import OneWay
 from siloweave.tables.read import Table, read
 from tests.core.lies import lie
 from tests.methods import test_fed_tgan, test_vertigan

@@ -19,7 +19,7 @@ from siloweave.methods.registry import load
 from siloweave.privacy import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
-from siloweave.tables.one_way import OneWay
+from siloweave.tables.features import OneWay
 from tests.synthesizers.cases import SCHEMA, TOWNS, pandas_frame, polars_frame
 from tests.synthesizers.families import GENERATORS, takes_target
 from tests.synthesizers.properties import (

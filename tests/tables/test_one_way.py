@@ -5,7 +5,7 @@ import pytest
 
 from siloweave.errors import DataError
 from siloweave.tables import Column, Schema, Table
-from siloweave.tables.one_way import OneWay
+from siloweave.tables.features import OneWay
 
 ROWS = 1_000
 SCHEMA = Schema((

@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 from siloweave.app.check import StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
-from siloweave.privacy.identity import spelled_key
+from siloweave.privacy.ledger import spelled_key
 from siloweave.report import words
 
 _PARTIES = 12  # shown one by one; of more, the most expensive

@@ -21,8 +21,7 @@ from siloweave.errors import InputError, LedgerError
 from siloweave.federation.records import RECEIPTS, Receipt, read_receipts
 from siloweave.federation.session import Traffic
 from siloweave.privacy.accountants import epsilon, rho
-from siloweave.privacy.identity import spelled_key
-from siloweave.privacy.ledger import Ledger
+from siloweave.privacy.ledger import Ledger, spelled_key
 
 ALIGNED = "alignment"
 """Folder of a run in which its alignment stores what is its own."""

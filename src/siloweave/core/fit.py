@@ -45,9 +45,8 @@ from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.codes import Clique, Codes, Encoder, running
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.features import Features
+from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Frame, Table, read, write
 from siloweave.tables.schema import Schema, outline
 

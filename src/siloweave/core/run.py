@@ -35,13 +35,11 @@ from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party, whole
 from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts
-from siloweave.federation.session import Session, Transport
+from siloweave.federation.session import InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
-from siloweave.federation.transports import InProcess
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation, rho_for
-from siloweave.privacy.identity import KEY_FILE, Identity
-from siloweave.privacy.ledger import Entry, Ledger
+from siloweave.privacy.ledger import KEY_FILE, Entry, Identity, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
@@ -643,7 +641,7 @@ def _flat(facts: Mapping[str, Any], head: str = "") -> dict[str, Any]:
 
 
 class Elsewhere(Protocol):
-    """A transport to parties outside this process. Conforming: `transports.Processes`."""
+    """A transport to parties outside this process. Conforming: `session.Processes`."""
 
     keys: Mapping[str, bytes]
 

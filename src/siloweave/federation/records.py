@@ -26,8 +26,8 @@ import msgspec
 from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Masked, Released, Reply, items
-from siloweave.privacy.identity import spelled_key
 from siloweave.privacy.journal import for_its_owner
+from siloweave.privacy.ledger import spelled_key
 
 _LENGTH = 8  # bytes before each record
 

@@ -44,9 +44,8 @@ from siloweave.federation.messages import (
 )
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
-from siloweave.privacy.identity import verify
 from siloweave.privacy.journal import for_its_owner, sync_folder
-from siloweave.privacy.ledger import Entry, Ledger
+from siloweave.privacy.ledger import Entry, Ledger, verify
 from siloweave.privacy.mechanisms import Entropy, check_width
 
 Rows = TypeVar("Rows")
@@ -243,7 +242,8 @@ class Site(Generic[Rows]):
         self.rows = rows
         self.ledger = ledger
         self.terms = terms or Terms({name: ledger.key})
-        self.entropy = self._source = entropy
+        self._source = entropy
+        self._stream: Entropy | None = entropy  # of the step that is being answered
         self._store, self._digest = store, digest
         self._seal_key = os.urandom(32)
         self._agreed: dict[tuple[str, str, bytes], bytes] = {}
@@ -259,7 +259,14 @@ class Site(Generic[Rows]):
         """Start answering a step."""
         self._at = envelope
         self._count = self._masks = 0
-        self.entropy = self._source.at(f"{envelope.run}/{envelope.step}")
+        self._stream = None
+
+    @property
+    def entropy(self) -> Entropy:
+        """The source of this step's noise, opened when something is drawn."""
+        if self._stream is None:
+            self._stream = self._source.at(self.context)
+        return self._stream
 
     @property
     def context(self) -> str:
@@ -338,9 +345,9 @@ class Site(Generic[Rows]):
         kept = self._store.get(name)
         if kept is None:
             self._charge(event, what, f"kept {what}", "stays at the party")
-            here, self.entropy = self.entropy, self._source.at(name)
+            here, self._stream = self._stream, self._source.at(name)
             kept = str(draw()).encode()
-            self.entropy = here
+            self._stream = here
             self._store.put(name, kept)
         return int(kept)
 

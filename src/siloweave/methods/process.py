@@ -21,11 +21,10 @@ import msgspec
 from siloweave.core.method import Method, Place, Setup, Stage
 from siloweave.core.run import Job, open_stores, settings_of, site_of
 from siloweave.errors import InputError, SiloweaveError, WireError
-from siloweave.federation import transports
+from siloweave.federation import session
 from siloweave.federation.messages import Refusal
-from siloweave.federation.session import with_closing
+from siloweave.federation.session import Channel, Processes, with_closing
 from siloweave.federation.site import Handlers, Site, Terms
-from siloweave.federation.transports import Channel, Processes
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
@@ -116,7 +115,7 @@ def _side(setup: Setup) -> Method | Stage:
 def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
     """The party, once it knows the roster."""
     kind, data = line.receive()
-    if kind != transports.START:
+    if kind != session.START:
         raise WireError("a party's process was not sent what it starts with")
     start = msgspec.msgpack.decode(data, type=Start)
     setup = _setup(start)
@@ -126,12 +125,12 @@ def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
     side = _side(setup)
     rows = side.prepare(table_in(start.table), setup, Place(start.name))
     stores = open_stores(start.name, job, start.index)
-    line.send(transports.KEY, stores[0].key)
+    line.send(session.KEY, stores[0].key)
     _, data = line.receive()
     roster, tolerated = msgspec.msgpack.decode(data, type=tuple[dict[str, bytes], int])
     terms = Terms(roster, tolerated, side.facts(setup))
     site = site_of(start.name, rows, job, start.index, stores, terms)
-    line.send(transports.ROSTER, b"")
+    line.send(session.ROSTER, b"")
     return site, with_closing(side.handlers(setup.synth))
 
 
@@ -140,7 +139,7 @@ def _served(line: Channel, site: Site[Any], handlers: Handlers) -> None:
         kind, data = line.receive()
         if not kind:
             return
-        if kind == transports.RECALL:
+        if kind == session.RECALL:
             key, run = msgspec.msgpack.decode(data, type=tuple[str, str])
             line.send(kind, site.recall(key, run) or b"")
             continue
@@ -151,7 +150,7 @@ def _served(line: Channel, site: Site[Any], handlers: Handlers) -> None:
 
 
 def _refused(line: Channel, error: SiloweaveError) -> None:
-    line.send(transports.REFUSED, msgspec.msgpack.encode(Refusal(type(error).__name__, str(error))))
+    line.send(session.REFUSED, msgspec.msgpack.encode(Refusal(type(error).__name__, str(error))))
 
 
 @contextmanager

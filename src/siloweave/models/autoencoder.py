@@ -16,13 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from siloweave.errors import InputError
-from siloweave.models.denoiser import Rows, grouped, inputs, joined, outputs
-from siloweave.models.layout import Layout, Matrix, SphereCodes
-from siloweave.models.multinomial import Groups, Options, draw
-from siloweave.models.nets import MLP, Array, fresh, padded, pieces
+from siloweave.models.denoiser import Rows, draw, grouped, inputs, joined, outputs
+from siloweave.models.nets import MLP, Array, Groups, Options, fresh, padded, pieces
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.models.train import Descent, Progress, train
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix, SphereCodes
 
 _CHUNK = 4096
 _LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known well enough

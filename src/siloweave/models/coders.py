@@ -19,12 +19,11 @@ import numpy as np
 from siloweave.errors import DataError, InputError
 from siloweave.models import autoencoder
 from siloweave.models.autoencoder import Autoencoder, Coder
-from siloweave.models.layout import Layout, Matrix, SphereCodes
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.settings import AutoencoderSettings, SphereCodeSettings
 from siloweave.models.sphere_codes import SphereCodeCoder
 from siloweave.models.train import Progress
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix, SphereCodes
 
 CoderSettings = AutoencoderSettings | SphereCodeSettings
 """Settings of either coder."""

@@ -47,10 +47,9 @@ from scipy.special import (
 )
 
 from siloweave.errors import DataError, InputError
-from siloweave.models.layout import Layout, Matrix
 from siloweave.models.settings import FAMILIES, CopulaSettings, Family
 from siloweave.tables.encodings import Mixture, fit_mixture
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix
 from siloweave.tables.keys import Key, fold_in, generator
 
 Floats = NDArray[np.float64]

@@ -35,11 +35,10 @@ from siloweave.models.gan_networks import (
     stepped,
     stepped_average,
 )
-from siloweave.models.layout import Layout, Matrix
 from siloweave.models.nets import MLP, fresh
 from siloweave.models.settings import CTABSettings
 from siloweave.models.train import Progress
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix
 
 Array = jax.Array
 _LEAST = 1e-4  # added inside logarithms

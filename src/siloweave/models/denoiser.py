@@ -1,4 +1,37 @@
-"""The network that undoes noise, and its loss: what every diffusion model here trains."""
+"""The network that undoes noise, and its loss: what every diffusion model here trains.
+
+Categoricals are diffused in log space (multinomial diffusion, Hoogeboom et al. 2021). At each time
+a categorical is either still what it was or drawn anew, uniformly among K options:
+
+    q(x_t | x_0) = ᾱ_t x_0 + (1 - ᾱ_t) / K,    q(x_t | x_s) = a x_s + (1 - a) / K,  a = ᾱ_t / ᾱ_s.
+
+The network gives log x̂_0, and the model's reverse step is the forward chain's posterior with x̂_0
+instead of x_0. This posterior divides by q(x_t | x_0) nowhere, so the x̂_0 that fits it best is the
+distribution of the categorical given the *other* columns' noisy values (Gourevitch, Janati,
+Shariatian, Simsekli & Moulines 2026, arXiv 2605.22765, call it the leave-one-out posterior). It is
+the same for every earlier time s, so strided steps need no correction. The paper reads x̂_0 at time
+0 as the distribution of the clean categorical itself; here it is the same as at every other time.
+
+Two losses have this optimum. `row_bound` is the paper's. `row_cross_entropy` multiplies x̂_0 by
+q(x_t | x_0) of the categorical's own noisy value, which gives the distribution of the clean option
+given all columns, and takes the cross-entropy of that. The bound learns from the few categoricals
+that were replaced at just this step, and weighs each by T; the cross-entropy learns from all that
+were replaced so far (decision 0018). Drawing works on the categoricals of one size K at a time:
+codes (..., c) and logarithms (..., c, K).
+
+A categorical may also be a sphere code (see `sphere_codes`), a vector p_k among the numbers. With
+Gaussian noise at level a = ᾱ_t it is seen as x = √a p_k + √(1-a) noise. By Bayes' rule x alone
+gives option k, up to a constant, the logarithm
+
+    evidence_k(x) = (√a <x, p_k> - a |p_k|² / 2) / (1 - a),
+
+and the other columns' noisy values come on top, because each column gets noise of its own:
+log p(k | noisy row) = log p(k | the other columns) + evidence_k. So the network's input has the
+options' probabilities by evidence alone beside x, its output is the logarithms to which the
+evidence is added, and it has only the first summand to learn. The clean point is the mean of the
+options' points under the softmax of the sum, and its loss is cross-entropy (score interpolation,
+Dieleman et al. 2022, "Continuous diffusion for categorical data"; the evidence is ours).
+"""
 
 from __future__ import annotations
 
@@ -12,20 +45,107 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.models.layout import SphereCodes
-from siloweave.models.multinomial import (
-    Groups,
-    Options,
-    forward_codes,
-    prior_divergence,
-    row_bound,
-    row_cross_entropy,
-)
-from siloweave.models.nets import MLP, Array, Dense, TimeEmbedding
+from siloweave.models.nets import MLP, Array, Dense, Groups, Options, TimeEmbedding
 from siloweave.models.settings import DiffusionSettings
-from siloweave.models.sphere_codes import Evidence
+from siloweave.models.sphere_codes import curve
+from siloweave.tables.features import SphereCodes
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
+_NOTHING = 1e-30  # a probability of nothing
+_Size = int | npt.NDArray[np.int32]
+
+
+# Multinomial diffusion
+
+
+def log_kept_or_fresh(log_p: Array, kept: Array, size: _Size) -> Array:
+    """log(kept x p + (1 - kept) / K), without leaving log space; K may differ between entries."""
+    return jnp.logaddexp(
+        log_p + jnp.log(jnp.maximum(kept, _NOTHING)),
+        jnp.log(jnp.maximum(1.0 - kept, _NOTHING)) - np.log(size).astype(np.float32),
+    )
+
+
+def forward_codes(uniform: Array, codes: Array, kept: Array, size: _Size) -> Array:
+    """Draw x_t from q(x_t | x_0) by `uniform` (2, ..., c): keep a code or not, and draw which."""
+    return jnp.where(uniform[0] < kept, codes, uniform_codes(uniform[1], size))
+
+
+def uniform_codes(uniform: Array, size: _Size) -> Array:
+    """Integers below `size`, from uniform numbers in [0, 1)."""
+    return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
+
+
+def posterior(log_x0: Array, codes: Array, kept: Array, kept_next: Array) -> Array:
+    """log q(x_s | x_t, x̂_0), (..., c, K), from log x̂_0 (..., c, K), x_t (..., c), ᾱ_t and ᾱ_s."""
+    K = log_x0.shape[-1]
+    start = log_kept_or_fresh(log_x0, jnp.asarray(kept_next)[..., None], K)
+    at = codes[..., None] == jnp.arange(K)
+    reached = _log_reached(at, jnp.asarray(kept / kept_next)[..., None], K)
+    return jax.nn.log_softmax(reached + start, axis=-1)
+
+
+def row_cross_entropy(
+    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array
+) -> Array:
+    """Cross-entropy of each row's clean options given all of its noisy values, (batch,) nats.
+
+    `log_x0` are the network's log-probabilities, (batch, options); `clean` and `noisy` are x_0 and
+    x_t, (batch, c), and `kept` is ᾱ_t, (batch, 1).
+    """
+    own = _log_reached(options.flags(noisy), kept, options.sizes[options.categorical])
+    believed = options.log_softmax(log_x0 + own)
+    return -jnp.where(options.flags(clean), believed, 0.0).sum(-1)
+
+
+def row_bound(
+    options: Options, log_x0: Array, clean: Array, noisy: Array, kept: Array, kept_next: Array
+) -> Array:
+    """The bound's term of each row: KL(true posterior || model's).
+
+    With r the chain's distribution of x_s given x_0 and m the model's, both times that of x_t given
+    x_s, and Z their sums over the options, the divergence is that of r and m under the true
+    posterior plus log Z_m - log Z_r. No sum is below 1e-30 / K: one option of m and one of r has
+    1 / K or more, and the chain reaches x_t from every x_s with `_NOTHING` or more.
+
+    Arguments and result are those of `row_cross_entropy`, with `kept_next` (batch, 1) ᾱ_{t-1};
+    where that is 1 (t is 0), it is `row_cross_entropy`. Never negative but for rounding.
+    """
+    sizes, was = options.sizes[options.categorical], options.flags(clean)
+    reached = _log_reached(options.flags(noisy), kept / kept_next, sizes)
+    truth = _log_reached(was, kept_next, sizes)
+    model = log_kept_or_fresh(log_x0, kept_next, sizes)
+    true_sum = options.sums(jnp.exp(reached + truth))
+    posterior = jnp.exp(reached + truth) / true_sum[..., options.categorical]
+    sums = jnp.log(options.sums(jnp.exp(reached + model))) - jnp.log(true_sum)
+    divergence = (posterior * (truth - model)).sum(-1) + sums.sum(-1)
+    decoding = row_cross_entropy(options, log_x0, clean, noisy, kept)
+    return jnp.where(kept_next[..., 0] == 1.0, decoding, divergence)
+
+
+def prior_divergence(kept_last: float, size: int) -> float:
+    """KL(q(x_T | x_0) || uniform) of one categorical: a constant of the schedule, nats."""
+    p = kept_last * np.eye(size)[0] + (1.0 - kept_last) / size
+    return float(max(np.sum(p * np.log(np.maximum(p, 1e-30) * size)), 0.0))
+
+
+def draw(uniform: Array, log_p: Array) -> Array:
+    """One option per categorical by inversion, (..., c), from normalised `log_p` (..., c, K).
+
+    Its distribution is that of Gumbel-argmax, at one uniform number (..., c) each.
+    """
+    reached = jnp.cumsum(jnp.exp(log_p), axis=-1)
+    u = uniform * reached[..., -1]
+    return jnp.sum(u[..., None] >= reached[..., :-1], axis=-1).astype(jnp.int32)
+
+
+def _log_reached(at: Array, kept: Array, size: _Size) -> Array:
+    """log q(option | other end) for both ends of a chain; `at` marks the other end's option."""
+    fresh = jnp.maximum((1.0 - kept) / size, _NOTHING)
+    return jnp.where(at, jnp.log(kept + fresh), jnp.log(fresh))
+
+
+# The network
 
 
 class Rows(NamedTuple):
@@ -123,6 +243,75 @@ def clean_numbers(prediction: str, given: Array, numbers: Array, kept: Array) ->
     if prediction == "clean":
         return given
     return jnp.sqrt(kept) * numbers - jnp.sqrt(1.0 - kept) * given
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What noisy sphere codes among a row's `count` numbers say of their options.
+
+    Example:
+        >>> from siloweave.tables.features import SphereCode
+        >>> evidence = Evidence(3, (SphereCode(1, 1, 2),))
+        >>> found = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
+        >>> [round(float(x), 2) for x in found[0]]
+        [-1.91, 0.91]
+    """
+
+    count: int
+    sphere_codes: SphereCodes
+
+    @cached_property
+    def options(self) -> Options:
+        """Those of all codes, in their order."""
+        return Options.of(s.options for s in self.sphere_codes)
+
+    @cached_property
+    def plain(self) -> npt.NDArray[np.int64]:
+        """Which numbers are no part of a code."""
+        taken = [range(s.start, s.start + s.dimensions) for s in self.sphere_codes]
+        return np.setdiff1d(np.arange(self.count), np.concatenate([[], *taken]))
+
+    def alone(self, x: Array, kept: Array) -> Array:
+        """Logarithms of the options by their own noisy codes, (batch, options), up to a constant.
+
+        Rows x are (batch, d), and `kept` is ᾱ_t, (batch, 1) or (), below 1.
+        """
+        near = jnp.sqrt(kept) * self._near(x)
+        found: Array = (near - kept * self._norms) / (1.0 - kept)
+        return found
+
+    def likely(self, others: Array, x: Array, kept: Array) -> Array:
+        """Log-probabilities of the options, (batch, options).
+
+        `others` is the network's output for the other columns, alike.
+        """
+        return self.options.log_softmax(others + self.alone(x, kept))
+
+    def expected(self, logs: Array) -> Array:
+        """Mean codes under these log-probabilities, (batch, d); 0 at plain numbers."""
+        return jnp.matmul(jnp.exp(logs), self._points.T, precision="highest")
+
+    def truth(self, clean: Array) -> Array:
+        """Which option each clean code is nearest to, one-hot, (batch, options)."""
+        near = self._near(clean) - self._norms
+        return near >= self.options.largest(near)[..., self.options.categorical]
+
+    def _near(self, x: Array) -> Array:
+        return jnp.matmul(x, self._points, precision="highest")
+
+    @cached_property
+    def _points(self) -> npt.NDArray[np.float32]:
+        """(d, options), each option's code at its place, 0 elsewhere."""
+        found = np.zeros((self.count, len(self.options.categorical)), np.float32)
+        for j, s in enumerate(self.sphere_codes):
+            own = curve(s.options, s.dimensions).T
+            found[s.start : s.start + s.dimensions, self.options.categorical == j] = own
+        return found
+
+    @cached_property
+    def _norms(self) -> npt.NDArray[np.float32]:
+        norms: npt.NDArray[np.float32] = 0.5 * (self._points**2).sum(0)
+        return norms
 
 
 @dataclass(frozen=True)

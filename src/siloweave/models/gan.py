@@ -56,11 +56,10 @@ from siloweave.models.gan_networks import (
     stepped_average,
     to_normal,
 )
-from siloweave.models.layout import Layout, Matrix
 from siloweave.models.nets import fresh, load_arrays, save_arrays
 from siloweave.models.settings import CTABSettings, GANSettings
 from siloweave.models.train import Progress, train
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix
 
 Array = jax.Array
 Settings = GANSettings | CTABSettings

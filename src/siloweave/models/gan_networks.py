@@ -30,11 +30,9 @@ import optax
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.models.layout import Layout, Matrix
-from siloweave.models.multinomial import Options
-from siloweave.models.nets import MLP, Dense, averaged
+from siloweave.models.nets import MLP, Dense, Options, averaged
 from siloweave.models.settings import CTABSettings, GANSettings
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix
 
 Array = jax.Array
 Running = tuple[tuple[Array, Array], ...]

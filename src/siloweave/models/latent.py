@@ -33,14 +33,11 @@ from siloweave.models import coders, diffusion
 from siloweave.models.autoencoder import Coder, reconstruction
 from siloweave.models.coders import RowCoder, coder_of, places_of, rest_of, settings_from
 from siloweave.models.denoiser import Denoiser, Rows, inputs
-from siloweave.models.diffusion import TabDDPMModel, codes_of
-from siloweave.models.layout import Layout, Matrix, SphereCodes
-from siloweave.models.multinomial import Groups
-from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
-from siloweave.models.schedules import kept_variance
+from siloweave.models.diffusion import TabDDPMModel, codes_of, kept_variance
+from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
 from siloweave.models.settings import DiffusionSettings, LatentSettings, SphereCodeSettings
 from siloweave.models.train import Descent, Progress, State, train
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix, SphereCodes
 
 LABEL = "label"
 """Column of the label among a latent row's blocks."""

@@ -35,7 +35,6 @@ from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import GANState, Heads
 from siloweave.models.latent import LABEL, LatentDiffusion, LatentDistribution, latent_blocks
-from siloweave.models.layout import Layout, Matrix
 from siloweave.models.settings import (
     DiffusionSettings,
     GANSettings,
@@ -45,7 +44,7 @@ from siloweave.models.settings import (
 from siloweave.models.sphere_codes import SphereCodeCoder, sphere_codes_of
 from siloweave.models.train import State as Descended
 from siloweave.models.train import train
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix
 
 Array = jax.Array
 Floats = NDArray[np.float64]

@@ -59,9 +59,9 @@ ACTIVATIONS = ("relu", "silu", "gelu", "tanh", "leaky_relu")
 PREDICTIONS = ("noise", "clean", "velocity")
 """What a denoiser may give for numbers, see `denoiser.target`."""
 CHOICE_LOSSES = ("cross-entropy", "bound")
-"""Losses of categoricals, see `multinomial`."""
+"""Losses of categoricals, see `denoiser`."""
 SCHEDULES = ("cosine", "linear")
-"""Noise schedules, see `schedules`."""
+"""Noise schedules, see `diffusion.kept_variance`."""
 Family = Literal["beta", "norm", "truncnorm", "uniform", "gamma", "kde"]
 """A distribution that a numeric column may be given."""
 FAMILIES: tuple[str, ...] = get_args(Family)

@@ -9,34 +9,21 @@ fewer all points are about as far from one another). The coder depends on the bl
 costs no privacy, it is the same whoever holds the column, and how columns are split between parties
 changes nothing about a latent row.
 
-A code with options p_k is seen, with Gaussian noise at level a = ᾱ_t, as x = √a p_k + √(1-a) noise.
-By Bayes' rule x alone gives option k, up to a constant, the logarithm
-
-    evidence_k(x) = (√a <x, p_k> - a |p_k|² / 2) / (1 - a),
-
-and the other columns' noisy values come on top, because each column gets noise of its own:
-log p(k | noisy row) = log p(k | the other columns) + evidence_k. So the network's input has the
-options' probabilities by evidence alone beside x, its output is the logarithms to which the
-evidence is added, and it has only the first summand to learn. The clean point is the mean of the
-options' points under the softmax of the sum, and its loss is cross-entropy (score interpolation,
-Dieleman et al. 2022, "Continuous diffusion for categorical data"; the evidence is ours).
+How a denoiser reads noisy codes is `denoiser.Evidence`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.models.layout import Layout, Matrix, SphereCode, SphereCodes
-from siloweave.models.multinomial import Options
 from siloweave.models.nets import Array
 from siloweave.models.settings import SphereCodeSettings
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Layout, Matrix, SphereCode, SphereCodes
 
 Floats = npt.NDArray[np.float64]
 _FINE = 4001  # places at which the curve's length is measured
@@ -152,71 +139,3 @@ class SphereCodeCoder(eqx.Module):
                 nearest = (size - 2 * z @ codes.T).argmin(1)
                 X[i + np.arange(len(z)), b.start + nearest] = 1.0
         return X
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What noisy sphere codes among a row's `count` numbers say of their options.
-
-    Example:
-        >>> evidence = Evidence(3, (SphereCode(1, 1, 2),))
-        >>> found = evidence.alone(jnp.array([[9.0, 1.0, 9.0]]), jnp.array([[0.5]]))
-        >>> [round(float(x), 2) for x in found[0]]
-        [-1.91, 0.91]
-    """
-
-    count: int
-    sphere_codes: SphereCodes
-
-    @cached_property
-    def options(self) -> Options:
-        """Those of all codes, in their order."""
-        return Options.of(s.options for s in self.sphere_codes)
-
-    @cached_property
-    def plain(self) -> npt.NDArray[np.int64]:
-        """Which numbers are no part of a code."""
-        taken = [range(s.start, s.start + s.dimensions) for s in self.sphere_codes]
-        return np.setdiff1d(np.arange(self.count), np.concatenate([[], *taken]))
-
-    def alone(self, x: Array, kept: Array) -> Array:
-        """Logarithms of the options by their own noisy codes, (batch, options), up to a constant.
-
-        Rows x are (batch, d), and `kept` is ᾱ_t, (batch, 1) or (), below 1.
-        """
-        near = jnp.sqrt(kept) * self._near(x)
-        found: Array = (near - kept * self._norms) / (1.0 - kept)
-        return found
-
-    def likely(self, others: Array, x: Array, kept: Array) -> Array:
-        """Log-probabilities of the options, (batch, options).
-
-        `others` is the network's output for the other columns, alike.
-        """
-        return self.options.log_softmax(others + self.alone(x, kept))
-
-    def expected(self, logs: Array) -> Array:
-        """Mean codes under these log-probabilities, (batch, d); 0 at plain numbers."""
-        return jnp.matmul(jnp.exp(logs), self._points.T, precision="highest")
-
-    def truth(self, clean: Array) -> Array:
-        """Which option each clean code is nearest to, one-hot, (batch, options)."""
-        near = self._near(clean) - self._norms
-        return near >= self.options.largest(near)[..., self.options.categorical]
-
-    def _near(self, x: Array) -> Array:
-        return jnp.matmul(x, self._points, precision="highest")
-
-    @cached_property
-    def _points(self) -> npt.NDArray[np.float32]:
-        """(d, options), each option's code at its place, 0 elsewhere."""
-        found = np.zeros((self.count, len(self.options.categorical)), np.float32)
-        for j, s in enumerate(self.sphere_codes):
-            own = curve(s.options, s.dimensions).T
-            found[s.start : s.start + s.dimensions, self.options.categorical == j] = own
-        return found
-
-    @cached_property
-    def _norms(self) -> npt.NDArray[np.float32]:
-        norms: npt.NDArray[np.float32] = 0.5 * (self._points**2).sum(0)
-        return norms

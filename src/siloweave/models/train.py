@@ -31,8 +31,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from siloweave.errors import DataError, InputError
-from siloweave.models.multinomial import Groups
-from siloweave.models.nets import Array, averaged
+from siloweave.models.nets import Array, Groups, averaged
 from siloweave.tables.keys import fold_in, generator
 
 _State = TypeVar("_State")

@@ -48,11 +48,10 @@ from siloweave.models.gan_networks import (
     stepped,
     stepped_average,
 )
-from siloweave.models.layout import Matrix
 from siloweave.models.nets import MLP, load_arrays, save_arrays
 from siloweave.models.settings import VertiGANSettings
 from siloweave.models.train import mean_gradient, train
-from siloweave.tables.features import Block
+from siloweave.tables.features import Block, Matrix
 
 Array = jax.Array
 _CHUNK = 2_000  # rows drawn at once, one compiled shape

@@ -2,8 +2,10 @@
 
 One JSON object per line. The first line names the owner and its public key; every later line is one
 :class:`Entry`, which contains the hash of the line before it. Every line is signed with the owner's
-key (:mod:`siloweave.privacy.identity`), which lies in a file of its own, and every signature covers
-all lines before it as well.
+key, and every signature covers all lines before it as well. The key is the party's
+:class:`Identity` and lies in a file of its own; it vouches for mask keys too. Signatures are
+Ed25519 (Bernstein, Duif, Lange, Schwabe & Yang 2012) from the ``cryptography`` package, and each
+covers a purpose as well as a message, so that one for one purpose is never valid for another.
 
 What is detected, and from what:
 
@@ -25,26 +27,42 @@ file that is gone is missed only by those who know that it was there.
 Order of a release: :meth:`Ledger.charge` (checks the budget, appends, forces to disk), then draw
 noise, then persist the reply, then send. A retry charges the same ``(run, step)`` again and gets
 the entry that is there.
+
+**Guarantee**: without the private key nobody can make a signature that :func:`verify` accepts under
+the public key (EUF-CMA of Ed25519). Whoever can read the key file can sign as the party. A
+signature says nothing about the time when it was made, nor about what else was signed.
 """
 
 import hashlib
 import math
 import os
+import stat
 import threading
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
 import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from siloweave.errors import BudgetError, InputError, LedgerError
 from siloweave.privacy import journal
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import Budget, rho_for
-from siloweave.privacy.events import UNREADABLE, Event, Gaussian
-from siloweave.privacy.identity import KEY_FILE, Identity, spelled_key, verify
+from siloweave.privacy.events import UNREADABLE, Event, Gaussian, known
 
+KEY_FILE = "party.key"
+"""What the file with a party's private key is called."""
 VERSION = 2
 _UNSIGNED = 1  # the version before, whose lines carried no signatures
 _PURPOSE = b"siloweave ledger line"
@@ -52,6 +70,143 @@ _FORGED = (
     "its signature is not of the key in line 1. It was edited by someone who does not have the "
     "owner's key. Put back the file from the last backup."
 )
+
+
+class Identity:
+    """A party's private key, which never leaves the party.
+
+    Args:
+        key: The private key; see `create` and `load_or_create`.
+
+    Example:
+        >>> clinic = Identity.create()
+        >>> signature = clinic.sign(b"siloweave ledger line", b"...")
+        >>> verify(clinic.public, b"siloweave ledger line", b"...", signature)
+        True
+        >>> verify(clinic.public, b"siloweave mask key", b"...", signature)
+        False
+    """
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes_raw()
+        """The public key, 32 bytes."""
+
+    def __repr__(self) -> str:
+        return f"Identity(public={spelled_key(self.public)})"
+
+    @classmethod
+    def create(cls) -> Self:
+        """A fresh key from the operating system's entropy."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def seeded(cls, seed: bytes) -> Self:
+        """A key that whoever knows the seed has, too: for tests with seeded noise alone."""
+        return cls(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed).digest()))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The key in a file.
+
+        Raises:
+            InputError: The file is missing, is damaged, or can be read by other users.
+        """
+        place = Path(path)
+        try:
+            with place.open("rb") as file:
+                mode, text = os.fstat(file.fileno()).st_mode, file.read()
+        except OSError as error:
+            raise InputError(
+                f"{place}: the party's key cannot be read ({error.strerror}). Put the file back "
+                "from a backup."
+            ) from error
+        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+            raise InputError(
+                f"{place}: other users may read the party's key (mode {stat.S_IMODE(mode):04o}, "
+                f"must be 0600). If nobody else has read it, run: chmod 600 {place}"
+            )
+        try:
+            key = load_pem_private_key(text, password=None)
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                f"{place}: holds no private key in PEM. Put the file back from a backup."
+            ) from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise InputError(
+                f"{place}: holds a {type(key).__name__}; a party's key must be Ed25519. Put the "
+                "file back from a backup."
+            )
+        return cls(key)
+
+    @classmethod
+    def load_or_create(cls, path: str | os.PathLike[str]) -> Self:
+        """The key in a file, which is made with mode 0600 if it is not there.
+
+        Where two processes make the file at the same time, both get the key that is in it.
+        InputError as of `load`, or if it cannot be written.
+        """
+        place = Path(path)
+        if not place.exists():
+            cls.create()._store(place)
+        return cls.load(place)
+
+    def _store(self, path: Path) -> None:
+        """Write the key beside its place, then link it there, unless a key is there by then."""
+        text = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(temporary, "xb", opener=journal.for_its_owner) as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # another process was first, and its key is the one
+                os.link(temporary, path)
+            journal.sync_folder(path.parent)
+        except OSError as error:
+            raise InputError(
+                f"{path}: the party's key cannot be written ({error.strerror}). Make the folder "
+                "writable, or use another."
+            ) from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+
+    def sign(self, purpose: bytes, message: bytes) -> bytes:
+        """Sign a message for one purpose, such as ``b"siloweave mask key"``, of 1 to 255 bytes.
+
+        The 64 bytes are always the same for the same arguments; InputError for another purpose.
+        """
+        return self._key.sign(_bound(purpose, message))
+
+
+def verify(public: bytes, purpose: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether a signature of 64 bytes, for this purpose, was made with the private key of `public`.
+
+    False also where the key or the signature is malformed; InputError for a purpose that `sign`
+    refuses.
+    """
+    signed = _bound(purpose, message)
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def spelled_key(public: bytes) -> str:
+    """A public key as people compare it, and as JSON holds it: base64."""
+    return b64encode(public).decode()
+
+
+def _bound(purpose: bytes, message: bytes) -> bytes:
+    """Purpose and message as one text, from which both can be read in one way only."""
+    if not 1 <= len(purpose) <= 255:
+        raise InputError(
+            f"purpose = {purpose!r} has {len(purpose)} bytes; a signature's purpose has 1 to 255."
+        )
+    return len(purpose).to_bytes(1, "big") + purpose + message
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -201,7 +356,7 @@ class Ledger:
         self._guard = threading.Lock()
         self._list: list[Entry] = []
         self._keys: dict[tuple[str, str], Entry] = {}
-        self._tally = Tally()
+        self._tally: Tally | None = None  # from the first entry on whose cost is finite
         self._fitting, self._refused = 0, 0  # steps like the last entry's: known to fit, and not to
 
     def _new_header(self, identity: Identity) -> bytes:
@@ -278,7 +433,10 @@ class Ledger:
         self._keys[entry.run, entry.step] = entry
         if len(self._list) < 2 or not _same_steps(entry.event, self._list[-2].event):
             self._fitting = self._refused = 0
-        self._tally.add(entry.event)
+        if self._tally is not None:
+            self._tally.add(entry.event)
+        elif math.isfinite(entry.event.rho):
+            self._tally = Tally(self.events)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Self:
@@ -340,7 +498,10 @@ class Ledger:
             return entry
 
     def _afford(self, event: Event) -> None:
-        asked = self._tally.copy()
+        boundless = self.limit is None or not self.limit.private
+        if boundless and self._tally is None and not math.isfinite(known(event).rho):
+            return  # the total is infinite, and may be
+        asked = self._total.copy()
         asked.add(event)
         if self.limit is None:
             return
@@ -352,11 +513,16 @@ class Ledger:
         if after <= self.limit.epsilon:
             return
         raise BudgetError(
-            f"charge: {self.owner!r} has spent epsilon = {self._tally.epsilon(self.limit.delta)} "
+            f"charge: {self.owner!r} has spent epsilon = {self._total.epsilon(self.limit.delta)} "
             f"at delta = {self.limit.delta} and with {event} would have spent {after}, more than "
             f"its limit of {self.limit.epsilon}. Nothing was released. Ask for less, or let the "
             "owner raise the limit."
         )
+
+    @property
+    def _total(self) -> Tally:
+        """What all entries cost together."""
+        return Tally(self.events) if self._tally is None else self._tally
 
     def _steps_fit(self, event: Event) -> bool:
         """Whether more steps like the last ones are known to fit, or many more of them do.
@@ -365,12 +531,12 @@ class Ledger:
         holds for many steps holds for their beginning, which is post-processing of them; so twice
         as many are tried first, and then ever fewer.
         """
-        wanted = self._tally.steps(event) + event.count
+        wanted = self._total.steps(event) + event.count
         while wanted > self._fitting:
             ahead = (wanted + self._refused) // 2 if self._refused else 2 * wanted
             if ahead <= wanted:
                 return False
-            asked = self._tally.copy()
+            asked = self._total.copy()
             asked.add(msgspec.structs.replace(event, count=ahead - wanted + event.count))
             assert self.limit is not None
             if asked.epsilon(self.limit.delta) <= self.limit.epsilon:
@@ -417,7 +583,7 @@ class Ledger:
         zCDP of such a step is the same, since its Renyi divergences of high order are. It is the
         wrong unit for them, and what they cost is read from `epsilon`.
         """
-        return self._tally.rho
+        return self._total.rho
 
     def epsilon(self, delta: float | None = None) -> float:
         """Epsilon of everything in the ledger at ``delta`` (default: the limit's), rounded up."""
@@ -425,7 +591,7 @@ class Ledger:
             if self.limit is None:
                 raise InputError("Ledger.epsilon: delta is needed for a ledger without a limit.")
             delta = self.limit.delta
-        return self._tally.epsilon(delta)
+        return self._total.epsilon(delta)
 
     def remaining(self) -> float:
         """The zCDP that a further release may cost before the limit; infinite without one.
@@ -435,18 +601,18 @@ class Ledger:
         """
         if self.limit is None or not self.limit.private:
             return math.inf
-        left = self.limit.delta - self._tally.delta
+        left = self.limit.delta - self._total.delta
         if left <= 0:
             return 0.0
         if any(event.step is not None for event in self.events):
             return self._beside_samples(self.limit)
-        return max(0.0, rho_for(msgspec.structs.replace(self.limit, delta=left)) - self._tally.rho)
+        return max(0.0, rho_for(msgspec.structs.replace(self.limit, delta=left)) - self._total.rho)
 
     def _beside_samples(self, limit: Budget) -> float:
         """The largest zCDP, within 0.1 percent, that fits beside what is in the ledger."""
 
         def fits(rho: float) -> bool:
-            asked = self._tally.copy()
+            asked = self._total.copy()
             asked.add(Gaussian(sigma=1.0, sensitivity=math.sqrt(2 * rho)))
             return asked.epsilon(limit.delta) <= limit.epsilon
 

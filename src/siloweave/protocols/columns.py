@@ -27,9 +27,8 @@ from siloweave.errors import WireError
 from siloweave.federation.site import Site
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Encoder
-from siloweave.tables.features import Features
+from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, digest_of
 from siloweave.tables.schema import Schema
 

@@ -52,9 +52,8 @@ from siloweave.protocols.secure_sums import (
 from siloweave.protocols.workload import queries_of
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
-from siloweave.tables.features import Features
+from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.one_way import OneWay
 from siloweave.tables.read import Table, digest_of
 from siloweave.tables.schema import Schema
 

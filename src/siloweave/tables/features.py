@@ -2,23 +2,37 @@
 
 Every column but ids becomes blocks of a row's vector: a one-hot categorical for what is
 categorical, a number for what is continuous, both for a column that mixes spikes, gaps or modes
-with a continuum. What is learned is plain data that goes to JSON and back unchanged.
+with a continuum. What is learned is plain data that goes to JSON and back unchanged. A `Layout`
+says which entries are numbers and which are options; categoricals of equal size stand side by side
+in it, so that a column of 3 and a column of 40 categories need no padding and 300 binary columns
+are one array.
+
+`OneWay` is how the values of single columns are distributed, as plain data that drawn rows can be
+held to. Categories are themselves; numbers and datetimes are cut at quantiles, and where a value is
+frequent it has a cell of its own. What is rare is one cell, so that no cell describes a few rows.
+Numbers whose distribution is far from the known one are moved, in their order, until it is that
+one.
+
+Sources:
+    Quantile mapping: Panofsky & Brier 1968, *Some applications of statistics to meteorology*; on
+    the line no map to that distribution moves less (Villani 2003, *Topics in optimal
+    transportation*, theorem 2.18).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import CapacityError, DataError
-from siloweave.tables.bins import BINNED
+from siloweave.errors import CapacityError, DataError, InputError
+from siloweave.tables.bins import BINNED, edges_of, last_of, numbers_of
 from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of, running
 from siloweave.tables.encodings import (
     CategoricalEncoding,
@@ -34,14 +48,19 @@ from siloweave.tables.encodings import (
     encoding_of_options,
     learned,
     resolution_of,
+    rounded,
 )
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
 
 _CHUNK = 4096  # rows that are read at once, so that they stay in the processor's cache
+_MOST_BYTES = 2**34
+_MOST_OPTIONS = 256  # of a column of numbers: modes, frequent values, and a missing one
 _Ints = NDArray[np.int64]
 _Reals = NDArray[np.floating]
+Matrix = NDArray[np.float32]
+_Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -57,6 +76,144 @@ class Block:
     def stop(self) -> int:
         """Where the next block starts."""
         return self.start + self.size
+
+
+class SphereCode(NamedTuple):
+    """Which of a row's numbers are the vector of a categorical, see `sphere_codes`."""
+
+    start: int
+    dimensions: int
+    options: int
+
+
+SphereCodes = tuple[SphereCode, ...]
+"""All of a row's; they do not overlap."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Blocks of a feature vector; models order them: numbers, then categoricals by size."""
+
+    blocks: tuple[Block, ...]
+    sphere_codes: SphereCodes = ()
+
+    @cached_property
+    def width(self) -> int:
+        """Length of a feature vector."""
+        return max((b.start + b.size for b in self.blocks), default=0)
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """Position of every real number in the feature vector."""
+        return tuple(b.start for b in self.blocks if b.kind == "number")
+
+    @cached_property
+    def categoricals(self) -> tuple[Block, ...]:
+        """Blocks that are categoricals, smallest first."""
+        return tuple(
+            sorted((b for b in self.blocks if b.kind == "categorical"), key=lambda b: b.size)
+        )
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """(how many, of which size) for each run of categoricals of equal size."""
+        sizes = [b.size for b in self.categoricals]
+        return tuple((sizes.count(size), size) for size in sorted(set(sizes)))
+
+    def check(self, X: Matrix, what: str = "X", *, least: int = 1) -> Matrix:
+        """Refuse a matrix that is not one of these feature vectors, one per row.
+
+        Raises:
+            InputError: For another shape, too few rows, NaN or infinities, or a categorical that is
+                not one-hot; the message names the column.
+        """
+        X = np.asarray(X, dtype=np.float32)
+        if X.ndim != 2 or X.shape[1] != self.width:
+            raise InputError(
+                f"{what} has shape {X.shape}, but its blocks need (rows, {self.width}): encode the "
+                "table with the features these blocks belong to"
+            )
+        if len(X) < least:
+            raise InputError(f"{what} has no rows: give at least one")
+        for b in self.blocks:
+            part = X[:, b.start : b.stop]
+            if not np.isfinite(part).all():
+                row = int(np.argmin(np.isfinite(part).all(1)))
+                raise InputError(
+                    f"{what} is not finite in column {b.column!r}, row {row}: fill or encode "
+                    "missing values before fitting"
+                )
+            if b.kind == "categorical" and not _one_hot(part):
+                raise InputError(
+                    f"{what} is not one-hot in column {b.column!r}: each row needs one 1 and "
+                    f"{b.size - 1} times 0"
+                )
+        return X
+
+    def split(self, X: Matrix) -> tuple[Matrix, _Codes]:
+        """Numbers (n, d) and the index of each categorical (n, c), in this layout's order."""
+        codes = [X[:, b.start : b.stop].argmax(1) for b in self.categoricals]
+        stacked = np.stack(codes, 1) if codes else np.zeros((len(X), 0))
+        return np.ascontiguousarray(X[:, list(self.numbers)]), stacked.astype(np.int32)
+
+    def join(self, numbers: Matrix, codes: _Codes, width: int | None = None) -> Matrix:
+        """The inverse of `split`: one-hot rows, zeros where `width` leaves room for others."""
+        X = np.zeros((len(numbers), width or self.width), dtype=np.float32)
+        X[:, list(self.numbers)] = numbers
+        for j, b in enumerate(self.categoricals):
+            X[np.arange(len(X)), b.start + codes[:, j]] = 1.0
+        return X
+
+    def known(self, given: Matrix) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which numbers (n, d) and categoricals (n, c) of a matrix are not NaN.
+
+        Raises InputError when some options of a categorical are NaN and others are not.
+        """
+        there = ~np.isnan(given)
+        for b in self.categoricals:
+            part = there[:, b.start : b.stop]
+            if (part.any(1) != part.all(1)).any():
+                raise InputError(
+                    f"given names some categories of column {b.column!r} and leaves others open: "
+                    "set its whole block, or none of it"
+                )
+        chosen = [there[:, b.start] for b in self.categoricals]
+        stacked = np.stack(chosen, 1) if chosen else np.zeros((len(given), 0), dtype=np.bool_)
+        return there[:, list(self.numbers)], stacked
+
+    def without(self, block: Block | None) -> Layout:
+        """The layout of the other blocks; their places in the vector do not change."""
+        return replace(self, blocks=tuple(b for b in self.blocks if b != block))
+
+    def label_of(self, column: str | None) -> Block | None:
+        """The categorical of a label column; None without one, or where it is the only block."""
+        return None if column is None or len(self.blocks) == 1 else self.categorical_of(column)
+
+    def categorical_of(self, column: str) -> Block:
+        """The block of a column that is one categorical; raises InputError where it is not."""
+        found = [b for b in self.blocks if b.column == column]
+        if len(found) == 1 and found[0].kind == "categorical":
+            return found[0]
+        names = sorted({b.column for b in self.categoricals})
+        raise InputError(
+            f"labels={column!r} is not a column that is one categorical: give one of {names}, or "
+            "None"
+        )
+
+    def facts(self, label: Block | None) -> dict[str, Any]:
+        """What a model's file says of its blocks and of the one that is its label."""
+        column = None if label is None else label.column
+        return {"blocks": [asdict(b) for b in self.blocks], "label": column}
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> tuple[Layout, Block | None]:
+        """Layout and label from `facts`."""
+        layout = cls(tuple(Block(**b) for b in facts["blocks"]))
+        return layout, None if facts["label"] is None else layout.categorical_of(facts["label"])
+
+
+def _one_hot(part: Matrix) -> bool:
+    return bool(np.isin(part, (0.0, 1.0)).all() and (part.sum(1) == 1.0).all())
 
 
 def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
@@ -135,11 +292,7 @@ def _largest(part: _Reals, random: np.random.Generator) -> _Ints:
     return found
 
 
-_MOST_BYTES = 2**34
-_MOST_OPTIONS = 256  # of a column of numbers: modes, frequent values, and a missing one
-
-
-class _File(msgspec.Struct, frozen=True):
+class _FeaturesFile(msgspec.Struct, frozen=True):
     format: Literal["siloweave-features"]
     version: int
     columns: tuple[Column, ...]
@@ -377,13 +530,13 @@ class Features:
 
     def to_json(self) -> str:
         """Return the features as JSON text, with a version; `from_json` reads it back."""
-        file = _File("siloweave-features", VERSION, self.schema.columns, self.encodings)
+        file = _FeaturesFile("siloweave-features", VERSION, self.schema.columns, self.encodings)
         return msgspec.json.encode(file).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Features:
         """Read features that `to_json` wrote; SchemaError names the field that is wrong."""
-        file = versioned(text, _File, "a features file")
+        file = versioned(text, _FeaturesFile, "a features file")
         return cls(Schema(file.columns), file.encodings)
 
 
@@ -423,3 +576,246 @@ def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
     if not np.isfinite(weights).all():
         raise DataError(f"counts of column {name!r} are not all finite numbers")
     return np.maximum(weights, 0.0)
+
+
+# How single columns are distributed
+
+_CUTS, _RARE = 50, 20.0  # quantiles; rows of a cell at least
+_MOST_APART = 200  # categories with a cell of their own
+_EXACT = 2.0**53  # whole numbers beyond are not all float64
+_FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
+_GAP, _NOISE = 0.05, 0.4  # of what is left in place; what chance explains, per root (cells / rows)
+
+
+def far_off(values: Floats, ends: Floats, shares: Floats) -> bool:
+    """Whether values are distributed otherwise than chance explains, and by more than 5 %.
+
+    That is, whether the total variation distance between the shares of ranges (with upper `ends`,
+    ascending) and those that they should hold is above 0.05 + 0.4 √(cells / n).
+    """
+    if not len(values):
+        return False
+    places = np.minimum(np.searchsorted(ends, values, side="left"), len(ends) - 1)
+    have = np.bincount(places, minlength=len(ends)) / len(values)
+    gap = 0.5 * float(np.abs(have - shares).sum())
+    return gap > _GAP + _NOISE * float(np.sqrt(len(ends) / len(values)))
+
+
+def quantile_mapped(
+    values: Floats, ends: Floats, shares: Floats, alone: NDArray[np.bool_]
+) -> Floats:
+    """Move numbers so that each range holds its share; their order stays, but equal ones may part.
+
+    Between the ends of ranges the map is linear; below the first and above the last but one it
+    shifts, so that tails keep their shape. No number is moved beyond the last end; numbers of a
+    range that is `alone`, which has one value, become it. There are two ranges or more; `ends` are
+    their upper ends, ascending, and `shares` of the values sum to 1.
+    """
+    values = _apart(values)
+    inner, at = ends[:-1], np.quantile(values, np.minimum(np.cumsum(shares)[:-1], 1.0))
+    moved = np.interp(values, at, inner)
+    moved = np.where(values < at[0], values + (inner[0] - at[0]), moved)
+    moved = np.where(values > at[-1], values + (inner[-1] - at[-1]), moved)
+    into = np.searchsorted(at, values, side="left")
+    return np.asarray(np.where(alone[into], ends[into], np.minimum(moved, ends[-1])), np.float64)
+
+
+def _apart(values: Floats) -> Floats:
+    """Spread equal numbers, in the order they come, halfway to the nearest other one."""
+    known, place, times = np.unique(values, return_inverse=True, return_counts=True)
+    if len(known) < 2 or times.max() == 1:
+        return values
+    halves = np.diff(known) / 2
+    width = np.minimum(np.append(halves, halves[-1]), np.insert(halves, 0, halves[0]))
+    turn = np.empty(len(values))
+    turn[np.argsort(place, kind="stable")] = np.concatenate([np.arange(n) for n in times])
+    spread: Floats = values + width[place] * ((2.0 * turn + 1.0) / times[place] - 1.0)
+    return spread
+
+
+class Cells(msgspec.Struct, frozen=True):
+    """Cells of one column.
+
+    Attributes:
+        column: Its public facts.
+        labels: Categories that have a cell of their own.
+        ends: Upper ends of ranges of numbers, or of steps of datetimes.
+        shares: Of each cell; the last two are of all other values and of missing ones.
+    """
+
+    column: Column
+    labels: tuple[Any, ...]
+    ends: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        cells, own = max(len(self.labels), len(self.ends)) + 2, (*self.shares, *self.ends)
+        if len(self.shares) != cells or not np.isfinite(own).all() or min(self.shares) < 0:
+            raise DataError(
+                f"these are no shares of column {self.column.name!r}: {cells} of 0 or more are "
+                f"wanted for its cells, all finite, and there are {len(self.shares)}"
+            )
+
+    @classmethod
+    def of_options(cls, column: Column, weights: Floats, rows: int) -> Cells:
+        """Of a categorical or boolean column.
+
+        Weights are of every option, and of missing values behind them if the column has them; they
+        stand for so many rows.
+        """
+        options = column.options
+        shares = np.asarray(weights, dtype=np.float64) / max(float(np.sum(weights)), 1e-300)
+        known, gone = shares[: len(options)], float(shares[len(options) :].sum())
+        order = np.argsort(-known, kind="stable")[:_MOST_APART]
+        kept = np.sort(order[known[order] * rows >= _RARE])
+        own = known[kept].tolist()
+        rest = max(1.0 - gone - sum(own), 0.0)
+        return cls(column, tuple(options[i] for i in kept), (), (*own, rest, gone))
+
+    @classmethod
+    def of_numbers(cls, column: Column, values: Floats, weights: Floats, gone: float) -> Cells:
+        """Of a column of numbers, or of datetimes in the steps of bins.py.
+
+        Values are distinct and ascending, each with a weight; `gone` is that of missing values.
+        """
+        total = float(np.sum(weights))
+        if total <= 0:
+            return cls(column, (), (), (0.0, 1.0))
+        below = np.cumsum(weights) / total
+        levels = np.linspace(0.0, 1.0, _CUTS + 1)[1:]
+        places = np.unique(np.minimum(np.searchsorted(below, levels - 1e-9), len(values) - 1))
+        own = np.diff(np.append(0.0, below[places])) * total / (total + gone)
+        ends = tuple(np.asarray(values, dtype=np.float64)[places].tolist())
+        return cls(column, (), ends, (*own.tolist(), 0.0, gone / (total + gone)))
+
+    def check(self, column: Column) -> None:
+        """Raise DataError unless these can be shares of a column."""
+        fits = self.column == column and abs(sum(self.shares) - 1.0) <= 1e-6
+        if column.kind in BINNED:  # as floats: ends were rounded as the bounds are here
+            bounds = float(edges_of(column, 1)[0]), *self.ends, float(last_of(column))
+            fits = fits and not self.labels and bool((np.diff(bounds) >= 0).all())
+        else:
+            options = column.options
+            places = {options.index(one) for one in self.labels if one in options}
+            fits = fits and not self.ends and len(places) == len(self.labels)
+        if not fits:
+            raise DataError(f"these are no shares of column {column.name!r}, as the study has it")
+
+    def codes(self, table: Table) -> _Ints:
+        """The cell of every row of a table."""
+        name = self.column.name
+        if self.column.kind in BINNED:
+            values, gone = numbers_of(self.column, table)
+            near = np.searchsorted(np.asarray(self.ends), np.where(gone, 0, values), side="left")
+            found = np.minimum(near, len(self.ends))
+        else:
+            gone, found = table.missing(name), np.full(table.num_rows, -1)
+            if self.labels:  # all may be rare
+                found = table.lookup(name, self.labels)
+            found = np.where(found < 0, len(self.labels), found)
+        return np.where(gone, len(self.shares) - 1, found).astype(np.int64)
+
+    def moved(self, table: Table, pool: Table) -> Floats | _Ints | None:
+        """Numbers of a table's column, moved until their shares are right; None if they stay."""
+        if self.column.kind not in ("integer", "continuous") or len(self.ends) < 2:
+            return None
+        shares, ends = np.asarray(self.shares[: len(self.ends)]), np.asarray(self.ends)
+        if np.abs(ends).max() > _EXACT:
+            return None
+        shares = shares / shares.sum()
+        values, gone = numbers_of(self.column, table)
+        numbers = values.astype(np.float64)
+        if not far_off(numbers[~gone], ends, shares):
+            return None
+        low, high = float(self.column.low or 0.0), float(self.column.high or 0.0)
+        alone = shares >= _FREQUENT / _CUTS
+        moved = quantile_mapped(numbers[~gone], ends, shares, alone)
+        others, out = numbers_of(self.column, pool)
+        if self.column.kind == "continuous":
+            tidy = _tidy(moved, others[~out].astype(np.float64))
+            numbers[~gone] = np.clip(np.where(np.isin(moved, ends[alone]), moved, tidy), low, high)
+            return numbers
+        numbers[~gone] = np.clip(np.ceil(moved), low, high)
+        return numbers.astype(np.int64)
+
+
+def _tidy(values: Floats, pool: Floats) -> Floats:
+    """The nearest numbers of a pool; beyond it, as many decimals as there."""
+    known = np.unique(pool)
+    nearest = known[np.searchsorted((known[:-1] + known[1:]) / 2, values)]
+    inside = (values >= known[0]) & (values <= known[-1])
+    return np.where(inside, nearest, rounded(values, resolution_of(pool)))
+
+
+class _SharesFile(msgspec.Struct, frozen=True):
+    format: Literal["siloweave-one-way"]
+    version: int
+    cells: tuple[Cells, ...]
+
+
+def _counted(column: Column, table: Table) -> Cells:
+    if column.kind in BINNED:
+        values, gone = numbers_of(column, table)
+        seen, times = np.unique(values[~gone], return_counts=True)
+        return Cells.of_numbers(
+            column, seen.astype(np.float64), times.astype(np.float64), float(gone.sum())
+        )
+    counts = np.bincount(codes_of(column, table), minlength=options_of(column))
+    return Cells.of_options(column, counts.astype(np.float64), table.num_rows)
+
+
+@dataclass(frozen=True)
+class OneWay:
+    """Shares of every column's cells, ids apart."""
+
+    cells: tuple[Cells, ...]
+
+    @classmethod
+    def of(cls, table: Table, schema: Schema) -> OneWay:
+        """Count the rows of a table; exact, and so a release of them."""
+        held = [column for column in schema.coded if column.name in table.names]
+        return cls(tuple(_counted(column, table) for column in held))
+
+    def check(self, schema: Schema) -> OneWay:
+        """Return it; raises DataError unless it can be of the schema's columns without ids."""
+        names = [one.column.name for one in self.cells]
+        wanted = [column.name for column in schema.coded]
+        if sorted(names) != sorted(wanted):
+            raise DataError(f"these are shares of {', '.join(names)}, not of {', '.join(wanted)}")
+        for one in self.cells:
+            one.check(schema[one.column.name])
+        return self
+
+    @property
+    def shares(self) -> list[Floats]:
+        """Per column, the share of each cell; other and missing values are the last two."""
+        return [np.asarray(one.shares) for one in self.cells]
+
+    def codes(self, table: Table) -> list[_Ints]:
+        """Per column, the cell of every row."""
+        return [one.codes(table) for one in self.cells]
+
+    def moved(self, table: Table, pool: Table) -> Table:
+        """A table whose numbers are moved in columns that are further off than `far_off` allows.
+
+        The rows were chosen for these shares, as far as possible, from a pool: numbers become
+        numbers of the pool. Datetimes stay.
+        """
+        moved = {one.column.name: one.moved(table, pool) for one in self.cells}
+        moved = {name: numbers for name, numbers in moved.items() if numbers is not None}
+        if not moved:
+            return table
+        columns = {n: (moved.get(n, table.values(n)), table.missing(n)) for n in table.names}
+        return Table.from_columns(columns, like=table)
+
+    def to_json(self) -> str:
+        """Plain data; `from_json` reads it."""
+        return msgspec.json.encode(_SharesFile("siloweave-one-way", 1, self.cells)).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> OneWay:
+        """Read what `to_json` wrote; raises DataError if it is something else."""
+        try:
+            return cls(msgspec.json.decode(text, type=_SharesFile).cells)
+        except msgspec.MsgspecError as error:
+            raise DataError(f"these are no shares of columns: {error}") from error

@@ -31,8 +31,7 @@ from siloweave.tables.encodings import (
     resolution_of,
     rounded,
 )
-from siloweave.tables.features import Features, check_rows
-from siloweave.tables.one_way import Cells, OneWay
+from siloweave.tables.features import Cells, Features, OneWay, check_rows
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 

@@ -5,15 +5,18 @@ releases); Xu et al. 2019, "Modeling tabular data using conditional GAN" (CTGAN)
 van der Schaar 2020, "Anonymization through data synthesis using GANs" (ADS-GAN); Zhao et al. 2021,
 "CTAB-GAN"; Kotelnikov et al. 2023, "TabDDPM"; Shankar et al. 2024, "SiloFuse" (its centralised
 baselines LatentDiff and E2E); Zhu et al. 2024, "DP-TLDM" (its model without privacy). All run as
-one-party runs of the same federation.
+one-party runs of the same federation, of one message: the coordinator asks for a trained model, and
+the owner encodes, trains and releases. So both sides stand here.
 
-**Guarantee**: none. The weights are released as they were trained, and the ledger says so with an
-event of infinite cost; encoders, bounds and frequencies are taken from the rows as well. That holds
-for ADS-GAN too: it pays its generator for distance from real rows, which bounds nothing.
+**Guarantee**: none. The owner trains the generator of its own study, once a run, and releases the
+weights as they were trained; its ledger says so with an event of infinite cost. Encoders, bounds
+and frequencies are taken from the rows as well. That holds for ADS-GAN too: it pays its generator
+for distance from real rows, which bounds nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,10 +26,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.core.fit import FeatureModel, Generator, Matrix
-from siloweave.core.method import BARE_READERS, CURATOR, Case, Forecast, Guarantee, Method, View
+from siloweave.core.method import (
+    BARE_READERS,
+    CURATOR,
+    Case,
+    Forecast,
+    Guarantee,
+    Method,
+    Result,
+    Task,
+    View,
+)
 from siloweave.core.run import Synthesizer, part_of
-from siloweave.methods.central.coordinator import coordinate
-from siloweave.methods.central.party import OwnerTrainer, Training, handlers
+from siloweave.federation.session import Session
+from siloweave.federation.site import Handlers, Site
+from siloweave.methods.central.messages import Train, TrainedModel
 from siloweave.models.settings import (
     AutoencoderSettings,
     CopulaSettings,
@@ -37,22 +51,28 @@ from siloweave.models.settings import (
     LatentSettings,
     SphereCodeSettings,
 )
+from siloweave.privacy.events import NonPrivate
+from siloweave.progress import Progress, silent
 from siloweave.protocols.networks import (
     DiffusionModel,
     GANModel,
     LatentModel,
+    OwnerData,
     check_trainable,
+    from_bytes,
     jax_key,
     owner_data,
+    saved_bytes,
     single_choices,
     training_forecast,
 )
-from siloweave.tables.features import Features
+from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 
 if TYPE_CHECKING:
     from siloweave.models.copula import Copula, ScoreModes
 
+_ENCODED = 0.05  # share of the progress bar before training
 _VIEWS = (
     CURATOR,
     View(
@@ -72,6 +92,75 @@ _SILOFUSE = (
     "Shankar, Brouwer, Hai & Chen 2024, SiloFuse: cross-silo synthetic data generation with latent "
     "tabular diffusion models, ICDE"
 )
+
+
+# Both sides
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a model is trained on."""
+
+    synth: Any  # the settings
+    X: Matrix  # feature vectors, one per row
+    features: Features  # how they were made
+    key: Key  # everything random
+    progress: Progress = silent  # called with a text and the share of the training that is done
+    store: Path | None = None  # for checkpoints of this training alone; None for none
+
+
+@dataclass(frozen=True)
+class OwnerTrainer:
+    """How a generator is trained; it loads its network when it is called."""
+
+    fit: Callable[[Training], Generator]  # trains on feature vectors
+    load: Callable[[Path], Generator]  # reads a model that was saved
+    numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
+    check_width: Callable[[Features], None] = lambda features: None  # refuses what does not fit
+
+
+def train(synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]) -> TrainedModel:
+    """Encode, train, release; all of it is entered as releases without privacy."""
+    data, key, title = site.rows, fold_in(request.seed, "train"), synth.method.title
+    site.require_first()  # a training again and again would take time that the study does not
+    event = NonPrivate(f"{title} is trained without noise")
+    data.progress("learning encoders", 0.0)
+    learned = Features.fit(
+        data.table, data.schema, numeric=trainer.numeric, key=fold_in(key, "features")
+    )
+    trainer.check_width(learned)
+
+    def progress(text: str, done: float) -> None:
+        data.progress(text, _ENCODED + (1.0 - _ENCODED) * done)
+
+    def weights() -> bytes:
+        data.progress("encoding rows", _ENCODED / 2)
+        X = learned.encode(data.table, key=fold_in(key, "encode"))
+        own = fold_in(key, "model")
+        return saved_bytes(trainer.fit(Training(synth, X, learned, own, progress, data.store)))
+
+    features = site.release(event, "encoders of every column", learned.to_json)
+    model = site.release(event, f"weights of {title}", weights)
+    one_way = site.release(
+        event, "shares of every column", lambda: OneWay.of(data.table, data.schema).to_json()
+    )
+    rows = site.release(event, "number of rows", lambda: data.table.num_rows)
+    return TrainedModel(model, features, one_way, rows)
+
+
+def handlers(trainer: OwnerTrainer, synth: Any) -> Handlers:
+    """The owner's side for one kind of generator: which function answers which request."""
+    return {Train: partial(train, synth, trainer)}
+
+
+def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
+    """Ask the owner for a trained model."""
+    (reply,) = session.ask(Train(task.seed))
+    net = from_bytes(reply.model.value, trainer.load)
+    features = Features.from_json(reply.features.value)
+    one_way = OneWay.from_json(reply.one_way.value)
+    target = getattr(task.setup.synth, "target", None)
+    return Result(FeatureModel(net, features, one_way, target), reply.rows.value)
 
 
 def _method(name: str, title: str, family: str, paper: str, trainer: OwnerTrainer) -> Method:

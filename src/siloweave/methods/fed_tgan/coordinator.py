@@ -21,8 +21,7 @@ from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import RoundTrainer, keys_of
-from siloweave.tables.features import Features
-from siloweave.tables.one_way import OneWay
+from siloweave.tables.features import Features, OneWay
 from siloweave.tables.schema import Schema
 from siloweave.tables.summaries import ColumnSummary, agreed_features, agreed_shares, distances
 

@@ -40,15 +40,14 @@ from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
 from siloweave.protocols.networks import NetworkModel, jax_key, split_key, way_of
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import options_of
-from siloweave.tables.features import Features
+from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.one_way import OneWay
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.models.coders import RowCoder
-    from siloweave.models.layout import SphereCodes
+    from siloweave.tables.features import SphereCodes
 
 _OPTIONS = 2**16  # of a choice among latents, at most: a table of its sphere codes is made
 _CLASSES = 256  # of a target of numbers, at most: with more it is no single choice
@@ -181,7 +180,7 @@ def checked_codes(
     name: str, sent: Sequence[tuple[int, int, int]], columns: tuple[str, ...]
 ) -> SphereCodes:
     """A party's sphere codes; raises WireError, naming it, where one does not fit its latents."""
-    from siloweave.models.layout import SphereCode
+    from siloweave.tables.features import SphereCode
 
     free = 0
     for first, dimensions, options in sent:

@@ -144,8 +144,8 @@ def require_replacing(budget: Budget) -> None:
 def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:
     """The sphere codes of a party's columns, from public facts alone."""
     from siloweave.models.coders import RowCoder
-    from siloweave.models.layout import Layout
     from siloweave.models.sphere_codes import SphereCodeCoder
+    from siloweave.tables.features import Layout
 
     settings: Any = synth.latent.autoencoder
     layout = Layout(Features.declared(schema).blocks)

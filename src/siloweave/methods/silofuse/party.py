@@ -48,16 +48,15 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
 from siloweave.protocols.columns import ColumnsData, condition_of, keep_decoder
 from siloweave.protocols.networks import jax_key
-from siloweave.tables.features import Features
+from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.one_way import OneWay
 
 if TYPE_CHECKING:
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.models.coders import RowCoder
     from siloweave.models.latent import CoderSide
-    from siloweave.models.layout import Layout
     from siloweave.models.train import State
+    from siloweave.tables.features import Layout
 
 Ints = npt.NDArray[np.int64]
 _HALF = 60_000.0  # largest number that half precision is used for
@@ -67,7 +66,7 @@ _HUGE, _MOST = 1e9, 2**24  # beyond any latent; integers whose squares add up wi
 def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
     """Fit a coder, keep it, and send latents."""
     from siloweave.models import coders
-    from siloweave.models.layout import Layout
+    from siloweave.tables.features import Layout
 
     data, key = site.rows, fold_in(request.seed, "train")
     site.require_first()
@@ -301,7 +300,7 @@ def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
     from siloweave.models.coders import RowCoder, places_of
     from siloweave.models.diffusion import rows_of
     from siloweave.models.latent import CoderSide
-    from siloweave.models.layout import Layout
+    from siloweave.tables.features import Layout
 
     kept = site.recall(_BEGUN)
     if kept is None:
