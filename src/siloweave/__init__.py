@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from siloweave.methods.flaim.method import FLAIM
     from siloweave.methods.privmrf.method import PrivMRF
     from siloweave.methods.registry import load
+    from siloweave.methods.secure_two_round.method import SecureTwoRound
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.methods.two_round.method import TwoRound
     from siloweave.methods.vertigan.method import VertiGAN
@@ -89,6 +90,7 @@ __all__ = [
     "PrivMRF",
     "Relation",
     "Schema",
+    "SecureTwoRound",
     "SiloFuse",
     "SiloweaveError",
     "TabDDPM",

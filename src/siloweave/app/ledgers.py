@@ -20,7 +20,7 @@ from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError
 from siloweave.federation.records import RECEIPTS, Receipt, read_receipts
 from siloweave.federation.session import Traffic
-from siloweave.privacy.accountants import epsilon, rho
+from siloweave.privacy.accountants import epsilon, of_one_person, rho
 from siloweave.privacy.ledger import Ledger, spelled_key
 
 ALIGNED = "alignment"
@@ -87,7 +87,7 @@ def row_epsilon(ledgers: Iterable[Ledger], delta: float, split: str) -> float:
     else a row is at one party, and the largest holds.
     """
     if split == "columns":
-        return epsilon([event for ledger in ledgers for event in ledger.events], delta)
+        return epsilon(of_one_person(ledger.events for ledger in ledgers), delta)
     return max((ledger.epsilon(delta) for ledger in ledgers), default=0.0)
 
 

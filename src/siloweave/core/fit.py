@@ -40,7 +40,7 @@ from siloweave.errors import DataError, InputError
 from siloweave.federation.session import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
-from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.codes import Clique, Codes, Encoder, running
@@ -362,7 +362,7 @@ def epsilon_of_row(ledgers: Mapping[str, Sequence[Entry]], split: str, delta: fl
     """The largest of any party; with split columns, where a row lies at all, of all together."""
     events = [[entry.event for entry in entries] for entries in ledgers.values()]
     if split == "columns":
-        events = [[event for own in events for event in own]]
+        events = [of_one_person(events)]
     return max((epsilon(own, delta) for own in events), default=0.0)
 
 

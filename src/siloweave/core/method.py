@@ -21,6 +21,7 @@ from siloweave.errors import BudgetError, number, whole
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
+from siloweave.privacy.mechanisms import Entropy, OSEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.read import Table
@@ -161,6 +162,7 @@ class Task:
         progress: Called with a text and the share that is done.
         store: Folder for an interrupted training of the coordinator; or None.
         at_once: Parties that may be at work at the same time in this process.
+        entropy: For secrets of the coordinator.
     """
 
     setup: Setup
@@ -169,6 +171,7 @@ class Task:
     progress: Progress = silent
     store: Path | None = None
     at_once: int = 1
+    entropy: Entropy = field(default_factory=OSEntropy)
 
 
 @dataclass(frozen=True)

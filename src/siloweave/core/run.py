@@ -682,7 +682,8 @@ def _opened(
 
     trains = method.trains_at if side is method else ()
     own = _training_store(setup, job, "coordinator") if "coordinator" in trains else None
-    task = Task(setup, inf, job.seed, progress, own, min(len(tables), job.at_once))
+    entropy = SeededEntropy(f"{job.seed}/{run}".encode()) if job.noise == _SEEDED else OSEntropy()
+    task = Task(setup, inf, job.seed, progress, own, min(len(tables), job.at_once), entropy)
     if (elsewhere := _ELSEWHERE.get()) is not None:
         with elsewhere(setup, tables, job, run) as line:
             session = _session(line, line.keys, job, run, method.transcribed)

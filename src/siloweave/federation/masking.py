@@ -19,8 +19,10 @@ from math import ceil
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -70,6 +72,14 @@ def agree_with(secret: bytes, peers: Mapping[str, bytes]) -> dict[str, bytes]:
     return shared
 
 
+def stream(secret: bytes, info: bytes, size: int) -> Words:
+    """Pseudorandom uint32 words of a secret; `info` is used for one stream only."""
+    key = HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
+    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    words: Words = np.frombuffer(cipher.update(bytes(4 * size)), dtype="<u4")
+    return words
+
+
 def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> Words:
     """The uint32 words to add to this party's counts; the whole cohort's are 0 modulo 2^32.
 
@@ -80,11 +90,27 @@ def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> W
     for peer, secret in shared.items():
         low, high = sorted((name, peer))
         info = b"siloweave mask\0" + b"\0".join((context, low.encode(), high.encode()))
-        key = HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
-        stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-        words = np.frombuffer(stream.update(bytes(4 * size)), dtype="<u4")
+        words = stream(secret, info, size)
         total = total + words if name == low else total - words
     return total
+
+
+def sealed(data: bytes, secret: bytes, info: bytes) -> bytes:
+    """Data encrypted under a secret (ChaCha20-Poly1305); `info` is used for one message only."""
+    return _cipher(secret, info).encrypt(bytes(12), data, info)
+
+
+def unsealed(data: bytes, secret: bytes, info: bytes) -> bytes:
+    """What `sealed` made; WireError if it was made otherwise, or changed."""
+    try:
+        return _cipher(secret, info).decrypt(bytes(12), data, info)
+    except InvalidTag as error:
+        raise WireError("a sealed message was changed, or is meant for someone else") from error
+
+
+def _cipher(secret: bytes, info: bytes) -> ChaCha20Poly1305:
+    key = HKDF(SHA256(), length=32, salt=None, info=b"siloweave seal\0" + info).derive(secret)
+    return ChaCha20Poly1305(key)
 
 
 def room(parties: int, sigma: float) -> int:

@@ -1,4 +1,4 @@
-"""What parties and coordinator send each other, and the three seals a reply may carry.
+"""What parties and coordinator send each other, and the four seals a reply may carry.
 
 A request is a frozen value that names the type of its reply::
 
@@ -10,8 +10,8 @@ A request is a frozen value that names the type of its reply::
         share_sigma: float
 
 Every field of a reply is `Released` (paid for in the ledger), `Masked` (paid for, and only
-readable in a sum) or `Public` (does not depend on rows), or a tuple of these. `check_sealed`
-refuses anything else.
+readable in a sum), `Relayed` (masked, and encrypted to another party) or `Public` (does not depend
+on rows), or a tuple of these. `check_sealed` refuses anything else.
 
 Bytes are typed, measured before anything is allocated, and sealed on the way out. MessagePack
 announces lengths before contents, so a forged header of five bytes may promise four billion items;
@@ -98,6 +98,22 @@ class Masked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seal: bytes
 
 
+class Relayed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Words under a one-time mask, encrypted to other parties; only `Site.relay` makes one.
+
+    Who carries it cannot read it, and who can read it does not know the mask.
+
+    Attributes:
+        data: Encrypted under a key of its own.
+        keys: That key, encrypted to every party that is to read it.
+        seal: Keyed digest over both, checked by the wire on the way out.
+    """
+
+    data: bytes
+    keys: dict[str, bytes]
+    seal: bytes
+
+
 class Public(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True):
     """A value that does not depend on rows, and the reason why not."""
 
@@ -106,7 +122,7 @@ class Public(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of replies; every field is Released, Masked or Public."""
+    """Base of replies; every field is Released, Masked, Relayed or Public."""
 
 
 class Request(msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_fields=True):
@@ -280,12 +296,18 @@ def decode_request(
     return _decoded(body_digest(body), body, tuple(table))
 
 
-def check_sealed(reply: Reply, verify: Callable[[Released[Any] | Masked], bool]) -> None:
+Sealed = Released[Any] | Masked | Relayed
+"""What a site made itself, under its own seal."""
+
+
+def check_sealed(reply: Reply, verify: Callable[[Sealed], bool]) -> None:
     """Raise WireError unless each field is Public, or was paid for at this very site."""
     for field, item in items(reply):
-        if isinstance(item, Public) or (isinstance(item, Released | Masked) and verify(item)):
+        if isinstance(item, Public) or (
+            isinstance(item, Released | Masked | Relayed) and verify(item)
+        ):
             continue
         raise WireError(
             f"{type(reply).__name__}.{field} is not sealed: it must be Public, or made by "
-            "Site.release or Site.release_masked at this site"
+            "Site.release, Site.release_masked or Site.relay at this site"
         )

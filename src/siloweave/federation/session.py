@@ -191,9 +191,9 @@ class Session:
             raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
         return self._asked(dict.fromkeys(names, request), at_once)
 
-    def ask_each(self, requests: Mapping[str, Request[R]]) -> list[R]:
-        """Ask some parties in one step, each something else; replies and errors as of `ask`."""
-        return self._asked(requests, 1)
+    def ask_each(self, requests: Mapping[str, Request[R]], *, at_once: int = 1) -> list[R]:
+        """Ask some parties in one step, each something else; all else as of `ask`."""
+        return self._asked(requests, at_once)
 
     def _asked(self, requests: Mapping[str, Request[R]], at_once: int) -> list[R]:
         if not requests or not self.traffic.keys() >= requests.keys():

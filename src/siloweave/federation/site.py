@@ -38,6 +38,7 @@ from siloweave.federation.messages import (
     Masked,
     Public,
     Refusal,
+    Relayed,
     Released,
     Reply,
     Request,
@@ -386,7 +387,7 @@ class Site(Generic[Rows]):
                 f"a sum of {counts.size:,} numbers over {len(cohort)} parties was asked for, with "
                 f"noise for {event.dimension:,} numbers of {event.shares}"
             )
-        shared = self._agree({p: key for p, key in cohort.items() if p != self.name})
+        shared = self.agree({p: key for p, key in cohort.items() if p != self.name})
         inside = masking.cut(counts, masking.room(len(cohort), event.share_sigma))
         entry = self.pay(event, what)
         noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
@@ -424,6 +425,10 @@ class Site(Generic[Rows]):
     def _key_message(self, name: str, key: bytes) -> bytes:
         return b"\0".join((self._at.run.encode(), name.encode(), key))
 
+    def agree_with_dealer(self, key: bytes) -> bytes:
+        """The secret shared with the coordinator, by a key that nobody signed."""
+        return masking.agree_with(self._secret(), {"the coordinator": key})["the coordinator"]
+
     def _secret(self) -> bytes:
         name = f"secret/{self._at.run}"
         secret = self._store.get(name)
@@ -432,7 +437,7 @@ class Site(Generic[Rows]):
             self._store.put(name, secret)
         return secret
 
-    def _agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
+    def agree(self, peers: Mapping[str, bytes]) -> dict[str, bytes]:
         """The secret shared with every peer, computed once a run; its signed key is checked."""
         run = self._at.run
         new = {n: signed for n, signed in peers.items() if (run, n, signed) not in self._agreed}
@@ -442,8 +447,46 @@ class Site(Generic[Rows]):
             self._agreed |= {(run, name, new[name]): secret for name, secret in secrets.items()}
         return {name: self._agreed[run, name, signed] for name, signed in peers.items()}
 
-    def sealed_here(self, item: Released[Any] | Masked) -> bool:
+    def relay(self, words: masking.Words, readers: Mapping[str, bytes], context: str) -> Relayed:
+        """Encrypt masked words to other parties, whom the coordinator relays them to.
+
+        `readers` are the secrets that this party shares with them (`agree`); `context` names the
+        message, and is used once in a run.
+
+        **Guarantee**: nothing of its own. The words must be uniform to every reader: rows under a
+        mask that no reader knows.
+        """
+        key = self.entropy.bytes(masking.KEY)
+        plain = words.astype("<u4", copy=False).tobytes()
+        data = masking.sealed(plain, key, self._bound_to(self.name, "", context))
+        keys = {
+            name: masking.sealed(key, secret, self._bound_to(self.name, name, context))
+            for name, secret in readers.items()
+        }
+        return Relayed(data, keys, self._sealed("", [data, keys]))
+
+    def open_relayed(
+        self, sender: str, data: bytes, key: bytes, secret: bytes, context: str
+    ) -> masking.Words:
+        """The words that another party relayed to this one; WireError if they were changed."""
+        try:
+            inner = masking.unsealed(key, secret, self._bound_to(sender, self.name, context))
+            plain = masking.unsealed(data, inner, self._bound_to(sender, "", context))
+        except WireError as error:
+            raise WireError(
+                f"party {self.name!r} cannot read what {sender!r} sent it through the coordinator: "
+                f"{error}. Nothing was released; start a new run"
+            ) from error
+        return np.frombuffer(plain, dtype="<u4")
+
+    def _bound_to(self, sender: str, reader: str, context: str) -> bytes:
+        """What a relayed message is of."""
+        return "\0".join((self._at.run, sender, reader, context)).encode()
+
+    def sealed_here(self, item: messages.Sealed) -> bool:
         """Whether this very object was sealed here."""
+        if isinstance(item, Relayed):
+            return item.seal == self._sealed("", [item.data, item.keys])
         value = item.words if isinstance(item, Masked) else item.value
         return item.seal == self._sealed(item.entry, value)
 

@@ -36,6 +36,7 @@ from siloweave.methods.dp_sgd.method import (
 from siloweave.methods.fed_tgan.method import MDTGAN, FedPointDiff, FedTabDDPM, FedTGAN
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.privmrf.method import PrivMRF
+from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.methods.vertigan.method import VertiGAN
@@ -44,7 +45,7 @@ CLASSES: tuple[type[Synthesizer], ...] = (
     *(AIM, PrivMRF, FLAIM, TwoRound),
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
-    *(SiloFuse, E2EDistr, VertiGAN),
+    *(SecureTwoRound, SiloFuse, E2EDistr, VertiGAN),
     *(FedTGAN, MDTGAN, FedTabDDPM, FedPointDiff),
     *(DPCTGAN, DPTabDDPM, DPTLDM),
     *(DPFedTGAN, DPFedTabDDPM, DPFedPointDiff),

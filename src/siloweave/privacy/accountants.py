@@ -27,13 +27,15 @@ readings is the least one depends on that number. With several orders in a list 
 their readings counts, which is not below the reading at the order that was chosen first.
 
 An event that escapes its zCDP with a probability of its own (a threshold on unknown values) leaves
-only the third reading, at what remains of delta after all those probabilities.
+only the third reading, at what remains of delta after all those probabilities. One whose zCDP holds
+up to a largest Renyi order (``up_to``: coins) leaves only the orders up to the smallest of these.
 
 Totals are kept in exact integers, so a loop, a ``count`` and a replayed ledger agree to the last
 digit, in any order.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from copy import copy
 from functools import lru_cache
@@ -93,6 +95,7 @@ class Tally:
         self._unsampled = 0  # zCDP of everything else
         self._replaced = 0  # zCDP of steps for replaced rows, as if nothing was sampled
         self._orders: frozenset[int] = frozenset()  # the only ones to read at, if there are any
+        self._up_to = math.inf  # no order above it is read at
         self._private = True
         for event in events:
             self.add(event)
@@ -112,6 +115,7 @@ class Tally:
         total = _units(cost) * count
         self._rho += total
         self._escapes += _units(event.delta) * count
+        self._up_to = min(self._up_to, event.up_to)
         if (order := order_of(event)) is not None:
             self._orders |= {order}
         if step is None:
@@ -161,7 +165,14 @@ class Tally:
             return math.inf
         if self._orders:
             return round_up(max(self._at(order, left) for order in self._orders))
-        readings = [_from_rho(self._rho / _UNIT, left)]
+        readings = [_from_rho(self._rho / _UNIT, left, self._up_to)]
+        if self._up_to < math.inf:
+            return round_up(readings[0])
+        return round_up(min(readings + self._others(delta, left)))
+
+    def _others(self, delta: float, left: float) -> list[float]:
+        """Readings that hold where zCDP holds at all orders."""
+        readings = []
         if self._pure is not None:
             readings.append(self._pure / _UNIT)
             if len(self._kinds) <= _PLD_MOST:
@@ -172,10 +183,12 @@ class Tally:
             readings.append(sampled.from_whole_orders(self._unsampled / _UNIT, *steps, left))
         elif self._steps:
             readings += _from_sampled(self._steps, self._unsampled / _UNIT, left)
-        return round_up(min(readings))
+        return readings
 
     def _at(self, order: int, delta: float) -> float:
         """The reading at one order; steps for replaced rows count as if nothing was sampled."""
+        if order > self._up_to:
+            return math.inf
         rest = (self._unsampled + self._replaced) / _UNIT
         return sampled.at_order(order, rest, _whole(self._steps, False), delta)
 
@@ -211,6 +224,20 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
     return Tally(events).epsilon(delta)
 
 
+def of_one_person(ledgers: Iterable[Iterable[Event]]) -> list[Event]:
+    """All that is released about one person, whose data lies at every owner of these ledgers.
+
+    A release that two parties make together is in both of their ledgers, and counts once.
+    """
+    own: list[Event] = []
+    joint: Counter[Event] = Counter()
+    for ledger in ledgers:
+        events = list(ledger)
+        own += [event for event in events if not event.joint]
+        joint |= Counter(event for event in events if event.joint)
+    return own + list(joint.elements())
+
+
 def rho(events: Iterable[Event]) -> float:
     """Total zCDP of ``events``; a pure epsilon counts epsilon^2 / 2, no privacy is infinite.
 
@@ -237,10 +264,10 @@ def _orders() -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=65536)
-def _from_rho(total: float, delta: float) -> float:
+def _from_rho(total: float, delta: float, up_to: float = math.inf) -> float:
     import dp_accounting as dpa
 
-    accountant = dpa.rdp.RdpAccountant(_orders())
+    accountant = dpa.rdp.RdpAccountant([order for order in _orders() if order <= up_to])
     accountant.compose(dpa.ZCDpEvent(total))
     return float(accountant.get_epsilon(delta))
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from siloweave.errors import InputError, LedgerError
+from siloweave.privacy.coins import Coins, cost_of
 from siloweave.privacy.sampled import SampledStep
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _Order = int | msgspec.UnsetType
 
 _LARGEST_ORDER = 2048
+_LARGEST_COIN_ORDER = 2**20
+_LARGEST_HALF = 2**24  # of coins: their masses are computed one by one
+_LARGEST_TAIL = 2.0**-20
 
 
 def _positive(event: str, **values: float) -> None:
@@ -112,6 +116,16 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def order(self) -> _Order:
         """The Renyi order at which alone a list with this event may be read; mostly unset."""
         return msgspec.UNSET
+
+    @property
+    def up_to(self) -> float:
+        """Largest Renyi order at which :attr:`rho` holds; mostly infinite."""
+        return math.inf
+
+    @property
+    def joint(self) -> str:
+        """Name of a release that several parties make together, and each enters; mostly ""."""
+        return ""
 
     @property
     def width(self) -> float | None:
@@ -502,6 +516,125 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
         return shared_excess(self.share_sigma, self.shares - self.tolerated) * self.dimension
 
 
+class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
+    """Integers plus noise of weighted coins that nobody knows alone, opened once by two parties.
+
+    Every number is exact plus the sum over coins of w (b - 1/2), where each coin b is 0 or 1 with
+    probability 1/2, independent of all others; there are ``copies`` coins of every weight
+    (coins.py; protocols/secure_products.py says how they are tossed). ``count`` is how many numbers
+    two neighbours move, by 1 each: one for every table that a row is added to, two for every table
+    in which a row is replaced. Both parties enter the same release, under one name.
+
+    Args:
+        weights: whole numbers, each >= 1.
+        copies: even number of coins of each weight, >= 2.
+        largest_order: Renyi order up to which the cost is claimed, >= 2.
+        tail: probability of the noise at one end that the claim leaves out, in (0, 2^-20].
+        release: name of the release; equal events of this name in ledgers of the same people are
+            one release.
+        count: how many numbers move, >= 1.
+    """
+
+    mechanism = "coins that nobody knows alone"
+
+    weights: tuple[int, ...]
+    copies: int
+    largest_order: int
+    tail: float
+    release: str
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        for weight in self.weights:
+            _counting("SharedCoins", weights=weight)
+        _counting("SharedCoins", weights=len(self.weights), copies=self.copies, count=self.count)
+        _positive("SharedCoins", tail=self.tail)
+        if self.copies % 2 or self.coins.half > _LARGEST_HALF:
+            raise InputError(
+                f"SharedCoins: copies = {self.copies} of weights = {self.weights} must be an even "
+                f"number, and all weights together at most {2 * _LARGEST_HALF:,}."
+            )
+        if self.tail > _LARGEST_TAIL or not 2 <= self.largest_order <= _LARGEST_COIN_ORDER:
+            raise InputError(
+                f"SharedCoins: tail = {self.tail} must be at most {_LARGEST_TAIL}, and "
+                f"largest_order = {self.largest_order} from 2 to {_LARGEST_COIN_ORDER:,}."
+            )
+
+    @property
+    def coins(self) -> Coins:
+        """Which coins make the noise."""
+        return Coins(self.weights, self.copies)
+
+    @property
+    def rho(self) -> float:
+        """Truncated zCDP of one number (Bun, Dwork, Rothblum and Steinke 2018); see coins.py."""
+        return cost_of(self.coins, self.largest_order, self.tail).rho
+
+    @property
+    def delta(self) -> float:
+        """Probability of noise at an end, where the claim does not hold; see coins.py."""
+        return cost_of(self.coins, self.largest_order, self.tail).escape
+
+    @property
+    def up_to(self) -> float:
+        """``largest_order``."""
+        return float(self.largest_order)
+
+    @property
+    def joint(self) -> str:
+        """``release``."""
+        return self.release
+
+
+class UpperBound(BaseEvent, frozen=True, tag="upper_bound"):
+    """A bound that a number of rows is not above: max(rows, rows + margin + discrete Gaussian).
+
+    For neighbours of n and n + 1 rows, leave out what is at or below n + 1 on both sides: with
+    ``escape`` = P(Z <= 1 - margin), that has a probability of at most ``escape``, and the rest are
+    two discrete Gaussians shifted by 1, both restricted to the same numbers. Restricting adds at
+    most alpha / (alpha - 1) times -log(1 - escape) to D_alpha, which is large only near alpha = 1.
+    Let t = sqrt(escape / rho). At orders above 1 + t, D_alpha <= alpha (rho + 1.01 escape / t); at
+    orders below it, D_alpha is at most what it is at 1 + t, (1 + t) (rho + 1.01 escape / t). So
+    (1 + t) (rho + 1.01 escape / t) holds at all orders (approximate zCDP: Bun and Steinke 2016,
+    Definition 8.1).
+
+    Args:
+        sigma: parameter of the noise, in rows, > 0.
+        margin: what is added, at least 8 sigma.
+    """
+
+    mechanism = "discrete Gaussian over a margin"
+
+    sigma: float
+    margin: int
+
+    def __post_init__(self) -> None:
+        _positive("UpperBound", sigma=self.sigma, margin=self.margin)
+        if self.margin < 8 * self.sigma:
+            raise InputError(
+                f"UpperBound: margin = {self.margin} must be at least 8 sigma = {8 * self.sigma}. "
+                "With less, the number itself would show too often."
+            )
+
+    @property
+    def width(self) -> float:
+        """``sigma``."""
+        return self.sigma
+
+    @property
+    def rho(self) -> float:
+        """As proven above, with the tail of :attr:`delta`."""
+        plain, escape = 1 / (2 * self.sigma**2), self.delta
+        t = math.sqrt(escape / plain)
+        return (1 + t) * (plain + 1.01 * escape / t)
+
+    @property
+    def delta(self) -> float:
+        """At most P(N(0, sigma^2) >= margin - 2), for the reason in :class:`ThresholdGaussian`."""
+        tail = math.erfc((self.margin - 2) / (self.sigma * math.sqrt(2))) / 2
+        return max(tail * (1 + 1e-12), 5e-324)
+
+
 class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
     """Something computed from rows was released without protection; costs infinity.
 
@@ -533,6 +666,8 @@ Event = (
     | ThresholdGaussian
     | SampledGaussian
     | SampledSharedGaussian
+    | SharedCoins
+    | UpperBound
     | NonPrivate
 )
 

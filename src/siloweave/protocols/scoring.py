@@ -59,7 +59,7 @@ from siloweave.federation.messages import Array, Public, Released, Reply, Reques
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, MemoryStore, Site
 from siloweave.privacy import mechanisms
-from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import (
     Budget,
     Relation,
@@ -219,7 +219,7 @@ def check_price(site: Site[ScoredRows], run: str, events: Sequence[Event]) -> No
     if limit is None:
         return
     entries = [entry for entry in site.ledger.entries if entry.run != run]
-    before = [*(entry.event for entry in entries), *data.others]
+    before = of_one_person(((entry.event for entry in entries), data.others))
     total = epsilon([*before, *score], limit.delta)
     if total > limit.epsilon:
         runs = ", ".join(sorted({entry.run for entry in entries})) or "none of its own"
@@ -519,7 +519,8 @@ def _run(
         if split == "columns":  # every party is sent what the others spent on the same people
             spent = {n: [e for e in s.ledger.entries if e.run != job.run] for n, s in sites.items()}
             for name, site in sites.items():
-                others = tuple(e.event for other in spent if other != name for e in spent[other])
+                apart = ([e.event for e in spent[other]] for other in spent if other != name)
+                others = tuple(of_one_person(apart))
                 site.rows = replace(site.rows, others=others)
         price, relation = price_for(job.budget, together), job.budget.relation
         for site in sites.values():  # all of them before the first one pays

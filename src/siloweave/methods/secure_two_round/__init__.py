@@ -1,0 +1,1 @@
+"""TwoRound over split columns: marginals across parties are measured without anyone seeing them."""

@@ -1,0 +1,182 @@
+"""Noise of weighted coins: its exact distribution, what it costs, and which coins have a width.
+
+In protocols/secure_products.py a number gets the noise
+
+    N = sum over coins of w (b - 1/2),        b = 0 or 1 with probability 1/2 each,
+
+and nobody knows a coin alone. Weights come as `copies` of one list 1, 2, 4, ..., rest, so that N is
+a sum of that many nearly uniform integers (after Dwork, Kenthapadi, McSherry, Mironov and Naor
+2006, "Our data, ourselves: privacy via distributed noise generation", whose coins all weigh 1).
+Such a sum is bounded, so it has no concentrated privacy. It has truncated concentrated privacy
+(Bun, Dwork, Rothblum and Steinke 2018, "Composable and versatile privacy via truncated CDP"): but
+for a small probability, D_alpha <= rho alpha at all orders below a largest one. That composes by
+adding up rho, also where a width is chosen after earlier answers.
+
+**Guarantee**: `CoinCost.rho` and `CoinCost.escape` are upper bounds, from the exact masses of N.
+With P the distribution of N + 1 and Q that of N, both are restricted to the numbers that both may
+be and that are not in the outermost tails; `escape` is at least the probability of all others. Let
+K(alpha) = (alpha - 1) D_alpha(P || Q) of the restricted pair, which is convex in alpha, and
+g(alpha) = alpha (alpha - 1). K is computed on a grid. Between two points a < b of it, K lies below
+its chord, which is at most r times the chord of g, r the larger of K/g at both; and the chord of g
+exceeds g by (b - a)^2 / 4 at most. Hence D_alpha / alpha <= r (1 + (b - a)^2 / (4 g(a))) there.
+Below the first point a, D_alpha <= D_a as D grows with alpha, and alpha >= 1. N has the same
+distribution as -N, so D_alpha(Q || P) is the same.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from siloweave.errors import BudgetError
+
+_FIRST = 5e-4  # of the grid of orders, above 1
+_RATIO = 1.06  # of two neighbours in it, of the distance from 1
+_FLOATS = 1e-10  # relative; far more than sums of positive floats lose here
+_COPIES = (8, 12, 16, 24, 32, 64)
+_TRIES, _STEP, _WIDER = 24, 1.0005, 1.5  # of a width; smallest and largest step to the next
+_CLOSE = 1.012  # of rho, to that of a Gaussian of the same variance
+MOST_SIGMA = 2.0**18
+"""Widest noise of coins: its masses are computed one by one."""
+
+
+class CoinCost(NamedTuple):
+    """What one number costs that moves by 1 under such noise."""
+
+    rho: float  # D_alpha <= rho alpha at orders up to the largest
+    escape: float  # probability that this does not hold
+
+
+class Coins(NamedTuple):
+    """Which coins make a noise: `copies` of every weight."""
+
+    weights: tuple[int, ...]
+    copies: int
+
+    @property
+    def number(self) -> int:
+        """How many coins there are."""
+        return self.copies * len(self.weights)
+
+    @property
+    def half(self) -> int:
+        """Half of the sum of all weights: the largest number that the noise can be."""
+        return self.copies * sum(self.weights) // 2
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise."""
+        return sqrt(self.copies * sum(w * w for w in self.weights)) / 2
+
+
+@lru_cache(maxsize=64)
+def masses(coins: Coins) -> npt.NDArray[np.float64]:
+    """Probability of every number from -half to half.
+
+    Example:
+        >>> masses(Coins((1,), 2)).tolist()
+        [0.25, 0.5, 0.25]
+    """
+    found = np.ones(1)
+    for weight in sorted(coins.weights * coins.copies):
+        moved = np.zeros(len(found) + weight)
+        moved[: len(found)] = found / 2
+        moved[weight:] += found / 2
+        found = moved
+    return found
+
+
+@lru_cache(maxsize=1024)
+def cost_of(coins: Coins, largest_order: int, tail: float) -> CoinCost:
+    """What one number costs; see the top of this file.
+
+    Args:
+        coins: The noise.
+        largest_order: Order up to which the claim holds.
+        tail: Probability of what is left out at each end, at most; where a single number at the
+            end has more, that is left out.
+    """
+    all_masses = masses(coins)
+    below = np.cumsum(all_masses)
+    ends = max(1, int(np.searchsorted(below, tail, side="right")))
+    q, p = all_masses[ends : len(below) - ends + 1], all_masses[ends - 1 : len(below) - ends]
+    if len(p) < 2:
+        return CoinCost(np.inf, 1.0)
+    escape = min(1.0, float(2 * below[ends - 1]) * (1 + _FLOATS))
+    p, q = p / p.sum(), q / q.sum()
+    loss, log_p = np.log(p) - np.log(q), np.log(p)
+    steps = np.geomspace(_FIRST, largest_order - 1, _points(largest_order))
+    K = np.array([_log_mean(log_p + s * loss) for s in steps])
+    g = steps * (steps + 1)
+    ratio = np.maximum(K[1:] / g[1:], K[:-1] / g[:-1])
+    between = ratio * (1 + np.diff(steps) ** 2 / (4 * g[:-1]))
+    rho = max(float(between.max()), float(K[0] / steps[0]))
+    return CoinCost(rho * (1 + _FLOATS), escape)
+
+
+def _log_mean(exponents: npt.NDArray[np.float64]) -> float:
+    largest = exponents.max()
+    return float(largest + np.log(np.exp(exponents - largest).sum()))
+
+
+def _points(largest_order: int) -> int:
+    return int(np.log((largest_order - 1) / _FIRST) / np.log(_RATIO)) + 2
+
+
+@lru_cache(maxsize=4096)
+def coins_for(sigma: float, largest_order: int, tail: float) -> Coins:
+    """Few coins whose noise costs no more than Gaussian noise of `sigma`: rho <= 1 / (2 sigma^2).
+
+    Their own standard deviation is larger than `sigma`, by half a per cent at most where 64 copies
+    or less can do that.
+
+    Raises:
+        BudgetError: No such noise is within the bounds of this file.
+
+    Example:
+        >>> coins = coins_for(95.0, 40, 2.0**-41)
+        >>> coins.number, round(coins.sigma / 95, 3)
+        (84, 1.003)
+    """
+    found = None
+    if 0 < sigma <= MOST_SIGMA:
+        for copies in _COPIES:
+            made = _narrowest(sigma, copies, largest_order, tail)
+            if made is not None and (found is None or made.sigma < found.sigma):
+                found = made
+            if found is not None and found.sigma**2 <= _CLOSE * sigma**2:
+                return found
+    if found is None:
+        raise BudgetError(
+            f"noise of sigma = {sigma:g} at orders up to {largest_order} cannot be made of coins; "
+            f"sigma must be above 0, at most {MOST_SIGMA:,.0f}, and not far below the order. Ask "
+            "for more tables or fewer, or change the budget"
+        )
+    return found
+
+
+def _narrowest(sigma: float, copies: int, largest_order: int, tail: float) -> Coins | None:
+    """About the narrowest noise of so many copies that costs no more; None where none is near."""
+    allowed, width = 1 / (2 * sigma**2), sigma
+    for _ in range(_TRIES):
+        coins = _of_width(width, copies)
+        cost = cost_of(coins, largest_order, tail)
+        if cost.rho <= allowed and cost.escape <= 2 * tail * (1 + _FLOATS):
+            return coins
+        over = sqrt(cost.rho / allowed) if np.isfinite(cost.rho) else _WIDER
+        width = max(width * min(max(over, _STEP), _WIDER), coins.sigma * _STEP)
+    return None
+
+
+def _of_width(sigma: float, copies: int) -> Coins:
+    """1, 2, 4, ... and a rest, whose `copies` have about this standard deviation."""
+    left, weights = 4 * sigma**2 / copies, [1]
+    while 4 ** len(weights) <= left - weights[-1] ** 2:
+        left -= weights[-1] ** 2
+        weights.append(2 ** len(weights))
+    rest = round(sqrt(max(left - weights[-1] ** 2, 0.0)))
+    return Coins((*weights, rest) if rest else tuple(weights), copies)
