@@ -1,15 +1,15 @@
 """Noisy marginals over columns that lie at different parties; nobody sees an exact one.
 
-A party counts marginals of its own columns itself, with noise of its own. One over columns of two
-parties is a product of their rows that is opened with noise that nobody knows (secure_products.py).
+A party counts marginals of its own columns itself, with noise of its own. A pair of columns at two
+parties is a product of their rows that is opened with noise that nobody knows; any other marginal
+is opened by two of its holders with the same noise (secure_products.py has both).
 The coordinator deals the random words and carries what parties send each other, which it cannot
 read. Whatever the number of marginals, there are these exchanges:
 
 1. *begin*: keys, how many rows there are at most, and noisy histograms of columns that are cut;
-2. *share*: each party's rows under a mask, encrypted to the others (again for every slab of rows
+2. *share*: each party's rows under masks, encrypted to the others (again for every slab of rows
    that fits into a message);
-3. *measure*: any number of marginals. Again for more of them; before marginals whose columns are
-   three or more, another *share* of the joint codes of each party's part.
+3. *measure*: any number of marginals, and again for more of them.
 
 **Guarantee** (dp): rows over all parties together, add/remove or replace-one as the budget says,
 towards the coordinator, any coalition of parties without it, and everyone who sees what is
@@ -26,7 +26,7 @@ states.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -77,6 +77,7 @@ _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _ORDERS = 1.5  # times the order that a budget is read at
 _SLACK = 1e-9  # relative, of sums of prices
 _SLAB = 0.9  # of a message, for masked rows
+_MOST_WORDS, _MOST_CELLS = 2**24, 2**12  # of a table of shifted codes: rows times cells, and cells
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
 _COINS = 150  # of a cell, in both measurements together
@@ -104,7 +105,7 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step: int  # in which it was sent
     data: bytes
     key: bytes
-    digest: bytes  # of what its rows add up to
+    digest: bytes  # of what its one-hot rows add up to
 
 
 class Shared(Reply, frozen=True):
@@ -120,7 +121,6 @@ class Share(Request[Shared], frozen=True, tag="secure/share"):
     dealer: bytes  # the coordinator's public key
     rows: int  # how many there are at most; those that are missing have the codes 0
     sizes: tuple[int, ...]  # how many codes each column has, in the order of the schema
-    blocks: dict[str, tuple[Clique, ...]]  # every party's, whose joint codes are shared
     start: int
     stop: int
     deliveries: dict[str, Delivery]  # of the slab before, by who sent it
@@ -141,14 +141,20 @@ class NoisyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weights: tuple[int, ...] = ()
     copies: int = 0
 
+    @property
+    def coins(self) -> Coins:
+        """The noise of each cell, where it is made of coins."""
+        return Coins(self.weights, self.copies)
+
 
 class Measure(Request[Tables], frozen=True, tag="secure/measure"):
     """Measure these tables, each party those over its columns; all parties are told all of them."""
 
     tables: tuple[NoisyTable, ...]
     deliveries: dict[str, Delivery]  # of the last slab
-    corrections: dict[int, dict[str, Array]]  # Q of secure_products.py, by *share* and first party
-    coins: dict[str, Array]  # G of secure_products.py, of all tables with that party
+    corrections: dict[str, Array]  # of secure_products.py: Q, by the first party of a pair,
+    cells: dict[str, bytes]  # D of all tables that are opened with it by shifted codes,
+    coins: dict[str, Array]  # and G of all tables with it
 
 
 # What both sides compute from public facts
@@ -273,6 +279,10 @@ class SecurePlan:
         """Every holder's part of a clique."""
         return {p: tuple(a for a in clique if self.owners[a] == p) for p in self.holders(clique)}
 
+    def as_sent(self, clique: Clique) -> Clique:
+        """The columns of a clique, party by party."""
+        return tuple(name for half in self.halves(clique).values() for name in half)
+
     def table_for(self, clique: Clique, sigma: float) -> NoisyTable:
         """A marginal that costs what Gaussian noise of `sigma` does."""
         if len(self.holders(clique)) == 1:
@@ -294,17 +304,17 @@ class SecurePlan:
         return event.rho * event.count
 
     def groups(self, tables: Sequence[NoisyTable], party: str) -> list[Group]:
-        """A party's tables, by who has the other columns and by their noise."""
-        found: dict[tuple[str, str], dict[NoisyTable, list[NoisyTable]]] = {}
+        """A party's tables, by who opens them and by their noise."""
+        found: dict[tuple[str, str, bool], dict[NoisyTable, list[NoisyTable]]] = {}
         for table in tables:
             holders = self.holders(table.clique)
             if party in holders:
                 kind = msgspec.structs.replace(table, clique=())
-                pair = (holders[0], holders[-1])
-                found.setdefault(pair, {}).setdefault(kind, []).append(table)
+                who = (holders[0], holders[:2][-1], len(table.clique) > 2)
+                found.setdefault(who, {}).setdefault(kind, []).append(table)
         return [
-            Group(*pair, index, kind, tuple(own))
-            for pair, kinds in found.items()
+            Group(*who, index, kind, tuple(own))
+            for who, kinds in found.items()
             for index, (kind, own) in enumerate(kinds.items())
         ]
 
@@ -313,25 +323,31 @@ class SecurePlan:
 class Group:
     """Tables that are released together, because one noise is on all of them."""
 
-    first: str  # party that has columns of them
-    second: str  # the other one; the same where it has all
-    index: int  # of the noise, among those of this pair
+    first: str  # party that opens them,
+    second: str  # and the other one; the same where it has all columns
+    shifted: bool  # whether they have more columns than two, and are opened by shifted codes
+    index: int  # of the noise, among those of such tables
     kind: NoisyTable  # the noise
     tables: tuple[NoisyTable, ...]
 
     @property
     def coins(self) -> Coins:
         """The noise of each cell, where it is made of coins."""
-        return Coins(self.kind.weights, self.kind.copies)
+        return self.kind.coins
+
+    @property
+    def openers(self) -> tuple[str, str]:
+        """Both parties."""
+        return self.first, self.second
+
+    def bits(self, rows: int) -> int:
+        """Of the words that are opened."""
+        return products.word_bits(rows, self.coins) if self.shifted else 32
 
     def release(self, run: str, step: int) -> str:
         """Name of the release, and what streams of both parties are used for."""
-        return f"{run}/{step}/{self.first}+{self.second}/{self.index}"
-
-
-def _stage(blocks: Iterable[Clique]) -> int:
-    """Which *share* they belong to: 0 for columns alone, 1 where there are joint codes."""
-    return int(any(len(block) > 1 for block in blocks))
+        kind = "tables" if self.shifted else "pairs"
+        return f"{run}/{step}/{self.first}+{self.second}/{kind}/{self.index}"
 
 
 def _in_run(run: str, *what: object) -> str:
@@ -350,15 +366,7 @@ class _Agreed(msgspec.Struct, frozen=True):
     sizes: tuple[int, ...]
 
 
-class _Slab(msgspec.Struct, frozen=True):
-    """What all parties were asked for in one *share*."""
-
-    blocks: dict[str, tuple[Clique, ...]]
-    start: int
-    stop: int
-
-
-_Slabs = dict[int, _Slab]  # of one stage, by step
+_Slabs = dict[int, tuple[int, int]]  # first row and last of every *share*, by its step
 
 
 @dataclass(frozen=True)
@@ -400,67 +408,95 @@ class _Party:
         names = list(self.plan.parts)
         return names.index(self.site.name) < names.index(other)
 
-    def sizes(self, blocks: Sequence[Clique]) -> list[int]:
-        """How many joint codes each block has."""
-        return [self.domain.size(block) for block in blocks]
+    def sizes(self, party: str) -> tuple[int, ...]:
+        """How many codes each column of a party has."""
+        return self.domain.shape(self.plan.parts[party].names)
 
-    def one_hot(self, slab: _Slab) -> npt.NDArray[np.bool_]:
-        """Joint codes of this party's blocks; rows that are missing have the code 0."""
-        blocks, columns = slab.blocks[self.site.name], []
-        for block in blocks:
-            column = np.zeros(slab.stop - slab.start, dtype=np.int64)
-            own = self.codes.flat(block)[slab.start : min(slab.stop, self.real)]
-            column[: len(own)] = own
-            columns.append(column)
-        return products.one_hot(columns, self.sizes(blocks))
+    def rows(self, slab: tuple[int, int]) -> Codes:
+        """This party's codes in a slab; rows that are missing have the code 0."""
+        start, stop = slab
+        found: list[Any] = []
+        for column in self.codes.columns:
+            padded = np.zeros(stop - start, dtype=np.int64)
+            own = column[start : min(stop, self.real)]
+            padded[: len(own)] = own
+            found.append(padded)
+        return Codes(self.codes.domain, tuple(found))
 
-    def mask(self, step: int, slab: _Slab) -> Words:
-        """The mask of this party's rows in a step."""
-        width = sum(self.sizes(slab.blocks[self.site.name]))
-        return products.masks(self.dealer, _in_run(self.run, step), slab.stop - slab.start, width)
+    def one_hot(self, slab: tuple[int, int]) -> npt.NDArray[np.bool_]:
+        """These codes as one-hot rows."""
+        own = self.rows(slab)
+        return products.one_hot(own.columns, own.domain.sizes)
 
-    def slabs(self, stage: int) -> _Slabs:
-        """What was asked for in a stage."""
-        kept = self.site.recall(f"slabs/{stage}")
+    def mask(self, step: int, slab: tuple[int, int]) -> Words:
+        """The mask of this party's one-hot rows in a step."""
+        width = sum(self.codes.domain.sizes)
+        return products.masks(self.dealer, _in_run(self.run, step), slab[1] - slab[0], width)
+
+    def shifted(self, step: int, slab: tuple[int, int]) -> npt.NDArray[np.int64]:
+        """This party's shifted codes in a step, (rows, columns)."""
+        own, sizes = self.rows(slab), self.codes.domain.sizes
+        context = _in_run(self.run, step)
+        b = products.shifts(self.dealer, context, slab[1] - slab[0], sizes)
+        found: npt.NDArray[np.int64] = (np.stack(own.columns, axis=1) + b) % np.array(sizes)
+        return found
+
+    @property
+    def slabs(self) -> _Slabs:
+        """What was asked for, by step."""
+        kept = self.site.recall("slabs")
         return {} if kept is None else msgspec.msgpack.decode(kept, type=_Slabs)
 
     def take(self, deliveries: Mapping[str, Delivery]) -> None:
         """Multiply what others sent, and remember this party's share of each product."""
         for other, sent in deliveries.items():
-            found = [(n, s[sent.step]) for n in (0, 1) if sent.step in (s := self.slabs(n))]
-            if not found or other == self.site.name or not found[0][1].blocks.get(other):
+            slab = self.slabs.get(sent.step)
+            if slab is None or other == self.site.name or other not in self.plan.parts:
                 raise self.refused(f"was delivered rows of {other!r} that nobody asked for")
-            (stage, slab) = found[0]
             words = self.site.open_relayed(
                 other, sent.data, sent.key, self.secret(other), _in_run(self.run, sent.step)
             )
-            sizes = self.sizes(slab.blocks[other])
-            if words.size != (slab.stop - slab.start) * sum(sizes):
+            sizes, rows = self.sizes(other), slab[1] - slab[0]
+            if words.size != rows * (sum(sizes) + len(sizes)):
                 raise self.refused(f"was sent another number of rows by {other!r}")
-            words = words.reshape(-1, sum(sizes))
-            if products.row_sum_digest(words, sizes, mask=False) != sent.digest:
+            masked, shifted = np.split(words.reshape(rows, -1), [sum(sizes)], axis=1)
+            digest = products.row_sum_digest(masked, sizes, mask=False)
+            if digest != sent.digest or (shifted >= np.array(sizes)).any():
                 raise self.refused(f"was sent rows by {other!r} that are no codes")
             if self.before(other):
-                part = products.count_masked(self.one_hot(slab), words)
+                part = products.count_masked(self.one_hot(slab), masked)
             else:
-                part = products.product(words, self.mask(sent.step, slab))
-            self.site.remember(f"part/{stage}/{sent.step}/{other}", part.tobytes())
+                part = products.product(masked, self.mask(sent.step, slab))
+            self.site.remember(f"part/{sent.step}/{other}", part.tobytes())
+            self.site.remember(f"shifted/{sent.step}/{other}", shifted.tobytes())
 
-    def share_of(self, stage: int, other: str) -> Words:
-        """This party's share of the products of all blocks with another's."""
-        slabs = self.slabs(stage)
-        if not slabs:
-            raise self.refused("was asked to count before rows were shared")
-        blocks = next(iter(slabs.values())).blocks
+    def share_of(self, other: str) -> Words:
+        """This party's share of the products of all its columns with another's."""
         pair = (self.site.name, other) if self.before(other) else (other, self.site.name)
-        shape = tuple(sum(self.sizes(blocks.get(name, ()))) for name in pair)
+        shape = tuple(sum(self.sizes(name)) for name in pair)
         if self.before(other):
-            total = products.masks(self.dealer, _in_run(self.run, "R", stage, *pair), *shape)
+            total = products.masks(self.dealer, _in_run(self.run, "R", *pair), *shape)
         else:
-            total = self._words(f"correction/{stage}/{other}", shape)
-        for step in slabs:
-            total = total + self._words(f"part/{stage}/{step}/{other}", shape)
+            total = self._words(f"correction/{other}", shape)
+        for step in self.slabs:
+            total = total + self._words(f"part/{step}/{other}", shape)
         return total
+
+    def shifted_codes(self, clique: Clique) -> npt.NDArray[np.int64]:
+        """Shifted codes of some columns, of all rows, (rows, columns)."""
+        found = []
+        for step, slab in self.slabs.items():
+            own = {self.site.name: self.shifted(step, slab)}
+            for name in self.plan.holders(clique):
+                if name != self.site.name:
+                    shape = (slab[1] - slab[0], len(self.sizes(name)))
+                    own[name] = self._words(f"shifted/{step}/{name}", shape).astype(np.int64)
+            columns = []
+            for column in clique:
+                owner = self.plan.owners[column]
+                columns.append(own[owner][:, self.plan.parts[owner].names.index(column)])
+            found.append(np.stack(columns, axis=1))
+        return np.concatenate(found)
 
     def _words(self, name: str, shape: tuple[int, ...]) -> Words:
         kept = self.site.recall(name)
@@ -556,24 +592,17 @@ def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
 def share(synth: Any, request: Share, site: Site[ColumnsData]) -> Shared:
     """Mask rows, and encrypt them to the other parties."""
     party = _party(synth, site, _Agreed(request.keys, request.dealer, request.rows, request.sizes))
-    slab = _Slab(request.blocks, request.start, request.stop)
-    for name, blocks in request.blocks.items():
-        if name not in party.plan.parts:
-            raise party.refused(f"was asked to share rows with {name!r}, a stranger")
-        checked_cliques(blocks, party.domain.project(party.plan.parts[name].names), site.name)
-    own = request.blocks.get(site.name, ())
-    words = (request.stop - request.start) * sum(party.sizes(own))
-    if not (0 <= request.start < request.stop <= request.rows and 0 < 4 * words <= MAX_BYTES):
+    slab = (request.start, request.stop)
+    sizes = party.codes.domain.sizes
+    words = (request.stop - request.start) * (sum(sizes) + len(sizes))
+    if not (0 <= request.start < request.stop <= request.rows and 4 * words <= MAX_BYTES):
         raise party.refused(f"was asked for rows {request.start} to {request.stop} in one message")
     party.take(request.deliveries)
-    stage, step = _stage(one for own in request.blocks.values() for one in own), party.step
-    slabs = party.slabs(stage)
-    if any(known.blocks != slab.blocks for known in slabs.values()):
-        raise party.refused("was asked for other joint codes than in the slab before")
-    site.remember(f"slabs/{stage}", msgspec.msgpack.encode({**slabs, step: slab}))
-    masked = party.one_hot(slab) - party.mask(step, slab)
-    readers = {name: party.secret(name) for name in request.blocks if name != site.name}
-    return Shared(site.relay(masked, readers, _in_run(party.run, step)))
+    site.remember("slabs", msgspec.msgpack.encode({**party.slabs, party.step: slab}))
+    masked = party.one_hot(slab) - party.mask(party.step, slab)
+    sent = np.hstack([masked, party.shifted(party.step, slab).astype(np.uint32)])
+    readers = {name: party.secret(name) for name in party.plan.parts if name != site.name}
+    return Shared(site.relay(sent, readers, _in_run(party.run, party.step)))
 
 
 def measure(synth: Any, request: Measure, site: Site[ColumnsData]) -> Tables:
@@ -582,12 +611,11 @@ def measure(synth: Any, request: Measure, site: Site[ColumnsData]) -> Tables:
     checked_cliques([table.clique for table in request.tables], party.domain, site.name)
     _check_price(party, request.tables)
     party.take(request.deliveries)
-    for stage, dealt_to in request.corrections.items():
-        for other, words in dealt_to.items():
-            site.remember(f"correction/{stage}/{other}", words.data)
+    for other, words in request.corrections.items():
+        site.remember(f"correction/{other}", words.data)
     own: list[Released[Array]] = []
     joint: list[Released[Array]] = []
-    dealt = {other: words.numpy() for other, words in request.coins.items()}
+    dealt = _Dealt(request)
     for group in party.plan.groups(request.tables, site.name):
         shown = ", ".join("×".join(table.clique) for table in group.tables[:8])
         shown += ", …" if len(group.tables) > 8 else ""
@@ -597,11 +625,38 @@ def measure(synth: Any, request: Measure, site: Site[ColumnsData]) -> Tables:
             what = f"{len(group.tables)} marginals: {shown}"
             own.append(site.release(event, what, partial(_counted, party, group)))
             continue
-        other = group.second if group.first == site.name else group.first
-        sent, dealt[other] = _closed(party, group, other, dealt.get(other))
-        what = f"{len(group.tables)} marginals with {other}: {shown}"
+        others = " and ".join(name for name in group.openers if name != site.name)
+        what = f"{len(group.tables)} marginals with {others}: {shown}"
+        if site.name not in group.openers:
+            site.pay(event, what)  # its columns are counted, and two others open the tables
+            continue
+        sent = _closed(party, group, dealt)
         joint.append(site.release(event, what, partial(Array.of, sent, "<u4")))
     return Tables(tuple(own), tuple(joint))
+
+
+class _Dealt:
+    """What the coordinator dealt, taken out in the order of the tables."""
+
+    def __init__(self, request: Measure) -> None:
+        self._coins = {name: words.data for name, words in request.coins.items()}
+        self._cells = dict(request.cells)
+
+    def coins(self, other: str, cells: int, coins: Coins) -> Words | None:
+        """G of some tables, (cells, coins); None where there is too little."""
+        data = self._taken(self._coins, other, 4 * cells * coins.number)
+        return None if data is None else np.frombuffer(data, "<u4").reshape(cells, coins.number)
+
+    def cells(self, other: str, rows: int, cells: int, bits: int) -> products.CellWords | None:
+        """D of a table, (rows, cells); None where there is too little."""
+        data = self._taken(self._cells, other, rows * cells * bits // 8)
+        return None if data is None else np.frombuffer(data, f"<u{bits // 8}").reshape(rows, cells)
+
+    @staticmethod
+    def _taken(held: dict[str, bytes], other: str, size: int) -> bytes | None:
+        have = held.get(other, b"")
+        held[other] = have[size:]
+        return have[:size] if len(have) >= size else None
 
 
 def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
@@ -633,42 +688,59 @@ def _counted(party: _Party, group: Group) -> Array:
     return Array.of(mechanisms.add_gaussian(exact, group.kind.sigma, entropy=entropy), "<i8")
 
 
-def _closed(party: _Party, group: Group, other: str, dealt: Any) -> tuple[Words, Any]:
-    """This party's words of tables with another, and the dealt coins that are left."""
+def _closed(party: _Party, group: Group, dealt: _Dealt) -> Words:
+    """This party's words of tables that two parties open."""
     coins, first = group.coins, group.first == party.site.name
+    other = group.second if first else group.first
     if coins.half + party.agreed.rows > MOST_ROWS:
         raise party.refused(f"was asked for noise of up to {coins.half:,}, which is too wide")
-    words = np.concatenate([_exact(party, table, other) for table in group.tables])
-    cells, context = len(words), group.release(party.run, party.step)
-    z = products.coin_bits(party.secret(other), context, cells, coins)
+    release, bits = group.release(party.run, party.step), group.bits(party.agreed.rows)
+    exact = _shifted if group.shifted else _product
+    words = np.concatenate([exact(party, table, other, dealt, release) for table in group.tables])
+    z = products.coin_bits(party.secret(other), release, len(words), coins)
     if first:
-        given = products.coin_masks(party.dealer, context, cells, coins)
+        given = products.coin_masks(party.dealer, release, len(words), coins)
+    elif (found := dealt.coins(other, len(words), coins)) is not None:
+        given = found
     else:
-        count = cells * coins.number
-        if dealt is None or dealt.size < count:
-            raise party.refused(f"was dealt too few coins for tables with {other!r}")
-        given, dealt = dealt[:count].reshape(cells, coins.number), dealt[count:]
+        raise party.refused(f"was dealt too few coins for tables with {other!r}")
     words = words + products.noise_share(coins, z, given, first=first)
-    pad = products.pad(party.secret(other), context, cells)
-    return (words + pad if first else words - pad), dealt
+    pad = products.pad(party.secret(other), release, len(words))
+    return (words + pad if first else words - pad) & np.uint32(2**bits - 1)
 
 
-def _exact(party: _Party, table: NoisyTable, other: str) -> Words:
-    """This party's share of a table's exact counts, cells by the first party's codes first."""
-    halves = party.plan.halves(table.clique)
-    stage, places = _stage(halves.values()), []
-    slabs = party.slabs(stage)
-    blocks = next(iter(slabs.values())).blocks if slabs else {}
-    for name, half in halves.items():
-        if half not in blocks.get(name, ()):
-            raise party.refused(f"was asked about {table.clique}, whose rows were not shared")
-        at = blocks[name].index(half)
-        start = sum(party.sizes(blocks[name][:at]))
-        places.append(slice(start, start + party.domain.size(half)))
-    found: Words = party.share_of(stage, other)[places[0], places[1]].copy()
+def _product(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
+    """This party's share of a pair's exact counts, the first party's codes first."""
+    places = []
+    for name, (column,) in party.plan.halves(table.clique).items():
+        names = party.plan.parts[name].names
+        start = sum(party.sizes(name)[: names.index(column)])
+        places.append(slice(start, start + party.domain.size_of(column)))
+    return _without_missing(party, party.share_of(other)[places[0], places[1]], other)
+
+
+def _shifted(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
+    """This party's share of any marginal's exact counts."""
+    clique = party.plan.as_sent(table.clique)
+    shape, rows = party.domain.shape(clique), party.agreed.rows
+    cells, bits = party.domain.size(clique), products.word_bits(rows, table.coins)
     if party.before(other):
-        found[0, 0] -= np.uint32(party.agreed.rows - party.real)  # rows that are missing
-    return found.reshape(-1)
+        context = _in_run(release, *clique)
+        words = products.cell_masks(party.dealer, context, rows, cells, bits)
+    elif (found := dealt.cells(other, rows, cells, bits)) is not None:
+        words = found
+    else:
+        raise party.refused(f"was dealt too few cells for tables with {other!r}")
+    counts = products.count_shifted(party.shifted_codes(clique), shape, words)
+    return _without_missing(party, counts.reshape(shape), other)
+
+
+def _without_missing(party: _Party, share: Words, other: str) -> Words:
+    """A share without the rows that are missing, which have the codes 0."""
+    found = share.reshape(-1).copy()
+    if party.before(other):
+        found[0] -= np.uint32(party.agreed.rows - party.real)
+    return found
 
 
 def secure_handlers(synth: Any) -> Handlers:
@@ -727,7 +799,7 @@ class SecureMarginals:
         self._secret = _kept_secret(task)
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
-        self._stages: dict[int, _Blocks] = {}
+        self._slabs: _Slabs = {}
         self._begin(setup)
 
     def _begin(self, setup: Setup) -> None:
@@ -754,8 +826,11 @@ class SecureMarginals:
         self._shared = masking.agree_with(self._secret, public)
 
     def can_measure(self, clique: Clique) -> bool:
-        """Whether the columns of a clique lie at two parties at most."""
-        return len(self.plan.holders(clique)) <= 2
+        """Whether a table fits: shifted codes take words for every row and cell."""
+        holders = self.plan.holders(clique)
+        cells = self.domain.size(clique)
+        small = cells <= _MOST_CELLS and self.rows * cells <= _MOST_WORDS
+        return len(holders) == 1 or len(clique) == 2 or small
 
     def measure(self, cliques: Sequence[Clique], sigmas: Sequence[float]) -> list[Measurement]:
         """Noisy marginals, each of which costs what Gaussian noise of its sigma does.
@@ -764,100 +839,137 @@ class SecureMarginals:
             WireError: A party sent what does not fit; names it.
             BudgetError: Noise of such a sigma cannot be made.
         """
-        plan, deliveries = self.plan, _Sent()
-        corrections: dict[int, _Dealt] = {}
-        tables = tuple(plan.table_for(c, s) for c, s in zip(cliques, sigmas, strict=True))
-        joint = [halves for q in cliques if len(halves := plan.halves(q)) > 1]
-        for stage in sorted({_stage(halves.values()) for halves in joint} - self._stages.keys()):
-            self._stages[stage] = self._blocks(stage, joint)
-            deliveries, corrections[stage] = self._share_rows(stage, deliveries)
-        step = self.session.rounds
+        tables = [self.plan.table_for(c, s) for c, s in zip(cliques, sigmas, strict=True)]
+        found: dict[Clique, Measurement] = {}
+        for batch in self._batches(tables):
+            found |= self._measured(batch)
+        return [found[clique] for clique in cliques]
+
+    def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
+        """Tables for one message each: what is dealt for shifted codes has to fit."""
+        batch: list[NoisyTable] = []
+        size = 0
+        for table in tables:
+            joint = len(self.plan.holders(table.clique)) > 1 and len(table.clique) > 2
+            own = 4 * self.rows * self.domain.size(table.clique) if joint else 0
+            if batch and size + own > _SLAB * MAX_BYTES:
+                yield tuple(batch)
+                batch, size = [], 0
+            batch.append(table)
+            size += own
+        yield tuple(batch)
+
+    def _measured(self, tables: tuple[NoisyTable, ...]) -> dict[Clique, Measurement]:
+        deliveries, corrections = _ByParty(), _ByParty()
+        if not self._slabs and any(len(self.plan.holders(table.clique)) > 1 for table in tables):
+            deliveries, corrections = self._share_rows()
+        cells, coins = _ByParty(), _ByParty()
+        for party in self.plan.parts:
+            self._deal(party, tables, cells[party], coins[party])
         requests = {
-            name: Measure(
-                tables,
-                deliveries[name],
-                {stage: dealt[name] for stage, dealt in corrections.items()},
-                self._coins(tables, name, step),
-            )
-            for name in plan.parts
+            name: Measure(tables, deliveries[name], corrections[name], cells[name], coins[name])
+            for name in self.plan.parts
         }
         replies = self.session.ask_each(requests, at_once=self._at_once)
         return self._opened(tables, dict(zip(requests, replies, strict=True)))
 
-    def _blocks(self, stage: int, joint: Sequence[Mapping[str, Clique]]) -> _Blocks:
-        """Whose joint codes are shared: all columns alone, or the halves of wider tables."""
-        if stage == 0:
-            return {p: tuple((a,) for a in part.names) for p, part in self.plan.parts.items()}
-        wide = [halves for halves in joint if _stage(halves.values()) == stage]
-        found: dict[str, dict[Clique, None]] = {party: {} for party in self.plan.parts}
-        for halves in wide:
-            for party, half in halves.items():
-                found[party][half] = None
-        return {party: tuple(halves) for party, halves in found.items() if halves}
+    def _sizes(self, party: str) -> tuple[int, ...]:
+        return self.domain.shape(self.plan.parts[party].names)
 
-    def _share_rows(self, stage: int, deliveries: _Sent) -> tuple[_Sent, _Dealt]:
+    def _share_rows(self) -> tuple[_ByParty, _ByParty]:
         """Let all parties share their rows, slab by slab; what they are sent next."""
-        blocks, run = self._stages[stage], self.session.run
-        sizes = {p: [self.domain.size(block) for block in own] for p, own in blocks.items()}
-        widths = {party: sum(each) for party, each in sizes.items()}
-        most = max(1, int(_SLAB * MAX_BYTES / (4 * sum(widths.values()))))
+        parties, run = list(self.plan.parts), self.session.run
+        widths = {party: sum(self._sizes(party)) for party in parties}
+        words = sum(widths.values()) + len(self.domain.names)
+        most = max(1, int(_SLAB * MAX_BYTES / (4 * words)))
         totals: dict[tuple[str, str], Words] = {}
+        deliveries = _ByParty()
         for start in range(0, self.rows, most):
             step, stop = self.session.rounds, min(self.rows, start + most)
+            self._slabs[step] = (start, stop)
             requests = {
                 party: Share(
-                    self._keys, self._public, self.rows, self.domain.sizes, blocks, start, stop,
+                    self._keys, self._public, self.rows, self.domain.sizes, start, stop,
                     deliveries[party],
                 )
-                for party in blocks
+                for party in parties
             }  # fmt: skip
             replies = self.session.ask_each(requests, at_once=self._at_once)
             masks = {
-                party: products.masks(
-                    self._shared[party], _in_run(self.session.run, step), stop - start, width
-                )
+                party: products.masks(self._shared[party], _in_run(run, step), stop - start, width)
                 for party, width in widths.items()
             }
-            for pair in combinations(blocks, 2):
+            for pair in combinations(parties, 2):
                 part = products.product(masks[pair[0]], masks[pair[1]])
                 totals[pair] = totals[pair] + part if pair in totals else part
-            deliveries = _Sent()
-            for sender, reply in zip(requests, replies, strict=True):
-                checked, others = CheckedReply(sender), [p for p in blocks if p != sender]
+            deliveries = _ByParty()
+            for sender, reply in zip(parties, replies, strict=True):
+                checked, others = CheckedReply(sender), [p for p in parties if p != sender]
+                size = 4 * (masks[sender].size + (stop - start) * len(self._sizes(sender))) + _TAG
                 checked.items("keys of rows", reply.rows.keys, count=len(others), among=others)
-                checked.items("bytes of rows", reply.rows.data, count=4 * masks[sender].size + _TAG)
-                digest = products.row_sum_digest(masks[sender], sizes[sender], mask=True)
+                checked.items("bytes of rows", reply.rows.data, count=size)
+                digest = products.row_sum_digest(masks[sender], self._sizes(sender), mask=True)
                 for party in others:
                     key = reply.rows.keys[party]
                     deliveries[party][sender] = Delivery(step, reply.rows.data, key, digest)
-        corrections = _Dealt()
+        corrections = _ByParty()
         for (first, second), total in totals.items():
-            context = _in_run(run, "R", stage, first, second)
+            context = _in_run(run, "R", first, second)
             R = products.masks(self._shared[first], context, *total.shape)
             corrections[second][first] = Array.of(total - R, "<u4")
         return deliveries, corrections
 
-    def _coins(self, tables: Sequence[NoisyTable], party: str, step: int) -> dict[str, Array]:
-        """What a party is dealt for its tables with parties before it."""
-        found: dict[str, list[Words]] = {}
+    def _deal(
+        self,
+        party: str,
+        tables: Sequence[NoisyTable],
+        cells: dict[str, bytes],
+        coins: dict[str, Array],
+    ) -> None:
+        """What a party needs for tables that it opens as the second one."""
+        dealt: dict[str, list[Words]] = {}
         for group in self.plan.groups(tables, party):
-            if group.second == party != group.first:
-                cells = sum(self.domain.size(table.clique) for table in group.tables)
-                context = group.release(self.session.run, step)
-                bits = products.coin_bits(self._secret, context, cells, group.coins)
-                S = products.coin_masks(self._shared[group.first], context, cells, group.coins)
-                found.setdefault(group.first, []).append(products.dealt_coins(bits, S).reshape(-1))
-        return {first: Array.of(np.concatenate(words), "<u4") for first, words in found.items()}
+            if group.second != party or group.first == party:
+                continue
+            first = group.first
+            release = group.release(self.session.run, self.session.rounds)
+            for table in group.tables if group.shifted else ():
+                words = self._cells(table, first, release)
+                cells[first] = cells.get(first, b"") + words.tobytes()
+            count = sum(self.domain.size(table.clique) for table in group.tables)
+            bits = products.coin_bits(self._secret, release, count, group.coins)
+            S = products.coin_masks(self._shared[first], release, count, group.coins)
+            dealt.setdefault(first, []).append(products.dealt_coins(bits, S).reshape(-1))
+        coins |= {name: Array.of(np.concatenate(words), "<u4") for name, words in dealt.items()}
+
+    def _cells(self, table: NoisyTable, first: str, release: str) -> products.CellWords:
+        """D of a table of shifted codes."""
+        clique, found = self.plan.as_sent(table.clique), []
+        for step, (start, stop) in self._slabs.items():
+            columns: dict[str, npt.NDArray[np.int64]] = {}
+            for party in self.plan.holders(clique):
+                sizes, context = self._sizes(party), _in_run(self.session.run, step)
+                b = products.shifts(self._shared[party], context, stop - start, sizes)
+                columns |= dict(zip(self.plan.parts[party].names, b.T, strict=True))
+            found.append(np.stack([columns[name] for name in clique], axis=1))
+        cells, bits = self.domain.size(clique), products.word_bits(self.rows, table.coins)
+        context = _in_run(release, *clique)
+        masks = products.cell_masks(self._shared[first], context, self.rows, cells, bits)
+        return products.dealt_cells(np.concatenate(found), self.domain.shape(clique), masks)
 
     def _opened(
         self, tables: Sequence[NoisyTable], replies: Mapping[str, Tables]
-    ) -> list[Measurement]:
+    ) -> dict[Clique, Measurement]:
         """Every table, from what one party or two sent."""
         words: dict[Group, list[npt.NDArray[Any]]] = {}
         for party, reply in replies.items():
             groups, checked = self.plan.groups(tables, party), CheckedReply(party)
             for alone, sent, dtypes in ((True, reply.own, WHOLE), (False, reply.joint, WORDS)):
-                due = [group for group in groups if (group.first == group.second) is alone]
+                due = [
+                    group
+                    for group in groups
+                    if party in group.openers and (group.first == group.second) is alone
+                ]
                 checked.items("groups of tables", sent, count=len(due))
                 for group, one in zip(due, sent, strict=True):
                     cells = sum(self.domain.size(table.clique) for table in group.tables)
@@ -867,31 +979,22 @@ class SecureMarginals:
         for group, parts in words.items():
             opened, sigma = parts[0].astype(np.float64), group.kind.sigma
             if group.kind.weights:
-                opened, sigma = products.opened(*parts).astype(np.float64), group.coins.sigma
+                half, bits = group.coins.half, group.bits(self.rows)
+                opened, sigma = products.opened(parts, half, bits).astype(float), group.coins.sigma
             ends = np.cumsum([self.domain.size(table.clique) for table in group.tables])
             for table, own in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
                 counts[table.clique] = Measurement(table.clique, self._placed(table, own), sigma)
-        return [counts[table.clique] for table in tables]
+        return counts
 
     def _placed(self, table: NoisyTable, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Cells as a table whose axes are in the clique's order."""
-        sent = [name for half in self.plan.halves(table.clique).values() for name in half]
+        sent = self.plan.as_sent(table.clique)
         order = [sent.index(name) for name in table.clique]
         return cells.reshape(self.domain.shape(sent)).transpose(order)
 
 
-_Blocks = dict[str, tuple[Clique, ...]]
-
-
-class _Sent(defaultdict[str, dict[str, Delivery]]):
-    """What every party is delivered, by who sent it."""
-
-    def __init__(self) -> None:
-        super().__init__(dict)
-
-
-class _Dealt(defaultdict[str, dict[str, Array]]):
-    """What every party is dealt, by the other party of a pair."""
+class _ByParty(defaultdict[str, dict[str, Any]]):
+    """What every party is sent, by whom it is from or whom it opens tables with."""
 
     def __init__(self) -> None:
         super().__init__(dict)

@@ -13,16 +13,22 @@ for one use.
 4. A coin is b = z xor r. Both parties know z, drawn from k_ij; the dealer alone knows r, and sends
    j G = r - S, with S drawn from k_ei. As z xor r = z + (1 - 2 z) r is linear in r, for a coin of
    weight w i adds w (z + (1 - 2 z) S) - w/2, and j adds w (1 - 2 z) G: together w (b - 1/2).
-5. i adds a pad drawn from k_ij to what it sends, and j subtracts it. The sum of both is the table
+5. Tables of three columns or more, or of columns of more than two parties, are opened by two of the
+   holders in another way, which sends more words a cell and none a code. Every holder sends the
+   others m = x + b modulo the number of codes, for each row, with the shift b drawn from its secret
+   with the dealer. The dealer knows all b, and so the cell that they make; it sends j
+   D = (one-hot b) - K, of (rows, cells), with K drawn from k_ei. Cell v has the rows where b is
+   m - v: i adds up K there, and j D. Where words have 16 bits, all they send is cut to as many.
+6. i adds a pad drawn from k_ij to what it sends, and j subtracts it. The sum of both is the table
    plus noise, signed, as long as rows and noise are below 2^31.
 
 **Guarantee**: who knows what, where everyone follows the protocol (the streams taken for uniform):
 
-* j receives M, Q and G. Each is a value plus words that j does not know (U, R, S), used once: all
-  three are uniform and independent of X. So is W for i.
+* j receives M, Q, G, m and D. Each is a value plus numbers that j does not know (U, R, S, b, K),
+  used once: all are uniform and independent of X. So are W and m for i.
 * Whoever opens the sum receives A and B, under noise and pad. It does not know k_ij, so both are
   uniform but for their sum, which is the noisy table. This holds for a dealer, too, who knows U, V,
-  R, S and r: without the pad it would have X^T (Y - V) with V known.
+  R, S, r, b and K: without the pad it would have X^T (Y - V) with V known.
 * A dealer knows r and not z; parties know z and not r. Either alone makes b a fair coin, so towards
   each of them the noise has exactly the distribution that is paid for (privacy/coins.py).
 
@@ -37,7 +43,7 @@ knows in part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -45,6 +51,9 @@ import numpy.typing as npt
 
 from siloweave.federation.masking import Words, stream
 from siloweave.privacy.coins import Coins
+
+Codes = npt.NDArray[np.int64]
+CellWords = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 _AT_ONCE = 2**15  # rows of one product in 64-bit floats, which hold whole numbers below 2^53
 _LIMB = 16  # bits of half a word
@@ -106,6 +115,46 @@ def row_sum_digest(words: Words, sizes: Sequence[int], *, mask: bool) -> bytes:
     return sha256(np.ascontiguousarray(1 - sums if mask else sums, dtype="<u4").tobytes()).digest()
 
 
+# Shifted codes, for tables of any columns
+
+
+def shifts(secret: bytes, context: str, rows: int, sizes: Sequence[int]) -> Codes:
+    """b: uniform numbers below the size of every column, but for 2^-64 of it; (rows, columns)."""
+    drawn = stream(secret, f"shifts/{context}".encode(), 2 * rows * len(sizes)).view("<u8")
+    found: Codes = (drawn.reshape(rows, len(sizes)) % np.array(sizes, "<u8")).astype(np.int64)
+    return found
+
+
+def word_bits(rows: int, coins: Coins) -> int:
+    """Bits of the words in which a table of shifted codes is added up: 16 where that is enough."""
+    return 16 if rows + 2 * coins.half < 2**16 else 32
+
+
+def cell_masks(secret: bytes, context: str, rows: int, cells: int, bits: int) -> CellWords:
+    """K: uniform words of 16 or 32 bits."""
+    count = rows * cells
+    drawn = stream(secret, f"cells/{context}".encode(), -(-count * bits // 32))
+    return drawn.view(f"<u{bits // 8}")[:count].reshape(rows, cells)
+
+
+def dealt_cells(b: Codes, shape: Sequence[int], masks: CellWords) -> CellWords:
+    """D: where the shifts of a row lead, under a mask."""
+    made: CellWords = masks.dtype.type(0) - masks
+    made[np.arange(len(b)), np.ravel_multi_index(tuple(b.T), tuple(shape))] += masks.dtype.type(1)
+    return made
+
+
+def count_shifted(m: Codes, shape: Sequence[int], words: CellWords) -> Words:
+    """A party's share of every cell, from shifted codes and its own K or D."""
+    rows, joint = np.arange(len(m)), np.ravel_multi_index(tuple(m.T), tuple(shape))
+    every, sizes = np.indices(shape).reshape(len(shape), -1), np.array(shape)[:, None]
+    found = np.empty(words.shape[1], dtype=np.uint32)
+    for cell in range(len(found)):
+        away = np.ravel_multi_index(tuple((every - every[:, [cell]]) % sizes), tuple(shape))
+        found[cell] = words[rows, away[joint]].sum(dtype=np.uint32)
+    return found
+
+
 # Coins, of (cells, number of coins) each
 
 
@@ -140,6 +189,9 @@ def pad(secret: bytes, context: str, cells: int) -> Words:
     return stream(secret, f"pad/{context}".encode(), cells)
 
 
-def opened(first: Words, second: Words) -> npt.NDArray[np.int64]:
-    """The noisy table, from what both parties sent."""
-    return (first + second).astype(np.int32).astype(np.int64)
+def opened(parts: Iterable[Words], half: int, bits: int) -> npt.NDArray[np.int64]:
+    """The noisy table, from what both parties sent; noise is from -half to half."""
+    first, second = parts
+    words = (first + second + np.uint32(half)).astype(np.int64)
+    counts: Codes = (words & (2**bits - 1)) - half
+    return counts
