@@ -236,7 +236,7 @@ def test_different_columns_of_the_same_people_are_aligned_on_what_all_have(tmp_p
     proposal = propose([tmp_path / "a.csv", tmp_path / "b.csv"], folder=tmp_path)
     write_proposal(proposal, tmp_path)
     study = Study.load(tmp_path)
-    assert (study.method["name"], study.alignment.on) == ("silofuse", ("who",))
+    assert (study.method["name"], study.alignment.on) == ("secure_two_round", ("who",))
     schema = study.read_schema()
     assert schema["who"].kind == "id"
     assert schema.names == ("who", "age", "ill")

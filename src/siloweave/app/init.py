@@ -203,7 +203,7 @@ def _study(name: str, where: Mapping[str, str], on: Sequence[str] | None) -> str
     method = _BUDGET + (_FLAIM if len(where) > 1 else _AIM)
     alignment = ""
     if on is not None:
-        method, alignment = _SILOFUSE, _ORDER
+        method, alignment = _COLUMNS, _ORDER
     if on:
         alignment = _ALIGNMENT.format(on=", ".join(map(_text, on)))
     parties = "\n".join(
@@ -273,26 +273,25 @@ name = "aim"               # one party that sees all rows; `siloweave list` show
 """
     + _WORKLOAD
 )
-_SILOFUSE = """\
-[budget]
-epsilon = inf              # SiloFuse promises nothing: its coordinator receives a code of every
-#                          # row, and most cells can be recovered from it. privacy = "latents" below
-#                          # guarantees a bound; so does "vertigan", which loses what columns of two
-#                          # parties have in common. Then write
-# epsilon = 1.0            # the most that anyone can learn about one unit; smaller is safer
-# delta = 1e-6             # far below 1 / number of rows
-# relation = "replace_one" # parties that share people know how many there are
-
+_COLUMNS = (
+    _BUDGET.replace(
+        """relation = "add_remove"    # or "replace_one": the number of rows is public then
+""",
+        """relation = "replace_one"   # parties that share people know how many there are
+""",
+    )
+    + """\
 [method]
-name = "silofuse"          # parties with different columns; `siloweave list` shows the others
-# privacy = "latents"      # codes are bounded, and get noise, before a party sends them
-# target = "..."           # the column that will be predicted; the model is conditioned on it,
-#                          # and its party sends its classes, so not with privacy
-# shared = false           # synthetic columns stay with their parties
-# [method.diffusion]       # settings of a part are a table
-# steps = 10000            # of training
+name = "secure_two_round"  # parties with different columns; `siloweave list` shows the others
+"""
+    + _WORKLOAD
+    + """\
+# name = "silofuse"        # instead, with epsilon = inf above: a diffusion, which promises
+#                          # nothing; its coordinator receives a code of every row, and most cells
+#                          # can be recovered from it
 
 """
+)
 _ALIGNMENT = """
 [alignment]
 # Rows of the same person are found before the method runs, without showing ids;
