@@ -80,6 +80,13 @@ STUDIES = {
     "aim, rows replaced": fit_of(
         small(sw.AIM), relation=Relation.REPLACE_ONE, arranged=lambda parts: parts[0]
     ),
+    "privmrf": fit_of(
+        small(sw.PrivMRF, theta=0.01, refined=0.5, widest=2), arranged=lambda parts: parts[0]
+    ),
+    "privmrf, rows replaced": fit_of(
+        small(sw.PrivMRF, theta=0.01, refined=0.5, widest=2),
+        relation=Relation.REPLACE_ONE, arranged=lambda parts: parts[0],
+    ),
     "flaim": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, local_steps=2)),
     "flaim, naive": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, variant="naive")),
     "two rounds": fit_of(small(sw.TwoRound)),

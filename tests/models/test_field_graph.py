@@ -99,6 +99,17 @@ def test_initial_marginals_are_useful_cover_all_and_do_not_repeat(seed, most_cel
         assert not any(set(q) <= set(other) for other in found if other != q)
 
 
+def test_room_for_more_is_filled_by_marginals_of_the_greatest_merit():
+    """Three nets of two columns: the best marginal of a and of c is the same one."""
+    domain = Domain(tuple("abcd"), (2, 2, 2, 2))
+    scores = {("a", "b"): 0.4, ("b", "c"): 0.3, ("a", "c"): 0.35}
+    cliques = [("a", "b"), ("b", "c"), ("a", "c"), ("d",)]
+    assert {q for c in cliques for _, q, _ in families(domain, c, scores, 4, 2)} == set(cliques[:3])
+    found = initial_marginals(domain, cliques, scores, 4, 2)
+    assert found == [("a", "b"), ("a", "c"), ("b", "c"), ("d",)]
+    assert initial_marginals(domain, cliques[1:], scores, 4, 2)[0] == ("a", "c")
+
+
 def test_candidates_are_all_useful_marginals_of_the_cliques():
     cliques = [("a", "b", "c"), ("c", "d"), ("e",), ("f",)]
     rng = np.random.default_rng(0)

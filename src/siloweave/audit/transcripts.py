@@ -186,12 +186,12 @@ class Exposure:
 def attack_run(
     folder: Path | str, data: Any, control: Any, *, targets: int = 1000, seed: Key = 0
 ) -> tuple[Exposure, ...]:
-    """Attack a finished run of AIM, FLAIM or TwoRound from where its coordinator stands.
+    """Attack a finished run of AIM, PrivMRF, FLAIM or TwoRound from where its coordinator stands.
 
     The adversary knows every row of the study but those it attacks, and what it received. One run
     is one draw of the noise, so a single risk varies; no risk may be above what the ledger allows
-    other than by chance. Choices, and what was learned before the run (an open schema, a noisy
-    histogram of single columns), are in that bound but not in the attack.
+    other than by chance. Choices, PrivMRF's distances, and what was learned before the run (an open
+    schema, a noisy histogram of single columns), are in that bound but not in the attack.
 
     Args:
         folder: The run's folder, with its model, transcript and ledgers.

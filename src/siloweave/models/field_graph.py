@@ -168,23 +168,34 @@ def initial_marginals(
 ) -> list[Clique]:
     """The best useful marginal of each attribute over the nets of all cliques, and none twice.
 
-    Marginals inside others are left out, and an attribute that is in none is one by itself.
+    None is inside another one, and an attribute that is in none is one by itself. Where there are
+    fewer than attributes, others of the nets are among them, those of the greatest merit first.
 
     Example:
         >>> domain = Domain(("a", "b", "c"), (2, 2, 2))
         >>> initial_marginals(domain, [("a", "b"), ("c",)], {("a", "b"): 0.4}, 8, 6)
         [('a', 'b'), ('c',)]
     """
+    found = [
+        (merit, a, family)
+        for clique in cliques
+        for a, family, merit in families(domain, clique, scores, most_cells, most_columns)
+    ]
     best: dict[str, tuple[float, Clique]] = {}
-    for clique in cliques:
-        for a, family, merit in families(domain, clique, scores, most_cells, most_columns):
-            best[a] = max(best.get(a, (merit, family)), (merit, family))
+    for merit, a, family in found:
+        best[a] = max(best.get(a, (merit, family)), (merit, family))
+
+    def lone(chosen: Sequence[Clique]) -> list[Clique]:
+        covered = {a for q in chosen for a in q}
+        return [(a,) for a in domain.names if a not in covered]
+
     kept: list[Clique] = []
-    for family in sorted({f for _, f in best.values()}, key=lambda f: (-len(f), f)):
-        if not any(set(family) <= set(other) for other in kept):
-            kept.append(family)
-    covered = {a for family in kept for a in family}
-    return [*kept, *((a,) for a in domain.names if a not in covered)]
+    first = sorted({family for _, family in best.values()}, key=lambda q: (-len(q), q))
+    for q in [*first, *(family for _, _, family in sorted(found, reverse=True))]:
+        nested = any(set(q) <= set(other) or set(other) <= set(q) for other in kept)
+        if not nested and len(kept) + 1 + len(lone([*kept, q])) <= len(domain.names):
+            kept.append(q)
+    return [*kept, *lone(kept)]
 
 
 def candidate_weights(

@@ -122,13 +122,17 @@ def marginal_result(
 
 
 def marginal_forecast(
-    rounds_of: Callable[[Any, int], tuple[int, float]], *, all_pairs: bool = False
+    rounds_of: Callable[[Any, int], tuple[int, float]],
+    *,
+    all_pairs: bool = False,
+    fills: bool = False,
 ) -> Callable[[Any, Case], Forecast]:
     """The forecast of a method of marginals; raises CapacityError if a query does not fit.
 
     Args:
         rounds_of: Rounds at most over so many columns, and in how many of them a party may join.
         all_pairs: Whether it measures all pairs first, and some of them again.
+        fills: Whether its model may be as large as allowed, whatever the queries are.
     """
 
     def forecast(synth: Any, case: Case) -> Forecast:
@@ -148,7 +152,8 @@ def marginal_forecast(
         shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
         fine = columns_to_cut(encoder, queries) if synth.counts_share else None
         counted = 4 * ResolutionLevels(fine).cells if fine else 0
-        tree = min(limit * 1e6 / 8, domain.size(), (20 if all_pairs else 1) * cells)
+        grown = inf if fills else (20 if all_pairs else 1) * cells
+        tree = min(limit * 1e6 / 8, domain.size(), grown)
         work = _work(all_pairs, rounds, joined * parties, len(below), cells, tree)
         return Forecast(
             rounds,

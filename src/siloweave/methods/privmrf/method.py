@@ -63,7 +63,8 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
         forecast=marginal_forecast(
-            lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4)
+            lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),
+            fills=True,
         ),
         check=FieldSettings.check,
     )
