@@ -148,7 +148,7 @@ class NoisyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measure(Request[Tables], frozen=True, tag="secure/measure"):
-    """Measure these tables, each party those over its columns; all parties are told all of them."""
+    """Measure these tables, each party those over its columns; all parties are sent the whole list."""
 
     tables: tuple[NoisyTable, ...]
     deliveries: dict[str, Delivery]  # of the last slab
@@ -205,7 +205,7 @@ class SecurePlan:
 
     @cached_property
     def fine(self) -> Encoder | None:
-        """Fine bins of columns that are cut; None where there is none."""
+        """Fine bins of columns that are cut; None without such a column."""
         if not self.synth.counts_share:
             return None
         encoder = Encoder(self.schema, self.synth.bins)
@@ -358,7 +358,7 @@ def _in_run(run: str, *what: object) -> str:
 
 
 class _Agreed(msgspec.Struct, frozen=True):
-    """What a party was told in its first *share*, and holds the coordinator to."""
+    """What a party was sent in its first *share*, and holds the coordinator to."""
 
     keys: dict[str, bytes]
     dealer: bytes
@@ -556,7 +556,7 @@ def _party(synth: Any, site: Site[ColumnsData], agreed: _Agreed | None = None) -
     if agreed is not None:
         text = msgspec.msgpack.encode(agreed)
         if kept not in (None, text):
-            raise WireError(f"party {site.name!r} was told of other keys, rows or codes before")
+            raise WireError(f"party {site.name!r} was sent other keys, rows or codes before")
         site.remember("agreed", text)
         kept = text
     if kept is None:
@@ -571,7 +571,7 @@ def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
     who, plan = f"party {site.name!r}", _plan_of(synth, site)
     n = site.rows.table.num_rows
     if not 1 <= agreed.rows <= MOST_ROWS or (plan.bound is None and agreed.rows != max(1, n)):
-        raise WireError(f"{who} was told of {agreed.rows:,} rows, which cannot be")
+        raise WireError(f"{who} was sent a bound of {agreed.rows:,} rows, which cannot be")
     if set(agreed.keys) != set(plan.parts):
         raise WireError(f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others")
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
@@ -582,7 +582,7 @@ def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
     widest = Encoder(plan.schema, synth.bins).domain
     fits = len(agreed.sizes) == len(widest.sizes)
     if not fits or any(n > m for n, m in zip(agreed.sizes, widest.sizes, strict=True)):
-        raise WireError(f"{who} was told of more codes than the study's columns can have")
+        raise WireError(f"{who} was sent more codes than the study's columns can have")
     domain = Domain(widest.names, agreed.sizes)
     if domain.shape(codes.domain.names) != codes.domain.sizes:
         raise WireError(f"{who} codes its columns otherwise than the coordinator says")
@@ -619,14 +619,15 @@ def measure(synth: Any, request: Measure, site: Site[ColumnsData]) -> Tables:
     for group in party.plan.groups(request.tables, site.name):
         shown = ", ".join("×".join(table.clique) for table in group.tables[:8])
         shown += ", …" if len(group.tables) > 8 else ""
+        number = "a marginal" if len(group.tables) == 1 else f"{len(group.tables)} marginals"
         release = group.release(party.run, party.step)
         event = party.plan.event(group.kind, len(group.tables), release)
         if group.first == group.second:
-            what = f"{len(group.tables)} marginals: {shown}"
+            what = f"{number}: {shown}"
             own.append(site.release(event, what, partial(_counted, party, group)))
             continue
         others = " and ".join(name for name in group.openers if name != site.name)
-        what = f"{len(group.tables)} marginals with {others}: {shown}"
+        what = f"{number} with {others}: {shown}"
         if site.name not in group.openers:
             site.pay(event, what)  # its columns are counted, and two others open the tables
             continue
