@@ -24,8 +24,9 @@ hand. Any *name* goes into `[method]` of a study, and `import siloweave as sw` h
 
 **Guarantee** and **trust** are those of the default settings. `dp`: accounted, and tested against
 its claim. `none`: no claim, ε is infinite. `curator`: somebody sees the rows, or what amounts to
-them. `secure-sum`: the coordinator sees masked sums. `mpc`: parties and coordinator compute together
-what none of them sees. `local`: noise is added before anything leaves a party. [Who sees what](../concepts/threat-model.md) has the details.
+them. `secure-sum`: the coordinator sees masked sums. `mpc`: parties and coordinator compute
+together what none of them sees. `local`: noise is added before anything leaves a party.
+[Who sees what](../concepts/threat-model.md) has the details.
 """
 
 

@@ -148,7 +148,7 @@ class NoisyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measure(Request[Tables], frozen=True, tag="secure/measure"):
-    """Measure these tables, each party those over its columns; all parties are sent the whole list."""
+    """Measure these tables, each party those of its columns; all parties get the whole list."""
 
     tables: tuple[NoisyTable, ...]
     deliveries: dict[str, Delivery]  # of the last slab
