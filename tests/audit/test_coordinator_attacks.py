@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.audit.transcripts import attack_run, noisy_marginals
+from siloweave.audit.transcripts import attack_run, noisy_marginals, secure_marginals
 from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, RosterError
 from siloweave.privacy import Budget
+from siloweave.statistics.marginals import marginal
 from siloweave.tables import Column, Schema, Table
 
 COLUMNS = 6
@@ -102,3 +103,28 @@ def test_a_run_of_another_method_is_refused_by_name(tmp_path):
     fitted.save(tmp_path / "model")
     with pytest.raises(InputError, match="a run of GaussianCopula"):
         attack_run(tmp_path, people(40, 1), people(40, 2))
+
+
+def test_rows_that_lie_at_all_parties_are_attacked_whole(tmp_path):
+    rng = np.random.default_rng(3)
+    schema = sw.Schema(tuple(sw.Column(name, "integer", low=0, high=2) for name in "abcd"))
+    values = {name: (rng.integers(0, 3, 400), None) for name in "abcd"}
+    whole = sw.Table.from_columns(values)
+    data, control = whole.take(range(200)), whole.take(range(200, 400))
+    parts = {
+        "north": data.select(["a", "d"]),
+        "south": data.select(["b"]),
+        "west": data.select(["c"]),
+    }
+    budget = sw.Budget(8.0, 1e-5)
+    fitted = sw.SecureTwoRound().fit(parts, schema, budget=budget, folder=tmp_path)
+    fitted.save(tmp_path / "model")
+    (found,) = sw.attack_run(tmp_path, parts, control, targets=200)
+    assert found.party == "all parties together"
+    assert found.marginals > 10
+    assert found.risk.low <= found.risk.allowed
+    seen = secure_marginals(tmp_path / TRANSCRIPT, sw.load(tmp_path / "model"))
+    codes = fitted.model.encoder.encode(data)
+    for one in seen:
+        gap = one.measurement.counts - marginal(codes, one.measurement.clique)
+        assert np.abs(gap).max() < 8 * one.measurement.sigma

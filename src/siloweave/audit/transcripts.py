@@ -22,7 +22,7 @@ judge the guesses. Results are for the owners to see, not to publish.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from math import sqrt
 from pathlib import Path
@@ -34,25 +34,35 @@ import numpy as np
 from siloweave.attacks.inversion import InversionRisk, Inverter, invert
 from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
 from siloweave.core.fit import Fit, MarginalModel, Matrix
-from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties
+from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties, settings_of
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
 from siloweave.federation.records import TranscriptRecord, read_transcript
 from siloweave.methods.flaim.coordinator import chosen_by
 from siloweave.methods.flaim.messages import Chosen, MeasureQueries, Select
-from siloweave.methods.registry import load
+from siloweave.methods.registry import METHODS, load
 from siloweave.methods.silofuse.messages import GRID, Coded, Noised
 from siloweave.models.estimate import Measurement
+from siloweave.privacy.accountants import of_one_person
 from siloweave.privacy.ledger import Ledger
 from siloweave.protocols.columns import JoinedGenerator
+from siloweave.protocols.secure_marginals import (
+    Measure,
+    SecurePlan,
+    Share,
+    Tables,
+    opened_tables,
+)
 from siloweave.protocols.secure_sums import Count, Counts, summed
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import Table, beside, read
 
 FEWEST = 8
 """Rows that are attacked at a party, at least."""
+EVERYONE = "all parties together"
+"""Whose rows are attacked where columns are split."""
 
 _SUMS: dict[str, type[Count | MeasureQueries]] = {
     "sum/count": Count,
@@ -97,6 +107,41 @@ def noisy_marginals(path: Path, domain: Domain) -> list[NoisyMarginal]:
         if tag in _SUMS:
             found += _marginals(step, records, _SUMS[tag], chosen, domain)
     return found
+
+
+def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
+    """Every marginal of a run over split columns that the coordinator could open, in its order.
+
+    Raises:
+        InputError: The transcript is not there.
+        WireError: It is damaged, or of another study.
+    """
+    model: Any = fitted.model
+    synth = settings_of(METHODS[fitted.info.name], _own_settings(fitted))
+    coded = [column.name for column in model.schema.coded]
+    parts = {
+        name: model.schema.select([one for one in columns if one in coded])
+        for name, columns in fitted.columns.items()
+    }
+    plan = SecurePlan(synth, model.schema.select(coded), parts, fitted.budget)
+    everyone, found, rows = tuple(parts), [], 0
+    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
+        records = list(answers)
+        tag = msgspec.msgpack.decode(records[0].question)["type"]
+        if tag == "secure/share":
+            rows = messages.decode(records[0].question, Share).rows
+        if tag == "secure/measure" and len(records) == len(parts):
+            tables = messages.decode(records[0].question, Measure).tables
+            replies = {r.party: messages.decode(r.answer, Tables) for r in records}
+            opened = opened_tables(plan, model.encoder.domain, rows, tables, replies)
+            found += [NoisyMarginal(step, everyone, everyone, m) for m in opened.values()]
+    return found
+
+
+def _own_settings(fitted: Fit) -> dict[str, Any]:
+    """The settings of the user's class, without what the run found."""
+    known = {one.name for one in fields(METHODS[fitted.info.name])}
+    return {name: value for name, value in fitted.settings.items() if name in known}
 
 
 def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
@@ -186,7 +231,9 @@ class Exposure:
 def attack_run(
     folder: Path | str, data: Any, control: Any, *, targets: int = 1000, seed: Key = 0
 ) -> tuple[Exposure, ...]:
-    """Attack a finished run of AIM, PrivMRF, FLAIM or TwoRound from where its coordinator stands.
+    """Attack a finished run of noisy marginals from where its coordinator stands.
+
+    That is a run of AIM, PrivMRF, FLAIM, TwoRound or SecureTwoRound.
 
     The adversary knows every row of the study but those it attacks, and what it received. One run
     is one draw of the noise, so a single risk varies; no risk may be above what the ledger allows
@@ -201,7 +248,7 @@ def attack_run(
         seed: Which rows.
 
     Returns:
-        One exposure per party, in the order of `data`.
+        One exposure per party, in the order of `data`; one in all where columns are split.
 
     Raises:
         InputError: There is no transcript, it is a run of another method, or `targets` is too
@@ -225,6 +272,8 @@ def attack_run(
         data = {next(iter(ledgers)): data}
     encoder = fitted.model.encoder
     named = _parties_of_run(data, None, sorted(ledgers))
+    if fitted.columns:
+        return (_whole_rows(fitted, named, control, ledgers, folder, targets // 2, seed),)
     parts = {name: coded_rows(name, part, encoder) for name, part in named.items()}
     others = control if isinstance(control, Codes) else encoder.encode(read(control))
     seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain)
@@ -232,6 +281,28 @@ def attack_run(
         _exposure(name, parts, others, seen, ledgers[name].rho, targets // 2, fold_in(seed, name))
         for name in parts
     )
+
+
+def _whole_rows(
+    fitted: Fit,
+    named: Mapping[str, Any],
+    control: Any,
+    ledgers: Mapping[str, Ledger],
+    folder: Path,
+    count: int,
+    seed: Key,
+) -> Exposure:
+    """The attack on rows that lie at all parties, beside what all ledgers together allow."""
+    encoder = fitted.model.encoder
+    whole = beside([read(named[name]).select(list(own)) for name, own in fitted.columns.items()])
+    rows = {EVERYONE: encoder.encode(whole.select(list(encoder.schema.names)))}
+    others = control if isinstance(control, Codes) else encoder.encode(read(control))
+    seen = [
+        replace(one, cohort=(EVERYONE,), contributors=(EVERYONE,))
+        for one in secure_marginals(folder / TRANSCRIPT, fitted)
+    ]
+    paid = sum(e.rho * e.count for e in of_one_person(one.events for one in ledgers.values()))
+    return _exposure(EVERYONE, rows, others, seen, paid, count, fold_in(seed, EVERYONE))
 
 
 def _parties_of_run(

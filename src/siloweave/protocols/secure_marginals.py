@@ -872,7 +872,8 @@ class SecureMarginals:
             for name in self.plan.parts
         }
         replies = self.session.ask_each(requests, at_once=self._at_once)
-        return self._opened(tables, dict(zip(requests, replies, strict=True)))
+        answered = dict(zip(requests, replies, strict=True))
+        return opened_tables(self.plan, self.domain, self.rows, tables, answered)
 
     def _sizes(self, party: str) -> tuple[int, ...]:
         return self.domain.shape(self.plan.parts[party].names)
@@ -958,40 +959,50 @@ class SecureMarginals:
         masks = products.cell_masks(self._shared[first], context, self.rows, cells, bits)
         return products.dealt_cells(np.concatenate(found), self.domain.shape(clique), masks)
 
-    def _opened(
-        self, tables: Sequence[NoisyTable], replies: Mapping[str, Tables]
-    ) -> dict[Clique, Measurement]:
-        """Every table, from what one party or two sent."""
-        words: dict[Group, list[npt.NDArray[Any]]] = {}
-        for party, reply in replies.items():
-            groups, checked = self.plan.groups(tables, party), CheckedReply(party)
-            for alone, sent, dtypes in ((True, reply.own, WHOLE), (False, reply.joint, WORDS)):
-                due = [
-                    group
-                    for group in groups
-                    if party in group.openers and (group.first == group.second) is alone
-                ]
-                checked.items("groups of tables", sent, count=len(due))
-                for group, one in zip(due, sent, strict=True):
-                    cells = sum(self.domain.size(table.clique) for table in group.tables)
-                    found = checked.array("counts", one.value, dtypes, (cells,))
-                    words.setdefault(group, []).append(found)
-        counts: dict[Clique, Measurement] = {}
-        for group, parts in words.items():
-            opened, sigma = parts[0].astype(np.float64), group.kind.sigma
-            if group.kind.weights:
-                half, bits = group.coins.half, group.bits(self.rows)
-                opened, sigma = products.opened(parts, half, bits).astype(float), group.coins.sigma
-            ends = np.cumsum([self.domain.size(table.clique) for table in group.tables])
-            for table, own in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
-                counts[table.clique] = Measurement(table.clique, self._placed(table, own), sigma)
-        return counts
 
-    def _placed(self, table: NoisyTable, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Cells as a table whose axes are in the clique's order."""
-        sent = self.plan.as_sent(table.clique)
-        order = [sent.index(name) for name in table.clique]
-        return cells.reshape(self.domain.shape(sent)).transpose(order)
+def opened_tables(
+    plan: SecurePlan,
+    domain: Domain,
+    rows: int,
+    tables: Sequence[NoisyTable],
+    replies: Mapping[str, Tables],
+) -> dict[Clique, Measurement]:
+    """Every table, from what one party or two sent.
+
+    Args:
+        plan: Of the study.
+        domain: How all columns are coded.
+        rows: The bound of their number that the parties were given.
+        tables: What was asked for.
+        replies: Every party's.
+
+    Raises:
+        WireError: A party sent what does not fit; names it.
+    """
+    words: dict[Group, list[npt.NDArray[Any]]] = {}
+    for party, reply in replies.items():
+        opens = [group for group in plan.groups(tables, party) if party in group.openers]
+        checked = CheckedReply(party)
+        for alone, sent, dtypes in ((True, reply.own, WHOLE), (False, reply.joint, WORDS)):
+            due = [group for group in opens if (group.first == group.second) is alone]
+            checked.items("groups of tables", sent, count=len(due))
+            for group, one in zip(due, sent, strict=True):
+                cells = sum(domain.size(table.clique) for table in group.tables)
+                found = checked.array("counts", one.value, dtypes, (cells,))
+                words.setdefault(group, []).append(found)
+    measured: dict[Clique, Measurement] = {}
+    for group, parts in words.items():
+        opened, sigma = parts[0].astype(np.float64), group.kind.sigma
+        if group.kind.weights:
+            half, bits = group.coins.half, group.bits(rows)
+            opened, sigma = products.opened(parts, half, bits).astype(float), group.coins.sigma
+        ends = np.cumsum([domain.size(table.clique) for table in group.tables])
+        for table, own in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
+            sent_as = plan.as_sent(table.clique)
+            order = [sent_as.index(name) for name in table.clique]
+            counts = own.reshape(domain.shape(sent_as)).transpose(order)
+            measured[table.clique] = Measurement(table.clique, counts, sigma)
+    return measured
 
 
 class _ByParty(defaultdict[str, dict[str, Any]]):
