@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.method import Case, Forecast, Setup, Task
-from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.errors import BudgetError, CapacityError, InputError, WireError
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
 from siloweave.federation.masking import Words
@@ -77,6 +77,7 @@ _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _ORDERS = 1.5  # times the order that a budget is read at
 _SLACK = 1e-9  # relative, of sums of prices
 _SLAB = 0.9  # of a message, for masked rows
+_MOST_CODES = 2**13  # of all columns
 _MOST_WORDS, _MOST_CELLS = 2**24, 2**12  # of a table of shifted codes: rows times cells, and cells
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
@@ -756,6 +757,18 @@ def secure_handlers(synth: Any) -> Handlers:
 def secure_facts(setup: Setup) -> dict[str, Any]:
     """What every party is given of a study, see `Terms`."""
     return {"schema": coded_schema(setup), "parts": parts_of(setup)}
+
+
+def check_codes(setup: Setup) -> None:
+    """Raise CapacityError for columns with so many codes that masked rows cannot be sent."""
+    domain = Encoder(coded_schema(setup), setup.synth.bins).domain  # type: ignore[attr-defined]
+    if (total := sum(domain.sizes)) > _MOST_CODES:
+        widest = max(domain.names, key=domain.size_of)
+        raise CapacityError(
+            f"the columns have {total:,} codes in all ({widest} alone {domain.size_of(widest):,}), "
+            f"and every row is sent with a number for each; at most {_MOST_CODES:,} may be. Put "
+            "rare categories together in the schema, or use fewer bins"
+        )
 
 
 def coded_schema(setup: Setup) -> Schema:

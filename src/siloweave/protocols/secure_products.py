@@ -55,7 +55,8 @@ from siloweave.privacy.coins import Coins
 Codes = npt.NDArray[np.int64]
 CellWords = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
-_AT_ONCE = 2**15  # rows of one product in 64-bit floats, which hold whole numbers below 2^53
+_MOST_ROWS = 2**15  # of one product in 64-bit floats, which hold whole numbers below 2^53
+_MOST_WORDS = 2**23  # of its factors, to save memory
 _LIMB = 16  # bits of half a word
 
 
@@ -79,7 +80,7 @@ def one_hot(
 def count_masked(X: npt.NDArray[np.bool_], masked: Words) -> Words:
     """X^T W modulo 2^32, of one-hot rows and masked ones; exact, as sums stay below 2^53."""
     total = np.zeros((X.shape[1], masked.shape[1]), dtype=np.uint32)
-    for some in _blocks(len(X)):
+    for some in _blocks(len(X), sum(total.shape)):
         exact = X[some].astype(np.float64).T @ masked[some].astype(np.float64)
         total += exact.astype(np.int64).astype(np.uint32)
     return total
@@ -88,7 +89,7 @@ def count_masked(X: npt.NDArray[np.bool_], masked: Words) -> Words:
 def product(left: Words, right: Words) -> Words:
     """left^T right modulo 2^32, of any words: three exact products of 16-bit halves."""
     total = np.zeros((left.shape[1], right.shape[1]), dtype=np.uint32)
-    for some in _blocks(len(left)):
+    for some in _blocks(len(left), sum(total.shape)):
         low, high = _halves(left[some])
         lower, upper = _halves(right[some])
         middle = (high.T @ lower + low.T @ upper).astype(np.int64)  # below 2^48
@@ -97,8 +98,9 @@ def product(left: Words, right: Words) -> Words:
     return total
 
 
-def _blocks(rows: int) -> Iterator[slice]:
-    return (slice(start, start + _AT_ONCE) for start in range(0, rows, _AT_ONCE))
+def _blocks(rows: int, width: int) -> Iterator[slice]:
+    step = max(1, min(_MOST_ROWS, _MOST_WORDS // width))
+    return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def _halves(words: Words) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -19,6 +19,8 @@ aligned.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,15 +40,20 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.federation.session import Session
+from siloweave.models.estimate import Measurement
 from siloweave.protocols.columns import columns_data
 from siloweave.protocols.secure_marginals import (
     SecureMarginals,
+    check_codes,
     secure_facts,
     secure_forecast,
     secure_handlers,
 )
 from siloweave.protocols.two_rounds import TwoRoundSettings, plan_and_fit
 from siloweave.protocols.workload import queries_of
+from siloweave.tables.codes import Clique
+
+_log = logging.getLogger("siloweave")
 
 
 def coordinate(session: Session, task: Task) -> Result:
@@ -54,14 +61,30 @@ def coordinate(session: Session, task: Task) -> Result:
     synth: Any = task.setup.synth
     secure = SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
+    planned: Sequence[Clique] = ()
+
+    def measure(
+        cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
+    ) -> list[Measurement]:
+        nonlocal planned
+        planned = cliques
+        return secure.measure(cliques, sigmas)
+
     mrf, measured = plan_and_fit(
-        secure.domain, queries, secure.plan.rho_tables, synth,
-        lambda cliques, sigmas, rho: secure.measure(cliques, sigmas),
+        secure.domain, queries, secure.plan.rho_tables, synth, measure,
         unit=secure.plan.unit, allowed=secure.can_measure, progress=task.progress,
     )  # fmt: skip
+    joint = sum(len(secure.plan.holders(clique)) > 1 for clique in planned)
+    if not joint:
+        _log.warning(
+            "at epsilon = %g no table of columns of two parties was worth its noise; columns of "
+            "different parties are nearly independent in the synthetic table",
+            task.setup.budget.epsilon,
+        )
     model = MarginalModel(mrf, secure.encoder, tuple(measured), tuple(queries))
     used = synth.counts_share if secure.encoder.cuts else 0.0
-    return Result(model, facts={"queries": len(queries), "counts_share": used})
+    facts = {"queries": len(queries), "counts_share": used, "joint_tables": joint}
+    return Result(model, facts=facts)
 
 
 def _visibility(synth: SecureTwoRound) -> Views:
@@ -122,6 +145,7 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         coordinate=coordinate,
         load=MarginalModel.load,
         forecast=secure_forecast,
+        affordable=check_codes,
         phase="rounds with the parties",
         trains_at=("coordinator",),
     )
