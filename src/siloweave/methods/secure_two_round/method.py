@@ -119,7 +119,7 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         >>> table, schema = adult().take(range(900)), adult_schema().select(columns)
         >>> parts = {"tax": table.select(["sex", "income"]), "town": table.select(["age"])}
         >>> fitted = SecureTwoRound(bins=8).fit(parts, schema, budget=Budget(1.0, 1e-6))
-        >>> fitted.epsilon <= 1.0, fitted.sample(3, seed=0).names
+        >>> fitted.epsilon <= 1.0, fitted.sample_table(3, seed=0).names
         (True, ('sex', 'income', 'age'))
     """
 
