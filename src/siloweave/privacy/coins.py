@@ -131,8 +131,8 @@ def _points(largest_order: int) -> int:
 def coins_for(sigma: float, largest_order: int, tail: float) -> Coins:
     """Few coins whose noise costs no more than Gaussian noise of `sigma`: rho <= 1 / (2 sigma^2).
 
-    Their own standard deviation is larger than `sigma`, by three quarters of a per cent at most where 64 copies
-    or less can do that.
+    Their own standard deviation is larger than `sigma`, by three quarters of a per
+    cent at most where 64 copies or less can do that.
 
     Raises:
         BudgetError: No such noise is within the bounds of this file.
