@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.methods.two_round.method import TwoRound
     from siloweave.methods.vertigan.method import VertiGAN
+    from siloweave.methods.vertimrf.method import VertiMRF
     from siloweave.privacy.budget import Budget, Relation, budget_of_separation
     from siloweave.protocols.alignment import AlignedRows, align_rows
     from siloweave.protocols.scoring import score_parties
@@ -97,6 +98,7 @@ __all__ = [
     "Table",
     "TwoRound",
     "VertiGAN",
+    "VertiMRF",
     "__version__",
     "align_rows",
     "attack",

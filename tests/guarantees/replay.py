@@ -30,6 +30,7 @@ from siloweave.privacy.events import Event
 from siloweave.privacy.ledger import Ledger
 
 NOISE = ("add_gaussian", "add_laplace")
+OTHER = ("exponential", "randomised_response")
 
 
 class DivergenceError(AssertionError):
@@ -99,6 +100,8 @@ def _cost(call: Call, moved: np.ndarray) -> float:
         return float((moved.astype(np.float64) ** 2).sum()) / (2 * call.settings["sigma"] ** 2)
     if call.name == "add_laplace":
         return (float(np.abs(moved).sum()) / call.settings["scale"]) ** 2 / 2
+    if call.name == "randomised_response":
+        return np.count_nonzero(moved) * call.settings["epsilon"] ** 2 / 2
     spread = float(moved.max(initial=0.0) - moved.min(initial=0.0))
     factor = call.settings["epsilon"] / (2 * call.settings["sensitivity"])
     return (factor * spread) ** 2 / 8
@@ -109,7 +112,7 @@ def _patched(
     answer: Callable[[str, dict[str, Any], np.ndarray | None, Any], Any],
 ) -> Iterator[None]:
     """Send every mechanism and every charge through ``answer(name, settings, values, real)``."""
-    kept: dict[str, Any] = {name: getattr(mechanisms, name) for name in (*NOISE, "exponential")}
+    kept: dict[str, Any] = {name: getattr(mechanisms, name) for name in (*NOISE, *OTHER)}
     charge = Ledger.charge
 
     def noise(name: str, width: str) -> Callable[..., Any]:
@@ -132,6 +135,14 @@ def _patched(
 
         return answer("exponential", settings, exact, real)
 
+    def respond(values: Any, size: int, epsilon: float, *, entropy: Any) -> Any:
+        exact, settings = np.asarray(values), {"size": size, "epsilon": epsilon}
+
+        def real() -> Any:
+            return kept["randomised_response"](exact, size, epsilon, entropy=entropy)
+
+        return answer("randomised_response", settings | {"shape": exact.shape}, exact, real)
+
     def charged(self: Ledger, event: Event, **named: str) -> Any:
         settings = {"owner": self.owner, "event": event, **named}
         settings.pop("what")
@@ -143,6 +154,7 @@ def _patched(
         mechanisms.add_gaussian = noise("add_gaussian", "sigma")
         mechanisms.add_laplace = noise("add_laplace", "scale")
         mechanisms.exponential = select
+        mechanisms.randomised_response = respond
         Ledger.charge = charged  # type: ignore[method-assign]
         yield
     finally:

@@ -8,6 +8,7 @@ from siloweave.privacy import (
     Gaussian,
     Laplace,
     NonPrivate,
+    RandomisedResponse,
     SampledGaussian,
     SampledSharedGaussian,
     SharedGaussian,
@@ -24,6 +25,7 @@ EVERY = [
     ThresholdGaussian(sigma=6.0, sensitivity=1.0, threshold=40, count=2),
     SampledGaussian(noise_multiplier=0.5, sampling_rate=0.25, replace_one=True, count=80),
     SampledSharedGaussian(8.0, 5, 1, 3.0, 12, 0.25, replace_one=True, count=80),
+    RandomisedResponse(epsilon=0.25, count=3),
 ]
 
 
@@ -55,6 +57,7 @@ def test_the_bytes_of_events_never_change():
             b'{"type":"sampled_shared_gaussian","share_sigma":8.0,"shares":5,"tolerated":1,'
             b'"sensitivity":3.0,"dimension":12,"sampling_rate":0.25,"replace_one":true,"count":80}'
         ),
+        b'{"type":"randomised_response","epsilon":0.25,"count":3}',
     ]
     assert [ev.encode(event) for event in EVERY] == written
 
@@ -80,6 +83,7 @@ def test_the_prices_are_those_of_the_papers():
     assert Gaussian(sigma=2.0, sensitivity=1.0).rho == 1 / 8
     assert Exponential(epsilon=2.0).rho == 0.5
     assert Laplace(scale=2.0, sensitivity=1.0).rho == 1 / 8
+    assert RandomisedResponse(epsilon=2.0).rho == 2.0
     assert NonPrivate(reason="x").rho == math.inf
     alone = SharedGaussian(share_sigma=2.0, shares=3, tolerated=2, sensitivity=1.0, dimension=9)
     assert alone.rho == 1 / 8
@@ -134,7 +138,7 @@ def test_a_threshold_that_names_single_rows_is_refused():
 
 
 def test_only_a_threshold_escapes_its_zcdp():
-    assert [event.delta > 0 for event in EVERY] == [False] * 5 + [True, False, False]
+    assert [event.delta > 0 for event in EVERY] == [False] * 5 + [True, False, False, False]
     event = ThresholdGaussian(sigma=2.0, sensitivity=1.0, threshold=9)
     assert event.rho == 1 / 8
     assert event.pure == math.inf

@@ -11,7 +11,11 @@ def _those(split: str, *guarantees: str, graphical: bool = False) -> dict[str, t
         name: kind
         for name, kind in METHODS.items()
         if (kind.method.family == "graphical model") is graphical
-        and (graphical or kind.method.split == split)
+        and (
+            "workload" in [one.name for one in fields(kind)]
+            if graphical
+            else split == kind.method.split
+        )
         and kind().info.guarantee in guarantees
     }
 

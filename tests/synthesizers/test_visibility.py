@@ -109,6 +109,7 @@ GRAPHICAL = {
     f"flaim {variant}": Case("flaim", TABLES | ROUNDS | {"variant": variant}, rows)
     for variant in ("naive", "oracle", "random", "naive_bayes")
 }
+VERTIMRF = Case("vertimrf", {"bins": 6, "repetitions": 20, "refine_steps": 1}, columns)
 VERTIGAN = Case("vertigan", NET | {"finest_bins": 8}, lambda seed: halves(seed=seed), SAME)
 CASES = (
     {name: replace(case, fit={"budget": BUDGET} | case.fit) for name, case in GRAPHICAL.items()}
@@ -136,6 +137,10 @@ CASES = (
         ),
         "e2e_distr apart": Case(
             "e2e_distr", test_columns.FAST["e2e_distr"] | {"shared": False}, columns
+        ),
+        "vertimrf": paid(VERTIMRF, REPLACE),
+        "vertimrf of the paper": replace(
+            VERTIMRF, settings=VERTIMRF.settings | {"encoding": "fm"}, fit={"budget": BUDGET}
         ),
         "vertigan": paid(VERTIGAN, BUDGET),
         "vertigan without noise": replace(

@@ -269,6 +269,19 @@ class Site(Generic[Rows]):
             self._stream = self._source.at(self.context)
         return self._stream
 
+    def store_entropy(self) -> None:
+        """Draw what follows in this answer from a stream that is stored.
+
+        An answer of several draws, each of which decides what is drawn next, is the same again
+        after a crash, and so are its payments.
+        """
+        name = f"stream/{self.context}"
+        drawn = self._store.get(name)
+        if drawn is None:
+            drawn = self.entropy.bytes(32)
+            self._store.put(name, drawn)
+        self._stream = mechanisms.StoredEntropy(drawn, private=self._source.private)
+
     @property
     def context(self) -> str:
         """Run and step that are being answered."""
@@ -336,6 +349,23 @@ class Site(Generic[Rows]):
                 "this run and to the same receiver, covers further ones."
             )
         return self._drawn(entry, draw)
+
+    def release_derived(self, what_follows: Callable[[], T]) -> Released[T]:
+        """Release what is computed from noise that this answer has paid for, and from no row.
+
+        That is post-processing, and costs nothing more. LedgerError if this answer has paid for
+        nothing yet.
+        """
+        entries = self.ledger.entries if self._charged else ()
+        if not entries or (entries[-1].run, _step_of(entries[-1])) != (
+            self._at.run,
+            str(self._at.step),
+        ):
+            raise LedgerError(
+                f"party {self.name!r}: step {self._at.step} of run {self._at.run} has paid for "
+                "nothing from which a release could follow"
+            )
+        return self._drawn(entries[-1].hash, what_follows)
 
     def keep_private(self, event: Event, what: str, draw: Callable[[], int]) -> int:
         """Pay for a number that stays here but steers later releases; drawn once a run.

@@ -40,12 +40,13 @@ from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.methods.vertigan.method import VertiGAN
+from siloweave.methods.vertimrf.method import VertiMRF
 
 CLASSES: tuple[type[Synthesizer], ...] = (
     *(AIM, PrivMRF, FLAIM, TwoRound),
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
-    *(SecureTwoRound, SiloFuse, E2EDistr, VertiGAN),
+    *(SecureTwoRound, VertiMRF, SiloFuse, E2EDistr, VertiGAN),
     *(FedTGAN, MDTGAN, FedTabDDPM, FedPointDiff),
     *(DPCTGAN, DPTabDDPM, DPTLDM),
     *(DPFedTGAN, DPFedTabDDPM, DPFedPointDiff),

@@ -316,6 +316,33 @@ class Laplace(BaseEvent, frozen=True, tag="laplace"):
         return dp_event.DiscreteLaplaceDpEvent(1 / self.scale, int(self.sensitivity))
 
 
+class RandomisedResponse(BaseEvent, frozen=True, tag="randomised_response"):
+    """``count`` values of every row, each kept or replaced by another one at random.
+
+    Generalised randomised response (Warner 1965; Kairouz, Bonawitz and Ramage 2016): a value is
+    kept with probability at most exp(epsilon) times that of any other value to be written instead,
+    whatever the number of values. Neighbours replace a row; the number of rows is public.
+
+    Args:
+        epsilon: parameter of one value, > 0.
+        count: how many values of a row, >= 1.
+    """
+
+    mechanism = "randomised response"
+
+    epsilon: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("RandomisedResponse", epsilon=self.epsilon)
+        _counting("RandomisedResponse", count=self.count)
+
+    @property
+    def pure(self) -> float:
+        """The parameter itself: a ratio of two probabilities, and rows are independent."""
+        return self.epsilon
+
+
 class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
     """``count`` lists of those values that enough rows hold, out of values nobody knew before.
 
@@ -663,6 +690,7 @@ Event = (
     | SharedGaussian
     | Exponential
     | Laplace
+    | RandomisedResponse
     | ThresholdGaussian
     | SampledGaussian
     | SampledSharedGaussian

@@ -1,9 +1,8 @@
 """The only places where noise is drawn: exact integers, from the party's own entropy.
 
-Methods call :func:`add_gaussian` and :func:`exponential` *through this module*
-(``mechanisms.add_gaussian(...)``), so that a test can record what went in and replay what came
-out; none of them calls :func:`add_laplace` today. Paying for the release in the ledger comes first
-and is the caller's duty.
+Methods call these *through this module* (``mechanisms.add_gaussian(...)``), so that a test can
+record what went in and replay what came out. Paying for the release in the ledger comes first and
+is the caller's duty.
 
 Not defended against: an observer who can time single draws on the party's own machine.
 """
@@ -26,6 +25,8 @@ from siloweave.errors import InputError
 TV_PER_DRAW = 2.0**-95
 #: Bound on what integer weights add to the privacy loss of one selection, in nats.
 EXPONENTIAL_SLACK = 2.0**-90
+#: Bounds on the epsilon of one randomised answer.
+LEAST_RESPONSE, MOST_RESPONSE = 1e-6, 50.0
 #: Most entries in a table of thresholds; wider noise is drawn by OpenDP.
 LARGEST_TABLE = 2**20
 
@@ -98,6 +99,17 @@ class SeededEntropy:
     def at(self, step: str) -> "SeededEntropy":
         """A stream of its own for a step, so that a run that was interrupted goes on alike."""
         return SeededEntropy(self._key + step.encode())
+
+
+class StoredEntropy(SeededEntropy):
+    """A stream of 32 bytes that a party drew and stores; see `Site.store_entropy`.
+
+    **Guarantee**: that of the source of the bytes, towards whoever cannot read the party's store.
+    """
+
+    def __init__(self, drawn: bytes, *, private: bool) -> None:
+        super().__init__(drawn)
+        self.private = private
 
 
 def _words(entropy: Entropy, n: int) -> NDArray[np.uint64]:
@@ -320,6 +332,44 @@ def add_laplace(values: ArrayLike, scale: float, *, entropy: Entropy) -> Int64s:
     exact = _integers("add_laplace", values)
     noise = discrete_laplace(scale, exact.size, entropy=entropy)
     return exact + noise.reshape(exact.shape)
+
+
+def kept_share(epsilon: float, size: int) -> float:
+    """With which probability randomised response keeps one of so many values."""
+    return 1.0 if size == 1 else math.exp(epsilon) / (math.exp(epsilon) + size - 1)
+
+
+def randomised_response(
+    values: ArrayLike, size: int, epsilon: float, *, entropy: Entropy
+) -> Int64s:
+    """Values from 0 to size - 1, each kept with `kept_share` and otherwise another one, uniformly.
+
+    InputError if epsilon or the number of values is out of bounds.
+
+    **Guarantee**: pure differential privacy with `epsilon` for each value, replaced by any other.
+    Both choices read 64-bit words; the threshold for keeping is lowered by a 2^40-th, far more than
+    the rounding of floats and of words modulo size - 1 could raise a ratio of probabilities. Record
+    it as ``RandomisedResponse(epsilon, count)`` before calling, with all values of a row.
+
+    Example:
+        >>> randomised_response([0, 1, 1], 2, 30.0, entropy=SeededEntropy(0)).tolist()
+        [0, 1, 1]
+    """
+    exact = _integers("randomised_response", values)
+    if not (LEAST_RESPONSE <= epsilon <= MOST_RESPONSE and 1 <= size <= 2**20):
+        raise InputError(
+            f"randomised_response: epsilon = {epsilon} must lie between {LEAST_RESPONSE} and "
+            f"{MOST_RESPONSE}, and size = {size} between 1 and {2**20}. Spend more budget on "
+            "answers, or bin the values."
+        )
+    if size == 1:
+        return exact
+    threshold = np.uint64(int(kept_share(epsilon, size) * (1 - 2.0**-40) * 2**64))
+    coins, others = _words(entropy, exact.size), _words(entropy, exact.size)
+    moved = 1 + (others % np.uint64(size - 1)).astype(np.int64)
+    return np.where(
+        (coins < threshold).reshape(exact.shape), exact, (exact + moved.reshape(exact.shape)) % size
+    )
 
 
 def exponential(scores: ArrayLike, *, sensitivity: float, epsilon: float, entropy: Entropy) -> int:

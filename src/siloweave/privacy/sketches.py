@@ -163,6 +163,7 @@ def sketch_delta(noise: SketchNoise, *, repetitions: int, attributes: int, epsil
     return max(float(one.get_delta_for_epsilon(epsilon)) for one in both)
 
 
+@lru_cache(maxsize=64)
 def sketch_epsilon(noise: SketchNoise, *, repetitions: int, attributes: int, delta: float) -> float:
     """The least epsilon for which the sketches are (epsilon, delta)-DP; see `sketch_delta`.
 

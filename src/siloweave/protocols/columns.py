@@ -23,8 +23,9 @@ import numpy as np
 
 from siloweave.core.fit import FeatureModel, Generator, Matrix
 from siloweave.core.method import READERS, Place, Setup, View
-from siloweave.errors import WireError
+from siloweave.errors import BudgetError, WireError
 from siloweave.federation.site import Site
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features, OneWay
@@ -75,6 +76,15 @@ def columns_data(table: Table, setup: Setup, place: Place) -> ColumnsData:
 def column_facts(setup: Setup) -> dict[str, Any]:
     """What every party is given of a study: its settings, and who holds which columns."""
     return {**setup.synth.settings(), "parts": parts_of(setup)}
+
+
+def require_replacing(budget: Budget, sent: str) -> None:
+    """Refuse neighbours that differ in the number of rows, where `sent` shows it to all."""
+    if budget.relation is not Relation.REPLACE_ONE:
+        raise BudgetError(
+            f"budget: relation = {str(budget.relation)!r}, but {sent}, so their number is known to "
+            "all. Give Budget(..., relation=sw.Relation.REPLACE_ONE)."
+        )
 
 
 def condition_of(target: str | None, parts: Mapping[str, Schema]) -> str | None:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from siloweave.errors import BudgetError
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
-from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
@@ -130,15 +128,6 @@ class End(Request[Ended], frozen=True, tag="e2e/end"):
 
 GRID = 2.0**-6
 """Step of the integers, in units of a latent whose sphere codes lie about 1 from 0."""
-
-
-def require_replacing(budget: Budget) -> None:
-    """Refuse neighbours that differ in the number of rows."""
-    if budget.relation is not Relation.REPLACE_ONE:
-        raise BudgetError(
-            f"budget: relation = {str(budget.relation)!r}, but every row sends a latent, so their "
-            "number is known to all. Give Budget(..., relation=sw.Relation.REPLACE_ONE)."
-        )
 
 
 def declared_coder(schema: Schema, synth: SiloFuse) -> RowCoder:

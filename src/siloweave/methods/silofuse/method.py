@@ -69,7 +69,6 @@ from siloweave.methods.silofuse.coordinator import (
     coordinate,
     coordinate_steps,
 )
-from siloweave.methods.silofuse.messages import require_replacing
 from siloweave.methods.silofuse.party import handlers, step_handlers
 from siloweave.models.settings import (
     AutoencoderSettings,
@@ -77,7 +76,14 @@ from siloweave.models.settings import (
     LatentSettings,
     SphereCodeSettings,
 )
-from siloweave.protocols.columns import ColumnsModel, column_facts, columns_data, gathered, readers
+from siloweave.protocols.columns import (
+    ColumnsModel,
+    column_facts,
+    columns_data,
+    gathered,
+    readers,
+    require_replacing,
+)
 from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
@@ -189,7 +195,7 @@ def _forecast(synth: SiloFuse, case: Case) -> Forecast:
 
 def _affordable(setup: Setup) -> None:
     if setup.budget.private:
-        require_replacing(setup.budget)
+        require_replacing(setup.budget, "every row sends a latent")
 
 
 @dataclass(frozen=True)

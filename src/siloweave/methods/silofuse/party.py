@@ -41,12 +41,11 @@ from siloweave.methods.silofuse.messages import (
     declared_coder,
     radius,
     released_together,
-    require_replacing,
 )
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
-from siloweave.protocols.columns import ColumnsData, condition_of, keep_decoder
+from siloweave.protocols.columns import ColumnsData, condition_of, keep_decoder, require_replacing
 from siloweave.protocols.networks import jax_key
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
@@ -196,7 +195,7 @@ def _check_together(synth: SiloFuse, request: CodeNoised, site: Site[ColumnsData
     limit = site.ledger.limit
     if limit is None:
         return
-    require_replacing(limit)
+    require_replacing(limit, "every row sends a latent")
     together = released_together(request.sigma, site.terms.facts["parts"], synth)
     total = epsilon([together], limit.delta)
     if total > limit.epsilon:

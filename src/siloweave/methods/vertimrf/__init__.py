@@ -1,0 +1,1 @@
+"""VertiMRF: parties encode their columns once, and the server fits one Markov random field."""

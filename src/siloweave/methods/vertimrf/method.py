@@ -1,0 +1,256 @@
+"""VertiMRF: one Markov random field over columns that lie at several parties.
+
+Zhao, Li, Ren, Ding, Yang & Li 2024, "VertiMRF: Differentially Private Vertical Federated Data
+Synthesis" (KDD), all six phases. (1) Each party learns a private Markov random field of its own
+columns (PrivMRF, protocols/random_fields.py), with its part of `field_share`; (2) it encodes its
+columns once; (3) the server estimates all pairs of two parties' columns from the codes and adds
+edges to the union of the parties' graphs; (4) it fits a field to the marginals of all local fields,
+(5) refines it in steps by the estimated pairs that it has least right, and (6) draws rows. Columns
+of more than `encoded_bins` values are encoded in so many bins; noisy histograms spread a bin's
+count over its values (HisRec).
+
+**Guarantee** of ``encoding="fo"`` (dp, replace-one row): towards the server, readers, and the other
+parties, also where they pool what they know, for what a party itself does not hold. Values are
+randomised one by one before they leave (generalised randomised response: local privacy of the whole
+row); fields and histograms are discrete Gaussian. One person's row lies at all parties, and all
+that they release adds up in zCDP: d answers cost d epsilon'^2 / 2 over all parties, twice what the
+paper charges. Every party computes the whole plan from the study, so that it pays for its own part
+of a budget that all keep together. The number of rows is public. Assumed public: schema, bins,
+settings, roster, which party holds which columns, and that rows are aligned.
+
+**Guarantee** of ``encoding="fm"`` (refuted): Flajolet-Martin sketches as published. The paper's
+Theorem 2 takes the sketches of a row's d attributes for independent, but all parties hash a row
+with one key, so that equal, unusually high sketches show that a row is there; what they are worth
+is computed exactly (privacy/sketches.py) and written beside the claim into every ledger, whose
+epsilon is infinite: the exact figure holds only towards a server that knows no key, and one party
+that helps it knows all. docs/concepts/sketches.md explains it, and what to use instead.
+
+Where this departs from the paper, and why:
+
+* Keys come from a key agreement with signed keys, one stream of ChaCha20 a repetition; the
+  published code has one integer below 100,000, which its server knows.
+* The number of rows is released once, by the first party, and not by each. Histograms of values
+  have discrete Gaussian noise on counts, and share `values_share` between all binned columns; the
+  paper's noise is paid for one column only, and its code sends binned columns as they are.
+* With sketches half of delta is for fields and half for what is encoded, and shares are of epsilon,
+  as published. With answers shares are of zCDP.
+* The phantoms of a union are counted by each attribute's own number of values.
+* Estimates are weighted by their noise in the fit (models/estimate.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar, Literal
+
+from siloweave.core.fit import MarginalModel
+from siloweave.core.method import (
+    COORDINATOR,
+    NOISE,
+    NOTHING,
+    OTHERS,
+    READERS,
+    Case,
+    Forecast,
+    Guarantee,
+    Method,
+    Place,
+    Setup,
+    View,
+    Views,
+    own_columns,
+)
+from siloweave.core.run import Synthesizer
+from siloweave.errors import CapacityError, InputError, number, whole
+from siloweave.federation.messages import MAX_BYTES
+from siloweave.methods.vertimrf.coordinator import coordinate
+from siloweave.methods.vertimrf.messages import VertiMRFPlan, bin_counts, field_domain
+from siloweave.methods.vertimrf.party import handlers
+from siloweave.protocols.columns import column_facts, parts_of, require_replacing
+from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
+
+_MOST_REPETITIONS = 2**17
+_WORD_S, _FIELD_S_PER_CELL = 1.3e-9, 2e-6  # of a row, column and repetition; of a server's step
+_KNOWN = "nothing sound: sketches of a row share one hash"
+
+
+def _check(synth: VertiMRF) -> None:
+    if synth.encoding not in ("fm", "fo"):
+        raise InputError(f"encoding={synth.encoding!r} must be 'fm' or 'fo'")
+    coded = () if synth.encoded_bins is None else ("encoded_bins",)
+    for name in ("repetitions", "bins", "refine_steps", *coded):
+        whole(name, getattr(synth, name), 1)
+    number("repetitions", synth.repetitions, 1, _MOST_REPETITIONS)
+    for name in ("field_share", "rows_share"):
+        number(name, getattr(synth, name), 0, 0.9, "()")
+    number("values_share", synth.values_share, 0, 0.9 - synth.field_share, "()")
+    for name in ("clique_cells", "max_model_mb", "theta", "refined"):
+        number(name, getattr(synth, name), 0, inf, "()")
+
+
+def _check_size(codes: int, instead: str) -> None:
+    """Refuse codes that fill a message, before they are paid for."""
+    if codes > MAX_BYTES // 2:
+        raise CapacityError(
+            f"encoded columns take {codes:,} bytes, and a message has {MAX_BYTES // 2:,} for them; "
+            f"take {instead}"
+        )
+
+
+def _check_schema(synth: VertiMRF, schema: Schema) -> None:
+    domain = field_domain(synth, schema)  # refuses columns without bounds
+    if synth.encoding == "fm":
+        _check_size(synth.repetitions * sum(bin_counts(synth, domain)), "fewer repetitions")
+
+
+def _guarantee(synth: VertiMRF) -> Guarantee:
+    if synth.encoding == "fo":
+        return Guarantee(
+            "dp",
+            "Every row, against everyone: its values are randomised before they leave a party, and "
+            "all else is noisy. Neighbours replace one row.",
+            title="VertiMRF-FO",
+        )
+    return Guarantee(
+        "refuted",
+        "None that is bounded. The paper claims one for its sketches, and it is false: sketches "
+        "that are equal and unusually high show that a row is there. Ledgers state what they are "
+        "worth towards a server that no party helps.",
+        title="VertiMRF-FM",
+    )
+
+
+def _visibility(synth: VertiMRF) -> Views:
+    noisy = ("Encoded.field", "Encoded.values")
+    if synth.encoding == "fo":
+        sees = "a noisy model of each party's columns, histograms, and a randomised value of each"
+        every = View(COORDINATOR, f"{sees} cell", NOISE, (*noisy, "Encoded.encoded"))
+        others = View(OTHERS, "that they hold the same people, in the same order", NOTHING)
+        return (own_columns(), every, others, READERS)
+    return (
+        own_columns(),
+        View(
+            COORDINATOR,
+            "a noisy model of each party's columns, and histograms",
+            NOISE,
+            (*noisy, "Encoded.paid_rows"),
+        ),
+        View(COORDINATOR, "sketches of each party's columns", _KNOWN, ("Encoded.encoded",)),
+        View(OTHERS, "the key of all sketches", _KNOWN, ("SealSketchKey", "EncodeColumns")),
+        View("readers", READERS.sees, _KNOWN),
+    )
+
+
+def _data(table: Table, setup: Setup, place: Place) -> Codes:
+    """A party's columns as codes."""
+    schema = parts_of(setup)[place.name]
+    synth: Any = setup.synth
+    if synth.encoding == "fo":
+        _check_size(table.num_rows * len(schema.names), "fewer rows")
+    return Encoder(schema, synth.bins).encode(table.select(list(schema.names)))
+
+
+def _affordable(setup: Setup) -> None:
+    synth: Any = setup.synth
+    if synth.encoding == "fo":
+        require_replacing(setup.budget, "every row sends an answer")
+    if setup.columns:
+        VertiMRFPlan.of(synth, parts_of(setup), setup.budget)
+
+
+def _forecast(synth: VertiMRF, case: Case) -> Forecast:
+    """Codes dominate: sketches of all bins, or a byte for each cell."""
+    schema: Any = case.schema
+    domain = field_domain(synth, schema)
+    sketched = synth.encoding == "fm"
+    codes = synth.repetitions * sum(bin_counts(synth, domain))
+    if not sketched:
+        codes = case.rows * len(domain.names)
+    cells = min(domain.size(), synth.clique_cells, synth.max_model_mb * 1e6 / 8)
+    seconds = (synth.refine_steps + 2 * case.parties) * _FIELD_S_PER_CELL * 20 * cells
+    if sketched:
+        seconds += case.rows * len(domain.names) * synth.repetitions * _WORD_S
+    return Forecast(
+        4 if sketched and case.parties > 1 else 2,
+        230 + 8 * 8e-6 * cells + 2e-6 * 4 * codes,
+        codes // case.parties + 50_000,
+        6 + seconds,
+        inf if sketched else case.budget.epsilon,
+        domain.size(),
+    )
+
+
+@dataclass(frozen=True)
+class VertiMRF(Synthesizer):
+    """One Markov random field over columns of several parties.
+
+    Args:
+        encoding: "fo", randomised response, whose guarantee holds; or "fm", the paper's
+            Flajolet-Martin sketches, for comparison: their guarantee is refuted.
+        repetitions: Sketches of each value.
+        encoded_bins: Bins in which a column with more values is encoded; None for no bins.
+        field_share: Share of the budget for the parties' own fields.
+        values_share: Share for histograms of binned columns; where no column is binned, encoding
+            has it. The rest is for encoding.
+        rows_share: Share of the part for encoding that the number of rows takes, where private.
+        clique_cells: Cells of the largest clique of the server's graph.
+        theta: A pair is used if its mean count is so many times the noise of the parties' counts.
+        refined: Pairs of two parties that are added, as a multiple of the columns.
+        refine_steps: In so many steps.
+        consistent: Whether estimated pairs are first made consistent with the local fields.
+        bins: Of a column of numbers at most, equally wide.
+        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
+
+    Example:
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> from siloweave.privacy import Budget, Relation
+        >>> rows = adult().take(range(500))
+        >>> parties = {"a": rows.select(["sex", "race"]), "b": rows.select(["income"])}
+        >>> schema = adult_schema().select(["sex", "race", "income"])
+        >>> budget = Budget(2.0, 1e-4, relation=Relation.REPLACE_ONE)
+        >>> fitted = VertiMRF().fit(parties, schema, budget=budget)
+        >>> fitted.epsilon <= 2.0, len(fitted.sample(5))
+        (True, 5)
+    """
+
+    encoding: Literal["fm", "fo"] = "fo"
+    repetitions: int = 2000
+    encoded_bins: int | None = 4
+    field_share: float = 0.4
+    values_share: float = 0.2
+    rows_share: float = 0.1
+    clique_cells: float = 1e6
+    theta: float = 6.0
+    refined: float = 0.8
+    refine_steps: int = 8
+    consistent: bool = False
+    bins: int = 16
+    max_model_mb: float = 80.0
+
+    method: ClassVar[Method] = Method(
+        name="vertimrf",
+        title="VertiMRF",
+        family="graphical model",
+        split="columns",
+        trust="local",
+        paper="Zhao, Li, Ren, Ding, Yang & Li 2024, VertiMRF: Differentially Private Vertical "
+        "Federated Data Synthesis, KDD",
+        guarantee=_guarantee,
+        visibility=_visibility,
+        prepare=_data,
+        facts=lambda setup: {**column_facts(setup), "budget": setup.budget},
+        handlers=handlers,
+        coordinate=coordinate,
+        load=MarginalModel.load,
+        forecast=_forecast,
+        check=_check,
+        check_schema=_check_schema,
+        affordable=_affordable,
+        phase="encoding and fitting",
+    )
+
+
+"""VertiMRF-FO by default, whose guarantee holds; ``encoding="fm"`` is the paper's own."""

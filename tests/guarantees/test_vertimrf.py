@@ -1,0 +1,201 @@
+"""VertiMRF on neighbours: the whole run of all parties, replayed; mutants must be caught."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from siloweave.federation import InProcess
+from siloweave.federation.messages import Array, Envelope, decode, decode_request, reply_type
+from siloweave.federation.session import Close
+from siloweave.methods.vertimrf import messages, party
+from siloweave.methods.vertimrf.method import VertiMRF
+from siloweave.privacy import Budget, Gaussian, RandomisedResponse, Relation, mechanisms
+from siloweave.privacy.budget import rho_for
+from siloweave.privacy.mechanisms import SeededEntropy, kept_share
+from siloweave.protocols.random_fields import private_field
+from siloweave.tables import Column, Schema
+from tests.federation.small import reply_in
+from tests.guarantees.replay import DivergenceError, _cost, record, replay
+from tests.guarantees.whole import plain
+
+REPLACE = Budget(8.0, 1e-5, relation=Relation.REPLACE_ONE)
+ADD = Budget(8.0, 1e-5)
+SCHEMA = Schema(
+    (
+        Column("kind", "categorical", categories=("a", "b", "c")),
+        Column("age", "integer", low=0, high=9),
+        Column("sex", "boolean"),
+        Column("pay", "integer", low=0, high=7),
+        Column("town", "categorical", categories=("x", "y")),
+    )
+)
+SPLIT = (["kind", "age"], ["sex", "pay"], ["town"])
+ONE, OTHER = ["a", 0, False, 0, "x"], ["c", 9, True, 7, "y"]
+
+
+def people(*last, rows=30):
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(
+        {
+            "kind": rng.choice(list("abc"), rows),
+            "age": rng.integers(0, 10, rows),
+            "sex": rng.random(rows) < 0.5,
+            "pay": rng.integers(0, 8, rows),
+            "town": rng.choice(list("xy"), rows),
+        }
+    )
+    for row in last:
+        frame.loc[len(frame)] = row
+    return frame.astype({"sex": bool, "age": int, "pay": int})
+
+
+def run(rows, budget=REPLACE, encoding="fo", split=SPLIT):
+    made = VertiMRF(encoding=encoding, bins=10, repetitions=20, refine_steps=1)
+    parts = [rows[columns] for columns in split]
+    return made.fit(parts, SCHEMA, budget=budget, noise="seeded")
+
+
+def twins(first, second, **named):
+    """A run, its replay on a neighbour, both fits, and all that parties said in each."""
+    found, said, send = [], [[], []], InProcess.send
+
+    def sent(transport, name, frame):
+        answer = send(transport, name, frame)
+        asked = decode_request(decode(frame, Envelope).body, transport._handlers)
+        reply = reply_in(answer, reply_type(type(asked)))
+        said[-1 if found else 0].append(
+            [plain(getattr(reply, one)) for one in reply.__struct_fields__]
+            if not isinstance(asked, Close)
+            else []
+        )
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InProcess, "send", sent)
+        tape = record(lambda: found.append(run(first, **named)))
+        twin = replay(tape, lambda: found.append(run(second, **named)))
+    return tape, twin, found, said
+
+
+def events_of(fitted):
+    return [entry.event for entries in fitted.ledgers.values() for entry in entries]
+
+
+def check(first=None, second=None, **named):
+    first = people(ONE) if first is None else first
+    second = people(OTHER) if second is None else second
+    tape, twin, found, (one, two) = twins(first, second, **named)
+    events = events_of(found[0])
+    assert events == events_of(found[1])
+    twin.require_paid(events)
+    noisy = [e for e in events if isinstance(e, Gaussian)]
+    for event, moved in zip(noisy, twin.distances("l2"), strict=True):
+        assert moved <= event.sensitivity * (1 + 1e-9)
+    answers = [e.rho * e.count for e in events if isinstance(e, RandomisedResponse)]
+    moved = [_cost(c, m) for c, m in twin.moved if c.name == "randomised_response"]
+    assert sum(moved) <= sum(answers) * (1 + 1e-9)
+    assert one == two, "something unpaid depends on the rows"
+    return tape, twin, events
+
+
+@pytest.mark.parametrize("other", [OTHER, ["a", 9, False, 3, "x"], ["b", 0, True, 0, "y"]], ids=str)
+def test_what_neighbours_cost_is_paid_by_all_parties_together(other):
+    _, twin, events = check(second=people(other))
+    assert sum(event.rho * event.count for event in events) <= rho_for(REPLACE) * (1 + 1e-9)
+    assert twin.rho() <= rho_for(REPLACE) * (1 + 1e-9)
+
+
+def test_a_row_pays_for_every_one_of_its_answers():
+    """The paper charges half: d epsilon' / 2, for neighbours that add a row."""
+    _, twin, events = check()
+    answers = [e for e in events if isinstance(e, RandomisedResponse)]
+    assert [e.count for e in answers] == [len(columns) for columns in SPLIT]
+    moved = [(c, m) for c, m in twin.moved if c.name == "randomised_response"]
+    assert sum(np.count_nonzero(m) for _, m in moved) == 5  # every value of the row
+    assert {c.settings["epsilon"] for c, _ in moved} == {e.epsilon for e in answers}
+
+
+def test_a_party_alone_and_a_party_for_each_column_pay_alike():
+    for split in ([list(SCHEMA.names)], [[name] for name in SCHEMA.names]):
+        _, _, events = check(split=split)
+        total = sum(event.rho * event.count for event in events)
+        assert 0.9 * rho_for(REPLACE) < total <= rho_for(REPLACE) * (1 + 1e-9)
+
+
+def test_with_sketches_all_but_the_sketches_is_paid():
+    """Fields, histograms and the number of rows, where a row is added."""
+    tape, twin, *_ = twins(people(), people(OTHER), budget=ADD, encoding="fm")
+    bounded = [c.settings["event"] for c in tape.charges]
+    bounded = [e for e in bounded if np.isfinite(e.rho)]
+    twin.require_paid(bounded)
+    assert twin.distances("l1") == [1.0]
+    noisy = [e for e in bounded if isinstance(e, Gaussian)]
+    for event, moved in zip(noisy, twin.distances("l2"), strict=True):
+        assert moved <= event.sensitivity * (1 + 1e-9)
+
+
+# Mutants
+
+
+def bare(synth, plan, site):
+    """The values as they are."""
+    return Array.of(np.stack([c % 4 for c in site.rows.columns], axis=1), "<u1")
+
+
+def steered(answers, domain, pairs, rho, settings, **named):
+    """A field whose settings follow a row."""
+    odd = int(answers.site.rows.columns[0][-1]) % 2
+    return private_field(
+        answers, domain, pairs, rho, replace(settings, theta=settings.theta / 1000**odd), **named
+    )
+
+
+MUTANTS = {
+    "answers half charged": (
+        messages, "RandomisedResponse", lambda e, count: RandomisedResponse(e, max(1, count // 2)),
+    ),
+    "histograms half charged": (
+        messages, "Gaussian",
+        lambda sigma, sensitivity: Gaussian(sigma=sigma, sensitivity=sensitivity / 2),
+    ),
+    "bare answers": (party, "_answers", bare),
+    "steered": (party, "private_field", steered),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_caught(name, monkeypatch):
+    monkeypatch.setattr(*MUTANTS[name])
+    with pytest.raises((AssertionError, DivergenceError)):
+        check(people(["a", *ONE[1:]]), people(["b", *OTHER[1:]]))
+
+
+def test_an_answer_is_the_true_value_as_often_as_was_charged():
+    epsilon, size, rows = 0.7, 5, 200_000
+    values = np.arange(rows) % size
+    drawn = mechanisms.randomised_response(values, size, epsilon, entropy=SeededEntropy(5))
+    moved = (drawn - values) % size
+    share = np.bincount(moved, minlength=size) / rows
+    other = (1 - kept_share(epsilon, size)) / (size - 1)
+    assert share[0] == pytest.approx(kept_share(epsilon, size), abs=4 * 0.5 / np.sqrt(rows))
+    assert share[1:] == pytest.approx(np.full(size - 1, other), abs=4 * 0.5 / np.sqrt(rows))
+    ratio = share[0] / share[1:].mean()
+    assert abs(np.log(ratio) - epsilon) < 0.02  # a wrong epsilon is seen
+    assert abs(np.log(ratio) - 1.1 * epsilon) > 0.05
+
+
+@pytest.mark.parametrize("size", [2, 3, 41])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.018, 1.0, 20.0])
+def test_no_answer_is_more_likely_than_charged_by_exact_masses(size, epsilon):
+    """The threshold as an integer, and words modulo the other values, counted exactly."""
+    keep = Fraction(int(kept_share(epsilon, size) * (1 - 2.0**-40) * 2**64), 2**64)
+    words, others = 2**64, size - 1
+    rarest = Fraction(words // others, words)  # of another value, once not kept
+    least, most = (1 - keep) * rarest, (1 - keep) * Fraction(-(-words // others), words)
+    bound = Fraction(np.exp(epsilon)) * (1 - Fraction(1, 2**50))
+    assert keep / least <= bound
+    assert most / keep <= bound
+    assert most / least <= bound
