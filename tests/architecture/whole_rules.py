@@ -27,6 +27,8 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/models/private_gan.py": "one model, loaded when it is fitted",
     "src/siloweave/models/raking.py": "mathematics that know no fit",
     "src/siloweave/protocols/alignment.py": "functions of the package's face",
+    "src/siloweave/protocols/secure_marginals.py": "a protocol, of any method over split columns",
+    "src/siloweave/protocols/secure_products.py": "arithmetic and its proof, apart from messages",
 }
 _FACES = ("__init__.py", "__main__.py")
 _METHOD_FILES = ("messages.py", "party.py", "coordinator.py", "method.py")  # DESIGN.md, section 3

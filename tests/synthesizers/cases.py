@@ -21,6 +21,7 @@ FAST: dict[str, dict[str, Any]] = {
     "privmrf": {},
     "flaim": {"rounds": 2, "participation": 1.0},
     "two_round": {},
+    "secure_two_round": {},
 }
 BUDGET = Budget(epsilon=4.0, delta=1e-5)
 ROWS = 60
@@ -69,9 +70,12 @@ def info_of(name: str) -> Any:
 
 
 def parties_of(name: str, frame: Any, parties: int = 3) -> Any:
-    """The frame as the synthesizer wants it: whole, or as parties that hold different rows."""
+    """The frame as the synthesizer wants it: whole, or as parties that hold rows or columns of it."""
     if info_of(name).split == "central":
         return frame
+    if info_of(name).split == "columns":
+        names = list(frame.columns)
+        return [frame[names[i::parties]] for i in range(min(parties, len(names)))]
     step = -(-len(frame) // parties)
     return [frame[i : i + step] for i in range(0, len(frame), step)]
 

@@ -7,7 +7,7 @@ import msgspec
 
 from siloweave.core.method import OTHERS
 from siloweave.federation import InProcess, messages
-from siloweave.federation.messages import Envelope, Masked, Public, reply_type
+from siloweave.federation.messages import Envelope, Masked, Public, Relayed, reply_type
 from siloweave.privacy import NonPrivate
 
 
@@ -16,7 +16,8 @@ class Crossed:
     """All messages of a run.
 
     Attributes:
-        replies: Per field of a reply, what protected it: "nothing", "noise" or "masks".
+        replies: Per field of a reply, what protected it: "nothing", "noise", "masks" or "keys" that the
+            coordinator lacks.
         requests: Per request and field, the values that were sent.
         public: Values that parties sent as independent of their rows, such as keys.
         parties: Who was asked.
@@ -56,6 +57,9 @@ class Crossed:
             for item in value if isinstance(value, tuple) else (value,):
                 if isinstance(item, Public):
                     self.public.add(_bytes(item.value))
+                    continue
+                if isinstance(item, Relayed):
+                    self.replies[f"{type(reply).__name__}.{part}"].add("keys")
                     continue
                 bare = isinstance(events[item.entry], NonPrivate)
                 noisy = "masks" if isinstance(item, Masked) else "noise"
@@ -115,8 +119,9 @@ def _of_reply(name, kinds, view, several):
     found = []
     if _bare(view) != ("nothing" in kinds):
         found.append(f"{name} is protected by {view.protected_by!r}, in truth by {kinds}")
-    if ("masks" in view.protected_by) != (several and "masks" in kinds):
-        found.append(f"{name} is under {kinds}, and not protected by {view.protected_by!r}")
+    for kind in ("masks", "keys"):
+        if (kind in view.protected_by) != (several and kind in kinds):
+            found.append(f"{name} is under {kinds}, and not protected by {view.protected_by!r}")
     return found
 
 

@@ -105,6 +105,7 @@ GRAPHICAL = {
     "flaim": Case("flaim", TABLES | ROUNDS, rows),
     "flaim that learns": Case("flaim", TABLES | ROUNDS, rows, OPEN, {"learn": 0.3}),
     "two_round": Case("two_round", TABLES, rows),
+    "secure_two_round": Case("secure_two_round", TABLES, columns),
 } | {
     f"flaim {variant}": Case("flaim", TABLES | ROUNDS | {"variant": variant}, rows)
     for variant in ("naive", "oracle", "random", "naive_bayes")

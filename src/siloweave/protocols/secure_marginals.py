@@ -2,7 +2,8 @@
 
 A party counts marginals of its own columns itself, with noise of its own. A pair of columns at two
 parties is a product of their rows that is opened with noise that nobody knows; any other marginal
-is opened by two of its holders with the same noise (secure_products.py has both).
+is opened by two of its holders with the same noise (secure_products.py has both, after Beaver 1997,
+"Commodity-based cryptography").
 The coordinator deals the random words and carries what parties send each other, which it cannot
 read. Whatever the number of marginals, there are these exchanges:
 
@@ -109,13 +110,13 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: bytes  # of what its one-hot rows add up to
 
 
-class Shared(Reply, frozen=True):
+class SharedRows(Reply, frozen=True):
     """Rows under a mask, encrypted to other parties."""
 
     rows: Relayed
 
 
-class Share(Request[Shared], frozen=True, tag="secure/share"):
+class ShareRows(Request[SharedRows], frozen=True, tag="secure/share"):
     """Send the others your rows from `start` to `stop` under a mask."""
 
     keys: dict[str, bytes]  # of all parties, signed
@@ -148,8 +149,8 @@ class NoisyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Coins(self.weights, self.copies)
 
 
-class Measure(Request[Tables], frozen=True, tag="secure/measure"):
-    """Measure these tables, each party those of its columns; all parties get the whole list."""
+class MeasureTables(Request[Tables], frozen=True, tag="secure/measure"):
+    """Measure these tables, each party those over its columns; all parties are sent them all."""
 
     tables: tuple[NoisyTable, ...]
     deliveries: dict[str, Delivery]  # of the last slab
@@ -590,7 +591,7 @@ def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
     return _Party(plan, site, agreed, codes, domain)
 
 
-def share(synth: Any, request: Share, site: Site[ColumnsData]) -> Shared:
+def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows:
     """Mask rows, and encrypt them to the other parties."""
     party = _party(synth, site, _Agreed(request.keys, request.dealer, request.rows, request.sizes))
     slab = (request.start, request.stop)
@@ -603,10 +604,10 @@ def share(synth: Any, request: Share, site: Site[ColumnsData]) -> Shared:
     masked = party.one_hot(slab) - party.mask(party.step, slab)
     sent = np.hstack([masked, party.shifted(party.step, slab).astype(np.uint32)])
     readers = {name: party.secret(name) for name in party.plan.parts if name != site.name}
-    return Shared(site.relay(sent, readers, _in_run(party.run, party.step)))
+    return SharedRows(site.relay(sent, readers, _in_run(party.run, party.step)))
 
 
-def measure(synth: Any, request: Measure, site: Site[ColumnsData]) -> Tables:
+def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tables:
     """Check what all tables cost together, then pay for this party's, and count."""
     party = _party(synth, site)
     checked_cliques([table.clique for table in request.tables], party.domain, site.name)
@@ -640,7 +641,7 @@ def measure(synth: Any, request: Measure, site: Site[ColumnsData]) -> Tables:
 class _Dealt:
     """What the coordinator dealt, taken out in the order of the tables."""
 
-    def __init__(self, request: Measure) -> None:
+    def __init__(self, request: MeasureTables) -> None:
         self._coins = {name: words.data for name, words in request.coins.items()}
         self._cells = dict(request.cells)
 
@@ -749,8 +750,8 @@ def secure_handlers(synth: Any) -> Handlers:
     """A party's side."""
     return {
         Begin: partial(begin, synth),
-        Share: partial(share, synth),
-        Measure: partial(measure, synth),
+        ShareRows: partial(share, synth),
+        MeasureTables: partial(measure, synth),
     }
 
 
@@ -881,7 +882,7 @@ class SecureMarginals:
         for party in self.plan.parts:
             self._deal(party, tables, cells[party], coins[party])
         requests = {
-            name: Measure(tables, deliveries[name], corrections[name], cells[name], coins[name])
+            name: MeasureTables(tables, deliveries[name], corrections[name], cells[name], coins[name])
             for name in self.plan.parts
         }
         replies = self.session.ask_each(requests, at_once=self._at_once)
@@ -903,7 +904,7 @@ class SecureMarginals:
             step, stop = self.session.rounds, min(self.rows, start + most)
             self._slabs[step] = (start, stop)
             requests = {
-                party: Share(
+                party: ShareRows(
                     self._keys, self._public, self.rows, self.domain.sizes, start, stop,
                     deliveries[party],
                 )

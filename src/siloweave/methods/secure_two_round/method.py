@@ -93,11 +93,11 @@ def _visibility(synth: SecureTwoRound) -> Views:
     alone = "as long as it shares nothing with a party"
     coins = f"{NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}"
     sealed = View(
-        COORDINATOR, "the parties' messages to each other", "keys that it lacks", ("Shared.rows",)
+        COORDINATOR, "the parties' messages to each other", "keys that it lacks", ("SharedRows.rows",)
     )
     masked = "the others' rows, each number under a mask, and which tables are counted"
     lacks = f"masks that the coordinator alone knows, {alone}, and {NOISE}"
-    others = View(OTHERS, masked, lacks, ("Share", "Measure"))
+    others = View(OTHERS, masked, lacks, ("ShareRows", "MeasureTables"))
     return (own_columns(), View(COORDINATOR, counted, coins, carried), sealed, others, READERS)
 
 
