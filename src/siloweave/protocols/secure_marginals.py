@@ -882,7 +882,9 @@ class SecureMarginals:
         for party in self.plan.parts:
             self._deal(party, tables, cells[party], coins[party])
         requests = {
-            name: MeasureTables(tables, deliveries[name], corrections[name], cells[name], coins[name])
+            name: MeasureTables(
+                tables, deliveries[name], corrections[name], cells[name], coins[name]
+            )
             for name in self.plan.parts
         }
         replies = self.session.ask_each(requests, at_once=self._at_once)

@@ -93,7 +93,10 @@ def _visibility(synth: SecureTwoRound) -> Views:
     alone = "as long as it shares nothing with a party"
     coins = f"{NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}"
     sealed = View(
-        COORDINATOR, "the parties' messages to each other", "keys that it lacks", ("SharedRows.rows",)
+        COORDINATOR,
+        "the parties' messages to each other",
+        "keys that it lacks",
+        ("SharedRows.rows",),
     )
     masked = "the others' rows, each number under a mask, and which tables are counted"
     lacks = f"masks that the coordinator alone knows, {alone}, and {NOISE}"
