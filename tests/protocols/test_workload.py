@@ -33,6 +33,8 @@ def table():
 def test_every_pair_is_a_query_by_default(name):
     kind = SYNTHESIZERS[name]
     data = table() if name == "aim" else [table(), table()]
+    if kind.method.split == "columns":
+        data = [table().select(NAMES[:2]), table().select(NAMES[2:])]
     extra = {"participation": 1.0, "rounds": 2} if name == "flaim" else {}
     fitted = kind(bins=4, **extra).fit(data, schema(), budget=BUDGET)
     assert list(fitted.model.workload) == list(combinations(NAMES, 2))

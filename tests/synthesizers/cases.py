@@ -70,7 +70,7 @@ def info_of(name: str) -> Any:
 
 
 def parties_of(name: str, frame: Any, parties: int = 3) -> Any:
-    """The frame as the synthesizer wants it: whole, or as parties that hold rows or columns of it."""
+    """The frame as the synthesizer wants it: whole, or parties with rows or columns of it."""
     if info_of(name).split == "central":
         return frame
     if info_of(name).split == "columns":

@@ -16,8 +16,8 @@ class Crossed:
     """All messages of a run.
 
     Attributes:
-        replies: Per field of a reply, what protected it: "nothing", "noise", "masks" or "keys" that the
-            coordinator lacks.
+        replies: Per field of a reply, what protected it: "nothing", "noise", "masks", or "keys" of
+            others.
         requests: Per request and field, the values that were sent.
         public: Values that parties sent as independent of their rows, such as keys.
         parties: Who was asked.

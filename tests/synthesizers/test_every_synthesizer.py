@@ -165,8 +165,7 @@ def test_a_column_with_one_category(name):
 
 def test_one_row_per_party(name):
     frame = pandas_frame(3)
-    data = frame[:1] if info_of(name).split == "central" else [frame[:1], frame[1:2]]
-    fitted = fit(name, data)
+    fitted = fit(name, parties_of(name, frame[: 2 if info_of(name).split == "rows" else 1], 2))
     assert len(fitted.sample(20, seed=0)) == 20
     assert fitted.epsilon <= BUDGET.epsilon
 
@@ -214,8 +213,9 @@ def test_rows_that_do_not_fit_the_schema_are_refused(name, fault):
     if fault == "empty":
         pytest.skip("no number of rows is refused under a guarantee, see test_neighbours.py")
     frame = spoilt(fault)
+    rows = info_of(name).split == "rows"
     with pytest.raises(InputError, match=NAMED[fault]):
-        fit(name, frame if info_of(name).split == "central" else [pandas_frame(), frame])
+        fit(name, [pandas_frame(), frame] if rows else parties_of(name, frame))
 
 
 def test_a_workload_of_unknown_columns_is_refused(name):
@@ -296,17 +296,19 @@ def test_no_ledger_passes_the_budget(name, epsilon, relation):
     budget = Budget(epsilon=epsilon, delta=1e-6, relation=relation)
     fitted = fit(name, budget=budget)
     assert 0 < fitted.epsilon <= epsilon
-    assert fitted.epsilon == max(fitted.epsilons.values())
+    if info_of(name).split == "columns":  # a row lies at all parties
+        assert max(fitted.epsilons.values()) <= fitted.epsilon <= sum(fitted.epsilons.values())
+    else:
+        assert fitted.epsilon == max(fitted.epsilons.values())
     assert fitted.epsilon > 0.3 * epsilon, "a budget that is hardly used"
     assert all(fitted.ledgers.values())
 
 
 def test_a_spent_budget_stops_a_run_before_it_writes(name, tmp_path):
-    fit(name, folder=tmp_path, run="first")
+    spent = fit(name, folder=tmp_path, run="first").epsilon
     paths = sorted(tmp_path.glob("parties/*/ledger.jsonl"))
     before = [path.read_bytes() for path in paths]
-    spent = max(Ledger.read(path).epsilon(BUDGET.delta) for path in paths)
-    assert spent > 0.9 * BUDGET.epsilon
+    assert spent > 0.8 * BUDGET.epsilon
     for budget in (BUDGET, Budget(epsilon=1.02 * BUDGET.epsilon, delta=BUDGET.delta)):
         with pytest.raises(BudgetError, match="Nothing was released"):
             fit(name, folder=tmp_path, run=f"at {budget.epsilon}", budget=budget)

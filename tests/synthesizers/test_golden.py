@@ -7,7 +7,15 @@ import pytest
 from tests.synthesizers.golden import CASES, FILE, arithmetic, golden
 
 KEPT = json.loads(FILE.read_text())
-_QUICK = ("aim", "privmrf", "flaim", "two_round", "gaussian_copula", "silofuse with noise")
+_QUICK = (
+    "aim",
+    "privmrf",
+    "flaim",
+    "two_round",
+    "secure",
+    "gaussian_copula",
+    "silofuse with noise",
+)
 
 
 def test_every_case_is_kept():
@@ -33,7 +41,7 @@ def test_a_seeded_run_is_what_it_was(name):
     assert golden(name) == KEPT[name]
 
 
-@cases("aim that", "silofuse with noise")
+@cases("aim that", "secure", "silofuse with noise")
 def test_parties_in_processes_of_their_own_give_the_same(name, tmp_path):
     """A coordinator needs nothing but its session: no state is shared with a party."""
     assert golden(name, tmp_path) == KEPT[name]

@@ -30,6 +30,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from itertools import combinations
 from math import ceil, log, log2, sqrt
 from typing import Any
@@ -301,18 +302,21 @@ class SecurePlan:
         )
 
     def price(self, table: NoisyTable) -> float:
-        """zCDP of one marginal."""
+        """zCDP of one marginal; InputError for no such noise, or noise that others make."""
+        joint = len(self.holders(table.clique)) > 1
+        if (bool(table.weights), bool(table.sigma)) != (joint, not joint):
+            raise InputError(f"{table.clique} with sigma = {table.sigma:g} and {table.coins}")
         event = self.event(table, 1, "price")
         return event.rho * event.count
 
     def groups(self, tables: Sequence[NoisyTable], party: str) -> list[Group]:
-        """A party's tables, by who opens them and by their noise."""
-        found: dict[tuple[str, str, bool], dict[NoisyTable, list[NoisyTable]]] = {}
+        """A party's tables, by who has columns of them and by their noise."""
+        found: dict[tuple[tuple[str, ...], bool], dict[NoisyTable, list[NoisyTable]]] = {}
         for table in tables:
             holders = self.holders(table.clique)
             if party in holders:
                 kind = msgspec.structs.replace(table, clique=())
-                who = (holders[0], holders[:2][-1], len(table.clique) > 2)
+                who = (holders, len(table.clique) > 2)
                 found.setdefault(who, {}).setdefault(kind, []).append(table)
         return [
             Group(*who, index, kind, tuple(own))
@@ -325,8 +329,7 @@ class SecurePlan:
 class Group:
     """Tables that are released together, because one noise is on all of them."""
 
-    first: str  # party that opens them,
-    second: str  # and the other one; the same where it has all columns
+    holders: tuple[str, ...]  # parties that have columns of them
     shifted: bool  # whether they have more columns than two, and are opened by shifted codes
     index: int  # of the noise, among those of such tables
     kind: NoisyTable  # the noise
@@ -336,6 +339,16 @@ class Group:
     def coins(self) -> Coins:
         """The noise of each cell, where it is made of coins."""
         return self.kind.coins
+
+    @property
+    def first(self) -> str:
+        """One party that opens them."""
+        return self.holders[0]
+
+    @property
+    def second(self) -> str:
+        """The other one; the same where it has all columns."""
+        return self.holders[:2][-1]
 
     @property
     def openers(self) -> tuple[str, str]:
@@ -349,7 +362,7 @@ class Group:
     def release(self, run: str, step: int) -> str:
         """Name of the release, and what streams of both parties are used for."""
         kind = "tables" if self.shifted else "pairs"
-        return f"{run}/{step}/{self.first}+{self.second}/{kind}/{self.index}"
+        return f"{run}/{step}/{'+'.join(self.holders)}/{kind}/{self.index}"
 
 
 def _in_run(run: str, *what: object) -> str:
@@ -449,6 +462,11 @@ class _Party:
         kept = self.site.recall("slabs")
         return {} if kept is None else msgspec.msgpack.decode(kept, type=_Slabs)
 
+    @property
+    def shared(self) -> int:
+        """How many rows were asked for; slabs follow each other, so that no row counts twice."""
+        return max((stop for _, stop in self.slabs.values()), default=0)
+
     def take(self, deliveries: Mapping[str, Delivery]) -> None:
         """Multiply what others sent, and remember this party's share of each product."""
         for other, sent in deliveries.items():
@@ -506,6 +524,12 @@ class _Party:
             raise self.refused("was asked to count before all rows were delivered")
         return np.frombuffer(kept, dtype="<u4").reshape(shape)
 
+    def digest(self, tables: tuple[NoisyTable, ...]) -> str:
+        """Of all that every party is sent alike up to a *measure*."""
+        agreed = msgspec.structs.replace(self.agreed, keys=dict(sorted(self.agreed.keys.items())))
+        alike = [agreed, sorted(self.slabs.items()), tables]
+        return sha256(msgspec.msgpack.encode(alike)).hexdigest()
+
     def refused(self, what: str) -> WireError:
         """The error for a request that does not fit."""
         return WireError(f"party {self.site.name!r} {what}. Nothing was released")
@@ -522,6 +546,7 @@ def begin(synth: Any, request: Begin, site: Site[ColumnsData]) -> Begun:
     """Pay for the bound, if this party is the first and it is private, and for columns to cut."""
     site.require_first()
     plan, table = _plan_of(synth, site), site.rows.table
+    fine = plan.fine_of(site.name)
     paid: tuple[Released[int], ...] = ()
     known: tuple[Public[int], ...] = ()
     counts: tuple[Released[Array], ...] = ()
@@ -531,7 +556,7 @@ def begin(synth: Any, request: Begin, site: Site[ColumnsData]) -> Begun:
     elif site.name == plan.first and bound is not None:
         number = partial(_bound_of, table.num_rows, bound, site.entropy)
         paid = (site.release(bound, "an upper bound of the number of rows", number),)
-    if (fine := plan.fine_of(site.name)) is not None:
+    if fine is not None:
         levels, codes = ResolutionLevels(fine), fine.encode(table.select(list(fine.schema.names)))
 
         def counted() -> Array:
@@ -597,7 +622,9 @@ def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows
     slab = (request.start, request.stop)
     sizes = party.codes.domain.sizes
     words = (request.stop - request.start) * (sum(sizes) + len(sizes))
-    if not (0 <= request.start < request.stop <= request.rows and 4 * words <= MAX_BYTES):
+    if not (
+        party.shared == request.start < request.stop <= request.rows and 4 * words <= MAX_BYTES
+    ):
         raise party.refused(f"was asked for rows {request.start} to {request.stop} in one message")
     party.take(request.deliveries)
     site.remember("slabs", msgspec.msgpack.encode({**party.slabs, party.step: slab}))
@@ -612,6 +639,8 @@ def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tabl
     party = _party(synth, site)
     checked_cliques([table.clique for table in request.tables], party.domain, site.name)
     _check_price(party, request.tables)
+    if party.shared != party.agreed.rows:
+        raise party.refused(f"was asked to count after {party.shared:,} of its rows were shared")
     party.take(request.deliveries)
     for other, words in request.corrections.items():
         site.remember(f"correction/{other}", words.data)
@@ -633,7 +662,7 @@ def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tabl
         if site.name not in group.openers:
             site.pay(event, what)  # its columns are counted, and two others open the tables
             continue
-        sent = _closed(party, group, dealt)
+        sent = _closed(party, group, dealt, request.tables)
         joint.append(site.release(event, what, partial(Array.of, sent, "<u4")))
     return Tables(tuple(own), tuple(joint))
 
@@ -691,7 +720,7 @@ def _counted(party: _Party, group: Group) -> Array:
     return Array.of(mechanisms.add_gaussian(exact, group.kind.sigma, entropy=entropy), "<i8")
 
 
-def _closed(party: _Party, group: Group, dealt: _Dealt) -> Words:
+def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable, ...]) -> Words:
     """This party's words of tables that two parties open."""
     coins, first = group.coins, group.first == party.site.name
     other = group.second if first else group.first
@@ -708,7 +737,8 @@ def _closed(party: _Party, group: Group, dealt: _Dealt) -> Words:
     else:
         raise party.refused(f"was dealt too few coins for tables with {other!r}")
     words = words + products.noise_share(coins, z, given, first=first)
-    pad = products.pad(party.secret(other), release, len(words))
+    same = party.digest(tables)  # with a coordinator that says something else, no pad cancels
+    pad = products.pad(party.secret(other), _in_run(release, same), len(words))
     return (words + pad if first else words - pad) & np.uint32(2**bits - 1)
 
 
@@ -819,6 +849,7 @@ class SecureMarginals:
 
     def _begin(self, setup: Setup) -> None:
         plan = self.plan
+        queries_of(plan.synth, Encoder(plan.schema, plan.synth.bins))  # refuses unknown columns
         replies = dict(zip(plan.parts, self.session.ask(Begin(), list(plan.parts)), strict=True))
         first = replies[plan.first]
         sent = first.known_rows if plan.bound is None else first.paid_bound
@@ -876,7 +907,7 @@ class SecureMarginals:
 
     def _measured(self, tables: tuple[NoisyTable, ...]) -> dict[Clique, Measurement]:
         deliveries, corrections = _ByParty(), _ByParty()
-        if not self._slabs and any(len(self.plan.holders(table.clique)) > 1 for table in tables):
+        if not self._slabs:
             deliveries, corrections = self._share_rows()
         cells, coins = _ByParty(), _ByParty()
         for party in self.plan.parts:
