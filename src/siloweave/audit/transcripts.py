@@ -47,9 +47,9 @@ from siloweave.privacy.accountants import of_one_person
 from siloweave.privacy.ledger import Ledger
 from siloweave.protocols.columns import JoinedGenerator
 from siloweave.protocols.secure_marginals import (
-    Measure,
+    MeasureTables,
     SecurePlan,
-    Share,
+    ShareRows,
     Tables,
     opened_tables,
 )
@@ -129,9 +129,9 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
         records = list(answers)
         tag = msgspec.msgpack.decode(records[0].question)["type"]
         if tag == "secure/share":
-            rows = messages.decode(records[0].question, Share).rows
+            rows = messages.decode(records[0].question, ShareRows).rows
         if tag == "secure/measure" and len(records) == len(parts):
-            tables = messages.decode(records[0].question, Measure).tables
+            tables = messages.decode(records[0].question, MeasureTables).tables
             replies = {r.party: messages.decode(r.answer, Tables) for r in records}
             opened = opened_tables(plan, model.encoder.domain, rows, tables, replies)
             found += [NoisyMarginal(step, everyone, everyone, m) for m in opened.values()]
