@@ -16,12 +16,12 @@ read. Whatever the number of marginals, there are these exchanges:
 towards the coordinator, any coalition of parties without it, and everyone who sees what is
 released: an upper bound of the number of rows (where it is private), noisy histograms, noisy
 marginals. A row is in one cell of each table. Parties know who is in the table, so for them only a
-row's replacement has a meaning, which under an add/remove budget costs twice its zCDP. Assumed: all
-follow the protocol as secure_products.py says, the coordinator asks all parties for the same
-marginals, and domain, roster and which columns are where are public. Every party computes prices
-from the study and from the request, for itself and for all parties together, and refuses what goes
-beyond. Rows above the bound are left out; that they exist has the probability that `UpperBound`
-states.
+row's replacement has a meaning, which under an add/remove budget costs twice its zCDP. Assumed: the
+coordinator follows the protocol (parties need not, see secure_products.py) and asks all parties for
+the same marginals; domain, roster and which columns are where are public. Every party computes
+prices from the study and from the request, for itself and for all parties together, and refuses
+what goes beyond. Rows above the bound are left out; that they exist has the probability that
+`UpperBound` states.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step: int  # in which it was sent
     data: bytes
     key: bytes
-    digest: bytes  # of what its one-hot rows add up to
+    seed: bytes  # with which its proof that rows are codes is checked
 
 
 class SharedRows(Reply, frozen=True):
@@ -126,6 +126,7 @@ class ShareRows(Request[SharedRows], frozen=True, tag="secure/share"):
     sizes: tuple[int, ...]  # how many codes each column has, in the order of the schema
     start: int
     stop: int
+    proof: Array  # k of secure_products.py, by which the others find that rows are codes
     deliveries: dict[str, Delivery]  # of the slab before, by who sent it
 
 
@@ -355,9 +356,9 @@ class Group:
         """Both parties."""
         return self.first, self.second
 
-    def bits(self, rows: int) -> int:
+    def modulus(self, rows: int) -> int:
         """Of the words that are opened."""
-        return products.word_bits(rows, self.coins) if self.shifted else 32
+        return products.modulus_for(rows, self.coins) if self.shifted else products.P
 
     def release(self, run: str, step: int) -> str:
         """Name of the release, and what streams of both parties are used for."""
@@ -477,11 +478,12 @@ class _Party:
                 other, sent.data, sent.key, self.secret(other), _in_run(self.run, sent.step)
             )
             sizes, rows = self.sizes(other), slab[1] - slab[0]
-            if words.size != rows * (sum(sizes) + len(sizes)):
+            if words.size != rows * (sum(sizes) + len(sizes)) + 1:
                 raise self.refused(f"was sent another number of rows by {other!r}")
-            masked, shifted = np.split(words.reshape(rows, -1), [sum(sizes)], axis=1)
-            digest = products.row_sum_digest(masked, sizes, mask=False)
-            if digest != sent.digest or (shifted >= np.array(sizes)).any():
+            masked, shifted = np.split(words[:-1].reshape(rows, -1), [sum(sizes)], axis=1)
+            m, proof = shifted.astype(np.int64), int(words[-1])
+            fits = (m < np.array(sizes)).all() and (masked < products.P).all()
+            if not fits or not products.are_codes(sent.seed, masked, m, sizes, proof):
                 raise self.refused(f"was sent rows by {other!r} that are no codes")
             if self.before(other):
                 part = products.count_masked(self.one_hot(slab), masked)
@@ -499,7 +501,7 @@ class _Party:
         else:
             total = self._words(f"correction/{other}", shape)
         for step in self.slabs:
-            total = total + self._words(f"part/{step}/{other}", shape)
+            total = products.added(total, self._words(f"part/{step}/{other}", shape))
         return total
 
     def shifted_codes(self, clique: Clique) -> npt.NDArray[np.int64]:
@@ -628,8 +630,13 @@ def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows
         raise party.refused(f"was asked for rows {request.start} to {request.stop} in one message")
     party.take(request.deliveries)
     site.remember("slabs", msgspec.msgpack.encode({**party.slabs, party.step: slab}))
-    masked = party.one_hot(slab) - party.mask(party.step, slab)
-    sent = np.hstack([masked, party.shifted(party.step, slab).astype(np.uint32)])
+    masked = products.taken(party.one_hot(slab), party.mask(party.step, slab))
+    m = party.shifted(party.step, slab)
+    if request.proof.dtype != "<u4" or request.proof.shape != masked.shape:
+        raise party.refused("was sent words for a proof of other rows")
+    proof = products.proof_sum(request.proof.numpy(), m, sizes)  # type: ignore[arg-type]
+    rows = np.hstack([masked, m.astype(np.uint32)])
+    sent = np.append(rows.reshape(-1), np.uint32(proof))
     readers = {name: party.secret(name) for name in party.plan.parts if name != site.name}
     return SharedRows(site.relay(sent, readers, _in_run(party.run, party.step)))
 
@@ -675,14 +682,15 @@ class _Dealt:
         self._cells = dict(request.cells)
 
     def coins(self, other: str, cells: int, coins: Coins) -> Words | None:
-        """G of some tables, (cells, coins); None where there is too little."""
+        """G of some tables, (cells, coins), below 2^32; None where there is too little."""
         data = self._taken(self._coins, other, 4 * cells * coins.number)
         return None if data is None else np.frombuffer(data, "<u4").reshape(cells, coins.number)
 
-    def cells(self, other: str, rows: int, cells: int, bits: int) -> products.CellWords | None:
+    def cells(self, other: str, rows: int, cells: int, modulus: int) -> products.CellWords | None:
         """D of a table, (rows, cells); None where there is too little."""
-        data = self._taken(self._cells, other, rows * cells * bits // 8)
-        return None if data is None else np.frombuffer(data, f"<u{bits // 8}").reshape(rows, cells)
+        kind = np.dtype("<u4" if modulus == 2**32 else "<u2")
+        data = self._taken(self._cells, other, rows * cells * kind.itemsize)
+        return None if data is None else np.frombuffer(data, kind).reshape(rows, cells)
 
     @staticmethod
     def _taken(held: dict[str, bytes], other: str, size: int) -> bytes | None:
@@ -726,20 +734,21 @@ def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable
     other = group.second if first else group.first
     if coins.half + party.agreed.rows > MOST_ROWS:
         raise party.refused(f"was asked for noise of up to {coins.half:,}, which is too wide")
-    release, bits = group.release(party.run, party.step), group.bits(party.agreed.rows)
+    release, modulus = group.release(party.run, party.step), group.modulus(party.agreed.rows)
     exact = _shifted if group.shifted else _product
     words = np.concatenate([exact(party, table, other, dealt, release) for table in group.tables])
     z = products.coin_bits(party.secret(other), release, len(words), coins)
     if first:
-        given = products.coin_masks(party.dealer, release, len(words), coins)
+        given = products.coin_masks(party.dealer, release, len(words), coins, modulus)
     elif (found := dealt.coins(other, len(words), coins)) is not None:
         given = found
     else:
         raise party.refused(f"was dealt too few coins for tables with {other!r}")
-    words = words + products.noise_share(coins, z, given, first=first)
+    noise = products.noise_share(coins, z, given, modulus, first=first)
     same = party.digest(tables)  # with a coordinator that says something else, no pad cancels
-    pad = products.pad(party.secret(other), _in_run(release, same), len(words))
-    return (words + pad if first else words - pad) & np.uint32(2**bits - 1)
+    pad = products.pad(party.secret(other), _in_run(release, same), len(words), modulus)
+    closed = products.added(words, noise, modulus)
+    return (products.added if first else products.taken)(closed, pad, modulus)
 
 
 def _product(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
@@ -749,31 +758,32 @@ def _product(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, releas
         names = party.plan.parts[name].names
         start = sum(party.sizes(name)[: names.index(column)])
         places.append(slice(start, start + party.domain.size_of(column)))
-    return _without_missing(party, party.share_of(other)[places[0], places[1]], other)
+    share = party.share_of(other)[places[0], places[1]]
+    return _without_missing(party, share, other, products.P)
 
 
 def _shifted(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, release: str) -> Words:
     """This party's share of any marginal's exact counts."""
     clique = party.plan.as_sent(table.clique)
     shape, rows = party.domain.shape(clique), party.agreed.rows
-    cells, bits = party.domain.size(clique), products.word_bits(rows, table.coins)
+    cells, modulus = party.domain.size(clique), products.modulus_for(rows, table.coins)
     if party.before(other):
         context = _in_run(release, *clique)
-        words = products.cell_masks(party.dealer, context, rows, cells, bits)
-    elif (found := dealt.cells(other, rows, cells, bits)) is not None:
+        words = products.cell_masks(party.dealer, context, rows, cells, modulus)
+    elif (found := dealt.cells(other, rows, cells, modulus)) is not None:
         words = found
     else:
         raise party.refused(f"was dealt too few cells for tables with {other!r}")
     counts = products.count_shifted(party.shifted_codes(clique), shape, words)
-    return _without_missing(party, counts.reshape(shape), other)
+    return _without_missing(party, counts, other, modulus)
 
 
-def _without_missing(party: _Party, share: Words, other: str) -> Words:
+def _without_missing(party: _Party, share: Words, other: str, modulus: int) -> Words:
     """A share without the rows that are missing, which have the codes 0."""
-    found = share.reshape(-1).copy()
+    missing = np.zeros(share.size, dtype=np.uint32)
     if party.before(other):
-        found[0] -= np.uint32(party.agreed.rows - party.real)
-    return found
+        missing[0] = party.agreed.rows - party.real
+    return products.taken(share.reshape(-1) % modulus, missing, modulus)
 
 
 def secure_handlers(synth: Any) -> Handlers:
@@ -928,44 +938,43 @@ class SecureMarginals:
     def _share_rows(self) -> tuple[_ByParty, _ByParty]:
         """Let all parties share their rows, slab by slab; what they are sent next."""
         parties, run = list(self.plan.parts), self.session.run
-        widths = {party: sum(self._sizes(party)) for party in parties}
-        words = sum(widths.values()) + len(self.domain.names)
+        words = sum(self.domain.sizes) + len(self.domain.names)
         most = max(1, int(_SLAB * MAX_BYTES / (4 * words)))
         totals: dict[tuple[str, str], Words] = {}
         deliveries = _ByParty()
         for start in range(0, self.rows, most):
             step, stop = self.session.rounds, min(self.rows, start + most)
             self._slabs[step] = (start, stop)
-            requests = {
-                party: ShareRows(
+            masks, seeds, requests = {}, {}, {}
+            for party in parties:
+                context, sizes = _in_run(run, step), self._sizes(party)
+                shared, count = self._shared[party], stop - start
+                masks[party] = products.masks(shared, context, count, sum(sizes))
+                seeds[party] = masking.stream(self._secret, f"{context}/{party}".encode(), 8)
+                b = products.shifts(shared, context, count, sizes)
+                proof = products.proof_words(seeds[party].tobytes(), masks[party], b, sizes)
+                requests[party] = ShareRows(
                     self._keys, self._public, self.rows, self.domain.sizes, start, stop,
-                    deliveries[party],
-                )
-                for party in parties
-            }  # fmt: skip
+                    Array.of(proof, "<u4"), deliveries[party],
+                )  # fmt: skip
             replies = self.session.ask_each(requests, at_once=self._at_once)
-            masks = {
-                party: products.masks(self._shared[party], _in_run(run, step), stop - start, width)
-                for party, width in widths.items()
-            }
             for pair in combinations(parties, 2):
                 part = products.product(masks[pair[0]], masks[pair[1]])
-                totals[pair] = totals[pair] + part if pair in totals else part
+                totals[pair] = products.added(totals[pair], part) if pair in totals else part
             deliveries = _ByParty()
             for sender, reply in zip(parties, replies, strict=True):
                 checked, others = CheckedReply(sender), [p for p in parties if p != sender]
-                size = 4 * (masks[sender].size + (stop - start) * len(self._sizes(sender))) + _TAG
+                words = masks[sender].size + (stop - start) * len(self._sizes(sender)) + 1
                 checked.items("keys of rows", reply.rows.keys, count=len(others), among=others)
-                checked.items("bytes of rows", reply.rows.data, count=size)
-                digest = products.row_sum_digest(masks[sender], self._sizes(sender), mask=True)
+                checked.items("bytes of rows", reply.rows.data, count=4 * words + _TAG)
                 for party in others:
-                    key = reply.rows.keys[party]
-                    deliveries[party][sender] = Delivery(step, reply.rows.data, key, digest)
+                    key, seed = reply.rows.keys[party], seeds[sender].tobytes()
+                    deliveries[party][sender] = Delivery(step, reply.rows.data, key, seed)
         corrections = _ByParty()
         for (first, second), total in totals.items():
             context = _in_run(run, "R", first, second)
             R = products.masks(self._shared[first], context, *total.shape)
-            corrections[second][first] = Array.of(total - R, "<u4")
+            corrections[second][first] = Array.of(products.taken(total, R), "<u4")
         return deliveries, corrections
 
     def _deal(
@@ -987,8 +996,9 @@ class SecureMarginals:
                 cells[first] = cells.get(first, b"") + words.tobytes()
             count = sum(self.domain.size(table.clique) for table in group.tables)
             bits = products.coin_bits(self._secret, release, count, group.coins)
-            S = products.coin_masks(self._shared[first], release, count, group.coins)
-            dealt.setdefault(first, []).append(products.dealt_coins(bits, S).reshape(-1))
+            modulus = group.modulus(self.rows)
+            S = products.coin_masks(self._shared[first], release, count, group.coins, modulus)
+            dealt.setdefault(first, []).append(products.taken(bits, S, modulus).reshape(-1))
         coins |= {name: Array.of(np.concatenate(words), "<u4") for name, words in dealt.items()}
 
     def _cells(self, table: NoisyTable, first: str, release: str) -> products.CellWords:
@@ -1001,9 +1011,9 @@ class SecureMarginals:
                 b = products.shifts(self._shared[party], context, stop - start, sizes)
                 columns |= dict(zip(self.plan.parts[party].names, b.T, strict=True))
             found.append(np.stack([columns[name] for name in clique], axis=1))
-        cells, bits = self.domain.size(clique), products.word_bits(self.rows, table.coins)
+        cells, modulus = self.domain.size(clique), products.modulus_for(self.rows, table.coins)
         context = _in_run(release, *clique)
-        masks = products.cell_masks(self._shared[first], context, self.rows, cells, bits)
+        masks = products.cell_masks(self._shared[first], context, self.rows, cells, modulus)
         return products.dealt_cells(np.concatenate(found), self.domain.shape(clique), masks)
 
 
@@ -1041,8 +1051,8 @@ def opened_tables(
     for group, parts in words.items():
         opened, sigma = parts[0].astype(np.float64), group.kind.sigma
         if group.kind.weights:
-            half, bits = group.coins.half, group.bits(rows)
-            opened, sigma = products.opened(parts, half, bits).astype(float), group.coins.sigma
+            half, modulus = group.coins.half, group.modulus(rows)
+            opened, sigma = products.opened(parts, half, modulus).astype(float), group.coins.sigma
         ends = np.cumsum([domain.size(table.clique) for table in group.tables])
         for table, own in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
             sent_as = plan.as_sent(table.clique)

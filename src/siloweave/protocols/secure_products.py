@@ -2,55 +2,62 @@
 
 Party i holds X, one-hot codes of its columns, and party j holds Y, of the same people in the same
 order. Their table of counts is X^T Y. A dealer, who holds no rows, hands out random words before
-(Beaver 1997, "Commodity-based cryptography"); all arithmetic is modulo 2^32. k_ei is a secret of
-dealer and i, k_ij one of both parties, and every stream is ChaCha20 under a key that is derived
-for one use.
+(Beaver 1997, "Commodity-based cryptography"); all arithmetic is modulo the prime P = 2^32 - 5, but
+for the tables of step 6. k_ei is a secret of dealer and i, k_ij one of both parties, and every
+stream is ChaCha20 under a key that is derived for one use.
 
-1. i sends M = X - U to j, and j sends W = Y - V to i, with U drawn from k_ei and V from k_ej.
+1. i sends M = X - U to j, and j sends W = Y - V to i, with U drawn from k_ei and V from k_ej. Each
+   also sends its shifted codes m = x + b modulo the number of codes, with b drawn from that secret.
 2. The dealer sends j the words Q = U^T V - R, with R drawn from k_ei.
 3. i holds A = X^T W + R, and j holds B = M^T V + Q. They add up to the table:
    X^T (Y - V) + R + (X - U)^T V + U^T V - R = X^T Y.
 4. A coin is b = z xor r. Both parties know z, drawn from k_ij; the dealer alone knows r, and sends
    j G = r - S, with S drawn from k_ei. As z xor r = z + (1 - 2 z) r is linear in r, for a coin of
    weight w i adds w (z + (1 - 2 z) S) - w/2, and j adds w (1 - 2 z) G: together w (b - 1/2).
-5. Tables of three columns or more, or of columns of more than two parties, are opened by two of the
-   holders in another way, which sends more words a cell and none a code. Every holder sends the
-   others m = x + b modulo the number of codes, for each row, with the shift b drawn from its secret
-   with the dealer. The dealer knows all b, and so the cell that they make; it sends j
-   D = (one-hot b) - K, of (rows, cells), with K drawn from k_ei. Cell v has the rows where b is
-   m - v: i adds up K there, and j D. Where words have 16 bits, all they send is cut to as many.
-6. i adds a pad drawn from k_ij to what it sends, and j subtracts it. The sum of both is the table
+5. i adds a pad drawn from k_ij to what it sends, and j subtracts it. The sum of both is the table
    plus noise, signed, as long as rows and noise are below 2^31.
+6. Tables of three columns or more, or of columns of more than two parties, are opened by two of the
+   holders in another way, which takes more words a cell and none a code: modulo 2^16, or 2^32 where
+   that is too little. The dealer knows the shifts b of all columns, and so the cell that they make;
+   it sends j D = (one-hot b) - K, of (rows, cells), with K drawn from k_ei. Cell v has the rows
+   where b is m - v: i adds up K there, and j D.
+7. Rows are proven to be codes. Before i shares, the dealer sends it, for every row and code c,
+   k(c) = F(c) - t(c - b) + (sum of t U), with t and F drawn from a seed; and i sends, with its
+   rows, the sum over rows of k(m). After that the others get the seed, and compare the sum with
+   that of F(m) - (sum of t M). Where M = X - U, with X one-hot and m = x + b, they are equal.
 
-**Guarantee**: who knows what, where everyone follows the protocol (the streams taken for uniform):
+**Guarantee**: who knows what (the streams taken for uniform):
 
-* j receives M, Q, G, m and D. Each is a value plus numbers that j does not know (U, R, S, b, K),
-  used once: all are uniform and independent of X. So are W and m for i.
+* j receives M, m, Q, G and D. Each is a value plus numbers that j does not know (U, b, R, S, K),
+  used once: all are uniform and independent of X. So are W and m for i. The sum of step 7 follows
+  from these and the seed. k is uniform to i, who does not know F.
 * Whoever opens the sum receives A and B, under noise and pad. It does not know k_ij, so both are
   uniform but for their sum, which is the noisy table. This holds for a dealer, too, who knows U, V,
   R, S, r, b and K: without the pad it would have X^T (Y - V) with V known.
 * A dealer knows r and not z; parties know z and not r. Either alone makes b a fair coin, so towards
   each of them the noise has exactly the distribution that is paid for (privacy/coins.py).
+* A party that sends other rows, M = X + E - U, is found but for a probability of 1/P: the sums then
+  differ by that of t E, and i knows nothing of t when it sends its own. Whatever codes a party
+  makes up, they are codes, so a row counts once; what it adds to words that are opened, it knows.
 
-So it holds towards the coordinator, who deals and opens, and towards any coalition of parties, who
-learn noisy tables alone. It does not hold towards the coordinator together with i or j: U and M
-give X. It is proven for those who follow the protocol. Of a party that does not, `row_sum_digest`
-finds rows whose numbers do not add up to 1 in every column, but not a row of 1 + c and -c: such a
-party can let one person count more than once, and so beat the noise for people whom it picks. A
-dealer that hands out wrong words makes tables wrong; words r that are no bits make noise that it
-knows in part.
+So it holds towards the coordinator, who deals and opens, as long as it follows the protocol, and
+towards any coalition of parties, whatever they send. It does not hold towards the coordinator
+together with i or j: U and M give X. A dealer that hands out wrong words is not found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from siloweave.federation.masking import Words, stream
 from siloweave.privacy.coins import Coins
+
+P = 2**32 - 5
+"""Modulus of rows, products and their noise; a prime."""
 
 Codes = npt.NDArray[np.int64]
 CellWords = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
@@ -60,9 +67,29 @@ _MOST_WORDS = 2**23  # of its factors, to save memory
 _LIMB = 16  # bits of half a word
 
 
+def uniform(secret: bytes, info: str, size: int, modulus: int = P) -> Words:
+    """Words of a stream, uniform below a modulus (but for 2^-32 of it where it is P).
+
+    `info` is used for one stream only.
+    """
+    if modulus in (2**16, 2**32):
+        return stream(secret, info.encode(), size) & np.uint32(modulus - 1)
+    return (stream(secret, info.encode(), 2 * size).view("<u8") % modulus).astype(np.uint32)
+
+
+def added(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
+    """The sum of words modulo a modulus."""
+    return ((np.asarray(left, np.uint64) + np.asarray(right, np.uint64)) % modulus).astype("<u4")
+
+
+def taken(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
+    """The difference of words modulo a modulus."""
+    return added(left, np.uint64(modulus) - np.asarray(right, np.uint64), modulus)
+
+
 def masks(secret: bytes, context: str, rows: int, width: int) -> Words:
     """A mask of (rows, width) words; `context` is used for one mask only."""
-    return stream(secret, f"rows/{context}".encode(), rows * width).reshape(rows, width)
+    return uniform(secret, f"rows/{context}", rows * width).reshape(rows, width)
 
 
 def one_hot(
@@ -78,23 +105,24 @@ def one_hot(
 
 
 def count_masked(X: npt.NDArray[np.bool_], masked: Words) -> Words:
-    """X^T W modulo 2^32, of one-hot rows and masked ones; exact, as sums stay below 2^53."""
+    """X^T W, of one-hot rows and masked ones; exact, as sums stay below 2^53."""
     total = np.zeros((X.shape[1], masked.shape[1]), dtype=np.uint32)
     for some in _blocks(len(X), sum(total.shape)):
         exact = X[some].astype(np.float64).T @ masked[some].astype(np.float64)
-        total += exact.astype(np.int64).astype(np.uint32)
+        total = added(total, exact)
     return total
 
 
 def product(left: Words, right: Words) -> Words:
-    """left^T right modulo 2^32, of any words: three exact products of 16-bit halves."""
+    """left^T right, of any words: exact products of 16-bit halves."""
     total = np.zeros((left.shape[1], right.shape[1]), dtype=np.uint32)
     for some in _blocks(len(left), sum(total.shape)):
         low, high = _halves(left[some])
         lower, upper = _halves(right[some])
-        middle = (high.T @ lower + low.T @ upper).astype(np.int64)  # below 2^48
-        whole = (low.T @ lower).astype(np.int64) + (middle << _LIMB)
-        total += whole.astype(np.uint32)
+        middle = (high.T @ lower + low.T @ upper).astype(np.uint64) % P  # below 2^48 before
+        highest = (high.T @ upper).astype(np.uint64) % P
+        whole = (low.T @ lower).astype(np.uint64) + (middle << _LIMB) + highest * (2**32 % P)
+        total = added(total, whole)
     return total
 
 
@@ -107,14 +135,41 @@ def _halves(words: Words) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float
     return (words & 0xFFFF).astype(np.float64), (words >> _LIMB).astype(np.float64)
 
 
-def row_sum_digest(words: Words, sizes: Sequence[int], *, mask: bool) -> bytes:
-    """Digest of what each row adds up to in every block: of masked rows, or of 1 minus a mask's.
+# Proof that rows are codes
 
-    Both are equal where the rows add up to 1 in every block.
-    """
-    starts = np.cumsum([0, *sizes[:-1]])
-    sums = np.add.reduceat(words, starts, axis=1, dtype=np.uint32)
-    return sha256(np.ascontiguousarray(1 - sums if mask else sums, dtype="<u4").tobytes()).digest()
+
+def proof_words(seed: bytes, U: Words, b: Codes, sizes: Sequence[int]) -> Words:
+    """k of every row and code, (rows, codes), which the dealer sends a party before it shares."""
+    t, found = _drawn(seed, "t", U.shape), _drawn(seed, "F", U.shape)
+    rows = np.arange(len(U))[:, None]
+    for start, stop, column in _columns(sizes):
+        shifted = (np.arange(stop - start) - b[:, [column]]) % (stop - start)
+        own = t[:, start:stop]
+        inner = (own.astype(np.uint64) * U[:, start:stop] % P).sum(axis=1, keepdims=True)
+        found[:, start:stop] = added(taken(found[:, start:stop], own[rows, shifted]), inner % P)
+    return found
+
+
+def proof_sum(words: Words, m: Codes, sizes: Sequence[int]) -> int:
+    """What a party sends with its rows: the sum of k, or of F, at its shifted codes."""
+    starts, rows = np.cumsum([0, *sizes[:-1]]), np.arange(len(m))[:, None]
+    return int(words[rows, starts + m].sum(dtype=np.uint64) % P)
+
+
+def are_codes(seed: bytes, masked: Words, m: Codes, sizes: Sequence[int], proof: int) -> bool:
+    """Whether masked rows are one-hot under their masks, as far as a party's proof says."""
+    t = _drawn(seed, "t", masked.shape)
+    seen = int((t.astype(np.uint64) * masked % P).sum(dtype=np.uint64) % P)
+    return (proof_sum(_drawn(seed, "F", masked.shape), m, sizes) - seen - proof) % P == 0
+
+
+def _drawn(seed: bytes, info: str, shape: tuple[int, ...]) -> Words:
+    return uniform(seed, f"proof/{info}", int(np.prod(shape))).reshape(shape)
+
+
+def _columns(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return zip(ends[:-1], ends[1:], range(len(sizes)), strict=True)
 
 
 # Shifted codes, for tables of any columns
@@ -127,23 +182,25 @@ def shifts(secret: bytes, context: str, rows: int, sizes: Sequence[int]) -> Code
     return found
 
 
-def word_bits(rows: int, coins: Coins) -> int:
-    """Bits of the words in which a table of shifted codes is added up: 16 where that is enough."""
-    return 16 if rows + 2 * coins.half < 2**16 else 32
+def modulus_for(rows: int, coins: Coins) -> int:
+    """2^16 for a table of shifted codes, or 2^32 where rows and noise need more."""
+    return 2**16 if rows + 2 * coins.half < 2**16 else 2**32
 
 
-def cell_masks(secret: bytes, context: str, rows: int, cells: int, bits: int) -> CellWords:
-    """K: uniform words of 16 or 32 bits."""
-    count = rows * cells
-    drawn = stream(secret, f"cells/{context}".encode(), -(-count * bits // 32))
-    return drawn.view(f"<u{bits // 8}")[:count].reshape(rows, cells)
+def cell_masks(secret: bytes, context: str, rows: int, cells: int, modulus: int) -> CellWords:
+    """K: uniform words below 2^16 or 2^32, of so many bits each."""
+    count, wide = rows * cells, modulus == 2**32
+    drawn = stream(secret, f"cells/{context}".encode(), count if wide else -(-count // 2))
+    words: CellWords = drawn.view("<u4" if wide else "<u2")[:count].reshape(rows, cells)
+    return words
 
 
 def dealt_cells(b: Codes, shape: Sequence[int], masks: CellWords) -> CellWords:
     """D: where the shifts of a row lead, under a mask."""
-    made: CellWords = masks.dtype.type(0) - masks
+    made: Any = masks.dtype.type(0) - masks
     made[np.arange(len(b)), np.ravel_multi_index(tuple(b.T), tuple(shape))] += masks.dtype.type(1)
-    return made
+    found: CellWords = made
+    return found
 
 
 def count_shifted(m: Codes, shape: Sequence[int], words: CellWords) -> Words:
@@ -167,33 +224,30 @@ def coin_bits(secret: bytes, context: str, cells: int, coins: Coins) -> npt.NDAr
     return np.unpackbits(drawn, count=count).view(np.bool_).reshape(cells, coins.number)
 
 
-def coin_masks(secret: bytes, context: str, cells: int, coins: Coins) -> Words:
+def coin_masks(secret: bytes, context: str, cells: int, coins: Coins, modulus: int) -> Words:
     """S: words that dealer and first party share."""
-    drawn = stream(secret, f"coins/{context}".encode(), cells * coins.number)
+    drawn = uniform(secret, f"coins/{context}", cells * coins.number, modulus)
     return drawn.reshape(cells, coins.number)
 
 
-def dealt_coins(bits: npt.NDArray[np.bool_], masks: Words) -> Words:
-    """G = r - S, which the dealer sends the second party."""
-    return bits.astype(np.uint32) - masks
-
-
-def noise_share(coins: Coins, z: npt.NDArray[np.bool_], words: Words, *, first: bool) -> Words:
+def noise_share(
+    coins: Coins, z: npt.NDArray[np.bool_], words: Words, modulus: int, *, first: bool
+) -> Words:
     """A party's part of the noise of every cell, from its words: S of the first, or G."""
-    weights = np.repeat(np.array(coins.weights, dtype=np.uint32), coins.copies)
-    signed = np.where(z, np.uint32(0) - weights, weights)
-    share: Words = np.einsum("ck,ck->c", signed, words)
-    return share + z @ weights - np.uint32(coins.half) if first else share
+    weights = np.repeat(np.array(coins.weights, dtype=np.int64), coins.copies)
+    share = np.einsum("ck,ck->c", np.where(z, -weights, weights), words.astype(np.int64))
+    whole = share + z @ weights - coins.half if first else share
+    words_below: Words = (whole % modulus).astype(np.uint32)
+    return words_below
 
 
-def pad(secret: bytes, context: str, cells: int) -> Words:
+def pad(secret: bytes, context: str, cells: int, modulus: int) -> Words:
     """What the first party adds to its words, and the second subtracts."""
-    return stream(secret, f"pad/{context}".encode(), cells)
+    return uniform(secret, f"pad/{context}", cells, modulus)
 
 
-def opened(parts: Iterable[Words], half: int, bits: int) -> npt.NDArray[np.int64]:
+def opened(parts: Iterable[Words], half: int, modulus: int) -> npt.NDArray[np.int64]:
     """The noisy table, from what both parties sent; noise is from -half to half."""
     first, second = parts
-    words = (first + second + np.uint32(half)).astype(np.int64)
-    counts: Codes = (words & (2**bits - 1)) - half
+    counts: Codes = added(added(first, second, modulus), half, modulus).astype(np.int64) - half
     return counts

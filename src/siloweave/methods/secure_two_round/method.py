@@ -10,8 +10,8 @@ together (VertiGAN: Jiang et al. 2023).
 
 **Guarantee** (dp): rows over all parties together, add/remove or replace-one as the budget says,
 towards the coordinator, any coalition of parties without it, and everyone who sees the model.
-protocols/secure_marginals.py and protocols/secure_products.py say what is assumed: all follow the
-protocol, and the coordinator does not pool what it knows with a party. Under an add/remove budget
+protocols/secure_marginals.py and protocols/secure_products.py say what is assumed: the coordinator
+follows the protocol, and does not pool what it knows with a party. Under an add/remove budget
 the other parties, who know whose rows are in the table, have twice its zCDP for a row that is
 replaced. Assumed public: schema, roster, which columns are where, workload, and that rows are
 aligned.
