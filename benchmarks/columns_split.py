@@ -25,6 +25,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,16 @@ _NUMERIC = 40  # distinct values from which a column of numbers is cut
 
 METHODS: Mapping[str, Callable[[], Any]] = {
     "aim": sw.AIM,
+    "aim_triples": partial(sw.AIM, degree=3),
     "privmrf": sw.PrivMRF,
     "two_round": sw.TwoRound,
     "secure_two_round": sw.SecureTwoRound,
+    "vertimrf_fm": partial(sw.VertiMRF, encoding="fm"),
+    "vertimrf_fo": partial(sw.VertiMRF, encoding="fo"),
     "vertigan": sw.VertiGAN,
 }
+# Randomised response is stated for rows that are replaced; all others for rows added or removed.
+REPLACED = ("vertimrf_fo",)
 # The eight columns that are predicted, by table, as in PrivMRF's and VertiMRF's experiments.
 TARGETS = {
     "nltcs": ("outside", "money", "bathing", "traveling"),
@@ -96,7 +102,8 @@ def one(
 ) -> tuple[sw.Fit, float]:
     """Fit once; the fit, and the seconds that it took."""
     synth = METHODS[method]()
-    budget = sw.Budget(epsilon, 1 / data.table.num_rows)
+    relation = sw.Relation.REPLACE_ONE if method in REPLACED else sw.Relation.ADD_REMOVE
+    budget = sw.Budget(epsilon, 1 / data.table.num_rows, relation=relation)
     given: Any = data.table
     if synth.method.split == "columns":
         given = sw.split_columns(data.table, parties, **split)  # type: ignore[arg-type]
@@ -155,7 +162,7 @@ def cases(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is to be run."""
     for seed in range(args.runs):
         for method in args.methods:
-            own = METHODS[method].method.split == "columns"  # type: ignore[attr-defined]
+            own = METHODS[method]().method.split == "columns"
             for parties in args.parties if own else (1,):
                 for epsilon in args.epsilons:
                     yield {"method": method, "parties": parties, "epsilon": epsilon, "seed": seed}

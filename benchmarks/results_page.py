@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import columns_split_page
 import fed_tgan_page
 import neural_page
 import neural_speed_page
@@ -49,6 +50,8 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 - [Rows split](#rows-split): AIM and FLAIM over a hundred parties
 - [Neural generators](#neural-generators): quality, privacy and speed
 - [Columns split](#columns-split): SiloFuse and E2EDistr beside the central models, and their bytes
+- [Private synthesis over split columns](#private-synthesis-over-split-columns): SecureTwoRound,
+  VertiMRF and VertiGAN beside central methods
 - [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
   its ablations and MD-TGAN, and federated diffusions
 """
@@ -170,6 +173,7 @@ def page() -> str:
     neural = neural_page.page(results) + private_counts.page(results)
     neural += neural_speed_page.page(results)
     parts = [TOP, deeper(text), neural, silofuse_page.page(results)]
+    parts.append(columns_split_page.page(results))
     parts.append(fed_tgan_page.page(results))
     return "\n".join(parts)
 
