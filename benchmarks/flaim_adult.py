@@ -39,6 +39,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "AugFLAIM (Private)": lambda: sw.FLAIM(**PUBLISHED),
     "AugFLAIM (Private), cap=1": lambda: sw.FLAIM(cap=1, **PUBLISHED),
     "AugFLAIM (Private), cap=2": lambda: sw.FLAIM(cap=2, **PUBLISHED),
+    "DistAIM": lambda: sw.DistAIM(**PUBLISHED),
+    "DistAIM (simulated)": lambda: sw.DistAIM(selection="simulated", **PUBLISHED),
     "AugFLAIM (Oracle)": lambda: sw.FLAIM(variant="oracle", **PUBLISHED),
     "NaiveFLAIM": lambda: sw.FLAIM(variant="naive", **PUBLISHED),
     "FLAIM (Random)": lambda: sw.FLAIM(variant="random", **PUBLISHED),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PointDiff,
         TabDDPM,
     )
+    from siloweave.methods.distaim.method import DistAIM
     from siloweave.methods.dp_sgd.method import (
         DPCTGAN,
         DPTLDM,
@@ -79,6 +80,7 @@ __all__ = [
     "DPFedTGAN",
     "DPFedTabDDPM",
     "DPTabDDPM",
+    "DistAIM",
     "E2EDistr",
     "Encoder",
     "FedPointDiff",

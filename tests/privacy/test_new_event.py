@@ -29,6 +29,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
+from siloweave.privacy.events import PaidAhead
 from siloweave.report import render
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
@@ -54,6 +55,7 @@ PRICES = [
     (SampledSharedGaussian(*MASKED, False, 40), 2 / 9, math.inf, 0.0, 1.286121),
     (SampledSharedGaussian(*MASKED, True, 40), 8 / 9, math.inf, 0.0, 2.921591),
     (SampledSharedGaussian(*MASKED, False, 40, 14), 2 / 9, math.inf, 0.0, 2.654985),
+    (PaidAhead(0.02, 1e-8, 40, 1), 0.02, math.inf, 1e-8, 0.7943795),
     (NonPrivate("x"), math.inf, math.inf, 0.0, math.inf),
 ]
 

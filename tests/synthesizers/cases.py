@@ -20,6 +20,7 @@ FAST: dict[str, dict[str, Any]] = {
     "aim": {},
     "privmrf": {},
     "flaim": {"rounds": 2, "participation": 1.0},
+    "distaim": {"rounds": 2, "participation": 1.0},
     "two_round": {},
     "secure_two_round": {},
 }

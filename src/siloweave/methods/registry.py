@@ -25,6 +25,7 @@ from siloweave.methods.central.method import (
     PointDiff,
     TabDDPM,
 )
+from siloweave.methods.distaim.method import DistAIM
 from siloweave.methods.dp_sgd.method import (
     DPCTGAN,
     DPTLDM,
@@ -43,7 +44,7 @@ from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.methods.vertimrf.method import VertiMRF
 
 CLASSES: tuple[type[Synthesizer], ...] = (
-    *(AIM, PrivMRF, FLAIM, TwoRound),
+    *(AIM, PrivMRF, FLAIM, DistAIM, TwoRound),
     *(GaussianCopula, CopulaGAN, CTGAN, ADSGAN, CTABGAN),
     *(TabDDPM, LatentDiff, TLDM, E2E, PointDiff),
     *(SecureTwoRound, VertiMRF, SiloFuse, E2EDistr, VertiGAN),

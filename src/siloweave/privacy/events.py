@@ -613,6 +613,56 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
         return self.release
 
 
+class PaidAhead(BaseEvent, frozen=True, tag="paid_ahead"):
+    """Tables that servers may open later from shares of counts, until their prices add up to this.
+
+    A party hands its counts to servers in shares and goes; which tables they open, and with how
+    much noise of coins, is decided later. Each table is a :class:`SharedCoins` whose ``count`` is
+    ``moved``, read up to ``largest_order``. The servers open none with which all tables together
+    would cost more than ``total`` or escape with a larger probability than ``escape``. Truncated
+    zCDP adds up, also where a table and its noise are chosen after earlier answers, so the whole is
+    bounded by these two (coins.py).
+
+    Args:
+        total: truncated zCDP of all tables, > 0.
+        escape: probability that this does not hold, in (0, 2^-20].
+        largest_order: Renyi order up to which it is claimed, >= 2.
+        moved: how many numbers of a table two neighbours move, by 1 each: 1 or 2.
+    """
+
+    mechanism = "coins that nobody knows alone, in tables opened later"
+
+    total: float
+    escape: float
+    largest_order: int
+    moved: int
+
+    def __post_init__(self) -> None:
+        _positive("PaidAhead", total=self.total, escape=self.escape)
+        small = self.escape <= _LARGEST_TAIL and 2 <= self.largest_order <= _LARGEST_COIN_ORDER
+        if not small or self.moved not in (1, 2):
+            raise InputError(
+                f"PaidAhead: escape = {self.escape} must be at most {_LARGEST_TAIL}, largest_order "
+                f"= {self.largest_order} from 2 to {_LARGEST_COIN_ORDER:,}, and moved = "
+                f"{self.moved} 1 or 2."
+            )
+
+    @property
+    def rho(self) -> float:
+        """``total``."""
+        return self.total
+
+    @property
+    def delta(self) -> float:
+        """``escape``."""
+        return self.escape
+
+    @property
+    def up_to(self) -> float:
+        """``largest_order``."""
+        return float(self.largest_order)
+
+
 class UpperBound(BaseEvent, frozen=True, tag="upper_bound"):
     """A bound that a number of rows is not above: max(rows, rows + margin + discrete Gaussian).
 
@@ -695,6 +745,7 @@ Event = (
     | SampledGaussian
     | SampledSharedGaussian
     | SharedCoins
+    | PaidAhead
     | UpperBound
     | NonPrivate
 )

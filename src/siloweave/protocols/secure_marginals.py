@@ -851,7 +851,7 @@ class SecureMarginals:
         setup = task.setup
         self.session = session
         self.plan = SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget)
-        self._secret = _kept_secret(task)
+        self._secret = kept_secret(task)
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
         self._slabs: _Slabs = {}
@@ -1069,7 +1069,7 @@ class _ByParty(defaultdict[str, dict[str, Any]]):
         super().__init__(dict)
 
 
-def _kept_secret(task: Task) -> bytes:
+def kept_secret(task: Task) -> bytes:
     """The dealer's secret, the same when a run is resumed from its folder."""
     store = MemoryStore() if task.store is None else FolderStore(task.store)
     secret = store.get("dealer") or masking.new_secret(task.entropy)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from siloweave.errors import RosterError, SchemaError, WireError
+from siloweave.errors import InputError, RosterError, SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
 from siloweave.federation.messages import MAX_BYTES, Array, Masked, Public, Reply, Request
@@ -35,6 +35,7 @@ from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.workload import known_weights
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.keys import Key, fold_in, generator
 
 # Messages
 
@@ -279,6 +280,15 @@ def sizes_of(party: str, reply: MaskKey) -> dict[str, int]:
     names = reply.names.value
     sizes = CheckedReply(party).items("sizes", reply.sizes.value, count=len(names))
     return dict(zip(names, sizes, strict=True))
+
+
+def drawn_cohort(roster: Sequence[str], participation: float, key: Key) -> list[str]:
+    """Every party by itself with probability `participation`; drawn again while nobody joins."""
+    for attempt in range(1000):
+        joins = generator(fold_in(key, attempt)).random(len(roster)) < participation
+        if joins.any():
+            return [name for name, join in zip(roster, joins, strict=True) if join]
+    raise InputError(f"participation={participation} leaves every round empty")
 
 
 def noisy_sums(

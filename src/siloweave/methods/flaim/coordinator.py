@@ -28,7 +28,6 @@ import numpy as np
 
 from siloweave.core.fit import Measured
 from siloweave.core.method import Result, Task
-from siloweave.errors import InputError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
@@ -41,6 +40,7 @@ from siloweave.protocols.secure_sums import (
     Count,
     ModelMessage,
     SumNoise,
+    drawn_cohort,
     exchange_keys,
     noisy_marginals,
 )
@@ -100,13 +100,9 @@ class _Run:
         return [name for p, name in enumerate(roster) if p in joins]
 
     def cohort(self, *path: int | str) -> list[str]:
-        """Every party by itself with probability p; drawn again while nobody joins."""
-        for attempt in range(1000):
-            rng = generator(fold_in(self.key, "cohort", *path, attempt))
-            joins = rng.random(len(self.session.roster)) < self.settings.participation
-            if joins.any():
-                return [n for n, j in zip(self.session.roster, joins, strict=True) if j]
-        raise InputError(f"participation={self.settings.participation} leaves every round empty")
+        """Parties that join by themselves with probability p."""
+        key = fold_in(self.key, "cohort", *path)
+        return drawn_cohort(self.session.roster, self.settings.participation, key)
 
     @property
     def offered(self) -> dict[Clique, float]:

@@ -1,0 +1,1 @@
+"""DistAIM: counts of rows split among parties, shared once between servers that open noisy ones."""

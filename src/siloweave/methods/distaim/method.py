@@ -1,0 +1,145 @@
+"""DistAIM: parties share their counts once between servers, which open noisy tables of all.
+
+Maddock, Cormode & Maple 2024, "FLAIM: AIM-based synthetic data generation in the federated
+setting" (KDD 2024): the baseline that runs AIM on secret-shared answers, which accumulate over
+rounds in which few parties take part.
+
+* A party that takes part for the first time counts all tables of the workload's columns, one or two
+  at a time, subtracts words that it draws from a secret with the first server, and sends what
+  remains to the coordinator, who adds up. It is not asked again.
+* To open tables, the first server draws the same words, for all who took part, and both servers
+  toss coins with the coordinator as dealer (protocols/secure_products.py, steps 4 and 6). The sum
+  of what all three have is the tables with noise that nobody knows.
+* Servers are the first and the last party of the roster. They hold nobody's counts.
+
+**Guarantee** (dp; `selection="simulated"`: none): rows, add/remove or replace-one as each party's
+budget says, towards the coordinator together with any parties but the servers, any coalition of
+parties without the coordinator, both servers included, and everyone who sees the model. With the
+first server, the coordinator has exact counts of every party; with the last one, exact sums of what
+is opened. All are assumed to follow the protocol. A row lives at one party, which pays, when it
+shares its counts, for all that is opened later (`PaidAhead`); who never takes part pays nothing.
+Assumed public: domain (where numbers are cut into bins is paid for before, see
+protocols/histograms.py), workload, roster, who takes part.
+
+Where this departs from the paper, and why:
+
+* Selection. The published one is an exponential mechanism over L1 distances inside the secure
+  computation. That needs a comparison for every cell, in each round; no figure of its cost is
+  published, and the paper's own code does it in the clear. Here a plan selects, by noisy answers
+  that are paid for (protocols/two_rounds.py).
+* Time. A row pays for every table that is opened after its party joined, and a later table is of
+  more rows. So all tables are opened after the last round, for the same price.
+* `selection="simulated"` is the published algorithm, with exact counts at the coordinator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from msgspec.structs import replace
+
+from siloweave.core.method import (
+    COORDINATOR,
+    NOISE,
+    NOTHING,
+    OTHERS,
+    OWN_ROWS,
+    READERS,
+    Guarantee,
+    Method,
+    View,
+    Views,
+)
+from siloweave.core.run import Synthesizer
+from siloweave.errors import number, whole
+from siloweave.methods.distaim.coordinator import coordinate
+from siloweave.methods.distaim.party import HANDLERS
+from siloweave.protocols.marginals import marginal_forecast, marginal_method
+from siloweave.protocols.two_rounds import TwoRoundSettings
+
+
+def _check(synth: DistAIM) -> None:
+    whole("rounds", synth.rounds, 1)
+    whole("sweeps", synth.sweeps, 1)
+    number("participation", synth.participation, 0, 1, "(]")
+    number("gaussian_share", synth.gaussian_share, 0, 1, "()")
+
+
+def _guarantee(synth: DistAIM) -> Guarantee:
+    if synth.selection == "simulated":
+        return Guarantee(
+            "none",
+            "Nothing is protected from the coordinator: the secure computation is simulated, and "
+            "it sees each party's exact counts and the numbers of rows. Selection and noise are "
+            "those of the paper. A baseline only.",
+            title="DistAIM (simulated)",
+            trust="curator",
+        )
+    return Guarantee(
+        "dp",
+        "Every row of every party, from the coordinator, from all parties together, and from "
+        "readers, as long as the coordinator does not put together what it knows with one of the "
+        "two parties that serve, the first and the last of the roster.",
+    )
+
+
+def _visibility(synth: DistAIM) -> Views:
+    if synth.selection == "simulated":
+        why = "nothing: exact counts decide what is measured"
+        exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ClearCounts.tables",))
+        asked = View(OTHERS, "which tables are counted", "they are public", ("SendCounts",))
+        return (OWN_ROWS, exact, asked, replace(READERS, protected_by=why))
+    why = f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server"
+    sees = "tables over all parties that took part, with noise"
+    carries = ("CountShare.words", "ServerWords.words")
+    known = "where columns are cut, and, at two that serve, which tables are opened"
+    others = View(OTHERS, known, NOISE, ("ShareCounts", "OpenTables"))
+    return (OWN_ROWS, View(COORDINATOR, sees, why, carries), others, READERS)
+
+
+@dataclass(frozen=True)
+class DistAIM(Synthesizer, TwoRoundSettings):
+    """AIM over parties of which few take part in a round, on counts that two servers open.
+
+    Args:
+        degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
+        pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
+        rounds: T.
+        participation: Probability p with which a party joins a round.
+        selection: "planned", from noisy counts of all pairs; or "simulated", as published, which
+            is without any guarantee.
+        gaussian_share, sweeps: Of "simulated": share of the budget for measurements, and sweeps of
+            the fit in a round.
+
+    Example:
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> from siloweave.privacy import Budget
+        >>> tables = [adult().take(range(i, 900, 3)) for i in range(3)]
+        >>> distaim = DistAIM(rounds=2, participation=0.9, bins=8, workload=[("sex", "income")])
+        >>> fitted = distaim.fit(tables, adult_schema(), budget=Budget(1.0, 1e-6))
+        >>> fitted.epsilon <= 1.0, len(fitted.ledgers)
+        (True, 3)
+    """
+
+    rounds: int = 10
+    participation: float = 0.1
+    selection: Literal["planned", "simulated"] = "planned"
+    gaussian_share: float = 0.9
+    sweeps: int = 10
+
+    method: ClassVar[Method] = marginal_method(
+        name="distaim",
+        title="DistAIM",
+        split="rows",
+        trust="mpc",
+        paper="Maddock, Cormode & Maple 2024, FLAIM, KDD 2024",
+        guarantee=_guarantee,
+        visibility=_visibility,
+        handlers=lambda synth: HANDLERS,
+        coordinate=coordinate,
+        forecast=marginal_forecast(lambda synth, columns: (synth.rounds + 2, 1.0), all_pairs=True),
+        check=_check,
+        bounded=lambda synth: True,
+        trains_at=("coordinator",),
+    )

@@ -1,0 +1,379 @@
+"""DistAIM whole: neighbours, what is paid ahead and by whom, each observer's view, and mutants.
+
+No mechanism draws noise here: words and coins come from secrets. So the secrets of both runs of a
+pair of neighbours are the same, and the tables that the second run opens are those of the first.
+"""
+
+import math
+from dataclasses import dataclass, field
+from itertools import product
+
+import msgspec
+import numpy as np
+import pytest
+from scipy import stats
+
+from siloweave.errors import BudgetError, WireError
+from siloweave.federation import Session, masking
+from siloweave.federation.messages import Array, Public
+from siloweave.methods.distaim import coordinator, party
+from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords, ShareCounts
+from siloweave.methods.distaim.method import DistAIM
+from siloweave.privacy import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.budget import rho_for
+from siloweave.privacy.coins import Coins
+from siloweave.privacy.events import SharedCoins
+from siloweave.privacy.mechanisms import SeededEntropy
+from siloweave.protocols import secure_products as products
+from siloweave.statistics.marginals import marginal
+from tests.guarantees.whole import (
+    BUDGET,
+    DOMAIN,
+    WORKLOAD,
+    budget_of,
+    codes,
+    facts_of,
+    random_rows,
+    rosters,
+    run_of,
+)
+
+RELATIONS = [Relation.ADD_REMOVE, Relation.REPLACE_ONE]
+PLACES = party.places_of(DOMAIN, WORKLOAD)
+CELLS = sum(DOMAIN.size(q) for q in PLACES)
+
+
+@dataclass(frozen=True)
+class Study:
+    """DistAIM over a roster; `opened` has the tables that the coordinator opened."""
+
+    settings: DistAIM = DistAIM(rounds=2, participation=1.0, final_sweeps=2)  # noqa: RUF009
+    budget: Budget = BUDGET
+    handlers: object = None
+    workload: object = tuple(WORKLOAD)
+    opened: list = field(default_factory=list)
+
+    def __call__(self, roster, seed=0):
+        run = run_of(
+            roster, self.handlers or party.HANDLERS, budget=self.budget, seed=seed,
+            facts=facts_of(self),
+        )  # fmt: skip
+        unit = marginal_sensitivity(self.budget.relation, norm="l2")
+        run.model, run.rounds = coordinator.distaim(
+            Session(tuple(roster), run.wire, run="r"), DOMAIN, list(self.workload),
+            rho_for(self.budget), self.settings, unit=unit, key=seed, budget=self.budget,
+            secret=bytes([seed % 256, 2]) + bytes(30),
+        )  # fmt: skip
+        return run
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    """What is opened, table by table; tables in `replayed` are opened instead."""
+    found, replayed, honest = [], [], products.opened
+
+    def opened(parts, half, bits):
+        counts = honest(parts, half, bits)
+        found.append(replayed.pop(0) if replayed else counts)
+        return found[-1]
+
+    monkeypatch.setattr(products, "opened", opened)
+    return found, replayed
+
+
+def prices(run):
+    """Truncated zCDP and escape of all tables that a run opened, as the events say."""
+    requests = (r for _, r, _ in run.messages() if isinstance(r, OpenTables))
+    asked = {(r.cliques, r.coins): r for r in requests}
+    events = [
+        SharedCoins(*coins, r.price.largest_order, r.tail, "x", r.price.moved)
+        for r in asked.values()
+        for coins in r.coins
+    ]
+    return sum(e.rho * e.count for e in events), sum(e.delta * e.count for e in events)
+
+
+def check(study, roster, other, tables, seed=0):
+    """Fail unless neighbours differ in what was paid for alone, and by no more."""
+    found, replayed = tables
+    found.clear()
+    first = study(roster, seed)
+    replayed += found
+    second = study(other, seed)
+    total, escape = prices(first)
+    moved = round(marginal_sensitivity(study.budget.relation, norm="l1"))
+    for name in roster:
+        ledger = first.ledger(name)
+        assert ledger.events == second.ledger(name).events
+        assert total <= ledger.rho * (1 + 1e-9)
+        assert escape <= sum(e.delta for e in ledger.events) * (1 + 1e-9)
+        assert ledger.epsilon() <= study.budget.epsilon
+    for (name, asked, one), (_, again, two) in zip(
+        first.messages(), second.messages(), strict=True
+    ):
+        assert asked == again
+        if not isinstance(one, CountShare):
+            assert one == two
+            continue
+        gap = (two.words.value.numpy() - one.words.value.numpy()).astype(np.int32)
+        assert roster[name] is not other[name] or not gap.any()
+        for place in PLACES.values():
+            assert np.abs(gap[place]).max() <= 1
+            assert np.abs(gap[place]).sum() <= moved
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_neighbours_move_a_cell_of_each_table_and_nothing_else(relation, tables):
+    study = Study(budget=budget_of(relation))
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        check(study, *rosters(rng, relation), tables, seed)
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_the_servers_may_be_the_only_parties(parties, tables):
+    pair = rosters(np.random.default_rng(1), Relation.ADD_REMOVE, parties=parties)
+    check(Study(), *pair, tables)
+
+
+def test_tables_are_those_of_who_took_part_under_noise_of_the_claimed_width(tables):
+    """Sums of some dozens of coins, so the gap is nearly normal."""
+    found, _ = tables
+    settings = DistAIM(rounds=2, participation=0.4, final_sweeps=1)
+    gaps = []
+    for seed in range(40):
+        roster = {f"p{k}": codes(random_rows(np.random.default_rng(k), 9)) for k in range(6)}
+        found.clear()
+        run = Study(settings)(roster, seed)
+        joined = {n for n, r, _ in run.messages() if isinstance(r, ShareCounts)}
+        assert len(joined) > 0
+        asked = {(r.cliques, r.coins): r for _, r, _ in run.messages() if isinstance(r, OpenTables)}
+        each = [one for r in asked.values() for one in zip(r.cliques, r.coins, strict=True)]
+        for (q, coins), noisy in zip(each, found, strict=True):
+            exact = sum(marginal(roster[name], q) for name in joined).reshape(-1)
+            gaps += list((noisy - exact) / coins.sigma)
+    assert abs(np.mean(gaps)) < 4 / math.sqrt(len(gaps))
+    assert 0.95 < np.std(gaps) < 1.05
+
+
+# Who pays, and what for
+
+
+def test_who_never_takes_part_pays_nothing_and_who_does_pays_once():
+    roster = {f"p{k:02d}": codes(random_rows(np.random.default_rng(k), 3)) for k in range(12)}
+    run = Study(DistAIM(rounds=3, participation=0.2, final_sweeps=1))(roster, seed=3)
+    asked = [n for n, r, _ in run.messages() if isinstance(r, ShareCounts)]
+    assert 0 < len(asked) < 12
+    assert len(set(asked)) == len(asked)
+    for name in roster:
+        ledger = run.ledger(name)
+        assert len(ledger.entries) == (name in asked)
+        if name in asked:
+            assert 0.99 * BUDGET.epsilon < ledger.epsilon() <= BUDGET.epsilon
+            assert prices(run)[0] > 0.7 * ledger.rho  # coins of narrow noise cost less
+    servers = {n for n, r, _ in run.messages() if isinstance(r, OpenTables)}
+    assert servers == {"p00", "p11"}
+
+
+def test_servers_open_no_more_than_was_paid(monkeypatch):
+    """A coordinator that measures with half of the noise is refused before anything is opened."""
+    honest = coordinator.coins_for
+    monkeypatch.setattr(
+        coordinator, "coins_for", lambda sigma, order, tail: honest(sigma / 2, order, tail)
+    )
+    with pytest.raises(BudgetError, match="Nothing was opened"):
+        Study()({"p0": codes([(0, 0, 0)]), "p1": codes([(1, 1, 1)])})
+
+
+def test_a_server_that_does_not_add_up_prices_is_caught(monkeypatch, tables):
+    honest = coordinator.coins_for
+    monkeypatch.setattr(party, "_check_price", lambda request, site: None)
+    monkeypatch.setattr(
+        coordinator, "coins_for", lambda sigma, order, tail: honest(sigma / 2, order, tail)
+    )
+    with pytest.raises(AssertionError):
+        check(Study(), *rosters(np.random.default_rng(0), Relation.ADD_REMOVE), tables)
+
+
+def counted_twice(request, site):
+    """Every row counts twice."""
+    rows = site.rows
+    site.rows = type(rows)(rows.domain, tuple(np.concatenate([c, c]) for c in rows.columns))
+    try:
+        return party.share(request, site)
+    finally:
+        site.rows = rows
+
+
+def served_with_rows(request, site):
+    """A server whose words depend on its own rows."""
+    reply = party.open_tables(request, site)
+    words = reply.words.value.numpy() + np.uint32(site.rows.num_rows)
+    return ServerWords(Public(Array.of(words, "<u4"), reply.words.why))
+
+
+@pytest.mark.parametrize(
+    "mutant", [{ShareCounts: counted_twice}, {OpenTables: served_with_rows}], ids=["share", "open"]
+)
+def test_a_party_that_releases_more_is_caught(mutant, tables):
+    study = Study(handlers={**party.HANDLERS, **mutant})
+    rest = {"p1": codes([(0, 0, 0)])}
+    with pytest.raises(AssertionError):
+        check(study, {"p0": codes([]), **rest}, {"p0": codes([(1, 2, 1)]), **rest}, tables)
+
+
+def test_the_simulation_protects_nothing_and_its_ledger_says_so():
+    tables = [codes(random_rows(np.random.default_rng(k), 9)) for k in range(3)]
+    sites = run_of(
+        dict(zip("abc", tables, strict=True)), party.HANDLERS, budget=None,
+        facts={"selection": "simulated", "workload": tuple(WORKLOAD)},
+    )  # fmt: skip
+    settings = DistAIM(rounds=2, participation=1.0, selection="simulated", final_sweeps=2)
+    model, measured = coordinator.simulated(
+        Session(("a", "b", "c"), sites.wire, run="r"), DOMAIN, WORKLOAD, 0.5, settings, key=0,
+        entropy=SeededEntropy(b"x"),
+    )  # fmt: skip
+    assert model.total == 27
+    assert [len(m.cliques) for m in measured] == [3, 1, 1]
+    assert all(math.isinf(sites.ledger(name).rho) for name in "abc")
+    assert settings.info.guarantee == "none"
+
+
+# Views
+
+
+def views(seed):
+    """A party's words, and both servers', of one run with fresh secrets."""
+    roster = {f"p{k}": codes([(0, 0, 0)] * 5) for k in range(3)}
+    found = {"share": [], "first": [], "last": []}
+    for name, request, reply in Study()(roster, seed).messages():
+        if isinstance(request, ShareCounts):
+            found["share"].append(reply.words.value.numpy())
+        if isinstance(request, OpenTables):
+            found["first" if name == "p0" else "last"].append(reply.words.value.numpy())
+    return {kind: np.concatenate(words) for kind, words in found.items()}
+
+
+def test_words_of_parties_and_servers_are_uniform_to_the_coordinator():
+    many = [views(seed) for seed in range(0, 256, 8)]  # X25519 reads no lower bits
+    for kind in ("share", "first", "last"):
+        words = np.concatenate([one[kind] for one in many])
+        assert len(np.unique(words)) > 0.999 * len(words)
+        for shift in (0, 8, 16, 24):
+            counts = np.bincount((words >> shift) & 0xFF, minlength=256)
+            assert stats.chisquare(counts).pvalue > 1e-4
+
+
+SMALL = Coins((1,), 8)
+
+
+def opened_by_last():
+    """Words of the last server for one table of few coins, and what the coordinator dealt it."""
+    G = np.random.default_rng(0).integers(0, 2**32, (2, 8), dtype=np.uint32)
+    price = coordinator.price_of(BUDGET, rho_for(BUDGET), 1)
+    asked = OpenTables(
+        (("a",),), (SMALL,), 2.0**-20, price, {"p0": b""}, (b"", b""), b"", G.tobytes()
+    )
+    return party._noise(asked, DOMAIN, b"secret" * 6, "run/1", None), G
+
+
+def explained(words, G):
+    """Whether the coordinator finds tosses of the servers that explain the words."""
+    signs = np.array(list(product([1, 2**32 - 1], repeat=8)), dtype=np.uint32)
+    return [(signs @ cell == word).any() for cell, word in zip(G, words, strict=True)]
+
+
+def test_the_coordinator_cannot_find_the_tosses_of_the_servers(monkeypatch):
+    assert not any(explained(*opened_by_last()))
+    monkeypatch.setattr(products, "pad", lambda secret, context, cells: np.zeros(cells, np.uint32))
+    assert all(explained(*opened_by_last()))
+
+
+def test_words_are_of_one_price():
+    price = coordinator.price_of(BUDGET, rho_for(BUDGET), 1)
+    cheaper = msgspec.structs.replace(price, total=price.total / 2)
+    assert (
+        party.count_words(b"s" * 32, price, 9) != party.count_words(b"s" * 32, cheaper, 9)
+    ).all()
+
+
+# What is refused
+
+
+def asked_of(change, kind):
+    """Run a study whose requests of a kind are changed before parties answer them."""
+    honest = party.HANDLERS[kind]
+    handlers = {**party.HANDLERS, kind: lambda request, site: honest(change(request), site)}
+    roster = {f"p{k}": codes(random_rows(np.random.default_rng(k), 4)) for k in range(3)}
+    return Study(handlers=handlers)(roster)
+
+
+def swapped(request):
+    first, last = request.servers
+    return msgspec.structs.replace(request, servers=(last, first))
+
+
+LIES = {
+    "another relation": (
+        ShareCounts,
+        lambda r: msgspec.structs.replace(r, price=msgspec.structs.replace(r.price, moved=2)),
+    ),
+    "a key of the coordinator": (
+        ShareCounts,
+        lambda r: msgspec.structs.replace(r, server=masking.new_secret() + r.server[32:]),
+    ),
+    "keys of others": (OpenTables, swapped),
+    "nobody": (OpenTables, lambda r: msgspec.structs.replace(r, joined={})),
+    "other tables": (OpenTables, lambda r: msgspec.structs.replace(r, cliques=(("a", "c"),))),
+    "no coins": (OpenTables, lambda r: msgspec.structs.replace(r, coins=((),) * len(r.coins))),
+    "too few dealt": (OpenTables, lambda r: msgspec.structs.replace(r, dealt=r.dealt[:-4])),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_requests_beyond_the_study_are_refused(lie):
+    with pytest.raises(WireError):
+        asked_of(LIES[lie][1], LIES[lie][0])
+
+
+def test_a_party_pays_no_more_than_its_limit():
+    def dearer(request):
+        price = msgspec.structs.replace(request.price, total=1.01 * request.price.total)
+        return msgspec.structs.replace(request, price=price)
+
+    with pytest.raises(BudgetError):
+        asked_of(dearer, ShareCounts)
+
+
+def test_counts_are_shared_once_a_run(monkeypatch):
+    monkeypatch.setattr(
+        coordinator, "rounds_of", lambda session, settings, key: [["p0"], ["p0", "p1"]]
+    )
+    with pytest.raises(WireError, match="may only come first"):
+        Study()({"p0": codes([(0, 0, 0)]), "p1": codes([(1, 1, 1)])})
+
+
+def test_a_party_that_does_not_serve_opens_nothing():
+    run = Study()({f"p{k}": codes([(0, 0, 0)]) for k in range(3)})
+    asked = next(r for _, r, _ in run.messages() if isinstance(r, OpenTables))
+    with pytest.raises(WireError, match="not its to open"):
+        party.open_tables(asked, run.sites["p1"])
+
+
+@pytest.mark.parametrize("kind", [ShareCounts, OpenTables])
+def test_a_reply_of_another_shape_is_refused_by_name(kind, monkeypatch):
+    honest = Array.of
+
+    def short(handler):
+        def answer(request, site):
+            monkeypatch.setattr(Array, "of", lambda v, dtype: honest(v[:-1], dtype))
+            try:
+                return handler(request, site)
+            finally:
+                monkeypatch.setattr(Array, "of", honest)
+
+        return answer
+
+    handlers = {**party.HANDLERS, kind: short(party.HANDLERS[kind])}
+    with pytest.raises(WireError, match="party 'p0' sent words of shape"):
+        Study(handlers=handlers)({f"p{k}": codes([(0, 0, 0)]) for k in range(2)})
