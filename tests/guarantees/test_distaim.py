@@ -72,8 +72,8 @@ def tables(monkeypatch):
     """What is opened, table by table; tables in `replayed` are opened instead."""
     found, replayed, honest = [], [], products.opened
 
-    def opened(parts, half, bits):
-        counts = honest(parts, half, bits)
+    def opened(parts, half, modulus):
+        counts = honest(parts, half, modulus)
         found.append(replayed.pop(0) if replayed else counts)
         return found[-1]
 
@@ -285,7 +285,7 @@ def explained(words, G):
 
 def test_the_coordinator_cannot_find_the_tosses_of_the_servers(monkeypatch):
     assert not any(explained(*opened_by_last()))
-    monkeypatch.setattr(products, "pad", lambda secret, context, cells: np.zeros(cells, np.uint32))
+    monkeypatch.setattr(products, "pad", lambda *_: np.zeros(2, np.uint32))
     assert all(explained(*opened_by_last()))
 
 

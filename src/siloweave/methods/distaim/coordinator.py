@@ -27,7 +27,7 @@ from siloweave.federation.masking import Words
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.federation.session import Session
 from siloweave.methods.distaim.messages import OpenTables, SendCounts, ShareCounts
-from siloweave.methods.distaim.party import opening, places_of, servers_of
+from siloweave.methods.distaim.party import MODULUS, opening, places_of, servers_of
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
@@ -148,7 +148,7 @@ class _Servers:
         for clique, coins in batch:
             stop = start + self.domain.size(clique)
             words = total[start:stop]
-            counts = products.opened((words, np.zeros_like(words)), coins.half, 32)
+            counts = products.opened((words, np.zeros_like(words)), coins.half, MODULUS)
             table = counts.reshape(self.domain.shape(clique)).astype(float)
             found.append(Measurement(clique, table, coins.sigma))
             start = stop
@@ -158,7 +158,8 @@ class _Servers:
         """G of a table: the coordinator's own bits, less the words that the first server draws."""
         cells, name = self.domain.size(clique), "\0".join((release, *clique))
         r = products.coin_bits(self.secret, name, cells, coins)
-        return products.dealt_coins(r, products.coin_masks(secret, name, cells, coins))
+        S = products.coin_masks(secret, name, cells, coins, MODULUS)
+        return r.astype(np.uint32) - S
 
 
 def distaim(

@@ -16,7 +16,8 @@ rounds in which few parties take part.
 budget says, towards the coordinator together with any parties but the servers, any coalition of
 parties without the coordinator, both servers included, and everyone who sees the model. With the
 first server, the coordinator has exact counts of every party; with the last one, exact sums of what
-is opened. All are assumed to follow the protocol. A row lives at one party, which pays, when it
+is opened. Coordinator and servers are assumed to follow the protocol; a party that sends wrong counts
+makes tables wrong, and learns no more by it. A row lives at one party, which pays, when it
 shares its counts, for all that is opened later (`PaidAhead`); who never takes part pays nothing.
 Assumed public: domain (where numbers are cut into bins is paid for before, see
 protocols/histograms.py), workload, roster, who takes part.

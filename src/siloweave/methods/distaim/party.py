@@ -40,6 +40,8 @@ from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.codes import Clique, Codes, Domain
 
 _SLACK = 1e-9  # relative, of sums of prices
+MODULUS = 2**32
+"""Of counts, words and noise."""
 
 
 def servers_of(roster: Sequence[str] | Mapping[str, bytes]) -> tuple[str, str]:
@@ -124,13 +126,13 @@ def _noise(
         cells, name = domain.size(clique), "\0".join((release, *clique))
         z = products.coin_bits(secret, name, cells, coins)
         if dealer is not None:
-            S = products.coin_masks(dealer, name, cells, coins)
-            part = products.noise_share(coins, z, S, first=True)
-            parts.append(part + products.pad(secret, name, cells))
+            S = products.coin_masks(dealer, name, cells, coins, MODULUS)
+            part = products.noise_share(coins, z, S, MODULUS, first=True)
+            parts.append(part + products.pad(secret, name, cells, MODULUS))
             continue
         G, dealt = np.split(dealt, [cells * coins.number])
-        part = products.noise_share(coins, z, G.reshape(cells, -1), first=False)
-        parts.append(part - products.pad(secret, name, cells))
+        part = products.noise_share(coins, z, G.reshape(cells, -1), MODULUS, first=False)
+        parts.append(part - products.pad(secret, name, cells, MODULUS))
     return np.concatenate(parts)
 
 
