@@ -16,8 +16,8 @@ rounds in which few parties take part.
 budget says, towards the coordinator together with any parties but the servers, any coalition of
 parties without the coordinator, both servers included, and everyone who sees the model. With the
 first server, the coordinator has exact counts of every party; with the last one, exact sums of what
-is opened. Coordinator and servers are assumed to follow the protocol; a party that sends wrong counts
-makes tables wrong, and learns no more by it. A row lives at one party, which pays, when it
+is opened. Coordinator and servers are assumed to follow the protocol; a party that sends wrong
+counts makes tables wrong, and learns no more by it. A row lives at one party, which pays, when it
 shares its counts, for all that is opened later (`PaidAhead`); who never takes part pays nothing.
 Assumed public: domain (where numbers are cut into bins is paid for before, see
 protocols/histograms.py), workload, roster, who takes part.
@@ -25,9 +25,8 @@ protocols/histograms.py), workload, roster, who takes part.
 Where this departs from the paper, and why:
 
 * Selection. The published one is an exponential mechanism over L1 distances inside the secure
-  computation. That needs a comparison for every cell, in each round; no figure of its cost is
-  published, and the paper's own code does it in the clear. Here a plan selects, by noisy answers
-  that are paid for (protocols/two_rounds.py).
+  computation. That needs a comparison for every cell, in each round; the paper's own code does it
+  in the clear. Here a plan selects, by noisy answers that are paid for (protocols/two_rounds.py).
 * Time. A row pays for every table that is opened after its party joined, and a later table is of
   more rows. So all tables are opened after the last round, for the same price.
 * `selection="simulated"` is the published algorithm, with exact counts at the coordinator.
