@@ -32,6 +32,7 @@ SINGLE = [
     Laplace(scale=9.1, sensitivity=1.5),
     ThresholdGaussian(sigma=7.3, sensitivity=1.0, threshold=46),
     SampledGaussian(noise_multiplier=1.3, sampling_rate=0.02),
+    ev.SharedCoins((1, 2, 5), 12, 16, 2.0**-40, "r"),
     NonPrivate(reason="test"),
 ]
 READINGS = {

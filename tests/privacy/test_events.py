@@ -26,6 +26,8 @@ EVERY = [
     SampledGaussian(noise_multiplier=0.5, sampling_rate=0.25, replace_one=True, count=80),
     SampledSharedGaussian(8.0, 5, 1, 3.0, 12, 0.25, replace_one=True, count=80),
     RandomisedResponse(epsilon=0.25, count=3),
+    ev.SharedCoins((1, 2, 5), 12, 16, 2.0**-40, "run/2/north+south/pairs/0", count=3),
+    ev.UpperBound(sigma=4.0, margin=36),
 ]
 
 
@@ -58,6 +60,11 @@ def test_the_bytes_of_events_never_change():
             b'"sensitivity":3.0,"dimension":12,"sampling_rate":0.25,"replace_one":true,"count":80}'
         ),
         b'{"type":"randomised_response","epsilon":0.25,"count":3}',
+        (
+            b'{"type":"shared_coins","weights":[1,2,5],"copies":12,"largest_order":16,'
+            b'"tail":9.094947017729282e-13,"release":"run/2/north+south/pairs/0","count":3}'
+        ),
+        b'{"type":"upper_bound","sigma":4.0,"margin":36}',
     ]
     assert [ev.encode(event) for event in EVERY] == written
 
@@ -137,8 +144,9 @@ def test_a_threshold_that_names_single_rows_is_refused():
         ThresholdGaussian(sigma=3.0, sensitivity=1.0, threshold=1)
 
 
-def test_only_a_threshold_escapes_its_zcdp():
-    assert [event.delta > 0 for event in EVERY] == [False] * 5 + [True, False, False, False]
+def test_only_thresholds_bounds_and_coins_escape_their_zcdp():
+    escaping = [type(event) for event in EVERY if event.delta > 0]
+    assert escaping == [ThresholdGaussian, ev.SharedCoins, ev.UpperBound]
     event = ThresholdGaussian(sigma=2.0, sensitivity=1.0, threshold=9)
     assert event.rho == 1 / 8
     assert event.pure == math.inf

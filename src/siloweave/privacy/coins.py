@@ -37,8 +37,8 @@ from siloweave.errors import BudgetError
 _FIRST = 5e-4  # of the grid of orders, above 1
 _RATIO = 1.06  # of two neighbours in it, of the distance from 1
 _FLOATS = 1e-10  # relative; far more than sums of positive floats lose here
-_COPIES = (8, 12, 16, 24, 32, 64)
-_TRIES, _STEP, _WIDER = 24, 1.0005, 1.5  # of a width; smallest and largest step to the next
+_COPIES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 96, 128)
+_TRIES, _STEP, _WIDER = 12, 1.0005, 1.1  # of a width; smallest and largest step to the next
 _CLOSE = 1.015  # of rho, to that of a Gaussian of the same variance
 MOST_SIGMA = 2.0**18
 """Widest noise of coins: its masses are computed one by one."""
@@ -104,7 +104,7 @@ def cost_of(coins: Coins, largest_order: int, tail: float) -> CoinCost:
     below = np.cumsum(all_masses)
     ends = max(1, int(np.searchsorted(below, tail, side="right")))
     q, p = all_masses[ends : len(below) - ends + 1], all_masses[ends - 1 : len(below) - ends]
-    if len(p) < 2:
+    if len(p) < 2 or not (p.all() and q.all()):  # a gap shows which of two neighbours it is
         return CoinCost(np.inf, 1.0)
     escape = min(1.0, float(2 * below[ends - 1]) * (1 + _FLOATS))
     p, q = p / p.sum(), q / q.sum()
@@ -132,7 +132,7 @@ def coins_for(sigma: float, largest_order: int, tail: float) -> Coins:
     """Few coins whose noise costs no more than Gaussian noise of `sigma`: rho <= 1 / (2 sigma^2).
 
     Their own standard deviation is larger than `sigma`, by three quarters of a per
-    cent at most where 64 copies or less can do that.
+    cent at most where 128 copies or less can do that.
 
     Raises:
         BudgetError: No such noise is within the bounds of this file.
@@ -161,14 +161,17 @@ def coins_for(sigma: float, largest_order: int, tail: float) -> Coins:
 
 def _narrowest(sigma: float, copies: int, largest_order: int, tail: float) -> Coins | None:
     """About the narrowest noise of so many copies that costs no more; None where none is near."""
-    allowed, width = 1 / (2 * sigma**2), sigma
+    allowed, width, coins = 1 / (2 * sigma**2), sigma, None
     for _ in range(_TRIES):
-        coins = _of_width(width, copies)
+        while (wider := _of_width(width, copies)) == coins:
+            width *= _STEP
+        coins = wider
         cost = cost_of(coins, largest_order, tail)
-        if cost.rho <= allowed and cost.escape <= 2 * tail * (1 + _FLOATS):
+        escapes = cost.escape > 2 * tail * (1 + _FLOATS)
+        if cost.rho <= allowed and not escapes:
             return coins
-        over = sqrt(cost.rho / allowed) if np.isfinite(cost.rho) else _WIDER
-        width = max(width * min(max(over, _STEP), _WIDER), coins.sigma * _STEP)
+        over = 1.0 if escapes else sqrt(cost.rho / allowed)
+        width = max(width * min(over, _WIDER), coins.sigma)
     return None
 
 
