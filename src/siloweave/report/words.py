@@ -58,7 +58,7 @@ PARTIAL_ONLY = Verdict(
 TRUST = {
     "curator": "a trusted curator sees the rows",
     "secure-sum": "the coordinator sees masked sums only",
-    "mpc": "three compute servers, at most one curious",
+    "mpc": "computed together by parties and coordinator",
     "local": "noise is added before anything leaves a party",
 }
 

@@ -137,9 +137,9 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
             "dp",
             "Each row over all parties together, from the coordinator, from the parties together, "
             "and from everyone who sees the model, as long as the coordinator and a party do not "
-            "put together what they know. The schema is public. Towards other parties, who know "
-            "who is in the table, a row that is replaced costs twice the zCDP of one that is "
-            "added or removed.",
+            "put together what they know. The schema is public. Other parties know who is in the "
+            "table, so towards them choose replaced rows as neighbours: under added or removed "
+            "rows, what they may learn of a row's values costs twice the zCDP.",
         ),
         visibility=_visibility,
         prepare=columns_data,
