@@ -34,6 +34,9 @@ from flaim_adult import commit
 
 import siloweave as sw
 from siloweave.evaluate import tvd
+from siloweave.models.carest import bins_of
+from siloweave.privacy import OSEntropy
+from siloweave.privacy.sketches import SketchNoise, encode_rows
 from siloweave.tables.codes import Codes
 
 HERE = Path(__file__).parent
@@ -52,6 +55,9 @@ METHODS: Mapping[str, Callable[[], Any]] = {
     "vertimrf_fm": partial(sw.VertiMRF, encoding="fm"),
     "vertimrf_fo": partial(sw.VertiMRF, encoding="fo"),
     "vertigan": sw.VertiGAN,
+    "vertimrf_fm_8000": partial(sw.VertiMRF, encoding="fm", repetitions=8000),
+    "vertimrf_fm_consistent": partial(sw.VertiMRF, encoding="fm", consistent=True),
+    "vertimrf_fm_unbinned": partial(sw.VertiMRF, encoding="fm", encoded_bins=None),
 }
 # Randomised response is stated for rows that are replaced; all others for rows added or removed.
 REPLACED = ("vertimrf_fo",)
@@ -181,6 +187,24 @@ def splits(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
+def encoding(data: Coded, repetitions: int) -> None:
+    """Print how long a party of VertiMRF takes to sketch half of the columns."""
+    encoder = sw.Encoder(data.schema, bins=2**20)
+    half = (len(data.table.names) + 1) // 2
+    codes, sizes = encoder.encode(data.table).columns[:half], encoder.domain.sizes[:half]
+    bins = [bins_of(size, 4) for size in sizes]
+    columns = [where[column] for where, column in zip(bins, codes, strict=True)]
+    start, cpu = time.perf_counter(), time.process_time()
+    widths = [int(where[-1]) + 1 for where in bins]
+    found = encode_rows(columns, widths, key=bytes(32), repetitions=repetitions)
+    SketchNoise(1e-4).draw(found.size, entropy=OSEntropy())
+    print(
+        f"{half} columns, {len(columns[0]):,} rows, t = {repetitions}: "
+        f"{time.perf_counter() - start:.2f} s, {time.process_time() - cpu:.2f} s of a core, "
+        f"{found.nbytes / 1e6:.3f} MB"
+    )
+
+
 def main() -> None:
     """Run what is missing."""
     parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -194,8 +218,13 @@ def main() -> None:
     parse.add_argument("--splits", action="store_true", help="VertiBench's splits instead")
     parse.add_argument("--utility", action="store_true", help="errors of SVMs too")
     parse.add_argument("--out", type=Path, default=OUT)
+    parse.add_argument("--encode", action="store_true", help="only time a party's sketches")
     args = parse.parse_args()
     data = coded(args.table, args.data, args.rows)
+    if args.encode:
+        for repetitions in (2000, 8000):
+            encoding(data, repetitions)
+        return
     args.out.parent.mkdir(parents=True, exist_ok=True)
     lines = args.out.read_text().splitlines() if args.out.is_file() else []
     done = [json.loads(line) for line in lines]
