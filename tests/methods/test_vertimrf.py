@@ -128,6 +128,17 @@ def test_what_columns_of_two_parties_have_in_common_is_found(encoding, consisten
 
 
 @every
+def test_a_party_may_hold_its_columns_in_any_order(encoding, tmp_path):
+    frame, schema = dependent()
+    parts = {"a": frame[["wide", "two"]], "b": frame[["one"]]}
+    fitted = fit(encoding, parts, schema, settings={"bins": 24})
+    fitted.save(tmp_path)
+    rows = sw.load(tmp_path).sample(4000, seed=0)
+    real, made = (one[["two", "wide"]].corr().iloc[0, 1] for one in (frame, rows))
+    assert made == pytest.approx(real, abs=0.1)
+
+
+@every
 def test_every_number_of_parties_and_odd_columns_are_served(encoding):
     frame = pandas_frame()[["sex", "town", "age", "member"]].assign(town="Ulm")
     schema = SCHEMA.select(list(frame.columns))
@@ -231,15 +242,21 @@ def test_a_forecast_is_about_right(encoding):
     assert found.epsilon_per_party == (math.inf if encoding == "fm" else REPLACE.epsilon)
 
 
+def test_its_codes_are_no_noisy_marginals_to_attack(tmp_path):
+    fitted = fit("fm", folder=tmp_path)
+    fitted.save(tmp_path / "model")
+    with pytest.raises(InputError, match="is a run of VertiMRF-FM: noisy marginals are attacked"):
+        sw.attack_run(tmp_path, split(pandas_frame()), pandas_frame(seed=1))
+
+
 # Killed and resumed
 
 
 @every
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("at", [1, 3])
-def test_a_run_that_was_killed_goes_on_and_gives_the_same(encoding, where, at, tmp_path):
+def test_a_run_that_was_killed_goes_on_and_gives_the_same(encoding, where, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        Tap(patch, at, where)
+        Tap(patch, {"fo": 2, "fm": 6}[encoding], where)  # a party's encoding
         with pytest.raises(KilledError):
             fit(encoding, folder=tmp_path)
     fitted = fit(encoding, folder=tmp_path)
@@ -386,6 +403,11 @@ def _forged(reply, name):
         "shape": lambda: field(
             model={"tables": (Array.of(np.zeros(3), "<f4"), *sent.model.tables[1:])}
         ),
+        "huge": lambda: field(
+            model={"tables": tuple(Array.of(t.numpy() + 1e9, "<f4") for t in sent.model.tables)}
+        ),
+        "empty": lambda: field(edges=((),)),
+        "other rows": lambda: coded(Array.of(codes[:-1], "<u1")),
         "total": lambda: field(model={"total": -1.0}),
         "sigma": lambda: field(sigma=math.nan),
         "codes": lambda: coded(Array.of(codes + 200, "<u1")),
@@ -400,7 +422,7 @@ def _forged(reply, name):
 @pytest.mark.parametrize(
     "name",
     ["clique", "order", "tables", "shape", "total", "sigma", "codes", "width", "rows", "no rows",
-     "values"],
+     "values", "huge", "empty", "other rows"],
 )  # fmt: skip
 def test_a_party_that_sends_what_cannot_be_is_named(name, monkeypatch):
     real = Session.ask

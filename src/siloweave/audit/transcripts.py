@@ -259,7 +259,7 @@ def attack_run(
         raise InputError(f"targets={targets} must be at least {2 * FEWEST}")
     folder = Path(folder)
     fitted = load(folder / "model")
-    if not isinstance(fitted.model, MarginalModel):
+    if not isinstance(fitted.model, MarginalModel) or fitted.info.trust == "local":
         raise InputError(
             f"{folder} is a run of {fitted.info.title}: noisy marginals are attacked, as AIM, "
             "FLAIM and TwoRound send them. For latents, as SiloFuse sends them, there is invert_run"

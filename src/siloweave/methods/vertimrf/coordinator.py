@@ -23,6 +23,7 @@ from siloweave.federation.session import Session
 from siloweave.methods.vertimrf.messages import (
     EncodeColumns,
     Encoded,
+    LocalField,
     SealSketchKey,
     SendSketchKey,
     VertiMRFPlan,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from siloweave.methods.vertimrf.method import VertiMRF
 
 _CELL_BYTES = 8
+_POTENTIAL = 1e4  # the largest that a field has, far beyond any that was fitted
 _LOCAL = 1e3  # how much more a party's own edge counts than any estimated one, in rows
 Codewords = Mapping[str, npt.NDArray[Any]]
 
@@ -78,18 +80,14 @@ def coordinate(session: Session, task: Task) -> Result:
     task.progress("parties learn their fields and encode", 0.0)
     replies = dict(zip(session.roster, _asked(session, plan), strict=True))
     first = session.roster[0]
-    rows = _rows_in(first, replies[first], plan)
-    server = _Server(
-        synth,
-        encoder.domain,
-        plan,
-        rows,
-        {
-            name: _checked(name, synth, plan, field_domain(synth, part), replies[name])
-            for name, part in parts.items()
-        },
-    )
-    mrf, measured = server.run(task)
+    rows = _rows_in(first, replies[first])
+    parties = {
+        name: _checked(
+            CheckedReply(name), synth, plan, field_domain(synth, part), rows, replies[name]
+        )
+        for name, part in parts.items()
+    }
+    mrf, measured = _Server(synth, encoder.domain, plan, rows, parties).run(task)
     pairs = tuple(combinations(encoder.domain.names, 2))
     facts = {}
     if plan.worth:
@@ -115,7 +113,7 @@ def _asked(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
     return session.ask_each({first: EncodeColumns(), **asked})
 
 
-def _rows_in(party: str, reply: Encoded, plan: VertiMRFPlan) -> int:
+def _rows_in(party: str, reply: Encoded) -> int:
     """How many rows there are, at least 1."""
     checked = CheckedReply(party)
     sent = [*(one.value for one in reply.paid_rows), *(one.value for one in reply.known_rows)]
@@ -123,28 +121,37 @@ def _rows_in(party: str, reply: Encoded, plan: VertiMRFPlan) -> int:
     return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
+def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, sent: LocalField) -> MRF:
+    """A party's field; raises WireError, naming the party, where it is none of its columns."""
+    cliques = sent.model.cliques
+    for clique in (*cliques, *sent.edges):
+        party.items("columns", clique, among=domain.names)
+        if not clique or domain.canonical(clique) != clique:
+            raise party.wrong(f"the columns {clique}", "in the order of its columns, each once")
+    party.items("columns of an edge", [len(edge) for edge in sent.edges], among=(2,))
+    tables = party.items("tables", sent.model.tables, count=len(cliques))
+    most = synth.max_model_mb * 1e6 / _CELL_BYTES + sum(domain.sizes)
+    party.number("cells of its field", tree_cells(domain, cliques), most=most)
+    party.number("noise of its field", sent.sigma, least=1e-9, most=MOST_ROWS)
+    total = party.number("rows of its field", sent.model.total, least=1e-9, most=MOST_ROWS)
+    potentials = {}
+    for clique, table in zip(cliques, tables, strict=True):
+        found = party.array(
+            "field", table, FLOATS, domain.shape(clique), least=-_POTENTIAL, most=_POTENTIAL
+        )
+        potentials[clique] = found.astype(np.float64)
+    return MRF(domain, potentials, total)
+
+
 def _checked(
-    name: str, synth: VertiMRF, plan: VertiMRFPlan, domain: Domain, reply: Encoded
+    party: CheckedReply,
+    synth: VertiMRF,
+    plan: VertiMRFPlan,
+    domain: Domain,
+    rows: int,
+    reply: Encoded,
 ) -> _Party:
     """A party's reply; raises WireError, naming it, where it does not fit the study."""
-    party, sent = CheckedReply(name), reply.field.value
-    for clique in (*sent.model.cliques, *sent.edges):
-        party.items("columns", clique, among=domain.names)
-        if domain.canonical(clique) != clique:
-            raise party.wrong(f"the columns {clique}", "in the order of its columns, each once")
-    party.items("edges", [len(edge) for edge in sent.edges], among=(2,))
-    tables = {
-        clique: party.array("field", table, FLOATS, domain.shape(clique)).astype(np.float64)
-        for clique, table in zip(
-            sent.model.cliques,
-            party.items("tables", sent.model.tables, count=len(sent.model.cliques)),
-            strict=True,
-        )
-    }
-    most = synth.max_model_mb * 1e6 / _CELL_BYTES + sum(domain.sizes)
-    party.number("cells of its field", tree_cells(domain, sent.model.cliques), most=most)
-    total = party.number("rows of its field", sent.model.total, least=1e-9, most=MOST_ROWS)
-    sigma = party.number("noise of its field", sent.sigma, least=1e-9, most=MOST_ROWS)
     wide, bins = binned(synth, domain), bin_counts(synth, domain)
     sizes = [domain.size_of(column) for column in wide]
     flat = [
@@ -158,14 +165,14 @@ def _checked(
         )
         columns = np.split(codes, np.cumsum(bins)[:-1], axis=1)
     else:
-        codes = party.array("answers", reply.encoded.value, WHOLE, (None, len(bins)))
+        codes = party.array("answers", reply.encoded.value, WHOLE, (rows, len(bins)))
         columns = list(codes.T)
         for column, size in zip(columns, bins, strict=True):
-            party.number("an answer", int(column.max(initial=0)), most=size - 1)
+            party.number("an answer", int(column.max()), most=size - 1)
     return _Party(
-        MRF(domain, tables, total),
-        sent.edges,
-        sigma,
+        _checked_field(party, synth, domain, reply.field.value),
+        reply.field.value.edges,
+        reply.field.value.sigma,
         {column: y.astype(np.float64) for column, y in zip(wide, pieces, strict=True)},
         dict(zip(domain.names, columns, strict=True)),
     )
@@ -229,18 +236,22 @@ class _Server:
         """Maximal cliques: all of the parties' own edges, then pairs of two by their R-scores."""
         scores = {pair: _r_score(table) for pair, table in cross.items()}
         for party in self.parties.values():
-            scores |= dict.fromkeys(party.edges, _LOCAL * self.rows)
+            own = [self.domain.canonical(edge) for edge in party.edges]
+            scores |= dict.fromkeys(own, _LOCAL * self.rows)
         limit = self.synth.max_model_mb * 1e6 / _CELL_BYTES
         limits = GraphLimits(min(self.synth.clique_cells, limit), limit)
         return grow_graph(self.domain, scores, limits)[1]
 
     def local_marginals(self) -> list[Measurement]:
-        """What the parties measured, as their own fields have it."""
-        return [
-            Measurement(clique, _to(party.field.marginal(clique), self.rows), party.sigma)
-            for party in self.parties.values()
-            for clique in party.field.potentials
-        ]
+        """What the parties measured, as their own fields have it, in the order of all columns."""
+        found = []
+        for party in self.parties.values():
+            for own in party.field.potentials:
+                clique = self.domain.canonical(own)
+                table = np.transpose(party.field.marginal(own), [own.index(a) for a in clique])
+                counts = table * (self.rows / float(table.sum()))
+                found.append(Measurement(clique, counts, party.sigma))
+        return found
 
     def refined(
         self, local: list[Measurement], left: dict[Clique, tuple[Array, float]], task: Task
@@ -252,7 +263,7 @@ class _Server:
         number = min(len(left), round(synth.refined * len(self.domain.names)))
         for step in range(synth.refine_steps, 0, -1):
             gaps = {q: float(np.abs(t - model.marginal(q)).sum()) for q, (t, _) in left.items()}
-            wanted = -(-(number - len(chosen)) // step)
+            before, wanted = len(chosen), -(-(number - len(chosen)) // step)
             for q in sorted(gaps, key=gaps.__getitem__, reverse=True):
                 if wanted <= 0:
                     break
@@ -261,17 +272,15 @@ class _Server:
                 if tree_cells(self.domain, [*known, q]) <= limit:
                     chosen.append(Measurement(q, table, sigma))
                     wanted -= 1
+            if len(chosen) == before:
+                break
             targets = self._targets(local, chosen)
             model = fit(self.domain, targets, total=self.rows, warm_start=model)
             task.progress("refining", 1 - 0.4 * step / synth.refine_steps)
-        rounds = (
-            *(Measured((m.clique,), m.sigma) for m in local),
-            *(Measured((m.clique,), m.sigma) for m in chosen),
-        )
-        return model, rounds
+        return model, tuple(Measured((m.clique,), m.sigma) for m in (*local, *chosen))
 
     def _targets(self, local: list[Measurement], chosen: list[Measurement]) -> list[Measurement]:
-        if not (self.synth.consistent and chosen):
+        if not self.synth.consistent:
             return [*local, *chosen]
         kinds = [{m.clique: m.counts for m in group} for group in (chosen, local)]
         sigmas = {m.clique: m.sigma for m in (*local, *chosen)}
@@ -283,8 +292,3 @@ def _r_score(table: Array) -> float:
     """(n / 2) ||P_ij - P_i x P_j||_1 of estimated counts."""
     n = float(table.sum())
     return float(np.abs(table - np.outer(table.sum(axis=1), table.sum(axis=0)) / n).sum() / 2)
-
-
-def _to(table: Array, rows: float) -> Array:
-    scaled_table: Array = table * (rows / float(table.sum()))
-    return scaled_table

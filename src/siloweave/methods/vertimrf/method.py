@@ -73,7 +73,8 @@ from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
 _MOST_REPETITIONS = 2**17
-_WORD_S, _FIELD_S_PER_CELL = 1.3e-9, 2e-6  # of a row, column and repetition; of a server's step
+_WORD_S = 1.3e-9  # of a row, column and repetition, on one core
+_FIT_S_PER_CELL = 4e-6  # of a fit, by adult's, of which a tree has about ten times the pairs' cells
 _KNOWN = "nothing sound: sketches of a row share one hash"
 
 
@@ -169,8 +170,9 @@ def _forecast(synth: VertiMRF, case: Case) -> Forecast:
     codes = synth.repetitions * sum(bin_counts(synth, domain))
     if not sketched:
         codes = case.rows * len(domain.names)
-    cells = min(domain.size(), synth.clique_cells, synth.max_model_mb * 1e6 / 8)
-    seconds = (synth.refine_steps + 2 * case.parties) * _FIELD_S_PER_CELL * 20 * cells
+    pairs = (sum(domain.sizes) ** 2 - sum(size**2 for size in domain.sizes)) / 2
+    cells = min(domain.size(), synth.clique_cells, 10 * pairs)
+    seconds = (synth.refine_steps + 2 * case.parties) * _FIT_S_PER_CELL * cells
     if sketched:
         seconds += case.rows * len(domain.names) * synth.repetitions * _WORD_S
     return Forecast(
