@@ -104,6 +104,8 @@ GRAPHICAL = {
     "privmrf": Case("privmrf", TABLES | {"refined": 0.5}, whole),
     "flaim": Case("flaim", TABLES | ROUNDS, rows),
     "flaim that learns": Case("flaim", TABLES | ROUNDS, rows, OPEN, {"learn": 0.3}),
+    "distaim": Case("distaim", TABLES | ROUNDS, rows),
+    "distaim simulated": Case("distaim", TABLES | ROUNDS | {"selection": "simulated"}, rows),
     "two_round": Case("two_round", TABLES, rows),
     "secure_two_round": Case("secure_two_round", TABLES, columns),
 } | {

@@ -50,6 +50,7 @@ from siloweave.core.method import (
     Method,
     View,
     Views,
+    masked_sums,
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
@@ -85,17 +86,15 @@ def _guarantee(synth: DistAIM) -> Guarantee:
 
 
 def _visibility(synth: DistAIM) -> Views:
+    cuts = masked_sums(1, "counts of columns that are cut")
     if synth.selection == "simulated":
         why = "nothing: exact counts decide what is measured"
         exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ClearCounts.tables",))
-        asked = View(OTHERS, "which tables are counted", "they are public", ("SendCounts",))
-        return (OWN_ROWS, exact, asked, replace(READERS, protected_by=why))
+        return (OWN_ROWS, cuts, exact, replace(READERS, protected_by=why))
     why = f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server"
     sees = "tables over all parties that took part, with noise"
-    carries = ("CountShare.words", "ServerWords.words")
-    known = "where columns are cut, and, at two that serve, which tables are opened"
-    others = View(OTHERS, known, NOISE, ("ShareCounts", "OpenTables"))
-    return (OWN_ROWS, View(COORDINATOR, sees, why, carries), others, READERS)
+    others = View(OTHERS, "at two that serve, which tables are opened", NOISE, ("OpenTables",))
+    return (OWN_ROWS, cuts, View(COORDINATOR, sees, why, ("CountShare.words",)), others, READERS)
 
 
 @dataclass(frozen=True)
