@@ -20,6 +20,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tables import TABLES, Prepared, parties, prepare
@@ -70,7 +71,7 @@ def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[
     domain = table.encoder.domain
     queries = workload_for(domain, *PUBLISHED.values(), None, method.max_model_mb)
     error = workload_errors(table.train, fitted.model.mrf, queries)
-    traffic = fitted.cost.parties.values()
+    carried = [t.bytes_to_party + t.bytes_from_party for t in fitted.cost.parties.values()]
     return {
         "method": name,
         "seed": seed,
@@ -79,7 +80,8 @@ def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[
         "nll": negative_log_likelihood(fitted.model.mrf, table.test),
         "epsilon": fitted.epsilon,
         "seconds": seconds,
-        "megabytes": max(t.bytes_to_party + t.bytes_from_party for t in traffic) / 1e6,
+        "megabytes": max(carried) / 1e6,
+        "median_megabytes": median(carried) / 1e6,
         "megacells": fitted.model.mrf.tree.cells / 1e6,
         "rounds": fitted.cost.rounds,
         "load": os.getloadavg()[0],

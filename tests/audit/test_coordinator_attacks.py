@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.audit.transcripts import attack_run, noisy_marginals, secure_marginals
+from siloweave.audit.transcripts import (
+    attack_run,
+    noisy_marginals,
+    secure_marginals,
+    shared_counts,
+)
 from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, RosterError
 from siloweave.privacy import Budget
@@ -36,7 +41,12 @@ PARTS = {"north": people(120, 1), "south": people(200, 2)}
 
 
 @pytest.mark.parametrize(
-    "method", [sw.FLAIM(participation=1.0, **SETTINGS), sw.TwoRound(**SETTINGS)]
+    "method",
+    [
+        sw.FLAIM(participation=1.0, **SETTINGS),
+        sw.DistAIM(participation=1.0, **SETTINGS),
+        sw.TwoRound(**SETTINGS),
+    ],
 )
 def test_each_party_is_attacked_within_what_its_ledger_allows(method, tmp_path):
     run(method, PARTS, tmp_path, 3.0)
@@ -79,6 +89,20 @@ def test_who_is_behind_a_sum(tmp_path):
         rows = sum(coded[name].num_rows for name in one.contributors)
         spread = m.sigma * np.sqrt(m.counts.size)
         assert abs(m.counts.sum() - rows) < 6 * spread + 1e-9
+
+
+def test_counts_that_were_shared_are_attacked_as_they_were_opened(tmp_path):
+    data = {f"p{k}": people(60 + k, k) for k in range(5)}
+    run(sw.DistAIM(participation=0.3, rounds=2, **SETTINGS), data, tmp_path, 8.0)
+    fitted = sw.load(tmp_path / "model")
+    seen = shared_counts(tmp_path / TRANSCRIPT, fitted)
+    measured = [(c, taken.sigma) for taken in fitted.model.measured for c in taken.cliques]
+    assert sorted((o.measurement.clique, o.measurement.sigma) for o in seen) == sorted(measured)
+    assert 0 < len(seen[0].contributors) < 5
+    for one in seen:
+        m = one.measurement
+        behind = [fitted.model.encoder.encode(data[name]) for name in one.contributors]
+        assert np.abs(m.counts - sum(marginal(c, m.clique) for c in behind)).max() < 7 * m.sigma
 
 
 def test_bad_input(tmp_path):

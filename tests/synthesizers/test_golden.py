@@ -11,6 +11,7 @@ _QUICK = (
     "aim",
     "privmrf",
     "flaim",
+    "distaim",
     "two_round",
     "secure",
     "gaussian_copula",

@@ -37,7 +37,11 @@ from siloweave.core.fit import Fit, MarginalModel, Matrix
 from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties, settings_of
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
+from siloweave.federation.expected import WORDS, CheckedReply
 from siloweave.federation.records import TranscriptRecord, read_transcript
+from siloweave.methods.distaim.coordinator import opened_tables as opened_by_servers
+from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords
+from siloweave.methods.distaim.party import places_of
 from siloweave.methods.flaim.coordinator import chosen_by
 from siloweave.methods.flaim.messages import Chosen, MeasureQueries, Select
 from siloweave.methods.registry import METHODS, load
@@ -106,6 +110,33 @@ def noisy_marginals(path: Path, domain: Domain) -> list[NoisyMarginal]:
             chosen = _choices(records) or chosen
         if tag in _SUMS:
             found += _marginals(step, records, _SUMS[tag], chosen, domain)
+    return found
+
+
+def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
+    """Every marginal of a run of DistAIM that the coordinator could open, in its order.
+
+    Errors are those of `noisy_marginals`.
+    """
+    model: Any = fitted.model
+    domain, found, joined = model.encoder.domain, [], []
+    places = places_of(domain, model.workload)
+    sums = np.zeros(max(place.stop for place in places.values()), dtype=np.uint32)
+    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
+        records = list(answers)
+        tag = msgspec.msgpack.decode(records[0].question)["type"]
+        if tag == "distaim/share":
+            joined += [r.party for r in records]
+            for r in records:
+                words = messages.decode(r.answer, CountShare).words.value
+                sums += CheckedReply(r.party).array("words", words, WORDS, sums.shape)
+        if tag == "distaim/open":
+            asked = messages.decode(records[0].question, OpenTables)
+            if len(records) < len(set(asked.servers)):  # the run was cut short
+                continue
+            replies = {r.party: messages.decode(r.answer, ServerWords) for r in records}
+            opened = opened_by_servers(domain, places, sums, asked, replies)
+            found += [NoisyMarginal(step, tuple(joined), tuple(joined), m) for m in opened]
     return found
 
 
@@ -233,7 +264,7 @@ def attack_run(
 ) -> tuple[Exposure, ...]:
     """Attack a finished run of noisy marginals from where its coordinator stands.
 
-    That is a run of AIM, PrivMRF, FLAIM, TwoRound or SecureTwoRound.
+    That is a run of AIM, PrivMRF, FLAIM, DistAIM, TwoRound or SecureTwoRound.
 
     The adversary knows every row of the study but those it attacks, and what it received. One run
     is one draw of the noise, so a single risk varies; no risk may be above what the ledger allows
@@ -276,7 +307,10 @@ def attack_run(
         return (_whole_rows(fitted, named, control, ledgers, folder, targets // 2, seed),)
     parts = {name: coded_rows(name, part, encoder) for name, part in named.items()}
     others = control if isinstance(control, Codes) else encoder.encode(read(control))
-    seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain)
+    if fitted.info.name == "distaim":
+        seen = shared_counts(folder / TRANSCRIPT, fitted)
+    else:
+        seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain)
     return tuple(
         _exposure(name, parts, others, seen, ledgers[name].rho, targets // 2, fold_in(seed, name))
         for name in parts

@@ -26,7 +26,7 @@ from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
 from siloweave.federation.masking import Words
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.federation.session import Session
-from siloweave.methods.distaim.messages import OpenTables, SendCounts, ShareCounts
+from siloweave.methods.distaim.messages import OpenTables, SendCounts, ServerWords, ShareCounts
 from siloweave.methods.distaim.party import MODULUS, opening, places_of, servers_of
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
@@ -140,19 +140,8 @@ class _Servers:
         own = masking.agree_with(self.secret, {first: self.keys[first][: masking.KEY]})[first]
         dealt = b"".join(self._dealt(release, own, *one).tobytes() for one in batch)
         requests = {first: asked, last: msgspec.structs.replace(asked, dealt=dealt)}
-        replies = self.session.ask_each(requests)
-        total = np.concatenate([self.sums[self.places[clique]] for clique, _ in batch])
-        for name, reply in zip(requests, replies, strict=True):
-            total += CheckedReply(name).array("words", reply.words.value, WORDS, total.shape)
-        found, start = [], 0
-        for clique, coins in batch:
-            stop = start + self.domain.size(clique)
-            words = total[start:stop]
-            counts = products.opened((words, np.zeros_like(words)), coins.half, MODULUS)
-            table = counts.reshape(self.domain.shape(clique)).astype(float)
-            found.append(Measurement(clique, table, coins.sigma))
-            start = stop
-        return found
+        replies = dict(zip(requests, self.session.ask_each(requests), strict=True))
+        return opened_tables(self.domain, self.places, self.sums, asked, replies)
 
     def _dealt(self, release: str, secret: bytes, clique: Clique, coins: Coins) -> Words:
         """G of a table: the coordinator's own bits, less the words that the first server draws."""
@@ -160,6 +149,27 @@ class _Servers:
         r = products.coin_bits(self.secret, name, cells, coins)
         S = products.coin_masks(secret, name, cells, coins, MODULUS)
         return r.astype(np.uint32) - S
+
+
+def opened_tables(
+    domain: Domain,
+    places: Mapping[Clique, slice],
+    sums: Words,
+    asked: OpenTables,
+    replies: Mapping[str, ServerWords],
+) -> list[Measurement]:
+    """Noisy tables, from the sum of what parties sent and the words of both servers."""
+    total = np.concatenate([sums[places[clique]] for clique in asked.cliques])
+    for name, reply in replies.items():
+        total += CheckedReply(name).array("words", reply.words.value, WORDS, total.shape)
+    found, start = [], 0
+    for clique, coins in zip(asked.cliques, asked.coins, strict=True):
+        words = total[start : start + domain.size(clique)]
+        counts = products.opened((words, np.zeros_like(words)), coins.half, MODULUS)
+        table = counts.reshape(domain.shape(clique)).astype(float)
+        found.append(Measurement(clique, table, coins.sigma))
+        start += words.size
+    return found
 
 
 def distaim(
