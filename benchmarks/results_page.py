@@ -102,11 +102,12 @@ one row), 64 random three-way marginals (seed 123), 32 equal-width bins, 90 % to
 - `cap=c`: a party joins at most c of the 10 rounds, parties are spread evenly, and a row pays for
   those rounds alone (parallel composition over disjoint rows), which is less noise at the same ε.
   Guarantee in `methods/flaim/method.py`.
-- DistAIM: two thirds of the parties take part at least once, and share their counts then. All tables
-  are opened after the last round, by a plan as in TwoRound; see `methods/distaim/method.py`. The
-  busiest party is the one that is sent the dealt coins; the others' median is 0.13 MB, where the
-  paper states about 140. **DistAIM (simulated)** is the published one: selection and noise as there,
-  on exact counts at the coordinator, so it protects nothing.
+- DistAIM: two thirds of the parties take part at least once, and share their counts then. All
+  tables are opened after the last round, by a plan as in TwoRound; see
+  `methods/distaim/method.py`. The busiest party is the one that is sent the dealt coins; the
+  others' median is 0.13 MB, where the paper states about 140. **DistAIM (simulated)** is the
+  published one: selection and noise as there, on exact counts at the coordinator, so it protects
+  nothing.
 - TwoRound: all parties answer twice, see `methods/two_round/method.py`. Its share of the budget and
   its sweeps were chosen on california_housing, which is not among these tables. A prototype of it
   had been tried on Adult and heloc before, so Adult is not completely new to it.
