@@ -4,6 +4,7 @@ import pytest
 
 from siloweave.errors import LedgerError, RosterError
 from siloweave.federation import InProcess, Released, Reply, Request, Session
+from siloweave.federation.messages import Envelope
 from siloweave.privacy import Gaussian, Ledger
 from siloweave.privacy.events import NonPrivate
 from tests.federation.small import site_of
@@ -66,6 +67,33 @@ def test_nothing_else_pays_for_a_step(entry):
     with pytest.raises(LedgerError, match="does not pay for what is asked in step 0"):
         session_of({"clinic": site()}, handler).ask(Tell(0))
     assert not drawn
+
+
+def derived(request, site):
+    """Pays, if asked to, and sends what follows from that."""
+    if request.step != 1:
+        site.pay(Gaussian(sigma=5.0, sensitivity=1.0), "a bounded release")
+    return Told(site.release_derived(lambda: 3))
+
+
+def test_what_follows_from_a_payment_of_the_same_answer_is_free_and_nothing_else_is():
+    sites = {"clinic": site()}
+    session = session_of(sites, derived)
+    assert session.ask(Tell(0))[0].value.entry == sites["clinic"].ledger.entries[-1].hash
+    with pytest.raises(LedgerError, match="step 1 of run r has paid for nothing"):
+        session.ask(Tell(1))
+    assert len(sites["clinic"].ledger.entries) == 1
+
+
+def test_a_stored_stream_gives_the_same_draws_again_and_others_at_another_step():
+    one = site()
+    drawn = []
+    for step in (0, 0, 1):
+        one.begin(Envelope("r", step, "coordinator", "clinic", b""))
+        one.store_entropy()
+        drawn.append(one.entropy.bytes(16))
+        assert one.entropy.private
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_each_party_may_be_asked_something_of_its_own_in_one_step():

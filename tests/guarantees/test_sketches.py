@@ -1,4 +1,4 @@
-"""The attack on VertiMRF's sketches: equal and unusually high ones reveal a row.
+"""The attacks on VertiMRF's sketches: equal and unusually high ones reveal a row; so does the key.
 
 A (0.32, 1/21574)-DP release would let nobody be right about a row much more often than wrong.
 Theorem 2 of the paper claims this of the sketches; whoever sees them tells rows that are there
@@ -57,3 +57,20 @@ def test_a_row_is_recognised_far_more_often_than_the_claim_allows(seen):
 def test_some_views_leave_no_doubt(seen):
     assert np.sum(seen[True] > 5) >= 6
     assert not np.any(seen[False] > 5)
+
+
+def test_a_server_that_one_party_helps_knows_who_is_not_there():
+    """With the key, even where the claim holds without it: for a person of one column.
+
+    A person's number is in the sketch of each value she has. One sketch below it, in any
+    repetition, proves that she does not have the value; phantoms hide that only mostly.
+    """
+    noise = SketchNoise.published(EPSILON, DELTA, repetitions=REPETITIONS, attributes=1)
+    excluded = []
+    for trial in range(40):
+        key = trial.to_bytes(32, "little")
+        own = encode_rows([np.zeros(1, np.int64)], [1], key=key, repetitions=REPETITIONS)
+        seen = noise.draw(REPETITIONS, entropy=SeededEntropy(trial))
+        excluded.append(bool(np.any(seen < own[:, 0])))
+        assert not np.any(np.maximum(seen, own[:, 0]) < own[:, 0])  # never of one who has it
+    assert np.mean(excluded) > 0.4  # a claim of 0.32 allows 1 in 21,574

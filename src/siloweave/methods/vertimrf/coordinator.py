@@ -122,7 +122,7 @@ def _rows_in(party: str, reply: Encoded) -> int:
 
 
 def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, sent: LocalField) -> MRF:
-    """A party's field; raises WireError, naming the party, where it is none of its columns."""
+    """A party's field; raises WireError, naming the party, where it does not fit its columns."""
     cliques = sent.model.cliques
     for clique in (*cliques, *sent.edges):
         party.items("columns", clique, among=domain.names)
