@@ -230,7 +230,7 @@ def test_methods_that_would_do_are_named(fresh):
     assert "these keep one: aim" in err
     fresh.write("study.toml", STUDY + "[[parties]]\nname = 'b'\ndata = 'south.csv'\n")
     _, _, err = fresh.call("check")
-    assert "flaim, two_round" in err
+    assert "flaim, distaim, two_round" in err
 
 
 def test_a_network_is_trained_with_its_settings(fresh):
