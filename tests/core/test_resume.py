@@ -12,6 +12,7 @@ import pytest
 
 from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.methods.aim.method import AIM
+from siloweave.methods.distaim.method import DistAIM
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import Budget, Ledger
 from siloweave.tables import Column, Schema, Table
@@ -203,3 +204,24 @@ def test_a_run_does_not_go_on_with_other_rows(tmp_path):
         fit(tmp_path, seed=1)
     assert keys(tmp_path) == before
     fit(tmp_path)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_coins_that_were_dealt_before_a_crash_are_dealt_again(tmp_path, where):
+    """The coordinator of DistAIM has a secret of its own, without which its requests differ."""
+    distaim = DistAIM(rounds=2, participation=1.0, bins=4, workload=[("sex", "town")])
+    with pytest.MonkeyPatch.context() as patch:
+        whole = Tap(patch)
+        fit(tmp_path / "whole", synthesizer=distaim)
+    for back in (0, 3):  # the last table that a server opens, and the first
+        folder = tmp_path / str(back)
+        with pytest.MonkeyPatch.context() as patch:
+            first = Tap(patch, whole.count - PARTIES - back, where)
+            with pytest.raises(KilledError):
+                fit(folder, synthesizer=distaim, noise="os")
+        with pytest.MonkeyPatch.context() as patch:
+            second = Tap(patch)
+            again = fit(folder, synthesizer=distaim, noise="os")
+        assert {step: second.answers[step] for step in first.answers} == first.answers
+        assert [len(ledger.entries) for ledger in ledgers(folder)] == [1] * PARTIES
+        assert again.epsilon <= BUDGET.epsilon
