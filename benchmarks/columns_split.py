@@ -104,7 +104,12 @@ def coded(name: str, folder: Path, rows: int | None = None) -> Coded:
 
 
 def one(
-    data: Coded, method: str, parties: int | str, epsilon: float, seed: int, **split: Any
+    data: Coded,
+    method: str,
+    parties: int | str,
+    epsilon: float,
+    seed: int,
+    split: Mapping[str, Any],
 ) -> tuple[sw.Fit, float]:
     """Fit once; the fit, and the seconds that it took."""
     synth = METHODS[method]()
@@ -234,7 +239,7 @@ def main() -> None:
             continue
         fitted, seconds = one(
             data, case["method"], case["parties"], case["epsilon"], case["seed"],
-            **case.get("split", {}),
+            case.get("split", {}),
         )  # fmt: skip
         row = key | described(fitted, seconds) | distances(data, fitted, case["seed"])
         if args.utility:
