@@ -54,7 +54,7 @@ from siloweave.federation.messages import (
     Request,
 )
 from siloweave.federation.session import Session
-from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site
+from siloweave.federation.site import FolderStore, Handlers, Site
 from siloweave.models.estimate import Measurement
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
@@ -465,8 +465,8 @@ class _Party:
 
     @property
     def shared(self) -> int:
-        """How many rows were asked for; slabs follow each other, so that no row counts twice."""
-        return max((stop for _, stop in self.slabs.values()), default=0)
+        """How many rows earlier steps asked for; slabs follow each other, so no row counts twice."""
+        return max((stop for s, (_, stop) in self.slabs.items() if s != self.step), default=0)
 
     def take(self, deliveries: Mapping[str, Delivery]) -> None:
         """Multiply what others sent, and remember this party's share of each product."""
@@ -1070,8 +1070,10 @@ class _ByParty(defaultdict[str, dict[str, Any]]):
 
 
 def kept_secret(task: Task) -> bytes:
-    """The dealer's secret, the same when a run is resumed from its folder."""
-    store = MemoryStore() if task.store is None else FolderStore(task.store)
-    secret = store.get("dealer") or masking.new_secret(task.entropy)
-    store.put("dealer", secret)
+    """The dealer's secret, the same when a run is resumed from its folder, or asked for again."""
+    if task.store is None:
+        return masking.new_secret(task.entropy)
+    store, run = FolderStore(task.store.parent / "dealer"), task.store.name
+    secret = store.get(run) or masking.new_secret(task.entropy)
+    store.put(run, secret)
     return secret

@@ -1,0 +1,438 @@
+"""Secure marginals over small parties: exact, resumed, and what a party refuses."""
+
+from itertools import combinations
+
+import msgspec
+import numpy as np
+import pytest
+
+from siloweave.errors import BudgetError, LedgerError, RosterError, SchemaError, WireError
+from siloweave.federation import InProcess
+from siloweave.methods.secure_two_round.method import SecureTwoRound
+from siloweave.privacy import Gaussian, Ledger, Relation
+from siloweave.privacy.accountants import epsilon, of_one_person
+from siloweave.privacy.events import SharedCoins
+from siloweave.protocols import secure_marginals as secure
+from siloweave.protocols import secure_products as products
+from tests.core.kills import WHERE, KilledError, Tap
+from tests.protocols.secure import (
+    PAIR,
+    RELATIONS,
+    SCHEMA,
+    SIZES,
+    SPLITS,
+    TWO,
+    ask_otherwise,
+    budget_of,
+    exact,
+    people,
+    study_of,
+    with_fields,
+    without_noise,
+)
+from tests.protocols.test_secure_products import UNLIKELY, p_uniform
+
+EVERY = [clique for k in (1, 2, 3) for clique in combinations(SIZES, k)]
+
+
+def same(found, wanted):
+    assert found.keys() == wanted.keys()
+    for clique, table in wanted.items():
+        np.testing.assert_array_equal(found[clique], table, err_msg=str(clique))
+
+
+# Exact
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_tables_without_noise_are_the_counts(split, relation, monkeypatch):
+    without_noise(monkeypatch)
+    study = study_of(people(), SPLITS[split], budget_of(relation))
+    same(study.counts(EVERY), exact(people(), EVERY))
+    padded = study.secure.rows - 30
+    assert padded > 0 if relation is Relation.ADD_REMOVE else padded == 0
+
+
+def test_a_table_of_all_columns_of_four_parties(monkeypatch):
+    without_noise(monkeypatch)
+    cliques = [tuple(SIZES), ("a", "c", "e"), ("f",)]
+    study = study_of(people(), SPLITS["four parties"])
+    assert study.secure.can_measure(cliques[0])
+    same(study.counts(cliques), exact(people(), cliques))
+
+
+@pytest.mark.parametrize("most", [1_000, 100])
+def test_rows_in_many_messages_give_the_same(most, monkeypatch):
+    """Ten rows in each, and one; tables of shifted codes in a message each."""
+    without_noise(monkeypatch)
+    monkeypatch.setattr(secure, "MAX_BYTES", most)
+    monkeypatch.setattr(products, "_MOST_WORDS", 50)
+    study = study_of(people(), SPLITS["three parties"], budget_of(Relation.REPLACE_ONE))
+    same(study.counts(EVERY), exact(people(), EVERY))
+    slabs = -(-30 // max(1, int(0.9 * most / (4 * (17 + 6)))))
+    shifted = [q for q in EVERY if len(q) == 3]
+    assert study.secure.session.rounds == 1 + slabs + 1 + len(shifted)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_tables_of_no_rows(rows, monkeypatch):
+    without_noise(monkeypatch)
+    study = study_of(people(rows), TWO)
+    same(study.counts(EVERY), exact(people(rows), EVERY))
+    assert study.secure.rows > rows
+
+
+def test_a_second_measurement_shares_no_rows_again(monkeypatch):
+    without_noise(monkeypatch)
+    study = study_of(people(), SPLITS["three parties"])
+    same(study.counts(EVERY[:20]), exact(people(), EVERY[:20]))
+    rounds = study.secure.session.rounds
+    same(study.counts(EVERY[10:]), exact(people(), EVERY[10:]))
+    assert study.secure.session.rounds == rounds + 1
+
+
+def test_noise_is_as_wide_as_a_measurement_says():
+    """Of all kinds of tables: within one party, of a pair, and by shifted codes."""
+    frame = people(200)
+    study = study_of(frame, SPLITS["three parties"], budget_of(epsilon=400.0), seed=1)
+    found = study.secure.measure(EVERY, [20.0] * len(EVERY))
+    wanted = exact(frame, EVERY)
+    for kind in (1, 2, 3):
+        gaps = [
+            ((m.counts - wanted[m.clique]) / m.sigma).reshape(-1)
+            for m in found
+            if len(study.secure.plan.holders(m.clique)) == kind
+        ]
+        gap = np.concatenate(gaps)
+        assert abs(gap.mean()) < 4 / np.sqrt(gap.size)
+        assert abs(gap.std() - 1) < 4 / np.sqrt(2 * gap.size)
+        assert gap.size > 10
+    assert all(20.0 <= m.sigma < 20.5 for m in found)
+
+
+# Ledgers
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_release_of_several_parties_is_one_in_all_of_their_ledgers(relation):
+    study = study_of(people(), SPLITS["three parties"], budget_of(relation))
+    study.counts(EVERY)
+    ledgers = {name: site.ledger.events for name, site in study.sites.items()}
+    together = of_one_person(ledgers.values())
+    moved = 1 if relation is Relation.ADD_REMOVE else 2
+    joint = [event for event in together if isinstance(event, SharedCoins)]
+    crossing = [q for q in EVERY if len(study.secure.plan.holders(q)) > 1]
+    assert sum(event.count for event in joint) == moved * len(crossing)
+    assert len({event.release for event in joint}) == len(joint)
+    own = [event for event in together if isinstance(event, Gaussian)]
+    within = len(EVERY) - len(crossing)
+    assert sum(e.sensitivity**2 for e in own) == pytest.approx(moved * within)
+    for event in joint:  # who has columns of a table has paid for it
+        names = event.release.split("/")[2].split("+")
+        assert all((event in ledgers[n]) == (n in names) for n in ledgers)
+    limit = study.secure.plan.budget
+    assert epsilon(together, limit.delta) <= limit.epsilon
+
+
+def test_prices_of_all_parties_together_are_held_to_the_study():
+    study = study_of(people(), TWO, budget_of(epsilon=1.0))
+    plan = study.secure.plan
+    sigma = np.sqrt(3 / (2 * 0.99 * plan.rho_tables))  # three tables, of north, south and both
+    study.counts([("a",), ("c",), ("a", "c")], sigma)
+    before = [site.ledger.entries for site in study.sites.values()]
+    with pytest.raises(BudgetError, match=r"was asked for 4 marginals in all, which cost all"):
+        study.counts([("d",)], sigma)
+    assert [site.ledger.entries for site in study.sites.values()] == before
+    assert all(site.ledger.epsilon() < 0.9 for site in study.sites.values())
+
+
+# What a party refuses
+
+
+def tables(**fields):
+    """A change of the first table in a request."""
+
+    def changed(request):
+        first = msgspec.structs.replace(request.tables[0], **fields)
+        return msgspec.structs.replace(request, tables=(first, *request.tables[1:]))
+
+    return changed
+
+
+def flipped(data, place=0):
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def delivered(**fields):
+    """A change of what is delivered."""
+
+    def changed(request):
+        new = {
+            name: msgspec.structs.replace(
+                one, **{n: v(getattr(one, n)) if callable(v) else v for n, v in fields.items()}
+            )
+            for name, one in request.deliveries.items()
+        }
+        return msgspec.structs.replace(request, deliveries=new)
+
+    return changed
+
+
+def renamed(request):
+    new = dict.fromkeys(("north", "nobody"), request.deliveries["north"])
+    return msgspec.structs.replace(request, deliveries=new)
+
+
+def twice(request):
+    return msgspec.structs.replace(request, tables=request.tables * 2)
+
+
+COINS = {"sigma": 0.0, "weights": (1,) * 400, "copies": 2}
+REFUSED = [
+    ("MeasureTables", twice, "asked about the same columns twice"),
+    ("MeasureTables", tables(clique=("c", "a")), "each is named once, in this order"),
+    ("MeasureTables", tables(clique=("z",)), "asked about the columns"),
+    ("MeasureTables", tables(weights=()), "noise that cannot be"),
+    ("MeasureTables", tables(weights=(), sigma=20.0), "noise that cannot be"),
+    ("MeasureTables", tables(sigma=20.0), "noise that cannot be"),
+    ("MeasureTables", tables(clique=("c",)), "noise that cannot be"),
+    ("MeasureTables", tables(clique=("c",), sigma=0.001), "noise that cannot be"),
+    ("MeasureTables", tables(copies=3), "noise that cannot be"),
+    ("MeasureTables", tables(weights=(0, 1)), "noise that cannot be"),
+    ("MeasureTables", tables(weights=(2**25,), copies=2), "noise that cannot be"),
+    ("MeasureTables", tables(weights=(1,), copies=2), "cost all parties together"),
+    ("MeasureTables", tables(weights=(1000,), copies=8), "rho = inf"),
+    ("MeasureTables", with_fields(tables=()), "cost all parties together"),
+    ("MeasureTables", with_fields(deliveries={}), "before all rows were delivered"),
+    ("MeasureTables", with_fields(corrections={}), "before all rows were delivered"),
+    ("MeasureTables", with_fields(coins={}), "was dealt too few coins"),
+    ("MeasureTables", delivered(data=flipped), "cannot read what 'north' sent it"),
+    ("MeasureTables", delivered(key=flipped), "cannot read what 'north' sent it"),
+    ("MeasureTables", delivered(data=b""), "cannot read what 'north' sent it"),
+    ("MeasureTables", delivered(step=0), "that nobody asked for"),
+    ("MeasureTables", delivered(step=7), "that nobody asked for"),
+    ("MeasureTables", delivered(seed=bytes(32)), "rows by 'north' that are no codes"),
+    ("MeasureTables", renamed, "that nobody asked for"),
+    ("ShareRows", with_fields(start=1), "was asked for rows 1 to"),
+    ("ShareRows", with_fields(stop=0), "was asked for rows 0 to 0"),
+    ("ShareRows", with_fields(stop=10**6), "was asked for rows 0 to 1000000"),
+    ("ShareRows", with_fields(rows=0), "cannot be"),
+    ("ShareRows", with_fields(rows=2**31), "cannot be"),
+    ("ShareRows", with_fields(keys={}), "the study has others"),
+    ("ShareRows", with_fields(keys=lambda k: {**k, "nobody": k["north"]}), "has others"),
+    ("ShareRows", with_fields(keys=lambda k: dict.fromkeys(k, k["south"])), "did not sign"),
+    ("ShareRows", with_fields(keys=lambda k: {**k, "north": bytes(96)}), "did not sign"),
+    ("ShareRows", with_fields(dealer=bytes(32)), "is not usable"),
+    ("ShareRows", with_fields(sizes=()), "more codes than the study's columns can have"),
+    ("ShareRows", with_fields(sizes=lambda s: (9, *s[1:])), "more codes than the study's"),
+    ("ShareRows", with_fields(sizes=lambda s: (*s[:5], 1)), "codes its columns otherwise"),
+]
+
+
+@pytest.mark.parametrize(("question", "change", "words"), REFUSED)
+def test_a_request_that_does_not_fit_is_refused_before_anything_is_paid(
+    question, change, words, monkeypatch
+):
+    study = study_of(people(), TWO, budget_of(epsilon=2.0))
+    before = study.sites["south"].ledger.entries
+    ask_otherwise(monkeypatch, "south", question, change)
+    with pytest.raises((WireError, BudgetError), match=words) as refused:
+        study.counts(PAIR)
+    assert "party 'south'" in str(refused.value) or "is not usable" in words
+    assert study.sites["south"].ledger.entries == before
+
+
+def test_rows_are_shared_once_and_all_of_them():
+    """A row that is shared twice would count twice; a part of the rows would move with each."""
+    study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
+    half = with_fields(stop=15, proof=lambda k: secure.Array.of(k.numpy()[:15], "<u4"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in TWO:
+            ask_otherwise(patch, name, "ShareRows", half)
+        with pytest.raises(WireError, match="bytes of rows"):  # the coordinator's own check
+            study.counts(PAIR)
+    with pytest.raises(WireError, match="was asked to count after 15 of its rows were shared"):
+        study.counts(PAIR)
+    study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
+    study.counts(PAIR)
+    study.secure._slabs.clear()
+    with pytest.raises(WireError, match="was asked for rows 0 to 30 in one message"):
+        study.counts([("b", "c")])
+
+
+def test_noise_that_words_cannot_hold_is_refused(monkeypatch):
+    study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
+    monkeypatch.setattr(secure, "MOST_ROWS", 99)  # above rows, and below what noise may be
+    with pytest.raises(WireError, match=r"asked for noise of up to .* which is too wide"):
+        study.counts(PAIR)
+
+
+def test_other_keys_or_codes_than_before_are_refused(monkeypatch):
+    study = study_of(people(), TWO)
+    monkeypatch.setattr(secure, "MAX_BYTES", 3_000)
+    seen = []
+
+    def later(request):
+        seen.append(request)
+        return (
+            request if len(seen) == 1 else msgspec.structs.replace(request, rows=request.rows + 1)
+        )
+
+    ask_otherwise(monkeypatch, "south", "ShareRows", later)
+    with pytest.raises(WireError, match="'south' was sent other keys, rows or codes before"):
+        study.counts(PAIR)
+
+
+def test_a_party_that_shares_no_codes_is_named(monkeypatch):
+    real = products.one_hot
+
+    def heavy(codes, sizes):
+        """Counts the first row 4 times, and adds up to 1."""
+        made = real(codes, sizes)
+        if tuple(sizes) != (3, 3, 2):
+            return made
+        made = made.astype(np.uint32)
+        column = int(codes[0][0])
+        made[0, column], made[0, (column + 1) % 3] = 4, products.P - 3
+        return made
+
+    monkeypatch.setattr(secure.products, "one_hot", heavy)
+    study = study_of(people(), {"north": "abd", "south": "cef"})
+    with pytest.raises(WireError, match="'south' was sent rows by 'north' that are no codes"):
+        study.counts(PAIR)
+
+
+def test_parties_with_other_numbers_of_rows():
+    frames = {"north": people(), "south": people()[:29]}
+    study = study_of(None, TWO, budget_of(Relation.REPLACE_ONE), given=frames)
+    with pytest.raises(WireError, match=r"'south' .* 30 rows, which cannot be"):
+        study.counts(PAIR)
+    parts = {name: frames[name][list(own)] for name, own in TWO.items()}
+    with pytest.raises(RosterError, match="'south' has 29 rows"):
+        SecureTwoRound().fit(parts, SCHEMA, budget=budget_of())
+
+
+def test_a_workload_of_unknown_columns_stops_before_anything_is_paid():
+    with pytest.raises(SchemaError, match="no attribute 'z'"):
+        study_of(people(), TWO, synth=SecureTwoRound(workload=[("a", "z")]))
+
+
+# A coordinator that sends parties different tables
+
+
+def at_odds(study, monkeypatch):
+    """Words of north for a x c and of south for b x c, put together; and what they would show."""
+    ask_otherwise(monkeypatch, "south", "MeasureTables", tables(clique=("b", "c")))
+    opened = study.counts(PAIR)["a", "c"]
+    plan, hot = study.secure.plan, {}
+    for name, site in study.sites.items():
+        party = secure._party(plan.synth, site)
+        hot[name] = party.one_hot((0, study.secure.rows)).astype(np.int64)
+    V = products.masks(study.secure._shared["south"], secure._in_run("r", 1),
+                       study.secure.rows, 9)[:, :4].astype(np.int64)  # fmt: skip
+    R = products.masks(study.secure._shared["north"], secure._in_run("r", "R", "north", "south"),
+                       8, 9).astype(np.int64)  # fmt: skip
+    a, b = hot["north"][:, :3], hot["north"][:, 3:6]
+    known = (b - a).T @ (V % products.P) + R[:3, :4] - R[3:6, :4] + a.T @ hot["south"][:, :4]
+    gap = (opened.astype(np.int64) - known) % products.P
+    return np.minimum(gap, products.P - gap)
+
+
+def test_words_for_different_tables_open_to_nothing(monkeypatch):
+    found = []
+    for seed in range(12):
+        with monkeypatch.context() as patch:
+            study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE), seed=seed)
+            found.append(at_odds(study, patch))
+    assert p_uniform(np.array(found), products.P / 2, bins=8) > UNLIKELY
+
+
+def test_without_a_pad_of_what_was_asked_they_would_show_rows(monkeypatch):
+    """What is left is noise alone, and a guess of one row that is wrong would be seen at once."""
+    monkeypatch.setattr(secure._Party, "digest", lambda party, tables: "")
+    study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE), seed=1)
+    assert at_odds(study, monkeypatch).max() < 1_000
+
+
+def test_own_tables_at_different_parties_are_what_it_could_take_too_much_of(monkeypatch):
+    """Documented: each party holds its own limit, and takes the rest of a list on trust."""
+    study = study_of(people(), TWO, budget_of(epsilon=1.0))
+    sigma = 1 / np.sqrt(2 * 0.99 * study.secure.plan.rho_tables)
+
+    def own(clique):
+        table = secure.NoisyTable(clique, float(sigma))
+        return with_fields(tables=(table,))
+
+    ask_otherwise(monkeypatch, "north", "MeasureTables", own(("a",)))
+    ask_otherwise(monkeypatch, "south", "MeasureTables", own(("c",)))
+    with pytest.raises(WireError, match="groups of tables"):  # its own check, too late
+        study.counts(PAIR, 400.0)
+    ledgers = [site.ledger.events for site in study.sites.values()]
+    assert all(epsilon(events, 1e-6) <= 1.0 for events in ledgers)
+    assert epsilon(of_one_person(ledgers), 1e-6) > 1.2
+
+
+# Killed, and resumed
+
+
+def fit(folder, noise="os", run="r"):
+    parts = {name: people()[list(own)] for name, own in SPLITS["three parties"].items()}
+    return SecureTwoRound(final_sweeps=3).fit(
+        parts, SCHEMA, budget=budget_of(epsilon=3.0), folder=folder, run=run, noise=noise, at_once=1
+    )
+
+
+def ledgers(folder):
+    paths = sorted((folder / "parties").glob("*/ledger.jsonl"))
+    return [Ledger.read(path).events for path in paths]
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("at", [2, 5, 8, 11])
+def test_a_killed_run_sends_the_same_bytes_and_pays_once(at, where, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        first = Tap(patch, at, where)
+        with pytest.raises(KilledError):
+            fit(tmp_path)
+    before = ledgers(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        second = Tap(patch)
+        fitted = fit(tmp_path)
+    for step, answer in first.answers.items():
+        assert second.answers[step] == answer, "a second draw was sent"
+    for old, new in zip(before, ledgers(tmp_path), strict=True):
+        assert new[: len(old)] == old
+    assert [sum(isinstance(e, SharedCoins) for e in own) for own in ledgers(tmp_path)] == [
+        sum(isinstance(e, SharedCoins) for e in own)
+        for own in ([entry.event for entry in entries] for entries in fitted.ledgers.values())
+    ]
+    assert 0.5 < fitted.epsilon <= 3.0
+    with pytest.MonkeyPatch.context() as patch:
+        third = Tap(patch)
+        again = fit(tmp_path)
+    assert {k: v for k, v in third.answers.items() if k in second.answers} == second.answers
+    assert again.epsilon == fitted.epsilon
+
+
+def test_a_party_whose_store_is_gone_answers_nothing_again(tmp_path):
+    fit(tmp_path)
+    for path in (tmp_path / "parties").glob("0001/store/*"):
+        path.unlink()
+    with pytest.raises(LedgerError, match="does not know that run"):
+        fit(tmp_path)
+
+
+def test_a_party_that_vanishes_ends_a_run(monkeypatch):
+    study, send = study_of(people(), TWO), InProcess.send
+
+    def gone(transport, name, frame):
+        if name == "south":
+            raise WireError("party 'south' does not answer")
+        return send(transport, name, frame)
+
+    monkeypatch.setattr(InProcess, "send", gone)
+    with pytest.raises(WireError, match="'south' does not answer"):
+        study.counts(PAIR)
+    paid = [type(e) for e in study.sites["north"].ledger.events]
+    assert SharedCoins not in paid
