@@ -465,7 +465,7 @@ class _Party:
 
     @property
     def shared(self) -> int:
-        """How many rows earlier steps asked for; slabs follow each other, so no row counts twice."""
+        """How many rows earlier steps asked for, slab after slab, so that none counts twice."""
         return max((stop for s, (_, stop) in self.slabs.items() if s != self.step), default=0)
 
     def take(self, deliveries: Mapping[str, Delivery]) -> None:
