@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from siloweave.errors import BudgetError, WireError
-from siloweave.federation import Session, masking
+from siloweave.errors import BudgetError, SiloweaveError, WireError
+from siloweave.federation import Session, masking, messages
 from siloweave.federation.messages import Array, Public
 from siloweave.methods.distaim import coordinator, party
 from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords, ShareCounts
@@ -26,6 +26,7 @@ from siloweave.privacy.events import SharedCoins
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_products as products
 from siloweave.statistics.marginals import marginal
+from tests.guarantees.lying import at, changed, changes, fields_of
 from tests.guarantees.whole import (
     BUDGET,
     DOMAIN,
@@ -81,9 +82,8 @@ def tables(monkeypatch):
     return found, replayed
 
 
-def prices(run):
-    """Truncated zCDP and escape of all tables that a run opened, as the events say."""
-    requests = (r for _, r, _ in run.messages() if isinstance(r, OpenTables))
+def prices(requests):
+    """Truncated zCDP and escape of all tables that were opened, as the events say."""
     asked = {(r.cliques, r.coins): r for r in requests}
     events = [
         SharedCoins(*coins, r.price.largest_order, r.tail, "x", r.price.moved)
@@ -93,18 +93,28 @@ def prices(run):
     return sum(e.rho * e.count for e in events), sum(e.delta * e.count for e in events)
 
 
-def check(study, roster, other, tables, seed=0):
-    """Fail unless neighbours differ in what was paid for alone, and by no more."""
+def opening(run):
+    """What a run asked its servers to open."""
+    return [r for _, r, _ in run.messages() if isinstance(r, OpenTables)]
+
+
+def check(study, roster, other, tables, seed=0, asked=None):
+    """Fail unless neighbours differ in what was paid for alone, and by no more.
+
+    `asked` is what servers were asked, where that is not what the coordinator asked.
+    """
     found, replayed = tables
     found.clear()
     first = study(roster, seed)
     replayed += found
     second = study(other, seed)
-    total, escape = prices(first)
+    asked = opening(first) if asked is None else asked
     moved = round(marginal_sensitivity(study.budget.relation, norm="l1"))
     for name in roster:
         ledger = first.ledger(name)
         assert ledger.events == second.ledger(name).events
+        # words that were shared for another price make what is opened random
+        total, escape = prices(one for one in asked if one.price in ledger.events)
         assert total <= ledger.rho * (1 + 1e-9)
         assert escape <= sum(e.delta for e in ledger.events) * (1 + 1e-9)
         assert ledger.epsilon() <= study.budget.epsilon
@@ -170,7 +180,7 @@ def test_who_never_takes_part_pays_nothing_and_who_does_pays_once():
         assert len(ledger.entries) == (name in asked)
         if name in asked:
             assert 0.99 * BUDGET.epsilon < ledger.epsilon() <= BUDGET.epsilon
-            assert prices(run)[0] > 0.7 * ledger.rho  # coins of narrow noise cost less
+            assert prices(opening(run))[0] > 0.7 * ledger.rho  # coins of narrow noise cost less
     servers = {n for n, r, _ in run.messages() if isinstance(r, OpenTables)}
     assert servers == {"p00", "p11"}
 
@@ -289,12 +299,17 @@ def test_the_coordinator_cannot_find_the_tosses_of_the_servers(monkeypatch):
     assert all(explained(*opened_by_last()))
 
 
-def test_words_are_of_one_price():
-    price = coordinator.price_of(BUDGET, rho_for(BUDGET), 1)
-    cheaper = msgspec.structs.replace(price, total=price.total / 2)
-    assert (
-        party.count_words(b"s" * 32, price, 9) != party.count_words(b"s" * 32, cheaper, 9)
-    ).all()
+def test_tables_that_are_opened_at_another_price_are_random(tables):
+    def dearer(request):
+        price = msgspec.structs.replace(request.price, total=1.1 * request.price.total)
+        return msgspec.structs.replace(request, price=price)
+
+    asked_of(dearer, OpenTables)
+    first = np.concatenate(tables[0][:5])
+    assert np.abs(first).min() > 1000  # of 12 rows
+    tables[0].clear()
+    asked_of(lambda request: request, OpenTables)
+    assert np.abs(np.concatenate(tables[0])).max() < 1000
 
 
 # What is refused
@@ -311,6 +326,31 @@ def asked_of(change, kind):
 def swapped(request):
     first, last = request.servers
     return msgspec.structs.replace(request, servers=(last, first))
+
+
+@pytest.mark.parametrize("kind", [ShareCounts, OpenTables])
+def test_no_lie_in_any_field_opens_more_than_was_paid(kind, monkeypatch):
+    """Tables that make no sense are opened as 5, so that the run goes on."""
+    pair = rosters(np.random.default_rng(3), Relation.ADD_REMOVE)
+    honest, refused, lies = party.HANDLERS[kind], 0, 0
+    sample = [r for _, r, _ in Study()(pair[0]).messages() if isinstance(r, kind)][1]
+    monkeypatch.setattr(products, "opened", lambda parts, half, modulus: 0 * parts[0] + 5.0)
+    for path in fields_of(sample):
+        for new in changes(at(sample, path))[:4] if path else ():
+            asked = []
+
+            def lying(request, site, path=path, new=new, asked=asked):
+                lie = changed(request, path, new)
+                asked.append(messages.decode(messages.encode(lie), kind))
+                return honest(asked[-1], site)
+
+            study = Study(handlers={**party.HANDLERS, kind: lying})
+            lies += 1
+            try:
+                check(study, *pair, ([], []), asked=asked if kind is OpenTables else None)
+            except SiloweaveError:
+                refused += 1
+    assert lies / 3 < refused < lies
 
 
 LIES = {
