@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from siloweave.errors import BudgetError, SiloweaveError, WireError
+from siloweave.errors import BudgetError, InputError, SiloweaveError, WireError
 from siloweave.federation import Session, masking, messages
 from siloweave.federation.messages import Array, Public
 from siloweave.methods.distaim import coordinator, party
 from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords, ShareCounts
 from siloweave.methods.distaim.method import DistAIM
+from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.budget import rho_for
 from siloweave.privacy.coins import Coins
@@ -313,6 +314,13 @@ def test_tables_that_are_opened_at_another_price_are_random(tables):
 
 
 # What is refused
+
+
+def test_settings_that_do_not_exist_are_refused():
+    with pytest.raises(InputError, match="selection='secret' must be 'planned' or 'simulated'"):
+        DistAIM(selection="secret")
+    with pytest.raises(InputError, match="variant='public' must be one of private, naive"):
+        FLAIM(variant="public")
 
 
 def asked_of(change, kind):

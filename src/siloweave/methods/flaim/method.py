@@ -49,8 +49,12 @@ from siloweave.methods.flaim.coordinator import chooses, coordinate
 from siloweave.methods.flaim.party import HANDLERS
 from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
 
+_VARIANTS = ("private", "naive", "oracle", "random", "naive_bayes")
+
 
 def _check(synth: FLAIM) -> None:
+    if synth.variant not in _VARIANTS:
+        raise InputError(f"variant={synth.variant!r} must be one of {', '.join(_VARIANTS)}")
     for name in ("participation", "gaussian_share"):
         number(name, getattr(synth, name), 0, 1, "(]")
     for name in ("rounds", "local_steps", "cap"):
