@@ -12,6 +12,7 @@ from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.federation.rosters import identity_of
 from tests.guarantees.lying import lies, outcome_of, some
+from tests.guarantees.opened import cost_of_opened, opening
 from tests.guarantees.replay import DivergenceError, record, replay
 from tests.guarantees.whole import MaskedSum, paid_calls, real_cost
 
@@ -90,6 +91,11 @@ STUDIES = {
     "flaim": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, local_steps=2)),
     "flaim, naive": fit_of(small(sw.FLAIM, rounds=2, participation=1.0, variant="naive")),
     "two rounds": fit_of(small(sw.TwoRound)),
+    "secure two rounds": fit_of(small(sw.SecureTwoRound), arranged=by_columns, at_once=1),
+    "secure two rounds, rows replaced": fit_of(
+        small(sw.SecureTwoRound), relation=Relation.REPLACE_ONE, arranged=by_columns,
+        at_once=1,
+    ),
     "learning a schema": fit_of(
         small(sw.TwoRound, counts_share=0.0), OPEN, learn=0.8, epsilon=60.0
     ),
@@ -107,13 +113,14 @@ def same_keys(monkeypatch):
     monkeypatch.setattr(Identity, "create", classmethod(lambda cls: identity_of("anyone")))
 
 
-def check(study, relation, most, path=()):
+def check(study, relation, most, path=(), told=""):
     """Fail if a lie shows more than was paid for; the share of lies that were refused.
 
-    At most so many lies about a field are tried, or all; in requests, below this path.
+    At most so many lies about a field are tried, or all; in requests, below this path, to the party
+    that is asked first or the one that is `told`.
     """
     one, other = neighbours(relation)
-    found = [lie for lie in lies(study(one)) if lie.path[: len(path)] == path]
+    found = [lie for lie in lies(study(one), told) if lie.path[: len(path)] == path]
     found = found if most is None else some(found, most)
     assert found
     return sum(refused(study(one), study(other), lie) for lie in found) / len(found)
@@ -122,12 +129,15 @@ def check(study, relation, most, path=()):
 def refused(one, other, lie):
     """Whether a lie is refused, by both of two neighbours; fails if they tell it apart, unpaid."""
     outcomes = []
-    tape = record(lambda: outcomes.append(outcome_of(one, lie)))
+    with opening() as first:
+        tape = record(lambda: outcomes.append(outcome_of(one, lie)))
     try:
-        twin = replay(tape, lambda: outcomes.append(outcome_of(other, lie)))
+        with opening(first.found) as second:
+            twin = replay(tape, lambda: outcomes.append(outcome_of(other, lie)))
     except DivergenceError as error:
         raise AssertionError(f"{lie}: the course depends on rows: {error}") from error
     assert outcomes[0] == outcomes[1], f"{lie}: the answer depends on rows, unpaid"
+    cost_of_opened(first.found, second.found)
     for paid, (_, moved) in zip(paid_calls(tape), twin.moved, strict=True):
         cost, price = real_cost(paid, moved), paid.event.rho
         assert cost <= price * (1 + 1e-6), f"{lie}: {cost} zCDP for {paid.event}"
@@ -146,6 +156,12 @@ some_and_all = pytest.mark.parametrize(
 @pytest.mark.parametrize("name", STUDIES)
 def test_no_lie_shows_what_was_not_paid_for(name, most):
     assert check(*STUDIES[name], most) > 1 / 4
+
+
+@some_and_all
+@pytest.mark.parametrize("name", [name for name in STUDIES if name.startswith("secure")])
+def test_no_lie_to_a_party_that_is_dealt_words_shows_more(name, most):
+    assert check(*STUDIES[name], most and 1, told="p1") > 1 / 4
 
 
 def believing(patch):

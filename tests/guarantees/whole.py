@@ -40,6 +40,7 @@ from siloweave.privacy import (
     marginal_sensitivity,
 )
 from siloweave.privacy.budget import rho_for
+from siloweave.privacy.events import UpperBound
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 from tests.federation.rosters import site_with, terms_of
@@ -236,13 +237,11 @@ def _same_noise(event: Any, call: Call) -> None:
         assert isinstance(event, Exponential), f"a choice was charged as {event}"
         drawn, charged = call.settings["epsilon"], event.epsilon
     else:
-        assert isinstance(event, Gaussian | ThresholdGaussian | MaskedSum), (
+        assert isinstance(event, Gaussian | ThresholdGaussian | UpperBound | MaskedSum), (
             f"noise was charged as {event}"
         )
         drawn = call.settings["sigma"]
-        charged = (
-            event.sigma if isinstance(event, Gaussian | ThresholdGaussian) else event.share_sigma
-        )
+        charged = event.share_sigma if isinstance(event, MaskedSum) else event.sigma
     assert drawn == charged, f"{call.name} ran at {drawn}, and {charged} was charged"
 
 

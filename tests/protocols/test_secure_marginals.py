@@ -373,6 +373,58 @@ def test_own_tables_at_different_parties_are_what_it_could_take_too_much_of(monk
     assert epsilon(of_one_person(ledgers), 1e-6) > 1.2
 
 
+# What the claim leaves out: a coordinator that deals other words than the protocol says
+
+
+def test_coins_that_are_no_bits_leave_no_noise(monkeypatch):
+    """With r = 1/2 modulo P, z xor r is 1/2 whatever z is."""
+    study, real = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE)), products.coin_bits
+
+    def halves(secret, context, cells, coins):
+        bits = real(secret, context, cells, coins)
+        dealt = secret == study.secure._secret
+        return np.full(bits.shape, (products.P + 1) // 2, np.uint32) if dealt else bits
+
+    monkeypatch.setattr(products, "coin_bits", halves)
+    same(study.counts(PAIR), exact(people(), PAIR))
+
+
+def test_a_cell_that_is_dealt_a_thousand_times_shows_a_row(monkeypatch):
+    clique, real = ("a", "c", "e"), products.dealt_cells
+
+    def heavy(b, shape, K):
+        made = real(b, shape, K).copy()
+        made[0, np.ravel_multi_index(tuple(b[0]), shape)] += made.dtype.type(1_000)
+        return made
+
+    monkeypatch.setattr(products, "dealt_cells", heavy)
+    study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
+    opened = study.counts([clique])[clique]
+    row = [SCHEMA[n].categories.index(people()[n][0]) for n in clique]
+    assert list(np.unravel_index(opened.argmax(), opened.shape)) == row
+
+
+def test_a_wrong_word_for_a_proof_shows_a_code_by_a_refusal(monkeypatch):
+    row, refused = SCHEMA["a"].categories.index(people()["a"][0]), []
+    for guess in range(3):
+        study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
+        shared = study.secure._shared["north"]
+        b = products.shifts(shared, secure._in_run("r", 1), 30, (3, 3, 2))[0, 0]
+
+        def changed(request, place=(guess + b) % 3):
+            words = request.proof.numpy().copy()
+            words[0, place] = (int(words[0, place]) + 1) % products.P
+            return msgspec.structs.replace(request, proof=secure.Array.of(words, "<u4"))
+
+        with monkeypatch.context() as patch:
+            ask_otherwise(patch, "north", "ShareRows", changed)
+            try:
+                study.counts(PAIR)
+            except WireError:
+                refused.append(guess)
+    assert refused == [row]
+
+
 # Killed, and resumed
 
 
