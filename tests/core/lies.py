@@ -25,8 +25,16 @@ def lie(patch, party, question, **changes):
     patch.setattr(InProcess, "send", sent)
 
 
+def sealed_whole(change):
+    """A change of all that a field holds, seals included."""
+    change.whole = True
+    return change
+
+
 def changed(sealed, change):
     """The value inside a seal, changed; of a tuple of seals, all of them."""
+    if getattr(change, "whole", False):
+        return change(sealed)
     if isinstance(sealed, tuple):
         return tuple(changed(one, change) for one in sealed)
     if isinstance(sealed, Masked):

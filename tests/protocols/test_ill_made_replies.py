@@ -14,7 +14,7 @@ from siloweave.privacy import Budget
 from siloweave.protocols.schema import agree_schema
 from siloweave.tables.features import OneWay
 from siloweave.tables.read import Table, read
-from tests.core.lies import lie
+from tests.core.lies import lie, sealed_whole
 from tests.methods import test_fed_tgan, test_vertigan
 from tests.protocols import test_agree_schema, test_scoring
 from tests.synthesizers import test_columns
@@ -264,6 +264,65 @@ def test_a_lone_curator(monkeypatch):
 def test_heads_and_critics_at_parties(budget, question, field, change, words, monkeypatch):
     run = partial(test_vertigan.fit, budget=budget)
     raised(monkeypatch, run, words, "north", question, {field: change})
+
+
+def secure():
+    parts = test_columns.split(pandas_frame())
+    workload = [("town", "sex"), ("age", "seen"), ("pay", "member")]
+    made = sw.SecureTwoRound(bins=4, workload=workload, final_sweeps=1)
+    made.fit(parts, SCHEMA, budget=Budget(4.0, 1e-5), at_once=1)
+
+
+@sealed_whole
+def dropped(items):
+    return items[:-1]
+
+
+@sealed_whole
+def doubled(items):
+    return items * 2
+
+
+def relayed(**fields):
+    @sealed_whole
+    def change(sent):
+        new = {name: made(getattr(sent, name)) for name, made in fields.items()}
+        return msgspec.structs.replace(sent, **new)
+
+    return change
+
+
+def renamed(keys):
+    return {f"{name}x": key for name, key in keys.items()}
+
+
+@pytest.mark.parametrize(
+    ("party", "question", "field", "change", "words"),
+    [
+        ("south", "Begin", "key", instead(b"short"), "5 bytes of key; it must be 96"),
+        ("south", "Begin", "key", instead(bytes(96)), "not usable"),
+        ("north", "Begin", "paid_bound", instead(HUGE), "rows = 1,000,000,000,000,000"),
+        ("north", "Begin", "paid_bound", instead(-1), "rows = -1; it must be from 0"),
+        ("north", "Begin", "paid_bound", dropped, "0 bounds; it must be 1"),
+        ("north", "Begin", "paid_bound", doubled, "2 bounds; it must be 1"),
+        ("north", "Begin", "counts", cut, "counts of shape"),
+        ("north", "Begin", "counts", filled(1.0, "<f8"), "counts of type <f8"),
+        ("south", "Begin", "counts", dropped, "0 histograms; it must be 1"),
+        ("south", "ShareRows", "rows", relayed(data=lambda d: d[:-4]), "bytes of rows; it must be"),
+        ("south", "ShareRows", "rows", relayed(data=instead(b"")), "0 bytes of rows"),
+        ("south", "ShareRows", "rows", relayed(keys=instead({})), "0 keys of rows; it must be 2"),
+        ("south", "ShareRows", "rows", relayed(keys=renamed), "keys of rows with 'northx'"),
+        ("north", "MeasureTables", "own", cut, "counts of shape"),
+        ("north", "MeasureTables", "own", filled(1.0, "<f4"), "counts of type <f4"),
+        ("north", "MeasureTables", "own", dropped, "groups of tables; it must be"),
+        ("south", "MeasureTables", "joint", cut, "counts of shape"),
+        ("south", "MeasureTables", "joint", as_type("<i8"), "counts of type <i8; it must be <u4"),
+        ("south", "MeasureTables", "joint", dropped, "groups of tables; it must be"),
+        ("south", "MeasureTables", "joint", doubled, "groups of tables; it must be"),
+    ],
+)
+def test_secure_marginals(party, question, field, change, words, monkeypatch):
+    raised(monkeypatch, secure, words, party, question, {field: change})
 
 
 @pytest.mark.parametrize(

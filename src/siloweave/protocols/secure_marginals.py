@@ -20,8 +20,10 @@ row's replacement has a meaning, which under an add/remove budget costs twice it
 coordinator follows the protocol (parties need not, see secure_products.py) and asks all parties for
 the same marginals; domain, roster and which columns are where are public. Every party computes
 prices from the study and from the request, for itself and for all parties together, and refuses
-what goes beyond. Rows above the bound are left out; that they exist has the probability that
-`UpperBound` states.
+what goes beyond. Where two parties were asked for different marginals, or sent different keys, rows
+or codes, their pads differ, and what both send opens to random numbers; what a party counts alone
+is then held to its own limit only. Rows above the bound are left out; that they exist has the
+probability that `UpperBound` states.
 """
 
 from __future__ import annotations

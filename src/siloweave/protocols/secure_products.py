@@ -42,7 +42,8 @@ stream is ChaCha20 under a key that is derived for one use.
 
 So it holds towards the coordinator, who deals and opens, as long as it follows the protocol, and
 towards any coalition of parties, whatever they send. It does not hold towards the coordinator
-together with i or j: U and M give X. A dealer that hands out wrong words is not found.
+together with i or j: U and M give X. A dealer that hands out wrong words is not found: with r = 1/2
+there is no noise, a large word in D shows a row, and a wrong one in k a code, by a refusal.
 """
 
 from __future__ import annotations
