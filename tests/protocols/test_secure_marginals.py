@@ -243,6 +243,15 @@ def test_a_request_that_does_not_fit_is_refused_before_anything_is_paid(
     assert study.sites["south"].ledger.entries == before
 
 
+@pytest.mark.parametrize("rows", [5, 30, 10**6])
+def test_another_bound_than_the_first_party_sent_opens_nothing(rows, monkeypatch):
+    """With fewer rows than there are, one that is removed would move another one in."""
+    study = study_of(people(), TWO)
+    study.secure.rows = rows
+    with pytest.raises(WireError, match=f"'north' was sent a bound of {rows:,} rows"):
+        study.counts(PAIR)
+
+
 def test_rows_are_shared_once_and_all_of_them():
     """A row that is shared twice would count twice; a part of the rows would move with each."""
     study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))

@@ -560,6 +560,7 @@ def begin(synth: Any, request: Begin, site: Site[ColumnsData]) -> Begun:
     elif site.name == plan.first and bound is not None:
         number = partial(_bound_of, table.num_rows, bound, site.entropy)
         paid = (site.release(bound, "an upper bound of the number of rows", number),)
+        site.remember("bound", str(paid[0].value).encode())
     if fine is not None:
         levels, codes = ResolutionLevels(fine), fine.encode(table.select(list(fine.schema.names)))
 
@@ -601,7 +602,8 @@ def _party(synth: Any, site: Site[ColumnsData], agreed: _Agreed | None = None) -
 def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
     who, plan = f"party {site.name!r}", _plan_of(synth, site)
     n = site.rows.table.num_rows
-    if not 1 <= agreed.rows <= MOST_ROWS or (plan.bound is None and agreed.rows != max(1, n)):
+    known = max(1, n) if plan.bound is None else int(site.recall("bound") or agreed.rows)
+    if not 1 <= agreed.rows <= MOST_ROWS or agreed.rows != known:
         raise WireError(f"{who} was sent a bound of {agreed.rows:,} rows, which cannot be")
     if set(agreed.keys) != set(plan.parts):
         raise WireError(f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others")
