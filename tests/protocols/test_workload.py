@@ -32,7 +32,7 @@ def table():
 @pytest.mark.parametrize("name", SYNTHESIZERS)
 def test_every_pair_is_a_query_by_default(name):
     kind = SYNTHESIZERS[name]
-    data = table() if name == "aim" else [table(), table()]
+    data = table() if kind.method.split == "central" else [table(), table()]
     if kind.method.split == "columns":
         data = [table().select(NAMES[:2]), table().select(NAMES[2:])]
     extra = {"participation": 1.0, "rounds": 2} if name == "flaim" else {}
