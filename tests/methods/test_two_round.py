@@ -1,5 +1,7 @@
 """TwoRound: what it plans, how it shares out noise, and how close it comes."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -7,8 +9,9 @@ from siloweave.errors import CapacityError, InputError
 from siloweave.evaluate import workload_errors
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.models.estimate import Measurement
+from siloweave.models.junction_tree import tree_cells
 from siloweave.privacy import Budget
-from siloweave.protocols.two_rounds import noise_levels, plan, plan_and_fit
+from siloweave.protocols.two_rounds import design, plan, plan_and_fit
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes, Column, Encoder, Schema
 from siloweave.tables.codes import Domain
@@ -72,7 +75,6 @@ def test_settings_out_of_range_are_named(named, words):
 
 
 def test_every_way_of_measuring_gets_the_noise_that_the_budget_pays_for():
-    """Rounds share rho; within one, noise goes with (w n)^(-1/3), over what can be measured."""
     rounds = []
 
     def measure(cliques, sigmas, rho):
@@ -90,10 +92,82 @@ def test_every_way_of_measuring_gets_the_noise_that_the_budget_pays_for():
         assert sum(2.0**2 / (2 * sigmas**2)) == pytest.approx(rho)
         assert ("a", "b") not in cliques
     assert sorted(c for m in measured for c in m.cliques) == sorted([*rounds[0][0], *rounds[1][0]])
-    cliques, sigmas, _ = rounds[1]
-    weight = [sum(len(set(q) & set(p)) for p in PAIRS) * DOMAIN.size(q) for q in cliques]
-    assert sigmas * np.cbrt(weight) == pytest.approx(sigmas[0] * np.cbrt(weight[0]))
-    assert noise_levels([1.0, 2.0], 0.5)[0] == pytest.approx(5**0.5)
+
+
+COLUMNS = Domain(tuple("abcdefgh"), (2,) * 8)
+EVERY_PAIR = list(combinations(COLUMNS.names, 2))
+
+
+def planned(rows, sigma, domain=COLUMNS, pairs=EVERY_PAIR):
+    even = [np.full(domain.shape(q), rows / domain.size(q)) for q in pairs]
+    return [Measurement(q, y, sigma) for q, y in zip(pairs, even, strict=True)]
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.1])
+def test_noise_is_smaller_where_cells_and_queries_are_many(rho):
+    domain = Domain(("a", "b", "c", "d"), (2, 3, 20, 30))
+    pairs = [("a", "b"), ("c", "d")]
+    found = design(domain, pairs, planned(1000.0, 50.0, domain, pairs), rho, TwoRound())
+    assert sum(1 / (2 * s**2) for s in found.values()) == pytest.approx(rho)
+    assert found[("c", "d")] < found[("a", "b")]
+    often = [("a", "b")] * 5000 + [("c", "d")]
+    turned = design(domain, often, planned(1000.0, 50.0, domain, pairs), rho, TwoRound())
+    assert turned[("c", "d")] > turned[("a", "b")]
+
+
+def test_narrow_columns_are_measured_in_tables_that_hold_every_triple():
+    found = design(COLUMNS, EVERY_PAIR, planned(50_000.0, 80.0), 0.05, TwoRound())
+    assert sum(1 / (2 * s**2) for s in found.values()) == pytest.approx(0.05)
+    triples = {t for q in found for t in combinations(q, 3)}
+    assert triples == set(combinations(COLUMNS.names, 3))
+    assert len(found) < len(triples)
+    assert max(map(len, found)) <= 5
+
+
+def test_wide_columns_stay_pairs():
+    domain = Domain(COLUMNS.names, (16,) * 8)
+    found = design(domain, EVERY_PAIR, planned(50_000.0, 80.0, domain), 0.01, TwoRound())
+    assert set(found) == set(EVERY_PAIR)
+
+
+def test_only_tables_that_can_be_measured_are_asked_for():
+    halves = [set("abcd"), set("efgh")]
+    found = design(COLUMNS, EVERY_PAIR, planned(50_000.0, 80.0), 0.05, TwoRound(),
+                   lambda q: any(set(q) <= half for half in halves))  # fmt: skip
+    wide = [set(q) for q in found if len(q) > 2]
+    assert wide
+    assert all(any(q <= half for half in halves) for q in wide)
+
+
+def test_wide_tables_stay_inside_a_model_that_must_stay_small():
+    pairs = [(a, b) for a, b in EVERY_PAIR if abs(ord(a) - ord(b)) < 3]  # a band: cliques of three
+    small = TwoRound(max_model_mb=8e-6 * 64)
+    found = design(COLUMNS, EVERY_PAIR, planned(50_000.0, 80.0, pairs=pairs), 0.05, small)
+    assert {t for q in found for t in combinations(q, 2)} == set(pairs)
+    assert tree_cells(COLUMNS, list(found)) == tree_cells(COLUMNS, pairs) <= 64
+    assert max(map(len, found)) == 3
+
+
+def parity(number, seed=0):
+    """Rows in which c follows a and b, but neither alone, and b follows a a little."""
+    rng = np.random.default_rng(seed)
+    a = rng.integers(2, size=number)
+    b, c = (np.where(rng.random(number) < 0.2, x, rng.integers(2, size=number)) for x in (a, a))
+    d = np.where(rng.random(number) < 0.8, b ^ c, a)
+    rest = [np.where(rng.random(number) < 0.3, a, rng.integers(2, size=number)) for _ in range(4)]
+    return Codes(COLUMNS, tuple(x.astype(np.uint8) for x in (a, b, c, d, *rest)))
+
+
+@pytest.mark.parametrize("budget", [0.3, 3.0])
+def test_what_only_three_columns_show_is_in_the_model(budget):
+    rows = parity(20_000)
+    columns = tuple(Column(n, "categorical", categories=("0", "1")) for n in COLUMNS.names)
+    fitted = TwoRound().fit(
+        [rows], Encoder(Schema(columns)), budget=Budget(budget, 1e-6), noise="seeded", seed=1
+    )
+    triple = ("b", "c", "d")
+    far = np.abs(fitted.model.mrf.marginal(triple) - marginal(rows, triple)).sum() / 20_000
+    assert far < (0.15 if budget < 1 else 0.03)
 
 
 def encoder():

@@ -21,9 +21,10 @@ marginals that hold it, weighted by precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,12 @@ class Measurement:
     clique: Clique  # attributes in domain order
     counts: Array  # noisy counts, axes in the order of the clique
     sigma: float  # standard deviation of the noise of each cell, in counts; 0 if exact
+
+    def onto(self, part: Clique) -> Measurement:
+        """What it measures of fewer attributes."""
+        gone = tuple(i for i, a in enumerate(self.clique) if a not in part)
+        counts: Array = self.counts.sum(axis=gone)
+        return Measurement(part, counts, self.sigma * (self.counts.size / counts.size) ** 0.5)
 
 
 def combine(measurements: Iterable[Measurement]) -> list[Measurement]:
@@ -68,6 +75,47 @@ def consistent(measurements: Sequence[Measurement]) -> list[Array]:
 
     There is one per measurement, at most one of which is of each clique; cells may be negative.
     """
+    known = _interactions(measurements)
+    return [_assemble(m, known) for m in measurements]
+
+
+def shrink_interactions(
+    model: MRF, measurements: Sequence[Measurement], expected: Collection[Clique]
+) -> list[Measurement]:
+    """Measurements without the interactions that their noise explains.
+
+    What they differ from the model by is split into interactions, averaged over the measurements.
+    Over all interactions of one order, the mean square over that of the noise is 1 + s, s being
+    the ratio of signal to noise, and they are multiplied by min(1, s): empirical Bayes (Efron &
+    Morris 1973), whose s / (1 + s) would shrink strong ones twice, since a fit shrinks too.
+
+    Args:
+        model: Over the same rows.
+        measurements: Of one clique each, in noise that is not 0.
+        expected: Cliques whose interactions are real; so are those of single attributes.
+    """
+    beyond = [Measurement(m.clique, m.counts - model.marginal(m.clique), m.sigma)
+              for m in measurements]  # fmt: skip
+    known = _interactions(beyond)
+    sums: dict[int, list[float]] = {}
+    doubtful = [part for part in known if len(part) > 1 and part not in expected]
+    for part in doubtful:
+        effect, precision = known[part]
+        square, freedom = sums.setdefault(len(part), [0.0, 0.0])
+        more = float((effect**2).sum()) / precision, prod(n - 1 for n in effect.shape)
+        sums[len(part)] = [square + more[0], freedom + more[1]]
+    for part in doubtful:
+        square, freedom = sums[len(part)]
+        effect, precision = known[part]
+        known[part] = effect * min(1.0, max(0.0, square / max(freedom, 1.0) - 1.0)), precision
+    return [
+        Measurement(m.clique, m.counts - b.counts + _assemble(b, known), m.sigma)
+        for m, b in zip(measurements, beyond, strict=True)
+    ]
+
+
+def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, tuple[Array, float]]:
+    """Every interaction's sum weighted by precision, and its precision."""
     known: dict[Clique, tuple[Array, float]] = {}
     for m in measurements:
         for part in _subsets(m.clique):
@@ -75,7 +123,7 @@ def consistent(measurements: Sequence[Measurement]) -> list[Array]:
             precision = effect.size / (max(m.sigma, 1e-9) ** 2 * m.counts.size)
             mean, total = known.get(part, (np.zeros(effect.shape), 0.0))
             known[part] = (mean + precision * effect, total + precision)
-    return [_assemble(m, known) for m in measurements]
+    return known
 
 
 def _subsets(clique: Clique) -> Iterable[Clique]:

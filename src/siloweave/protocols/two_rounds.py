@@ -17,17 +17,26 @@ How a method measures is its own: over masked sums, or over columns of several p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from typing import TypeAlias
+from itertools import chain, combinations
+from math import comb, prod, sqrt
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from siloweave.core.fit import Measured
 from siloweave.errors import number
-from siloweave.models.estimate import Measurement, block_step, fit
-from siloweave.models.junction_tree import tree_cells
+from siloweave.models.estimate import (
+    Measurement,
+    block_step,
+    estimate_total,
+    fit,
+    shrink_interactions,
+)
+from siloweave.models.junction_tree import maximal_cliques, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
@@ -35,6 +44,14 @@ from siloweave.protocols.workload import check_capacity, expected_l1, weights_of
 from siloweave.tables.codes import Clique, Domain
 
 _CELL_BYTES = 8
+
+_TRIPLE = 0.007  # L2 norm of a triple's effect beyond the model of pairs, as a share of the rows
+_WIDEST, _MOST_TABLES = 5, 20_000  # columns of a table, and tables of one width to choose from
+_ROWS_PER_CELL = 4.0  # of a table wider than a pair, at least
+_STEPS = 12  # of the multiplicative algorithm for each table that is added
+_PATIENCE, _LEAST_GAIN = 8, 0.004  # stop where so many tables lower the error by less than that
+_THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
+_PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
 """(cliques, sigmas, rho): measure each clique with the sigma wanted, a row paying rho for all."""
@@ -90,29 +107,37 @@ def plan_and_fit(
     progress("counting all pairs", 0.0)
     small = [q for q in weights if len(q) <= 2 and allowed(q)]
     spent = settings.pairs_share * rho
-    pairs = measure(small, noise_levels([1.0] * len(small), spent, unit), spent)
+    pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
     rest = (1 - settings.pairs_share) * rho
     chosen = plan(domain, weights, pairs, rest / unit**2, settings, progress=progress)
-    shares = [(weights[q] * domain.size(q)) ** (1 / 3) for q in chosen]
-    progress("measuring what was planned", 0.8)
     seen = set(chosen)
-    measured = measure(chosen, noise_levels(shares, rest, unit), rest)
+    planned = [m for m in pairs if m.clique in seen]
+    tables = design(domain, workload, planned, rest / unit**2, settings, allowed)
+    progress("measuring what was planned", 0.8)
+    measured = measure(list(tables), list(tables.values()), rest)
     rounds = _recorded(pairs) + _recorded(measured)
-    measured = measured + [m for m in pairs if len(m.clique) == 1 or m.clique in seen]
     progress("fitting", 0.9)
+    again = [m for m in pairs if len(m.clique) == 1 or m.clique in seen]
+    measured = _without_noise(domain, measured, again, settings) + again
     model = fit(domain, measured, sweeps=settings.final_sweeps, shrinkage=settings.shrinkage)
     return model, rounds
 
 
-def noise_levels(shares: Sequence[float], rho: float, unit: float = 1.0) -> list[float]:
-    """Standard deviations in proportion to 1 / share, so that a row pays `rho` for all tables.
-
-    Example:
-        >>> noise_levels([1.0, 2.0], 0.5)
-        [2.23606797749979, 1.118033988749895]
-    """
-    width = unit * sqrt(sum(s * s for s in shares) / (2 * rho))
-    return [width / s for s in shares]
+def _without_noise(
+    domain: Domain,
+    measured: Sequence[Measurement],
+    first: Sequence[Measurement],
+    settings: TwoRoundSettings,
+) -> list[Measurement]:
+    """Measurements, those of wide tables shrunk towards the model that the planned pairs make."""
+    wide = [m for m in measured if len(m.clique) > 2]
+    if not wide:
+        return list(measured)
+    planned = {m.clique for m in first}
+    inside = [(m, p) for m in wide for p in combinations(m.clique, 2) if p in planned]
+    small = [m for m in measured if len(m.clique) <= 2] + [m.onto(p) for m, p in inside]
+    model = fit(domain, small + list(first), sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
+    return small[: len(measured) - len(wide)] + shrink_interactions(model, wide, planned)
 
 
 def _recorded(measured: Sequence[Measurement]) -> list[Measured]:
@@ -121,6 +146,179 @@ def _recorded(measured: Sequence[Measurement]) -> list[Measured]:
         Measured(tuple(m.clique for m in measured if m.sigma == sigma), sigma)
         for sigma in sorted({m.sigma for m in measured}, reverse=True)
     ]
+
+
+def design(
+    domain: Domain,
+    workload: Sequence[Clique],
+    planned: Sequence[Measurement],
+    rho: float,
+    settings: TwoRoundSettings,
+    allowed: Callable[[Clique], bool] = lambda clique: True,
+) -> dict[Clique, float]:
+    """Choose the tables that measure what was planned, and triples, with the least error.
+
+    **Guarantee**: reads noisy counts only, so it costs nothing (post-processing).
+
+    Args:
+        domain: Attributes and sizes.
+        workload: Queries.
+        planned: First answers of the planned pairs, and of the one-ways that no pair holds.
+        rho: zCDP of the second round, in units of a marginal's sensitivity.
+        settings: Public settings.
+        allowed: Which cliques can be measured.
+
+    Returns:
+        Standard deviation of each table's noise, in counts.
+    """
+    rows = estimate_total(planned)
+    start = {m.clique: domain.size(m.clique) ** (2 / 3) for m in planned}
+    room = settings.max_model_mb * 1e6 / _CELL_BYTES
+    tables = _tables(domain, list(start), rows / _ROWS_PER_CELL, room, allowed)
+    return _Design(domain, workload, planned, rows, tables).solve(start, rho)
+
+
+def _tables(
+    domain: Domain,
+    planned: Sequence[Clique],
+    most: float,
+    room: float,
+    allowed: Callable[[Clique], bool],
+) -> list[Clique]:
+    """What was planned, and wider tables of `most` cells that lie inside the planned model.
+
+    Where all columns that the plan connects fit into one clique, the model may grow to that.
+    """
+    cliques, parts = maximal_cliques(domain, planned), _components(domain, planned)
+    if sum(map(domain.size, parts)) <= room:
+        cliques = parts
+    found = dict.fromkeys(planned)
+    for size in range(3, _WIDEST + 1):
+        if size > 3 and sum(comb(len(c), size) for c in cliques) > _MOST_TABLES:
+            break
+        wider = dict.fromkeys(t for c in cliques for t in combinations(c, size))
+        found |= dict.fromkeys(t for t in wider if domain.size(t) <= most and allowed(t))
+    return list(found)
+
+
+def _components(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
+    """Columns that the cliques connect."""
+    parts: list[set[str]] = []
+    for clique in cliques:
+        met = [p for p in parts if not p.isdisjoint(clique)]
+        parts = [p for p in parts if p.isdisjoint(clique)] + [set(clique).union(*met)]
+    return [domain.canonical(tuple(p)) for p in parts]
+
+
+def _targets(workload: Sequence[Clique]) -> list[Clique]:
+    """Queries; of pairs, also the triples that they span, which rows drawn should have right."""
+    if any(len(q) > 2 for q in workload):
+        return list(workload)
+    pairs = dict.fromkeys(q for q in workload if len(q) == 2)
+    near: dict[str, list[str]] = {}
+    for a, b in pairs:
+        near.setdefault(a, []).append(b)
+    triples = [(a, b, c) for a, b in pairs for c in near.get(b, []) if (a, c) in pairs]
+    spanned = {pair for t in triples for pair in combinations(t, 2)}
+    return [*triples, *(q for q in workload if q not in spanned)]
+
+
+class _Design:
+    """A Bayesian A-optimal design over effects, in precisions x_t = 1 / sigma_t^2 of the tables t.
+
+    An effect A is what a marginal has beyond its own marginals, with d_A = prod (n_a - 1) degrees
+    of freedom; a table t adds x_t n_A / n_t to its precision (models/estimate.py, `consistent`).
+    Where p_A is what the first round, or the prior of a triple, knows of it, the design minimises
+    the expected L1 error of the targets q, a convex function of x,
+
+        sum_q w_q sqrt(sum_{A <= q} n_A d_A / (p_A + sum_{t >= A} x_t n_A / n_t)),  sum x = 2 rho,
+
+    by the multiplicative algorithm (Silvey, Titterington & Torsney 1978), over tables that are
+    added one by one where the error falls fastest: few tables fit better than many thin ones.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        workload: Sequence[Clique],
+        planned: Sequence[Measurement],
+        rows: float,
+        tables: Sequence[Clique],
+    ) -> None:
+        known = {m.clique: 1 / max(m.sigma, 1e-9) ** 2 for m in planned}
+        for triple in dict.fromkeys(q for t in tables for q in combinations(t, 3)):
+            known[triple] = max(1, _freedom(domain, triple)) / (_TRIPLE * rows) ** 2
+        place = {effect: i for i, effect in enumerate(known)}
+        cells = np.array([domain.size(effect) for effect in known], np.float64)
+        self.known = np.array(list(known.values()))
+        self.spread = cells * [max(1, _freedom(domain, effect)) for effect in known]
+        self.tables = list(tables)
+        sizes = [domain.size(t) for t in tables]
+        below = [_effects(t, place) for t in tables]
+        self.seen = _sparse(
+            [cells[list(a)] / n for a, n in zip(below, sizes, strict=True)], below, len(known)
+        )
+        queries = Counter(_effects(q, place) for q in _targets(workload))
+        self.weights = np.array(list(queries.values()), np.float64)
+        self.asked = _sparse([np.ones(len(q)) for q in queries], list(queries), len(known))
+
+    def solve(self, start: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
+        """The noise of each table of the design, found from precisions to start at."""
+        place = {t: i for i, t in enumerate(self.tables)}
+        chosen, x = np.array([place[t] for t in start]), np.array(list(start.values()))
+        past: list[tuple[float, npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
+        while True:
+            seen = self.seen[chosen]
+            for _ in range(_STEPS):
+                x *= 2 * rho / x.sum()
+                error, slope = self._error(seen.T @ x)
+                x *= np.sqrt(seen @ slope)
+            kept = [p >= _THIN * x.mean() or not self._inside(i, chosen)
+                    for i, p in zip(chosen, x, strict=True)]  # fmt: skip
+            chosen, x = chosen[kept], x[kept] * (2 * rho / x[kept].sum())
+            past.append((error, chosen, x))
+            gain = self.seen @ slope
+            gain[chosen] = 0.0
+            before, *earlier = past[max(0, len(past) - 1 - _PATIENCE)]
+            if gain.max() <= 0 or (len(past) > _PATIENCE and error > (1 - _LEAST_GAIN) * before):
+                break
+            chosen, x = np.append(chosen, gain.argmax()), np.append(x, x.mean())
+        chosen, x = earlier
+        return {self.tables[i]: float(p**-0.5) for i, p in zip(chosen, x, strict=True)}
+
+    def _inside(self, table: int, chosen: npt.NDArray[np.int64]) -> bool:
+        """Whether a table lies inside another one."""
+        columns = set(self.tables[table])
+        return any(columns < set(self.tables[i]) for i in chosen)
+
+    def _error(self, precision: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        """The error expected, and how fast it falls with the precision of each effect."""
+        total = self.known + precision
+        variance = self.spread / total
+        errors = np.sqrt(self.asked @ variance)
+        slope = self.asked.T @ (self.weights / np.maximum(errors, 1e-300)) * variance / total
+        return float(self.weights @ errors), slope
+
+
+def _freedom(domain: Domain, effect: Clique) -> int:
+    return prod(domain.size_of(a) - 1 for a in effect)
+
+
+def _effects(clique: Clique, place: Mapping[Clique, int]) -> tuple[int, ...]:
+    """The numbers of the effects that a clique holds."""
+    below = chain.from_iterable(combinations(clique, k) for k in (1, 2, 3))
+    return tuple(place[a] for a in below if a in place)
+
+
+def _sparse(
+    values: Sequence[npt.NDArray[np.float64]], columns: Sequence[tuple[int, ...]], width: int
+) -> Any:
+    """A sparse matrix, by its rows."""
+    from scipy.sparse import csr_matrix  # late: it costs a tenth of a second
+
+    ends = np.cumsum([0, *map(len, columns)])
+    flat = np.fromiter(chain.from_iterable(columns), np.int64, ends[-1])
+    return csr_matrix((np.concatenate(values), flat, ends), shape=(len(columns), width))
 
 
 def plan(
