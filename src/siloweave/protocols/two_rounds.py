@@ -9,13 +9,13 @@
    error of all triples (`design`). With columns of many codes pairs remain; of two or three codes,
    a few dozen tables of four and five columns hold every triple.
 4. Measure these tables once, with the rest of the budget, each in its own noise.
-5. Fit both rounds together, once interactions of wide tables are shrunk by what their noise explains
-   (models/estimate.py, `shrink_interactions`): a table that turns out useless then costs little.
+5. Fit both rounds together, once interactions of wide tables are shrunk by what their noise
+   explains (models/estimate.py, `shrink_interactions`): a useless table then costs little.
 
 Mean 3-way / 4-way total variation distance x 10^4, one owner of all rows, delta = 1/n, one to three
-seeds (decision 0036): nltcs at epsilon = 3.2 14 / 28, pairs alone 51 / 122, AIM 20 / 45; br2000
-126 / 280, 153 / 360 and 129 / 274; adult (PrivMRF's codes) at 0.8 417 / 728, where pairs remain, AIM
-487 / 812.
+seeds (decision 0036): nltcs at epsilon = 3.2 14 / 29, pairs alone 51 / 122, AIM 20 / 46; br2000
+126 / 280, 153 / 360 and 128 / 274; adult at 0.8 417 / 728,
+where pairs remain, AIM 487 / 812.
 
 How a method measures is its own: over masked sums, or over columns of several parties.
 

@@ -10,9 +10,9 @@ budget goes to selections or to counting the one-ways again every round.
    `pairs_share` of the budget.
 2. The coordinator plans: from these counts it adds, one by one, the pair that would improve the
    workload most beyond the noise it would be measured with, while the model stays small.
-3. All parties measure the planned marginals, once, with the rest of the budget: noise is lower
-   where weight and cells are many, sigma_q proportional to (w_q n_q)^(-1/3), which minimises
-   sum_q w_q n_q sigma_q under sum_q 1 / sigma_q^2 = 2 rho. The fit uses both measurements.
+3. All parties measure, once and with the rest of the budget, tables that hold what was planned,
+   also of three to five columns where that lowers the expected error, each in its own noise
+   (protocols/two_rounds.py). The fit uses both measurements.
 
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees the model. A row pays
