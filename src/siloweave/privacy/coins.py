@@ -40,7 +40,7 @@ _FLOATS = 1e-10  # relative; far more than sums of positive floats lose here
 _COPIES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 96, 128)
 _TRIES, _STEP, _WIDER = 12, 1.0005, 1.1  # of a width; smallest and largest step to the next
 _CLOSE = 1.015  # of rho, to that of a Gaussian of the same variance
-MOST_SIGMA = 2.0**18
+MOST_SIGMA = 2.0**15
 """Widest noise of coins: its masses are computed one by one."""
 
 
