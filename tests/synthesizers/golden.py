@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import msgspec
 import pytest
 
-from siloweave.core.run import parties_in
+from siloweave.core.run import Opener, parties_in
 from siloweave.federation import Session
 from siloweave.federation.session import Closed
 from siloweave.methods.process import in_processes
@@ -88,10 +88,12 @@ def saved(fitted) -> dict[str, str]:
         return found
 
 
-def golden(name: str, folder: Path | None = None) -> dict[str, object]:
-    """The digests of one case; with a folder, its parties are processes of their own."""
+def golden(
+    name: str, folder: Path | None = None, opener: Opener = in_processes
+) -> dict[str, object]:
+    """The digests of one case; with a folder, its parties are where an opener puts them."""
     case, crossed = CASES[name], Wire()
-    elsewhere = nullcontext() if folder is None else parties_in(in_processes)
+    elsewhere = nullcontext() if folder is None else parties_in(opener)
     with pytest.MonkeyPatch.context() as patch, elsewhere:
         crossed.listen(patch)
         seeded = "noise" in inspect.signature(case.synth.fit).parameters

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -45,7 +44,7 @@ from siloweave.federation.messages import (
 )
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import Event, NonPrivate, SampledSharedGaussian, SharedGaussian
-from siloweave.privacy.journal import for_its_owner, sync_folder
+from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Entry, Ledger, verify
 from siloweave.privacy.mechanisms import Entropy, check_width
 
@@ -198,16 +197,8 @@ class FolderStore:
         return data
 
     def put(self, name: str, data: bytes) -> None:
-        """Write `data` to a temporary file, force it to disk, and rename."""
-        target = self._path(name)
-        temporary = target.with_suffix(".new")
-        with open(temporary, "wb", opener=for_its_owner) as file:
-            file.write(data + _checksum(name, data))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        with suppress(OSError):
-            sync_folder(self._folder)
+        """Keep `data` as a file, whole or not at all."""
+        write_whole(self._path(name), data + _checksum(name, data))
 
 
 def _checksum(name: str, data: bytes) -> bytes:

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -16,6 +17,9 @@ except ImportError:  # not on Windows; a lock file stands in
     fcntl = None
 
 _log = logging.getLogger("siloweave")
+
+NEW = ".new"
+"""How the name of a file ends that is still being written."""
 
 
 #: Whether a line (second) is whole and follows the lines (first).
@@ -150,6 +154,28 @@ class Journal:
 def for_its_owner(path: str, flags: int) -> int:
     """An `opener` of `open`: a new file is readable for its owner alone (mode 0600)."""
     return os.open(path, flags, 0o600)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file for its owner, so that under its name there is all of it or nothing new.
+
+    It is written beside its place, forced to disk, and renamed. OSError if that fails; what was
+    written is removed then.
+    """
+    temporary = path.with_name(path.name + NEW)
+    try:
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb", opener=for_its_owner) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    with suppress(OSError):
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,0 +1,379 @@
+"""Sealed frames: what coordinator and party send each other, where someone else carries it.
+
+A frame is a signature (Ed25519), then a `SealedFrame`: who sends to whom in which study, a nonce,
+and data that only the receiver can read. The nonce is a fresh X25519 public key of the sender; with
+the receiver's key of the roster it gives the key of this one frame (HKDF, ChaCha20-Poly1305). The
+data is an envelope (run, step, sender, receiver, body), or the refusal that answers one.
+
+The roster says which keys belong to whom. The coordinator signs it, and a party accepts it from the
+one key that its owner knows to be the coordinator's. A party's key for sealing follows from its
+signing key and the study's name, so there is one file to store and to protect.
+
+A step that is asked again is a new frame, with a new nonce, and is answered with the stored bytes,
+see federation/site.py. A frame that comes again is refused: a party remembers the nonces of what it
+answered, also after a restart, and an answer names its question's nonce.
+
+**Guarantee**: whoever carries frames sees study, sender, receiver, size and time, and nothing else;
+a frame that was changed, comes again, or is of another study or sender is refused by its receiver
+(EUF-CMA of Ed25519; Diffie-Hellman over X25519; ChaCha20-Poly1305). Whoever has a receiver's
+signing key can read what was sent to it in the past, too. Assumed: the coordinator's public key
+reached every party unaltered. Says nothing about what the coordinator learns: that is the ledger's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from siloweave.errors import RosterError, WireError
+from siloweave.federation import masking, messages
+from siloweave.federation.messages import MAX_BYTES, Envelope
+from siloweave.privacy.journal import for_its_owner, write_whole
+from siloweave.privacy.ledger import Identity, spelled_key, verify
+
+FRAME, REFUSED = b"\1", b"\2"
+"""What is sealed: an envelope, or a `messages.Refusal`."""
+
+_SIGNATURE = 64  # bytes of a signature, before the rest of a frame
+_PURPOSE, _ROSTER, _SEALING = (
+    b"siloweave sealed frame",
+    b"siloweave study roster",
+    b"siloweave sealing secret",  # a signature for this purpose is secret
+)
+_ROSTER_BYTES = 2**20
+
+ROSTER_FILE = "roster.json"
+"""What a file with a study's roster is called."""
+
+
+class PublicKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One end's public keys, 32 bytes each: Ed25519 to sign with, X25519 to seal to it."""
+
+    signing: bytes
+    sealing: bytes
+
+
+class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who takes part in a study, and by which keys they are known.
+
+    Attributes:
+        study: Name of the study.
+        coordinator: Name of the coordinator, as envelopes have it.
+        keys: Of the coordinator and of every party, in the study's order of parties.
+        signature: The coordinator's, of all before.
+    """
+
+    study: str
+    coordinator: str
+    keys: dict[str, PublicKeys]
+    signature: bytes = b""
+
+    @property
+    def parties(self) -> dict[str, bytes]:
+        """Every party's public key for signatures, as `Terms` and receipts take it."""
+        return {n: one.signing for n, one in self.keys.items() if n != self.coordinator}
+
+    @property
+    def digest(self) -> bytes:
+        """What frames name the study by."""
+        return blake2b(msgspec.msgpack.encode(self), digest_size=32).digest()
+
+    def unsigned(self) -> bytes:
+        """What the signature is of."""
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
+
+    def store(self, path: Path) -> None:
+        """Write the roster as JSON, whole or not at all."""
+        write_whole(path, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+
+
+def keys_for(study: str, identity: Identity) -> PublicKeys:
+    """The public keys of an end in a study.
+
+    Example:
+        >>> clinic = Identity.seeded(b"only for an example")
+        >>> keys_for("flu", clinic) == keys_for("flu", clinic)
+        True
+        >>> keys_for("flu", clinic).sealing == keys_for("asthma", clinic).sealing
+        False
+    """
+    return PublicKeys(identity.public, masking.public_key(_secret(study, identity)))
+
+
+def _secret(study: str, identity: Identity) -> bytes:
+    """An end's X25519 secret in a study: only who can sign as the end can compute it."""
+    signature = identity.sign(_SEALING, study.encode())
+    return blake2b(signature, digest_size=32, person=b"siloweave seal").digest()
+
+
+def signed_roster(
+    study: str, identity: Identity, parties: Mapping[str, PublicKeys], name: str = "coordinator"
+) -> Roster:
+    """A roster, signed by the coordinator of this identity and name.
+
+    Raises:
+        RosterError: There is no party, a party has the coordinator's name, two ends have one key,
+            or a key is malformed.
+    """
+    if not parties or name in parties:
+        raise RosterError(
+            f"parties={list(parties)} must name one party or more, and not {name!r}, which is "
+            "the coordinator's name"
+        )
+    roster = Roster(study, name, {name: keys_for(study, identity), **parties})
+    _check_keys(roster)
+    signature = identity.sign(_ROSTER, roster.unsigned())
+    return msgspec.structs.replace(roster, signature=signature)
+
+
+def _check_keys(roster: Roster) -> None:
+    owners: dict[bytes, str] = {}
+    for name, keys in roster.keys.items():
+        for key in (keys.signing, keys.sealing):
+            if len(key) != masking.KEY:
+                raise RosterError(f"{name!r}: a public key has {len(key)} bytes and must have 32")
+            if key in owners:
+                raise RosterError(
+                    f"{owners[key]!r} and {name!r} have one key, {spelled_key(key)}; each needs "
+                    "a key of its own"
+                )
+            owners[key] = name
+
+
+def read_roster(path: Path, coordinator: bytes) -> Roster:
+    """The roster in a file, if the coordinator of this public key signed it.
+
+    Raises:
+        RosterError: There is no such file, or it is no roster of this coordinator's.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_ROSTER_BYTES + 1)
+        if len(text) > _ROSTER_BYTES:
+            raise RosterError(f"{path}: a roster has at most {_ROSTER_BYTES:,} bytes")
+        roster = msgspec.json.decode(text, type=Roster)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RosterError(f"{path}: is no roster ({error}); ask the coordinator for it") from error
+    keys = roster.keys.get(roster.coordinator)
+    if (
+        keys is None
+        or keys.signing != coordinator
+        or not verify(coordinator, _ROSTER, roster.unsigned(), roster.signature)
+    ):
+        raise RosterError(
+            f"{path}: was not signed by the coordinator's key {spelled_key(coordinator)}. Ask the "
+            "coordinator which key it has, by telephone, and for the roster again"
+        )
+    _check_keys(roster)
+    return roster
+
+
+class SealedFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What follows a frame's signature.
+
+    Attributes:
+        study: Digest of the roster.
+        sender, to: Names in the roster.
+        nonce: The sender's public key for this frame alone.
+        answers: Nonce of the question; empty for a question.
+        data: What is sealed.
+    """
+
+    study: bytes
+    sender: str
+    to: str
+    nonce: bytes
+    answers: bytes
+    data: bytes
+
+    def context(self) -> bytes:
+        """What the data is bound to besides its key."""
+        return msgspec.msgpack.encode((self.study, self.sender, self.to, self.nonce, self.answers))
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What was in a frame: `FRAME` or `REFUSED`, its bytes, and the frame's nonce."""
+
+    kind: bytes
+    data: bytes
+    nonce: bytes
+
+
+_MIXED_UP = {
+    "study": "it is of another study, or of another roster",
+    "sender": "it comes from another sender",
+    "to": "it is meant for someone else",
+    "answers": "it answers another question, or comes again",
+}
+
+
+class Nonces:
+    """Nonces of the questions that a party has answered; in a file, if a path is given."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        known = path.read_bytes() if path is not None and path.exists() else b""
+        self._count = len(known) // masking.KEY  # a record that was cut short is written over
+        self._seen = {known[i * masking.KEY :][: masking.KEY] for i in range(self._count)}
+
+    def __contains__(self, nonce: bytes) -> bool:
+        return nonce in self._seen
+
+    def add(self, nonce: bytes) -> None:
+        """Remember a nonce; OSError if it cannot be written."""
+        if self._path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            with os.fdopen(for_its_owner(str(self._path), flags), "wb") as file:
+                file.seek(self._count * masking.KEY)
+                file.write(nonce)
+                file.flush()
+                os.fsync(file.fileno())
+        self._count += 1
+        self._seen.add(nonce)
+
+
+class Seals:
+    """One end of a study: what seals its frames, and opens those that come.
+
+    Args:
+        name: Of this end, in the roster.
+        identity: Its signing key.
+        roster: As `read_roster` gives it; None where it has not come yet, and no frame is opened.
+        nonces: Of the questions that were answered; in memory if None.
+
+    Raises:
+        RosterError: The roster names this end by other keys, or not at all.
+
+    Example:
+        >>> clinic, office = Identity.create(), Identity.create()
+        >>> roster = signed_roster("flu", office, {"clinic": keys_for("flu", clinic)})
+        >>> sender, receiver = Seals("coordinator", office, roster), Seals("clinic", clinic, roster)
+        >>> question = Envelope("run", 0, "coordinator", "clinic", b"...")
+        >>> frame = sender.seal("clinic", FRAME, messages.encode(question))
+        >>> with receiver.taken(frame) as opened:
+        ...     messages.decode(opened.data, Envelope) == question
+        True
+        >>> with receiver.taken(frame):
+        ...     pass
+        Traceback (most recent call last):
+        siloweave.errors.WireError: 'clinic' has answered this frame before: it comes again; ...
+    """
+
+    def __init__(
+        self,
+        name: str,
+        identity: Identity,
+        roster: Roster | None = None,
+        nonces: Nonces | None = None,
+    ) -> None:
+        self.name, self.roster = name, roster
+        self._identity, self._nonces = identity, nonces or Nonces()
+        if roster is None:
+            return
+        if roster.keys.get(name) != keys_for(roster.study, identity):
+            raise RosterError(
+                f"{name!r} has the key {spelled_key(identity.public)}, and the roster of study "
+                f"{roster.study!r} does not know it so; ask the coordinator for a new roster"
+            )
+        self._study, self._own = roster.digest, _secret(roster.study, identity)
+
+    def _known(self) -> Roster:
+        if self.roster is None:
+            raise WireError(
+                f"{self.name!r} knows no roster yet, so it can neither open frames nor seal them; "
+                "put the study's roster.json in its place first"
+            )
+        return self.roster
+
+    def mark(self, frame: bytes) -> str:
+        """A digest of 20 digits by which this end knows a frame again, and nobody else can."""
+        self._known()
+        return blake2b(frame, key=self._own, digest_size=10, person=b"siloweave mark").hexdigest()
+
+    def seal(self, to: str, kind: bytes, data: bytes, answers: bytes = b"") -> bytes:
+        """A frame of these data to another end; `answers` is the nonce of the question.
+
+        WireError if it would be over `MAX_BYTES`, or `to` is unknown.
+        """
+        keys = self._known().keys.get(to)
+        if keys is None:
+            raise WireError(f"{to!r} is not in the roster, so nothing can be sealed to it")
+        secret = masking.new_secret()
+        frame = SealedFrame(self._study, self.name, to, masking.public_key(secret), answers, b"")
+        shared = masking.agree_with(secret, {to: keys.sealing})[to]
+        data = masking.sealed(kind + data, shared, frame.context())
+        body = messages.encode(msgspec.structs.replace(frame, data=data))
+        if len(body) + _SIGNATURE > MAX_BYTES:
+            raise WireError(f"a sealed frame of {len(body):,} bytes exceeds {MAX_BYTES:,}")
+        return self._identity.sign(_PURPOSE, _digest(body)) + body
+
+    def checked(self, frame: bytes, sender: str, to: str, answers: bytes = b"") -> SealedFrame:
+        """A frame, not yet opened, if `sender` sealed it to `to` as an answer to that nonce.
+
+        Raises:
+            WireError: as of `open`.
+        """
+        roster = self._known()
+        if len(frame) > MAX_BYTES:
+            raise WireError(
+                f"a frame of {len(frame):,} bytes exceeds {MAX_BYTES:,}; refused unread"
+            )
+        body = frame[_SIGNATURE:]
+        sealed = messages.decode(body, SealedFrame)
+        due = {"study": self._study, "sender": sender, "to": to, "answers": answers}
+        for field, wrong in _MIXED_UP.items():
+            if getattr(sealed, field) != due[field]:
+                raise WireError(f"a frame came to {self.name!r}, and {wrong}; it was discarded")
+        keys = roster.keys.get(sender)
+        if keys is None or not verify(keys.signing, _PURPOSE, _digest(body), frame[:_SIGNATURE]):
+            raise WireError(
+                f"a frame came to {self.name!r} that {sender!r} did not sign; it was changed on "
+                "its way, or made by someone else, and was discarded"
+            )
+        return sealed
+
+    def open(self, frame: bytes, sender: str, answers: bytes = b"") -> Opened:
+        """What `sender` sealed to this end; `answers` is the nonce that it must answer.
+
+        Raises:
+            WireError: There is no roster yet; or the frame is too long, malformed or changed, of
+                another study, sender or question, for someone else, or was answered before.
+        """
+        sealed = self.checked(frame, sender, self.name, answers)
+        if sealed.nonce in self._nonces:
+            raise WireError(
+                f"{self.name!r} has answered this frame before: it comes again; it was discarded"
+            )
+        shared = masking.agree_with(self._own, {sender: sealed.nonce})[sender]
+        data = masking.unsealed(sealed.data, shared, sealed.context())
+        opened = Opened(data[:1], data[1:], sealed.nonce)
+        if opened.kind == FRAME:
+            envelope = messages.decode(opened.data, Envelope)
+            if (envelope.sender, envelope.to) != (sender, self.name):
+                raise WireError(
+                    f"{sender!r} sealed a message from {envelope.sender!r} to {envelope.to!r} for "
+                    f"{self.name!r}; it was discarded. Find out which software {sender!r} runs"
+                )
+        elif opened.kind != REFUSED or not answers:
+            raise WireError(f"{sender!r} sealed something that is no message; it was discarded")
+        return opened
+
+    @contextmanager
+    def taken(self, frame: bytes) -> Iterator[Opened]:
+        """A party's way to open the coordinator's question.
+
+        It counts as answered where the block ends without an error: by then the answer must be
+        stored, or sent. WireError as of `open`.
+        """
+        opened = self.open(frame, self._known().coordinator)
+        yield opened
+        self._nonces.add(opened.nonce)
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body).digest()

@@ -1,0 +1,305 @@
+"""A spool folder: questions and answers as sealed files, carried by whatever a site trusts.
+
+For each party there are two subfolders: `to-PARTY`, where the coordinator's questions lie, and
+`from-PARTY`, where the party's answers do. A file is one frame, see federation/frames.py. A
+question is called by a digest, and its answer by the same one. Files are written whole under
+another name, forced to disk and renamed; what was answered is moved into `done`. Both ends may
+share the folder, or each has its own and someone carries new files from one to the other.
+
+Either end may be killed at any moment and started again. A question that lies there is answered
+then; a coordinator that asks the same again finds its question, or the answer, and otherwise
+writes a new one, which the party answers with the stored bytes. No time that another machine wrote
+is ever read.
+
+What has another kind of name, is no file, is too large, or is no frame of the study is ignored, and
+named in the log once.
+
+**Guarantee**: none of its own, see federation/frames.py. Whoever can write in the folder can hold
+up a study or stop it, and neither read nor forge a message.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import time
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from siloweave.errors import InputError, RosterError, SiloweaveError, WireError
+from siloweave.federation import messages
+from siloweave.federation.frames import FRAME, REFUSED, Opened, Seals
+from siloweave.federation.messages import Refusal
+from siloweave.federation.session import with_closing
+from siloweave.federation.site import Handlers, Site
+from siloweave.privacy.journal import NEW, write_whole
+
+STOP, DONE = "stop", "done"
+"""In `to-PARTY`: a file that ends `serve`, and the folder of what was answered."""
+
+_log = logging.getLogger("siloweave")
+_NAME = re.compile("[0-9a-f]{40}")
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # a party's name that a folder may have
+_FIRST_S = 0.001  # a pause before the next look into a folder, which doubles up to the longest
+
+
+def _to(folder: Path, party: str) -> Path:
+    return folder / f"to-{_plain(party)}"
+
+
+def _from(folder: Path, party: str) -> Path:
+    return folder / f"from-{_plain(party)}"
+
+
+def _plain(party: str) -> str:
+    return party if _PLAIN.fullmatch(party) else messages.body_digest(party.encode()).hex()
+
+
+class _Box:
+    """A subfolder into which one end writes files and from which the other reads them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (self.path / DONE).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        self._seen: dict[str, tuple[int, ...]] = {}  # marks of files as they were before a read
+        self._ignored: dict[str, tuple[int, ...]] = {}
+
+    def names(self) -> list[str]:
+        """Names of files that may be frames; others are ignored."""
+        found = []
+        for name in sorted(one.name for one in self.path.iterdir()):
+            if _NAME.fullmatch(name):
+                found.append(name)
+            elif name not in (STOP, DONE) and not name.endswith(NEW):
+                self.ignore(name, "its name is not that of a frame")
+        return found
+
+    def read(self, name: str) -> bytes | None:
+        """A file's bytes; None if it is not there, or was ignored and is the same as then."""
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        try:
+            descriptor = os.open(self.path / name, flags)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.ignore(name, f"it cannot be opened ({error.strerror})")
+            return None
+        try:
+            facts = os.fstat(descriptor)
+            self._seen[name] = _marks(facts)
+            if self._ignored.get(name) == self._seen[name]:
+                return None
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > messages.MAX_BYTES:
+                self.ignore(name, f"it is no file of at most {messages.MAX_BYTES:,} bytes")
+                return None
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                return file.read(messages.MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
+
+    def ignore(self, name: str, why: object) -> None:
+        """Name a file in the log, and leave it as it is until it changes."""
+        with suppress(OSError):
+            marks = self._seen.pop(name, None) or _marks(os.lstat(self.path / name))
+            if self._ignored.get(name) != marks:
+                self._ignored[name] = marks
+                _log.warning("%s: ignored: %s", self.path / name, why)
+
+    def tidy(self) -> None:
+        """Remove what this end was writing when it was killed."""
+        for one in self.path.glob(f"*{NEW}"):
+            one.unlink(missing_ok=True)
+
+    def finish(self, name: str) -> None:
+        """Move a file to what was answered, if it is still there."""
+        with suppress(OSError):
+            (self.path / name).replace(self.path / DONE / name)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole; InputError if it cannot be written."""
+        try:
+            write_whole(self.path / name, data)
+        except OSError as error:
+            raise InputError(
+                f"{self.path / name}: cannot be written ({error.strerror}). Nothing was sent. Free "
+                "space or repair the disk, then start again: the study continues where it was"
+            ) from error
+
+
+def _marks(facts: os.stat_result) -> tuple[int, ...]:
+    """By which a file is known as unchanged; compared with those of the same file alone."""
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+class Spool:
+    """A transport over a spool folder: the coordinator's end.
+
+    Args:
+        folder: Where the subfolders lie, or are made.
+        seals: The coordinator's, with the study's roster.
+        seconds: For which an answer is awaited.
+        pause: Longest time between two looks for it, in seconds.
+
+    Raises:
+        WireError: There is no roster yet.
+    """
+
+    def __init__(self, folder: Path, seals: Seals, *, seconds: float, pause: float = 0.5) -> None:
+        if seals.roster is None:
+            raise WireError("a spool folder needs the study's roster; sign one first")
+        self._seals, self._seconds, self._pause = seals, seconds, pause
+        self._boxes = {
+            name: (_Box(_to(folder, name)), _Box(_from(folder, name)))
+            for name in seals.roster.parties
+        }
+        for questions, _ in self._boxes.values():
+            questions.tidy()
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """The party's answer to `frame`.
+
+        Raises:
+            RosterError: The party is unknown, or did not answer in time. The question stays where
+                it is; the same one, asked again, takes an answer that came since.
+            InputError: The question cannot be written; the disk may be full.
+            SiloweaveError: What the party refused the question with.
+        """
+        if name not in self._boxes:
+            raise RosterError(f"party {name!r} is not there; present are {sorted(self._boxes)}")
+        questions, answers = self._boxes[name]
+        mark = self._seals.mark(frame)
+        known = self._asked(name, mark)
+        if known is None:
+            sealed = self._seals.seal(name, FRAME, frame)
+            nonce = self._seals.checked(sealed, self._seals.name, name).nonce
+            called = mark + blake2b(nonce, digest_size=10).hexdigest()
+            questions.write(called, sealed)
+        else:
+            called, nonce = known
+        try:
+            opened = self._answer(name, called, nonce)
+        except RosterError:
+            if known is not None:  # answered long ago, perhaps, and the answer is lost
+                questions.finish(called)
+            raise
+        questions.finish(called)  # first: a question without an answer is waited for
+        answers.finish(called)
+        if opened.kind == REFUSED:
+            raise messages.decode(opened.data, Refusal).error()
+        return opened.data
+
+    def _asked(self, name: str, mark: str) -> tuple[str, bytes] | None:
+        """File and nonce of a question of this mark that waits for its answer, or has it."""
+        questions, answers = self._boxes[name]
+        found = {one.name for box in (questions, answers) for one in box.path.glob(f"{mark}*")}
+        for called in sorted(filter(_NAME.fullmatch, found)):
+            known = questions.read(f"{DONE}/{called}")
+            if known is None:
+                known = questions.read(called)
+            elif not (answers.path / called).exists():
+                continue  # its answer was taken; a question that lies there again is a copy
+            with suppress(WireError):  # of an earlier roster, or not ours
+                if known is not None:
+                    return called, self._seals.checked(known, self._seals.name, name).nonce
+        return None
+
+    def _answer(self, name: str, called: str, nonce: bytes) -> Opened:
+        """The answer to the question of this nonce, or RosterError in the end."""
+        questions, answers = self._boxes[name]
+        end, wait = time.monotonic() + self._seconds, _FIRST_S
+        while True:
+            late = time.monotonic() >= end
+            data = answers.read(called)
+            if data is not None:
+                try:
+                    return self._seals.open(data, name, nonce)
+                except WireError as error:
+                    answers.ignore(called, error)
+            if late:
+                raise RosterError(
+                    f"party {name!r} did not answer within {self._seconds:g} s. Its question lies "
+                    f"in {questions.path}; see that the party runs and that files are carried, "
+                    "then start again: the study continues where it was"
+                )
+            time.sleep(min(wait, max(0.0, end - time.monotonic())))
+            wait = min(2 * wait, self._pause)
+
+
+def serve(
+    folder: Path, site: Site[Any], handlers: Handlers, seals: Seals, *, pause: float = 0.5
+) -> None:
+    """Answer questions from a spool folder: the party's end.
+
+    It ends when there is a file called `stop` in `to-PARTY`, and removes that file.
+
+    Args:
+        folder: Where the subfolders lie, or are made.
+        site: The party.
+        handlers: The party's side of the method.
+        seals: The party's, with the study's roster and a file for its nonces.
+        pause: Longest time between two looks for questions, in seconds.
+
+    Raises:
+        InputError: An answer cannot be stored or written; the disk may be full. The question stays
+            where it is, and is answered when the party is started again.
+    """
+    questions, answers = _Box(_to(folder, seals.name)), _Box(_from(folder, seals.name))
+    answers.tidy()
+    handlers, wait = with_closing(handlers), _FIRST_S
+    while not (questions.path / STOP).exists():
+        answered = [
+            _taken(questions, answers, name, site, handlers, seals) for name in questions.names()
+        ]
+        if any(answered):
+            wait = _FIRST_S
+            continue
+        time.sleep(wait)
+        wait = min(2 * wait, pause)
+    (questions.path / STOP).unlink(missing_ok=True)
+
+
+def stop(folder: Path, party: str) -> None:
+    """End the party's `serve` over this folder, once it has answered what it is at."""
+    box = _to(folder, party)
+    box.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (box / STOP).touch(mode=0o600)
+
+
+def _taken(
+    questions: _Box, answers: _Box, name: str, site: Site[Any], handlers: Handlers, seals: Seals
+) -> bool:
+    """Whether a question was answered; one that cannot be opened is ignored."""
+    frame = questions.read(name)
+    if frame is None:
+        return False
+    try:
+        with seals.taken(frame) as question:
+            answers.write(name, _sealed_answer(question, site, handlers, seals))
+    except WireError as error:
+        questions.ignore(name, error)
+        return False
+    except OSError as error:
+        raise InputError(
+            f"party {seals.name!r} cannot store its answer ({error}). Nothing was sent. Free space "
+            "or repair the disk, then start the party again: its question is still there"
+        ) from error
+    questions.finish(name)
+    return True
+
+
+def _sealed_answer(question: Opened, site: Site[Any], handlers: Handlers, seals: Seals) -> bytes:
+    """The answer, or what the site refuses the question with, as a frame to the coordinator."""
+    assert seals.roster is not None  # or no frame would have been opened
+    to = seals.roster.coordinator
+    try:
+        answer = site.answer(question.data, handlers)
+        return seals.seal(to, FRAME, answer, question.nonce)
+    except SiloweaveError as error:
+        refusal = messages.encode(Refusal(type(error).__name__, str(error)))
+        return seals.seal(to, REFUSED, refusal, question.nonce)

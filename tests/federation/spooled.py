@@ -1,0 +1,94 @@
+"""A coordinator and a party over a spool folder, with files that outlive both.
+
+    python -m tests.federation.spooled FOLDER
+
+is a party in a process of its own, which can be killed.
+"""
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+from siloweave.federation import FolderStore, Session
+from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
+from siloweave.federation.spool import Spool, serve, stop
+from siloweave.privacy import Budget, Ledger
+from tests.federation.rosters import identity_of, site_with, terms_of
+from tests.federation.small import HANDLERS, KNOWN, Ask
+
+LIMIT = Budget(epsilon=5.0, delta=1e-6)
+STEPS = 3
+ASK = Ask(500.0)
+
+
+def roster_of(name="clinic"):
+    return signed_roster(
+        "flu", identity_of("coordinator"), {name: keys_for("flu", identity_of(name))}
+    )
+
+
+def coordinator(name="clinic"):
+    return Seals("coordinator", identity_of("coordinator"), roster_of(name))
+
+
+def spool_of(folder, *, seconds=20.0, name="clinic"):
+    return Spool(folder / "spool", coordinator(name), seconds=seconds, pause=0.004)
+
+
+def ledger_in(folder, name="clinic"):
+    home = folder / "party"
+    home.mkdir(parents=True, exist_ok=True)
+    return Ledger(name, path=home / "ledger.jsonl", limit=LIMIT, identity=identity_of(name))
+
+
+def serve_from(folder, *, name="clinic", spool=None):
+    """Be a party until it is told to stop."""
+    home, identity = folder / "party", identity_of(name)
+    with ledger_in(folder, name) as ledger:
+        store, terms = FolderStore(home / "store"), terms_of({*KNOWN, name})
+        site = site_with(name, (1, 2, 3), terms, ledger=ledger, store=store)
+        seals = Seals(name, identity, roster_of(name), Nonces(home / "nonces"))
+        serve(spool or folder / "spool", site, HANDLERS, seals, pause=0.004)
+
+
+def entries_of(folder):
+    return Ledger.read(folder / "party" / "ledger.jsonl").entries
+
+
+@contextmanager
+def party(folder, **named):
+    """A party in a thread, told to stop at the end."""
+    thread = Thread(target=serve_from, args=(folder,), kwargs=named, daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop(named.get("spool") or folder / "spool", named.get("name", "clinic"))
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+class Listening:
+    """A transport that notes every answer that came, by step."""
+
+    def __init__(self, spool):
+        self.spool, self.answers = spool, []
+
+    def send(self, name, frame):
+        answer = self.spool.send(name, frame)
+        self.answers.append((frame, answer))
+        return answer
+
+
+def run(spool, steps=STEPS, name="clinic", ask=ASK):
+    """Ask so many times; every question and its answer."""
+    heard = Listening(spool)
+    session = Session([name], heard, run="r1")
+    for _ in range(steps):
+        session.ask(ask)
+    return heard.answers
+
+
+if __name__ == "__main__":
+    serve_from(Path(sys.argv[1]))

@@ -1,0 +1,376 @@
+"""A frame is opened once, by the one it was sealed to, as it was sealed; all else is refused."""
+
+from contextlib import suppress
+from itertools import count
+
+import msgspec
+import numpy as np
+import pytest
+
+from siloweave.errors import RosterError, WireError
+from siloweave.federation import frames, messages
+from siloweave.federation.frames import (
+    FRAME,
+    REFUSED,
+    Nonces,
+    PublicKeys,
+    Seals,
+    keys_for,
+    read_roster,
+    signed_roster,
+)
+from siloweave.federation.messages import Envelope
+from siloweave.privacy.ledger import Identity
+from tests.federation.rosters import identity_of
+from tests.federation.small import Ask, frame, reply_in, site_of
+
+from tests.federation.small import HANDLERS, Size  # isort: skip
+
+OFFICE = identity_of("coordinator")
+PARTIES = ("clinic", "lab")
+
+
+def roster_of(study="flu", office=OFFICE, parties=PARTIES):
+    return signed_roster(study, office, {n: keys_for(study, identity_of(n)) for n in parties})
+
+
+def ends(roster=None, nonces=None):
+    """The coordinator's seals and the clinic's."""
+    roster = roster or roster_of()
+    return (
+        Seals("coordinator", OFFICE, roster),
+        Seals("clinic", identity_of("clinic"), roster, nonces),
+    )
+
+
+def question(step=0, body=b"how many?", sender="coordinator", to="clinic"):
+    return messages.encode(Envelope("r1", step, sender, to, body))
+
+
+def taken(seals, sealed):
+    with seals.taken(sealed) as opened:
+        return opened
+
+
+def test_a_question_and_its_answer_cross():
+    office, clinic = ends()
+    sealed = office.seal("clinic", FRAME, question())
+    opened = taken(clinic, sealed)
+    assert (opened.kind, opened.data) == (FRAME, question())
+    back = clinic.seal("coordinator", FRAME, question(sender="clinic", to="coordinator"),
+                       opened.nonce)  # fmt: skip
+    nonce = office.checked(sealed, "coordinator", "clinic").nonce
+    answer = office.open(back, "clinic", nonce)
+    assert messages.decode(answer.data, Envelope).sender == "clinic"
+    refusal = clinic.seal("coordinator", REFUSED, b"no", opened.nonce)
+    assert office.open(refusal, "clinic", nonce).kind == REFUSED
+
+
+def test_who_carries_a_frame_reads_nothing_of_the_envelope():
+    office, _ = ends()
+    sealed = office.seal("clinic", FRAME, question(body=b"canary-7b1f"))
+    assert b"canary-7b1f" not in sealed
+    assert b"r1" not in msgspec.msgpack.encode(
+        msgspec.structs.replace(office.checked(sealed, "coordinator", "clinic"), data=b"")
+    )
+    again = office.seal("clinic", FRAME, question(body=b"canary-7b1f"))
+    assert sum(a == b for a, b in zip(sealed[-32:], again[-32:], strict=True)) < 8
+
+
+def test_frames_of_one_size_are_all_that_two_messages_have_in_common():
+    """Each has a key of its own: the streams of two frames are not the same."""
+    office, _ = ends()
+    one, two = (office.seal("clinic", FRAME, question(body=bytes(500))) for _ in range(2))
+    assert len(one) == len(two)
+    first, second = (np.frombuffer(f[-500:], np.uint8) for f in (one, two))
+    assert (first == second).mean() < 0.05
+
+
+def test_only_the_receiver_can_open():
+    office, _ = ends()
+    sealed = office.seal("clinic", FRAME, question())
+    lab = Seals("lab", identity_of("lab"), roster_of())
+    with pytest.raises(WireError, match="meant for someone else"):
+        taken(lab, sealed)
+    lab.name = "clinic"  # a lab that passes itself off as the clinic has not its key
+    with pytest.raises(WireError, match="was changed, or is meant for someone else"):
+        taken(lab, sealed)
+
+
+def test_a_frame_of_another_study_or_another_roster_is_refused():
+    _, clinic = ends()
+    for other in (roster_of("asthma"), roster_of(parties=("clinic",))):
+        office, _ = ends(other)
+        with pytest.raises(WireError, match="of another study, or of another roster"):
+            taken(clinic, office.seal("clinic", FRAME, question()))
+
+
+def test_a_frame_of_another_sender_is_refused():
+    _, clinic = ends()
+    lab = Seals("lab", identity_of("lab"), roster_of())
+    with pytest.raises(WireError, match="another sender"):
+        taken(clinic, lab.seal("clinic", FRAME, question(sender="lab")))
+    lab.name = "coordinator"  # says so, and signs with its own key
+    with pytest.raises(WireError, match="'coordinator' did not sign"):
+        taken(clinic, lab.seal("clinic", FRAME, question()))
+
+
+def test_another_party_cannot_sign_a_frame_that_it_cannot_read():
+    """Its data stay bound to who sealed them."""
+    office, _ = ends()
+    lab = Seals("lab", identity_of("lab"), roster_of())
+    sealed = office.checked(office.seal("clinic", FRAME, question()), "coordinator", "clinic")
+    body = messages.encode(msgspec.structs.replace(sealed, sender="lab"))
+    stolen = identity_of("lab").sign(frames._PURPOSE, frames._digest(body)) + body
+    _, clinic = ends()
+    assert lab.checked(stolen, "lab", "clinic")
+    with pytest.raises(WireError, match="was changed, or is meant for someone else"):
+        clinic.open(stolen, "lab")
+
+
+@pytest.mark.parametrize(
+    "inner", [question(sender="lab"), question(to="lab")], ids=["sender", "receiver"]
+)
+def test_a_message_of_another_sender_or_receiver_in_a_frame_is_refused(inner):
+    office, clinic = ends()
+    with pytest.raises(WireError, match="sealed a message from"):
+        taken(clinic, office.seal("clinic", FRAME, inner))
+
+
+@pytest.mark.parametrize("kind", [b"\3", b"", REFUSED], ids=["unknown", "none", "a refusal"])
+def test_a_question_is_a_message(kind):
+    office, clinic = ends()
+    with pytest.raises(WireError, match=r"no message|not a Envelope"):
+        taken(clinic, office.seal("clinic", kind, b"\xff"))
+
+
+def test_an_answer_to_another_question_is_refused():
+    office, clinic = ends()
+    asked = [office.seal("clinic", FRAME, question(i)) for i in range(2)]
+    nonces = [taken(clinic, one).nonce for one in asked]
+    back = question(sender="clinic", to="coordinator")
+    answer = clinic.seal("coordinator", FRAME, back, nonces[0])
+    assert office.open(answer, "clinic", nonces[0])
+    with pytest.raises(WireError, match="answers another question, or comes again"):
+        office.open(answer, "clinic", nonces[1])
+    with pytest.raises(WireError, match="answers another question"):
+        taken(clinic, office.seal("clinic", FRAME, question(), nonces[0]))
+
+
+def test_no_frame_is_opened_before_the_roster():
+    office, _ = ends()
+    newcomer = Seals("clinic", identity_of("clinic"))
+    for use in (
+        lambda: taken(newcomer, office.seal("clinic", FRAME, question())),
+        lambda: newcomer.seal("coordinator", FRAME, b""),
+        lambda: newcomer.mark(b""),
+    ):
+        with pytest.raises(WireError, match="knows no roster yet"):
+            use()
+
+
+def test_a_frame_that_is_too_long_is_not_read(monkeypatch):
+    office, clinic = ends()
+    sealed = office.seal("clinic", FRAME, question(body=bytes(5_000)))
+    monkeypatch.setattr(frames, "MAX_BYTES", len(sealed) - 1)
+    with pytest.raises(WireError, match="refused unread"):
+        taken(clinic, sealed)
+    with pytest.raises(WireError, match="exceeds"):
+        office.seal("clinic", FRAME, question(body=bytes(5_000)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200])
+def test_a_frame_that_was_cut_short_or_made_up_is_refused(size):
+    office, clinic = ends()
+    for wrong in (office.seal("clinic", FRAME, question())[:size], bytes(size), b"\xff" * size):
+        with pytest.raises(WireError):
+            taken(clinic, wrong)
+
+
+def flipped(sealed, bits):
+    wrong = np.frombuffer(sealed, np.uint8).copy()
+    for bit in bits:
+        wrong[bit // 8] ^= 1 << bit % 8
+        yield wrong.tobytes()
+        wrong[bit // 8] ^= 1 << bit % 8
+
+
+def refused_flips(number):
+    """Flipped bits, of so many, that are refused: each bit of one frame first, then of others."""
+    office, clinic = ends()
+    done, sizes = 0, count(1)
+    while done < number:
+        sealed = office.seal("clinic", FRAME, question(body=bytes(next(sizes) % 40)))
+        for wrong in flipped(sealed, range(min(8 * len(sealed), number - done))):
+            with pytest.raises(WireError):
+                taken(clinic, wrong)
+            done += 1
+        taken(clinic, sealed)
+    return done
+
+
+def test_a_flipped_bit_is_refused_wherever_it_is():
+    assert refused_flips(4_000) == 4_000
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_flipped_bits_are_refused():
+    assert refused_flips(100_000) == 100_000
+
+
+def refused_replays(number, path):
+    """Frames, of so many, that are refused when they come again; every 100th time after a start."""
+    office, clinic = ends(nonces=Nonces(path))
+    answered = []
+    for i in range(number):
+        if i < number // 10:
+            answered.append(office.seal("clinic", FRAME, question(i)))
+            taken(clinic, answered[-1])
+        if i % 100 == 99:
+            clinic = ends(nonces=Nonces(path))[1]
+        with pytest.raises(WireError, match="comes again"):
+            taken(clinic, answered[i % len(answered)])
+    return number
+
+
+def test_a_frame_that_comes_again_is_refused(tmp_path):
+    assert refused_replays(500, tmp_path / "nonces") == 500
+
+
+@pytest.mark.slow
+def test_ten_thousand_frames_that_come_again_are_refused(tmp_path):
+    assert refused_replays(10_000, tmp_path / "nonces") == 10_000
+
+
+def test_a_question_whose_answer_was_not_written_may_come_again():
+    office, clinic = ends()
+    sealed = office.seal("clinic", FRAME, question())
+    with suppress(OSError), clinic.taken(sealed):
+        raise OSError
+    assert taken(clinic, sealed).data == question()
+
+
+def test_nonces_survive_a_write_that_was_cut_short(tmp_path):
+    path = tmp_path / "nonces"
+    nonces = [bytes([i]) * 32 for i in range(4)]
+    for nonce in nonces[:2]:
+        Nonces(path).add(nonce)
+    with path.open("ab") as file:
+        file.write(nonces[2][:20])
+    found = Nonces(path)
+    assert nonces[2] not in found
+    found.add(nonces[3])
+    assert all((nonce in Nonces(path)) == (nonce != nonces[2]) for nonce in nonces)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_the_same_question_in_a_new_frame_gets_the_stored_bytes():
+    """Nothing is drawn twice, though each frame has a nonce of its own."""
+    office, clinic = ends()
+    site = site_of()
+    asked = frame(Ask(50.0))
+    answers = []
+    for _ in range(3):
+        sealed = office.seal("clinic", FRAME, asked)
+        with clinic.taken(sealed) as opened:
+            answer = site.answer(opened.data, HANDLERS)
+            answers.append(clinic.seal("coordinator", FRAME, answer, opened.nonce))
+        nonce = office.checked(sealed, "coordinator", "clinic").nonce
+        assert office.open(answers[-1], "clinic", nonce).data == answer
+        assert reply_in(answer, Size)
+    assert len(set(answers)) == 3
+    assert len(site.ledger.entries) == 1
+
+
+def test_a_mark_of_a_frame_is_one_that_only_its_sender_can_make():
+    office, clinic = ends()
+    assert office.mark(b"x") == office.mark(b"x") != office.mark(b"y")
+    assert office.mark(b"x") != clinic.mark(b"x")
+
+
+# The roster
+
+
+def test_a_roster_is_stored_and_read(tmp_path):
+    path, roster = tmp_path / "roster.json", roster_of()
+    roster.store(path)
+    found = read_roster(path, OFFICE.public)
+    assert found == roster
+    assert list(found.parties) == list(PARTIES)
+    assert found.digest == roster.digest
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def changed(roster):
+    """The roster with something else in one of its fields."""
+    keys = dict(roster.keys)
+    stranger = keys_for("flu", identity_of("stranger"))
+    return {
+        "study": msgspec.structs.replace(roster, study="asthma"),
+        "a key": msgspec.structs.replace(roster, keys={**keys, "lab": stranger}),
+        "a party more": msgspec.structs.replace(roster, keys={**keys, "stranger": stranger}),
+        "a party less": msgspec.structs.replace(roster, keys={n: keys[n] for n in list(keys)[:2]}),
+        "order": msgspec.structs.replace(roster, keys=dict(reversed(keys.items()))),
+        "coordinator": msgspec.structs.replace(roster, coordinator="lab"),
+        "no coordinator": msgspec.structs.replace(roster, coordinator="nobody"),
+        "signature": msgspec.structs.replace(roster, signature=bytes(64)),
+        "another's": roster_of(office=identity_of("stranger")),
+    }
+
+
+@pytest.mark.parametrize("what", changed(roster_of()))
+def test_a_roster_that_was_changed_or_signed_by_another_is_refused(tmp_path, what):
+    path = tmp_path / "roster.json"
+    changed(roster_of())[what].store(path)
+    with pytest.raises(RosterError, match="not signed by the coordinator's key"):
+        read_roster(path, OFFICE.public)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "is no roster"),
+        (b"\xff{", "is no roster"),
+        (b'{"study": "flu"}', "is no roster"),
+        (b" " * (2**20 + 1), "at most"),
+    ],
+    ids=["empty", "no text", "fields", "long"],
+)
+def test_a_file_that_is_no_roster_is_refused(tmp_path, text, words):
+    path = tmp_path / "roster.json"
+    with pytest.raises(RosterError, match="ask the coordinator"):
+        read_roster(path, OFFICE.public)
+    path.write_bytes(text)
+    with pytest.raises(RosterError, match=words):
+        read_roster(path, OFFICE.public)
+
+
+@pytest.mark.parametrize(
+    ("parties", "words"),
+    [
+        ({}, "one party or more"),
+        ({"coordinator": keys_for("flu", identity_of("a"))}, "the coordinator's name"),
+        ({n: keys_for("flu", identity_of("a")) for n in "ab"}, "'a' and 'b' have one key"),
+        ({"a": keys_for("flu", OFFICE)}, "'coordinator' and 'a' have one key"),
+        ({"a": PublicKeys(b"", b"1" * 32)}, "'a': a public key has 0 bytes"),
+    ],
+    ids=["nobody", "name", "one key", "the coordinator's key", "short"],
+)
+def test_a_roster_with_impossible_parties_is_not_signed(parties, words):
+    with pytest.raises(RosterError, match=words):
+        signed_roster("flu", OFFICE, parties)
+
+
+def test_a_party_that_the_roster_knows_otherwise_does_not_start():
+    for name in ("clinic", "nobody"):
+        with pytest.raises(RosterError, match="does not know it so"):
+            Seals(name, Identity.create(), roster_of())
+
+
+def test_a_receiver_without_a_usable_key_is_refused():
+    bad = {"clinic": PublicKeys(identity_of("clinic").public, bytes(32))}
+    office = Seals("coordinator", OFFICE, signed_roster("flu", OFFICE, bad))
+    with pytest.raises(WireError, match="not usable"):
+        office.seal("clinic", FRAME, question())
+    with pytest.raises(WireError, match="not in the roster"):
+        office.seal("nobody", FRAME, question())
