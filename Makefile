@@ -43,9 +43,11 @@ types: $(VENV)/.test-ready
 unit: $(VENV)/.test-ready
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
-# An empty XLA_FLAGS compiles networks as they are for users; tests/conftest.py says more.
+# An empty XLA_FLAGS compiles networks as they are for users; tests/conftest.py says more. Golden runs
+# are held where they were made: with the flags of the tests.
 slow: $(VENV)/.test-ready
 	XLA_FLAGS= $(BIN)/pytest -m slow $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m slow tests/synthesizers/test_golden.py
 	XLA_FLAGS= $(BIN)/pytest -n $(JOBS) --dist worksteal $(NETWORK_TESTS)
 
 format: $(VENV)/.test-ready

@@ -70,24 +70,24 @@ def party(folder, **named):
 
 
 class Listening:
-    """A transport that notes every answer that came, by step."""
+    """A transport that adds every question and its answer to a list, which may outlive it."""
 
-    def __init__(self, spool):
-        self.spool, self.answers = spool, []
+    def __init__(self, spool, heard):
+        self.spool, self.heard = spool, heard
 
     def send(self, name, frame):
         answer = self.spool.send(name, frame)
-        self.answers.append((frame, answer))
+        self.heard.append((frame, answer))
         return answer
 
 
-def run(spool, steps=STEPS, name="clinic", ask=ASK):
+def run(spool, steps=STEPS, name="clinic", ask=ASK, heard=None):
     """Ask so many times; every question and its answer."""
-    heard = Listening(spool)
-    session = Session([name], heard, run="r1")
+    heard = [] if heard is None else heard
+    session = Session([name], Listening(spool, heard), run="r1")
     for _ in range(steps):
         session.ask(ask)
-    return heard.answers
+    return heard
 
 
 if __name__ == "__main__":

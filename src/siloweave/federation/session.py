@@ -108,8 +108,8 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
 class Transport(Protocol):
     """Carries one frame to one party and its answer back.
 
-    Conforming: `InProcess`, `Processes`. A network transport has the same one method and announces
-    dropouts by raising RosterError.
+    Conforming: `InProcess`, `Processes`, `spool.Spool`. A network transport has the same one method
+    and announces dropouts by raising RosterError.
     """
 
     def send(self, name: str, frame: bytes) -> bytes:

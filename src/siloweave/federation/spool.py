@@ -64,8 +64,14 @@ class _Box:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        (self.path / DONE).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.chmod(0o700)
+        try:
+            (path / DONE).mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.chmod(0o700)
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be used as a folder of its owner's alone ({error.strerror}). Give "
+                "another spool folder, or let this user own it"
+            ) from error
         self._seen: dict[str, tuple[int, ...]] = {}  # marks of files as they were before a read
         self._ignored: dict[str, tuple[int, ...]] = {}
 
@@ -118,6 +124,7 @@ class _Box:
 
     def finish(self, name: str) -> None:
         """Move a file to what was answered, if it is still there."""
+        self._seen.pop(name, None)
         with suppress(OSError):
             (self.path / name).replace(self.path / DONE / name)
 
@@ -252,16 +259,21 @@ def serve(
     questions, answers = _Box(_to(folder, seals.name)), _Box(_from(folder, seals.name))
     answers.tidy()
     handlers, wait = with_closing(handlers), _FIRST_S
-    while not (questions.path / STOP).exists():
-        answered = [
-            _taken(questions, answers, name, site, handlers, seals) for name in questions.names()
-        ]
-        if any(answered):
-            wait = _FIRST_S
-            continue
-        time.sleep(wait)
-        wait = min(2 * wait, pause)
-    (questions.path / STOP).unlink(missing_ok=True)
+    try:
+        while not (questions.path / STOP).exists():
+            names = questions.names()
+            if any(_taken(questions, answers, name, site, handlers, seals) for name in names):
+                wait = _FIRST_S
+                continue
+            time.sleep(wait)
+            wait = min(2 * wait, pause)
+        (questions.path / STOP).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"party {seals.name!r} cannot read questions or store an answer ({error}). Nothing "
+            "more was sent. Free space or repair the disk, then start the party again: its "
+            "question is still there"
+        ) from error
 
 
 def stop(folder: Path, party: str) -> None:
@@ -284,11 +296,6 @@ def _taken(
     except WireError as error:
         questions.ignore(name, error)
         return False
-    except OSError as error:
-        raise InputError(
-            f"party {seals.name!r} cannot store its answer ({error}). Nothing was sent. Free space "
-            "or repair the disk, then start the party again: its question is still there"
-        ) from error
     questions.finish(name)
     return True
 
