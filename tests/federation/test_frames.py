@@ -326,6 +326,15 @@ def test_a_roster_that_was_changed_or_signed_by_another_is_refused(tmp_path, wha
         read_roster(path, OFFICE.public)
 
 
+def test_a_roster_with_one_key_for_two_is_refused_though_it_is_signed(tmp_path):
+    path, roster = tmp_path / "roster.json", roster_of()
+    twice = msgspec.structs.replace(roster, keys={**roster.keys, "lab": roster.keys["clinic"]})
+    signature = OFFICE.sign(frames._ROSTER, twice.unsigned())
+    msgspec.structs.replace(twice, signature=signature).store(path)
+    with pytest.raises(RosterError, match="'clinic' and 'lab' have one key"):
+        read_roster(path, OFFICE.public)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -19,7 +19,7 @@ from siloweave.errors import InputError, LedgerError, RosterError, SiloweaveErro
 from siloweave.federation import messages
 from siloweave.federation.frames import Seals
 from siloweave.federation.messages import Envelope
-from siloweave.federation.spool import Spool, stop
+from siloweave.federation.spool import Spool, _Box, stop
 from tests.federation.rosters import identity_of
 from tests.federation.small import Ask, Hello, Size, frame, reply_in
 from tests.federation.spooled import (
@@ -198,8 +198,29 @@ def test_what_is_no_frame_is_ignored_and_named_once(tmp_path, caplog):
     for name in names:
         found = [one for one in caplog.messages if f"{name}: ignored" in one]
         assert len(found) == 1, (name, found)
+        assert ("no file of at most" in found[0]) == (name in names[3:6])
     assert len(entries_of(tmp_path)) == STEPS
     assert {one.name for one in (tmp_path / "spool" / "to-clinic").iterdir()} == {*names, "done"}
+
+
+def test_a_file_that_was_whole_by_the_time_it_was_ignored_is_read_again(tmp_path):
+    box, path = _Box(tmp_path), tmp_path / ("a" * 40)
+    path.write_bytes(b"half")
+    assert box.read(path.name) == b"half"
+    path.write_bytes(b"half and half")
+    box.ignore(path.name, "it was cut short")
+    assert box.read(path.name) == b"half and half"
+    box.ignore(path.name, "it is no frame")
+    assert box.read(path.name) is None
+
+
+def test_what_an_end_was_writing_when_it_was_killed_is_removed(tmp_path):
+    for way in ("to-clinic", "from-clinic"):
+        (tmp_path / "spool" / way).mkdir(parents=True)
+        (tmp_path / "spool" / way / f"{'a' * 40}.new").write_bytes(b"half")
+    with party(tmp_path):
+        run(spool_of(tmp_path), 1)
+    assert not list((tmp_path / "spool").rglob("*.new"))
 
 
 def broken(answer, i):
