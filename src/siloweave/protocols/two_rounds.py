@@ -58,6 +58,7 @@ _WIDEST, _MOST_TABLES = 5, 20_000  # columns of a table, and tables of one width
 _ROWS_PER_CELL = 4.0  # of a table wider than a pair, at least
 _STEPS = 12  # of the multiplicative algorithm for each table that is added
 _PATIENCE, _LEAST_GAIN = 8, 0.004  # stop where so many tables lower the error by less than that
+_FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
@@ -292,6 +293,8 @@ class _Design:
                 break
             chosen, x = np.append(chosen, gain.argmax()), np.append(x, x.mean())
         chosen, x = earlier
+        x = np.maximum(x, _FAINTEST * x.max())  # else noise that no mechanism draws
+        x *= 2 * rho / x.sum()
         return {self.tables[i]: float(p**-0.5) for i, p in zip(chosen, x, strict=True)}
 
     def _inside(self, table: int, chosen: npt.NDArray[np.int64]) -> bool:
