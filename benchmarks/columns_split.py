@@ -63,7 +63,7 @@ METHODS: Mapping[str, Callable[[], Any]] = {
 REPLACED = ("vertimrf_fo",)
 # The eight columns that are predicted, by table, as in PrivMRF's and VertiMRF's experiments.
 TARGETS = {
-    "nltcs": ("outside", "money", "bathing", "traveling"),
+    "nltcs": ("getting about outside", "managing money", "bathing", "traveling"),
     "adult_privmrf": ("income", "sex", "marital-status", "education"),
 }
 
@@ -138,7 +138,7 @@ def misclassified(data: Coded, fitted: sw.Fit, targets: tuple[str, ...], seed: i
     from sklearn.preprocessing import OneHotEncoder
     from sklearn.svm import LinearSVC
 
-    drawn = fitted.sample(round(0.8 * data.table.num_rows), seed=seed)
+    drawn = fitted.sample_table(round(0.8 * data.table.num_rows), seed=seed)
     errors = []
     for target in targets:
         others = [name for name in data.table.names if name != target]
