@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from log_plot import picture
 from neural_page import table
 
 Row = dict[str, Any]
@@ -25,6 +26,7 @@ NAMES = {
     "vertimrf_fm": "VertiMRF-FM (guarantee refuted)",
     "vertigan": "VertiGAN",
 }
+EPSILON, PICTURE, PARTIES = 0.8, "columns-split-rows.svg", "columns-split-parties.svg"
 WHOLE = (21_574, 38_000, 45_222)  # rows of the tables themselves
 ORDER = ("1", "2", "4", "8", "each")
 HEAD = """## Private synthesis over split columns
@@ -146,3 +148,35 @@ def _costs(rows: list[Row]) -> str:
 def _range(values: list[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+
+
+def draw(results: Path, folder: Path) -> None:
+    """Draw how seconds and bytes grow with rows, and bytes with parties."""
+    file = results / "columns_split.jsonl"
+    if not file.is_file():
+        return
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    adult = [
+        row
+        for row in rows
+        if row["table"] == "adult_privmrf"
+        and row["method"] == "secure_two_round"
+        and row["epsilon"] == EPSILON
+    ]
+    two = _grouped([row for row in adult if row["parties"] == 2], "rows")
+    whole = [row for row in adult if row["rows"] in WHOLE]
+    by_parties = _grouped(whole, "parties")
+    seconds = [(n, mean(r["seconds"] for r in one)) for (n,), one in sorted(two.items())]
+    sent = [(n, mean(r["megabytes_up"] for r in one)) for (n,), one in sorted(two.items())]
+    got = [(n, mean(r["megabytes_down"] for r in one)) for (n,), one in sorted(two.items())]
+    parties = sorted((15 if n == "each" else n, one) for (n,), one in by_parties.items())
+    panels = [
+        ("MB of a party, 2 parties", {"sent": sent, "received": got}, []),
+        ("seconds of a run, 2 parties", {"": seconds}, []),
+    ]
+    picture(folder / PICTURE, "rows", panels, 10)
+    each = {
+        "sent, at most": [(n, mean(r["megabytes_up"] for r in one)) for n, one in parties],
+        "received, at most": [(n, mean(r["megabytes_down"] for r in one)) for n, one in parties],
+    }
+    picture(folder / PARTIES, "parties", [("MB of a party, 45,222 rows", each, [])], 2)

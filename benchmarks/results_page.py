@@ -210,6 +210,7 @@ def main() -> None:
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page())
     silofuse_page.draw(HERE / "results", PAGE.parent / "images")
+    columns_split_page.draw(HERE / "results", PAGE.parent / "images")
 
 
 if __name__ == "__main__":
