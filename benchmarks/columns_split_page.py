@@ -38,6 +38,12 @@ distance: the mean of the seeds, and their standard deviation where there are se
 neighbouring columns, equally many; *each* is a party for every column. A method that is published
 with an ε that does not hold stands here under that ε, marked, to compare with.
 
+Not alike in everything: VertiMRF-FO's ε is for rows that are replaced, all others' for rows added
+or removed. VertiMRF here is ours after the paper; its file says where it departs, above all in
+weighting estimates by their noise. The rule by which TwoRound and SecureTwoRound choose wider
+tables was chosen on other tables, but figures of these three had been seen (decision 0036).
+Seeds 0 and 1 of NLTCS and Adult were run before later seeds, at the commit that each line names.
+
 Published (NLTCS, ε = 0.8, three columns, over VertiBench's splits): VertiMRF-FM 524 to 735,
 VertiMRF-FO 2,340 to 2,960, VertiGAN 4,010 to 4,650. Published costs on Adult, other machines:
 VertiMRF-FM 15 Mb and 23 minutes a party, 67 minutes at the server; VertiMRF-FO 18 Mb and 2.5

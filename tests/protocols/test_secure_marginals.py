@@ -6,10 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from siloweave.core.method import Case
+from siloweave.datasets import adult, adult_schema
 from siloweave.errors import BudgetError, LedgerError, RosterError, SchemaError, WireError
 from siloweave.federation import InProcess
 from siloweave.methods.secure_two_round.method import SecureTwoRound
-from siloweave.privacy import Gaussian, Ledger, Relation
+from siloweave.privacy import Budget, Gaussian, Ledger, Relation
 from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.events import SharedCoins
 from siloweave.protocols import secure_marginals as secure
@@ -497,3 +499,16 @@ def test_a_party_that_vanishes_ends_a_run(monkeypatch):
         study.counts(PAIR)
     paid = [type(e) for e in study.sites["north"].ledger.events]
     assert SharedCoins not in paid
+
+
+def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two():
+    names = ["age", "workclass", "education", "occupation", "sex", "income"]
+    table, schema = adult().take(range(9000)).select(names), adult_schema().select(names)
+    parts = {"town": table.select(names[:3]), "tax": table.select(names[3:])}
+    budget = Budget(1.0, 1e-6, relation=Relation.REPLACE_ONE)
+    synth = SecureTwoRound()
+    case = Case(schema, budget, parties=2, rows=table.num_rows)
+    foretold = synth.method.forecast(synth, case).bytes_per_party
+    cost = synth.fit(parts, schema, budget=budget, seed=0).cost
+    busiest = max(t.bytes_to_party + t.bytes_from_party for t in cost.parties.values())
+    assert foretold / 2 < busiest < 2 * foretold

@@ -26,7 +26,7 @@ distribution as -N, so D_alpha(Q || P) is the same.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import sqrt
+from math import ceil, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +38,7 @@ _FIRST = 5e-4  # of the grid of orders, above 1
 _RATIO = 1.06  # of two neighbours in it, of the distance from 1
 _FLOATS = 1e-10  # relative; far more than sums of positive floats lose here
 _COPIES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 96, 128)
+_ORDERS = 1.5  # times the order that a budget is read at
 _TRIES, _STEP, _WIDER = 12, 1.0005, 1.1  # of a width; smallest and largest step to the next
 _CLOSE = 1.015  # of rho, to that of a Gaussian of the same variance
 MOST_SIGMA = 2.0**15
@@ -71,6 +72,11 @@ class Coins(NamedTuple):
     def sigma(self) -> float:
         """Standard deviation of the noise."""
         return sqrt(self.copies * sum(w * w for w in self.weights)) / 2
+
+
+def largest_order_for(rho: float, delta: float) -> int:
+    """Up to which Renyi order coins are priced: half above the one that a budget is read at."""
+    return max(4, ceil(_ORDERS * (1 + sqrt(log(1 / delta) / rho))))
 
 
 @lru_cache(maxsize=64)

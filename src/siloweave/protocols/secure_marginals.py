@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import combinations
-from math import ceil, log, log2, sqrt
+from math import ceil, log2, sqrt
 from typing import Any
 
 import msgspec
@@ -60,7 +60,7 @@ from siloweave.federation.site import FolderStore, Handlers, Site
 from siloweave.models.estimate import Measurement
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
-from siloweave.privacy.coins import Coins, coins_for
+from siloweave.privacy.coins import Coins, coins_for, largest_order_for
 from siloweave.privacy.events import Event, Gaussian, SharedCoins, UpperBound
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.protocols import secure_products as products
@@ -78,7 +78,6 @@ from siloweave.tables.schema import Schema
 _ROWS_SHARE = 0.005  # of the zCDP, for a bound of the number of rows
 _MARGIN = 9.0  # times its noise
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
-_ORDERS = 1.5  # times the order that a budget is read at
 _SLACK = 1e-9  # relative, of sums of prices
 _SLAB = 0.9  # of a message, for masked rows
 _MOST_CODES = 2**13  # of all columns
@@ -86,7 +85,7 @@ _MOST_WORDS, _MOST_CELLS = 2**21, 2**12  # of a table of shifted codes: rows tim
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
 _COINS = 150  # of a cell, in both measurements together
-_COPIES, _ROW_SECONDS = 6.0, 40.0  # of masked rows in memory; nanoseconds of each of their bytes
+_COPIES, _ROW_SECONDS = 8.0, 60.0  # of masked rows in memory; nanoseconds of each of their bytes
 
 # Messages
 
@@ -255,8 +254,7 @@ class SecurePlan:
     @cached_property
     def largest_order(self) -> int:
         """Renyi order up to which noise of coins is priced."""
-        read_at = 1 + sqrt(log(1 / self.budget.delta) / self.rho)
-        return max(4, ceil(_ORDERS * read_at))
+        return largest_order_for(self.rho, self.budget.delta)
 
     @cached_property
     def tail(self) -> float:
@@ -828,11 +826,12 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     )
     encoder = case.schema if isinstance(case.schema, Encoder) else Encoder(case.schema, synth.bins)
     width = 4 * case.rows * sum(encoder.domain.sizes)  # bytes of all masked rows
+    own = width // case.parties  # of a party, and of the proof that they are codes
     coins = 4 * _COINS * (base.workload_cells or 0) // case.parties
     return replace(
         base,
         memory_mb=base.memory_mb + 1e-6 * _COPIES * width,
-        bytes_per_party=width + coins,
+        bytes_per_party=width + own + coins,
         seconds=(base.seconds or 0.0) + 1e-9 * _ROW_SECONDS * width,
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor, log, log2, sqrt
+from math import floor, log2, sqrt
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +32,7 @@ from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, rho_for
-from siloweave.privacy.coins import Coins, coins_for
+from siloweave.privacy.coins import Coins, coins_for, largest_order_for
 from siloweave.privacy.events import PaidAhead
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.progress import Progress, silent
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from siloweave.methods.distaim.method import DistAIM
 
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
-_ORDERS = 1.5  # times the order that a budget is read at
 _MESSAGE = 0.9 * MAX_BYTES
 _COINS = 150  # of a cell, at most, mostly
 
@@ -64,9 +63,9 @@ def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
     """
     left = msgspec.structs.replace(budget, delta=budget.delta * (1 - _ESCAPES))
     kept = 2 * (rho_for(budget) - rho_for(left))
-    order = ceil(_ORDERS * (1 + sqrt(log(1 / budget.delta) / rho_for(budget))))
+    order = largest_order_for(rho_for(budget), budget.delta)
     escape = min(_ESCAPES * budget.delta, 2.0**-20)
-    return PaidAhead(rho - kept, escape, max(4, order), moved)
+    return PaidAhead(rho - kept, escape, order, moved)
 
 
 def rounds_of(session: Session, settings: DistAIM, key: Key) -> Iterator[list[str]]:

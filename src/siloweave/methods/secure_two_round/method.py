@@ -3,7 +3,7 @@
 Ours. Plan and fit are those of TwoRound (protocols/two_rounds.py); only the way of measuring
 differs. A marginal of columns of one party is counted there, with its noise. One of columns of two
 parties is opened with noise that nobody knows (protocols/secure_marginals.py). The model is
-that of one owner of the whole table, but for half a per cent of the noise. What was published for
+that of one owner of the whole table, with noise up to one per cent wider. What was published for
 this setting either does not keep its claim (VertiMRF-FM: Zhao et al., KDD 2024, Theorem 2), or
 answers with far more noise (randomised response), or never measures columns of two parties
 together (VertiGAN: Jiang et al. 2023).
