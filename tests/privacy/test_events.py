@@ -1,4 +1,6 @@
 import math
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -166,3 +168,9 @@ def test_the_escape_is_at_least_the_exact_tail_of_the_noise(sigma, threshold):
 
 def test_a_threshold_far_away_still_has_an_escape():
     assert ThresholdGaussian(sigma=1.0, sensitivity=1.0, threshold=10**6).delta > 0
+
+
+def test_the_guide_to_the_ledger_has_every_event():
+    guide = (Path(__file__).parents[2] / "docs/guides/reading-the-ledger.md").read_text("utf-8")
+    tags = [kind.__struct_config__.tag for kind in get_args(ev.Event)]
+    assert [tag for tag in tags if f"| `{tag}` |" not in guide] == []
