@@ -1,0 +1,282 @@
+"""A socket of this machine: another process of the same user hands in a frame, and gets an answer.
+
+A network engine runs beside a party, in processes of its own that hold no key and no row. They
+hand sealed frames to the party here, and carry what comes back (federation/frames.py). A
+connection carries one question and its answer: one byte for the kind, eight for the length, and
+the data. What an answer function refuses with WireError goes back as a code without a text, since
+whoever carries frames has no need of the reason; that stands in the party's log.
+
+**Guarantee**: none of its own, see federation/frames.py. Processes of other users are refused, by
+the folder's mode (0700) and, on Linux, by the identity that the kernel gives of a peer. A process
+of the same user can hold up a party, for as long as it keeps `AT_ONCE` connections open, and
+neither read nor forge a message.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from siloweave.errors import InputError, RosterError, WireError
+from siloweave.federation.messages import MAX_BYTES
+
+AT_ONCE = 32
+"""Connections that are served at the same time; others wait."""
+
+Answer = Callable[[bytes], bytes]
+"""A sealed frame's answer, which is one too; raises WireError for what it cannot open."""
+
+_ASK, _ANSWER, _REFUSED, _FAILED = (bytes([kind]) for kind in range(1, 5))
+_HEAD = 9  # bytes before the data: its kind, and its length
+_PIECE = 2**20
+_WAIT_S = 0.1  # between two looks whether to stop
+_LONGEST = 100  # bytes of a socket's path that every system takes
+
+_log = logging.getLogger("siloweave")
+
+
+class _LateError(Exception):
+    """A deadline has passed."""
+
+
+def _sent(end: socket.socket, kind: bytes, data: bytes, until: float) -> None:
+    left = memoryview(kind + len(data).to_bytes(_HEAD - 1, "big") + data)
+    while left:
+        _in_time(end, until)
+        left = left[end.send(left[:_PIECE]) :]
+
+
+def _exactly(end: socket.socket, size: int, until: float) -> bytes:
+    """So many bytes; OSError if the other end closes before."""
+    found = bytearray()
+    while len(found) < size:
+        _in_time(end, until)
+        piece = end.recv(min(size - len(found), _PIECE))
+        if not piece:
+            raise ConnectionError(f"it closed after {len(found):,} of {size:,} bytes")
+        found += piece
+    return bytes(found)
+
+
+def _in_time(end: socket.socket, until: float) -> None:
+    """Let the next call wait no longer than that; a sender of single bytes gains no time."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise _LateError
+    end.settimeout(left)
+
+
+def _received(end: socket.socket, kinds: bytes, until: float) -> tuple[bytes, bytes]:
+    """Kind and data; the length is checked before a byte of the data is read."""
+    head = _exactly(end, _HEAD, until)
+    kind, size = head[:1], int.from_bytes(head[1:], "big")
+    if kind not in kinds:
+        raise WireError(f"a connection began with {head!r}, which is no frame")
+    if size > MAX_BYTES:
+        raise WireError(f"a frame of {size:,} bytes exceeds {MAX_BYTES:,}; refused unread")
+    return kind, _exactly(end, size, until)
+
+
+def _listening(path: Path) -> socket.socket:
+    """A socket at this path, in a folder of its owner's alone."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise InputError(f"{path}: this system has no Unix sockets; use a spool folder instead")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = path.parent.stat()
+        if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+            raise InputError(
+                f"{path.parent}: others can enter this folder, and it holds a party's socket. Let "
+                f"this user own it, and run: chmod 700 {path.parent}"
+            )
+        with suppress(FileNotFoundError):
+            _remove_stale(path)
+        end = socket.socket(socket.AF_UNIX)
+        try:
+            end.bind(_short(path))
+            path.chmod(0o600)
+            end.listen(AT_ONCE)
+        except BaseException:
+            end.close()
+            raise
+    except OSError as error:
+        raise InputError(f"{path}: no socket can be made there ({error.strerror})") from error
+    return end
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a process that was killed; InputError if one answers, or it is a file."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise InputError(f"{path}: is no socket, and lies where one belongs; move it away")
+    with socket.socket(socket.AF_UNIX) as other:
+        try:
+            other.connect(_short(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise InputError(f"{path}: another process answers there; end it first")
+
+
+def _short(path: Path) -> str:
+    """The path as a system takes it for a socket, seen from the working folder if that is less."""
+    found = min(str(path.absolute()), os.path.relpath(path), key=len)
+    if len(os.fsencode(found)) > _LONGEST:
+        raise InputError(
+            f"{found}: is too long for a socket, which may have {_LONGEST} bytes. Start in a "
+            "folder nearer to it, or move it"
+        )
+    return found
+
+
+def _of_same_user(end: socket.socket) -> bool:
+    """Whether the kernel says so of the other end; elsewhere than on Linux the folder says it."""
+    kind = getattr(socket, "SO_PEERCRED", None)
+    if kind is None:
+        return True
+    _, user, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, kind, struct.calcsize("3i")))
+    return bool(user == os.geteuid())
+
+
+class Server:
+    """A socket at which frames are answered, one at a time.
+
+    Args:
+        path: Of the socket; its folder is made, or must be this user's alone.
+        answer: Gives the answer to a frame. WireError refuses the frame. Any other error ends the
+            server, which raises it: a full disk, for example.
+        seconds: For a question to arrive whole, and for an answer to be taken.
+
+    Raises:
+        InputError: There is no way to make a socket there, or another process answers at it.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "party.sock"
+        ...     with Server(path, bytes.upper):
+        ...         ask(path, b"a frame", seconds=5.0)
+        b'A FRAME'
+    """
+
+    def __init__(self, path: Path, answer: Answer, *, seconds: float = 30.0) -> None:
+        self._path, self._answer, self._seconds = path, answer, seconds
+        self._end = _listening(path)
+        self._end.settimeout(_WAIT_S)
+        self._stopped, self._at_work = threading.Event(), threading.Lock()
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def serve(self) -> None:
+        """Answer until `stop` is called; an answer that was begun is finished first."""
+        try:
+            while not self._stopped.is_set():
+                if not self._free.acquire(timeout=_WAIT_S):
+                    continue
+                try:
+                    end, _ = self._end.accept()
+                except OSError as error:
+                    self._free.release()
+                    if error.errno in (errno.EMFILE, errno.ENFILE):
+                        time.sleep(_WAIT_S)
+                    continue
+                threading.Thread(target=self._met, args=(end,), daemon=True).start()
+        finally:
+            self._stopped.set()
+            self._end.close()
+            with self._at_work, suppress(OSError):
+                self._path.unlink()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Let `serve` end."""
+        self._stopped.set()
+
+    def _met(self, end: socket.socket) -> None:
+        """One connection."""
+        try:
+            with end:
+                if not _of_same_user(end):
+                    raise WireError("a process of another user connected")
+                _, question = _received(end, _ASK, time.monotonic() + self._seconds)
+                _sent(end, *self._answered(question), time.monotonic() + self._seconds)
+        except WireError as error:
+            _log.warning("%s: refused: %s", self._path, error)
+        except (_LateError, OSError) as error:
+            _log.info("%s: a connection was given up: %r", self._path, error)
+        finally:
+            self._free.release()
+
+    def _answered(self, question: bytes) -> tuple[bytes, bytes]:
+        with self._at_work:
+            if self._stopped.is_set():
+                return _FAILED, b""
+            try:
+                return _ANSWER, self._answer(question)
+            except WireError as error:
+                _log.warning("%s: refused: %s", self._path, error)
+                return _REFUSED, b""
+            except BaseException as error:  # noqa: BLE001 - raised by `serve`, in its own thread
+                self._error = error
+                self._stopped.set()
+                return _FAILED, b""
+
+    def __enter__(self) -> Server:
+        self._thread = threading.Thread(target=self._in_background, daemon=True)
+        self._thread.start()
+        return self
+
+    def _in_background(self) -> None:
+        with suppress(BaseException):  # `__exit__` raises it
+            self.serve()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def serve(path: Path, answer: Answer, *, seconds: float = 30.0) -> None:
+    """Answer frames at a socket for as long as this process runs; see `Server`."""
+    Server(path, answer, seconds=seconds).serve()
+
+
+def ask(path: Path, frame: bytes, seconds: float) -> bytes:
+    """The answer to a frame, from the process that serves the socket at this path.
+
+    Raises:
+        WireError: The frame, or the answer, is too large or malformed, or the frame was refused.
+        RosterError: Nobody serves there, or no answer came within so many seconds.
+    """
+    if len(frame) > MAX_BYTES:
+        raise WireError(f"a frame of {len(frame):,} bytes exceeds {MAX_BYTES:,}")
+    until = time.monotonic() + seconds
+    try:
+        with socket.socket(socket.AF_UNIX) as end:
+            _in_time(end, until)
+            end.connect(_short(path))
+            _sent(end, _ASK, frame, until)
+            kind, data = _received(end, _ANSWER + _REFUSED + _FAILED, until)
+    except (_LateError, TimeoutError) as error:
+        raise RosterError(f"{path}: no answer within {seconds:g} s") from error
+    except OSError as error:
+        raise RosterError(
+            f"{path}: nobody answers there ({error}); start `siloweave party` first"
+        ) from error
+    if kind == _ANSWER:
+        return data
+    if kind == _REFUSED:
+        raise WireError(f"{path}: the frame was refused; the log of who serves there says why")
+    raise RosterError(f"{path}: who served there has ended; its log says why. Start it again")
