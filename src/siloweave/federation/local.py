@@ -114,7 +114,7 @@ def _listening(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the socket of a process that was killed; InputError if one answers, or it is a file."""
+    """Remove a killed process's socket; InputError if one answers, or a file is there."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise InputError(f"{path}: is no socket, and lies where one belongs; move it away")
     with socket.socket(socket.AF_UNIX) as other:
