@@ -11,6 +11,8 @@ from tests.architecture.source import Source
 ALONE: Mapping[str, str] = {
     "src/siloweave/app/cli.py": "the entry point that pyproject.toml names",
     "src/siloweave/app/console.py": "what commands print; cli.py is what they take",
+    "src/siloweave/app/party_cli.py": "the commands of a party's owner; cli.py adds them",
+    "src/siloweave/app/policy.py": "one file of a party's folder, whoever reads it",
     "src/siloweave/app/run.py": "what a run does; check.py is what it needs before",
     "src/siloweave/app/sample.py": "conditions as texts, read by the schema",
     "src/siloweave/attacks/groundhog.py": "one paper's attack on sets of tables",

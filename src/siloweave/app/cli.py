@@ -6,9 +6,7 @@ interrupted; 1 a bug of ours. Results go to standard output, everything else to 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +14,8 @@ import typer
 
 import siloweave
 from siloweave.app.files import keep_programs
-from siloweave.errors import SiloweaveError
+from siloweave.app.options import AsJson, StudyFile, reported, stopped
+from siloweave.app.party_cli import party
 
 #: The command line as Typer sees it.
 app = typer.Typer(
@@ -27,9 +26,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(party)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-StudyFile = Annotated[Path, typer.Argument(help="A study file, or the folder of a study.toml.")]
 Names = list[str] | None
 SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a schema.json.")]
 ReportFile = Annotated[
@@ -54,29 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except KeyboardInterrupt:
-        return _stopped()
+        return stopped()
     return 0
-
-
-def _stopped() -> int:
-    sys.stderr.write(
-        "\ninterrupted; what was released is in the ledgers, and the same command continues\n"
-    )
-    return 130
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Turn errors a user can cause into one message and an exit code."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(_stopped()) from None
-    except (SiloweaveError, OSError) as error:
-        from siloweave.app.console import print_error
-
-        print_error(str(error))
-        raise typer.Exit(2) from None
 
 
 def _show_version(wanted: bool) -> None:
@@ -96,7 +73,7 @@ def options(
 
 
 @app.command()
-@_reported()
+@reported()
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to put everything.")] = Path("siloweave-demo"),
     split: Annotated[
@@ -119,7 +96,7 @@ def demo(
 
 
 @app.command()
-@_reported()
+@reported()
 def init(
     files: Annotated[list[Path], typer.Argument(help="CSV or Parquet, one file for each party.")],
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
@@ -136,7 +113,7 @@ def init(
 
 
 @app.command()
-@_reported()
+@reported()
 def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Forecast memory, time, bytes and epsilon for each party, before a row is read."""
     from siloweave.app.check import forecast
@@ -147,7 +124,7 @@ def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
 
 
 @app.command()
-@_reported()
+@reported()
 def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Run a study; the same command continues a run that was cut short."""
     from siloweave.app.check import warnings
@@ -167,7 +144,7 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
 
 
 @app.command()
-@_reported()
+@reported()
 def sample(
     run: RunFolder,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
@@ -202,7 +179,7 @@ def sample(
 
 
 @app.command()
-@_reported()
+@reported()
 def report(
     run: RunFolder,
     out: Annotated[
@@ -225,7 +202,7 @@ def report(
 
 
 @app.command()
-@_reported()
+@reported()
 def ledger(
     run: Annotated[Path, typer.Argument(help="A run's folder, or one ledger file.")],
     party: Annotated[str | None, typer.Option(help="Only this party, with every entry.")] = None,
@@ -242,7 +219,7 @@ def ledger(
 
 
 @app.command()
-@_reported()
+@reported()
 def score(
     real: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
@@ -280,7 +257,7 @@ def score(
 
 
 @app.command()
-@_reported()
+@reported()
 def attack(
     train: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
@@ -324,7 +301,7 @@ def attack(
 
 
 @app.command("list")
-@_reported()
+@reported()
 def list_all(json: AsJson = False) -> None:
     """Show every method: split, family, guarantee, trust, paper."""
     from siloweave.app.console import print_methods

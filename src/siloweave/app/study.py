@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from unicodedata import normalize
 
 import msgspec
@@ -41,18 +41,18 @@ _TYPES = {
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of the tables of a study file."""
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of the tables of a file; a key that is not known is refused."""
 
 
-class About(_Section, frozen=True):
+class About(Section, frozen=True):
     """``[study]``: its name, and optionally the parties that must be there."""
 
     name: str
     roster: tuple[str, ...] = ()
 
 
-class SchemaFile(_Section, frozen=True):
+class SchemaFile(Section, frozen=True):
     """``[schema]``: the JSON file that declares the columns, and what may be spent on the rest.
 
     ``learn`` is the share of the budget for facts that the file leaves open: the categories of a
@@ -63,7 +63,7 @@ class SchemaFile(_Section, frozen=True):
     learn: float = 0.0
 
 
-class BudgetTable(_Section, frozen=True):
+class BudgetTable(Section, frozen=True):
     """``[budget]``: what the study may cost; see `siloweave.privacy.Budget`.
 
     ``epsilon = inf`` needs no ``delta``.
@@ -75,7 +75,7 @@ class BudgetTable(_Section, frozen=True):
     unit: str = "row"
 
 
-class PartyTable(_Section, frozen=True):
+class PartyTable(Section, frozen=True):
     """One ``[[parties]]``: a name, its file, and the columns to take from it (all if empty)."""
 
     name: str
@@ -83,7 +83,7 @@ class PartyTable(_Section, frozen=True):
     columns: tuple[str, ...] = ()
 
 
-class AlignmentTable(_Section, frozen=True):
+class AlignmentTable(Section, frozen=True):
     """``[alignment]``: how parties with different columns find their common rows.
 
     ``on`` are the id columns, ``rules`` how each is normalised (see `siloweave.tables.ids`);
@@ -98,7 +98,7 @@ class AlignmentTable(_Section, frozen=True):
     most: int | None = None
 
 
-class Output(_Section, frozen=True):
+class Output(Section, frozen=True):
     """``[output]``: rows to sample (as many as the model stands for if absent), folder, seed."""
 
     rows: int | None = None
@@ -106,7 +106,7 @@ class Output(_Section, frozen=True):
     seed: int = 0
 
 
-class Study(_Section, frozen=True):
+class Study(Section, frozen=True):
     """A study file, read and checked; holds names and paths, no rows.
 
     Args:
@@ -279,12 +279,7 @@ class Study(_Section, frozen=True):
                 f"there is no study file {str(file)!r}. "
                 "`siloweave init` writes one from CSV or Parquet files."
             )
-        try:
-            return Study.parse(tomllib.loads(file.read_text("utf-8")), base=file.parent)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: is not TOML: {error}") from error
-        except InputError as error:
-            raise type(error)(f"{file}: {error}") from error
+        return in_toml(file, lambda data: Study.parse(data, base=file.parent))
 
     @staticmethod
     def parse(data: Mapping[str, Any], *, base: str | Path = ".") -> Study:
@@ -297,20 +292,11 @@ class Study(_Section, frozen=True):
             siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes ...
         """
         known = [name for name in Study.__struct_fields__ if name != "base"]
-        _check_keys(data, known, "the study file")
-        for name, kind in _TABLES.items():
-            found = data.get(name)
-            several, where = (found, f"[[{name}]]") if name == "parties" else ([found], f"[{name}]")
-            for table in several if isinstance(several, list) else []:
-                if isinstance(table, dict):
-                    _check_keys(table, kind.__struct_fields__, where)
-        try:
-            return msgspec.convert({**data, "base": str(base)}, Study)
-        except msgspec.ValidationError as error:
-            raise InputError(_placed(error)) from error
+        check_tables(data, known, _TABLES, "the study file")
+        return converted({**data, "base": str(base)}, Study)
 
 
-_TABLES: dict[str, type[_Section]] = {
+_TABLES: dict[str, type[Section]] = {
     "study": About,
     "schema": SchemaFile,
     "budget": BudgetTable,
@@ -320,7 +306,40 @@ _TABLES: dict[str, type[_Section]] = {
 }
 
 
-# Words for what is wrong in a file
+# A file of tables, and words for what is wrong in it
+
+_File = TypeVar("_File")
+
+
+def in_toml(file: Path, parse: Callable[[dict[str, Any]], _File]) -> _File:
+    """What `parse` makes of a TOML file; raises InputError, naming the file."""
+    try:
+        return parse(tomllib.loads(file.read_text("utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: is not TOML: {error}") from error
+    except InputError as error:
+        raise type(error)(f"{file}: {error}") from error
+
+
+def converted(data: Mapping[str, Any], kind: type[_File]) -> _File:
+    """Data as a value of a type; raises InputError that names the place in the file."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(_placed(error)) from error
+
+
+def check_tables(
+    data: Mapping[str, Any], known: Sequence[str], tables: Mapping[str, Any], file: str
+) -> None:
+    """Refuse keys of a file, and of its tables, that are not known, with what was meant."""
+    _check_keys(data, known, file)
+    for name, kind in tables.items():
+        found = data.get(name)
+        several, where = (found, f"[[{name}]]") if name == "parties" else ([found], f"[{name}]")
+        for table in several if isinstance(several, list) else []:
+            if isinstance(table, dict):
+                _check_keys(table, kind.__struct_fields__, where)
 
 
 def _check_keys(given: Iterable[str], known: Sequence[str], where: str) -> None:

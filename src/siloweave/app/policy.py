@@ -1,0 +1,280 @@
+"""policy.toml: what a party's owner allows, whatever a study asks for.
+
+The file lies in the party's folder and never leaves it. A study beyond it is refused, before it
+begins and at every stage. Every field has a default; `write_policy` writes a file in which each is
+explained. A key that is not known is refused, never ignored.
+
+A study promises an epsilon of one row, and a policy bounds that of one person, who may have several
+rows. What holds for a row at (e, d) holds for k rows at (k e, d (exp(k e) - 1) / (exp(e) - 1))
+(Vadhan 2017, "The complexity of differential privacy", lemma 2.2); the policy is converted once, by
+this formula, into the bound of a row, and all that follows is compared with that.
+
+**Guarantee**: `check` compares what a study may cost by its own budget, together with what the
+ledger holds, before anything is released; for what is in the ledger already, and for `limit`, with
+which a ledger refuses a charge, epsilon is recomputed from the events. Neighbours are those of each
+study. Assumed: nobody has more rows here than `rows_per_person`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import expm1, inf, sqrt
+from pathlib import Path
+from typing import Any, Literal
+
+from siloweave.app.files import write_text
+from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
+from siloweave.core.method import GUARANTEES
+from siloweave.core.run import Job, Synthesizer
+from siloweave.errors import InputError, number, whole
+from siloweave.methods.registry import METHODS
+from siloweave.privacy.accountants import Tally, epsilon
+from siloweave.privacy.budget import Budget, rho_for
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import Entry
+from siloweave.tables.schema import Schema
+
+POLICY_FILE = "policy.toml"
+"""What the file is called in a party's folder."""
+
+_LARGEST = 100.0  # a finite epsilon beyond it promises nothing
+
+
+class Spending(Section, frozen=True):
+    """``[budget]``: the most that a person may lose, at `delta`; `inf` bounds nothing.
+
+    `epsilon_per_study` holds for each study, `epsilon_in_all` for all that the ledger ever holds.
+    """
+
+    epsilon_per_study: float = 1.0
+    epsilon_in_all: float = 3.0
+    delta: float = 1e-6
+    rows_per_person: int = 1
+
+
+class Allowed(Section, frozen=True):
+    """``[studies]``: which are allowed; empty `methods` and `columns` allow all.
+
+    `alignment` lets a study find the rows that parties have in common, `shared_columns` lets
+    synthetic columns of this party be put together with those of others.
+    """
+
+    guarantees: tuple[str, ...] = ("dp",)
+    methods: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    smallest_roster: int = 2
+    alignment: bool = False
+    shared_columns: bool = True
+    approval: Literal["by hand", "auto"] = "by hand"
+
+
+class Policy(Section, frozen=True):
+    """A party's policy.
+
+    Raises:
+        InputError: A value is out of bounds, or names what there is not.
+
+    Example:
+        >>> Policy(Spending(epsilon_in_all=2.0, rows_per_person=2)).limit.epsilon
+        1.0
+    """
+
+    budget: Spending = Spending()
+    studies: Allowed = Allowed()
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon_per_study", "epsilon_in_all"):
+            if getattr(self.budget, name) != inf:
+                number(f"[budget] {name}", getattr(self.budget, name), 0, _LARGEST, "(]")
+        number("[budget] delta", self.budget.delta, 0, 1, "()")
+        whole("[budget] rows_per_person", self.budget.rows_per_person, 1)
+        whole("[studies] smallest_roster", self.studies.smallest_roster, 1)
+        for name, known in (("guarantees", GUARANTEES), ("methods", tuple(METHODS))):
+            for one in getattr(self.studies, name):
+                if one not in known:
+                    near = close_match(one, known)
+                    raise InputError(
+                        f"[studies] {name} names {one!r}, which is unknown{near} Use some of "
+                        f"{', '.join(known)}."
+                    )
+
+    @property
+    def limit(self) -> Budget:
+        """The most that one row may cost over the life of the ledger; see `Ledger`."""
+        return self._of_a_row(self.budget.epsilon_in_all)
+
+    def _of_a_row(self, most: float) -> Budget:
+        """A bound of a row from which the bound `most` of a person follows."""
+        rows, delta = self.budget.rows_per_person, self.budget.delta
+        if rows == 1 or most == inf:
+            return Budget(most, delta)
+        return Budget(most / rows, delta * expm1(most / rows) / expm1(most))
+
+    def check(
+        self,
+        study: Study,
+        schema: Schema,
+        synth: Synthesizer,
+        entries: Sequence[Entry] = (),
+        columns: Sequence[str] = (),
+    ) -> None:
+        """Refuse a study that this policy does not allow, before it begins and at every stage.
+
+        Args:
+            study: The party's own copy of the study.
+            schema: Its columns.
+            synth: Its method.
+            entries: All entries of the party's ledger.
+            columns: What the study takes of this party, where parties hold different columns.
+
+        Raises:
+            InputError: Naming every rule that is broken, the value and the bound.
+        """
+        if broken := list(self._broken(study, schema, synth, entries, columns)):
+            raise InputError(
+                f"{POLICY_FILE} does not allow study {study.study.name!r}. Nothing was released. "
+                + " ".join(broken)
+            )
+
+    def _broken(
+        self,
+        study: Study,
+        schema: Schema,
+        synth: Any,
+        entries: Sequence[Entry],
+        used: Sequence[str],
+    ) -> Iterator[str]:
+        allowed, method = self.studies, synth.method
+        if allowed.methods and method.name not in allowed.methods:
+            yield f"[studies] methods = {_few(allowed.methods)}: it runs {method.name!r}."
+        if (kind := synth.info.guarantee) not in allowed.guarantees:
+            yield (
+                f"[studies] guarantees = {_few(allowed.guarantees)}: {synth.info.title} has the "
+                f"guarantee {kind!r}."
+            )
+        split = method.split == "columns"
+        names = list(used) if split and used else [c.name for c in schema.columns if c.kind != "id"]
+        names += study.alignment.on if study.alignment else ()
+        strange = [name for name in names if allowed.columns and name not in allowed.columns]
+        if strange:
+            yield f"[studies] columns = {_few(allowed.columns)}: it uses {_few(strange)}."
+        if len(study.names) < allowed.smallest_roster:
+            yield (
+                f"[studies] smallest_roster = {allowed.smallest_roster}: it has "
+                f"{len(study.names)}, {', '.join(study.names)}."
+            )
+        if study.alignment is not None and not allowed.alignment:
+            yield f"[studies] alignment = false: it compares {_few(study.alignment.on)} of rows."
+        if split and not allowed.shared_columns and getattr(synth, "shared", True):
+            yield (
+                "[studies] shared_columns = false: it puts synthetic columns of all parties "
+                "together."
+            )
+        yield from self._beyond(study, entries)
+
+    def _beyond(self, study: Study, entries: Sequence[Entry]) -> Iterator[str]:
+        """What is too dear: the study's own budget, and that beside all that was spent."""
+        asked, runs = study.terms(), Job(study.terms(), run=study.run_name).runs
+        each, all_ = self._of_a_row(self.budget.epsilon_per_study), self.limit
+        own = [one.event for one in entries if one.run in runs]
+        others = [one.event for one in entries if one.run not in runs]
+        if each.private and asked.epsilon > each.epsilon:
+            yield self._too_much(
+                "epsilon_per_study", f"its epsilon of a row is {asked.epsilon}", each
+            )
+        if (each.private or all_.private) and asked.delta > each.delta:
+            yield self._too_much("delta", f"its delta is {asked.delta}", each)
+        if each.private and (spent := epsilon(own, each.delta)) > each.epsilon:
+            yield self._too_much("epsilon_per_study", f"it has spent {spent} of a row", each)
+        if not all_.private:
+            return
+        before = epsilon(others, all_.delta)
+        if (then := _beside(others, asked, all_.delta)) > all_.epsilon:
+            what = f"{before} of a row is spent before it, and {then} would be with it"
+            yield self._too_much("epsilon_in_all", what, all_)
+
+    def _too_much(self, field: str, what: str, bound: Budget) -> str:
+        rows, delta = self.budget.rows_per_person, self.budget.delta
+        held = f"{field} = {getattr(self.budget, field)}"
+        if field != "delta":
+            held += f" at delta = {delta}"
+        if rows > 1:
+            held += f" for {rows} rows of a person, so epsilon = {bound.epsilon:.4g} at delta = "
+            held += f"{bound.delta:.4g} for one row"
+        return f"[budget] {held}: {what}. Ask for less, or let the owner of this party raise it."
+
+
+def _beside(others: Sequence[Any], asked: Budget, delta: float) -> float:
+    """Epsilon of a row if a study spends all it may, beside others; as one Gaussian release."""
+    if not asked.private:
+        return inf
+    tally = Tally(others)
+    tally.add(Gaussian(sigma=1.0, sensitivity=sqrt(2 * rho_for(asked))))
+    together = tally.epsilon(delta)
+    return asked.epsilon if not others and asked.delta <= delta else together
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:5]))
+    return f"[{shown}{', ...' if len(names) > 5 else ''}]"
+
+
+# The file
+
+
+def read_policy(folder: Path) -> Policy:
+    """The policy in a party's folder.
+
+    Raises:
+        InputError: There is no such file, it is no TOML, or a field is unknown, of the wrong type
+            or out of bounds.
+    """
+    file = folder / POLICY_FILE
+    if not file.is_file():
+        raise InputError(
+            f"there is no {file}, which says what this party allows. `siloweave party policy "
+            f"--folder {folder}` writes one with every field; read it, then start again."
+        )
+    return in_toml(file, _parsed)
+
+
+def _parsed(data: Mapping[str, Any]) -> Policy:
+    tables = {"budget": Spending, "studies": Allowed}
+    check_tables(data, list(tables), tables, "the policy")
+    return converted(data, Policy)
+
+
+def write_policy(folder: Path) -> Path:
+    """Write a policy with every field into a party's folder; InputError if there is one."""
+    file = folder / POLICY_FILE
+    if file.exists():
+        raise InputError(f"{file} is there already; change it with an editor.")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_text(file, _TEXT, private=True)
+    return file
+
+
+_TEXT = """\
+# What this party allows, whatever a study asks for. A study beyond it is refused. This file stays
+# here; changes hold from the next start of the party on.
+
+[budget]
+# The most that one person may lose, at this delta; what a study asks for is for one row.
+epsilon_per_study = 1.0
+epsilon_in_all = 3.0       # of everything that this party's ledger ever holds
+delta = 1e-6               # far below 1 / number of people
+rows_per_person = 1        # the most rows that one person has here: two rows make it cost twice
+# Methods without a guarantee, such as "silofuse", need epsilon = inf in both lines above and
+# "none" below: after one of them, no finite epsilon holds for this ledger any more.
+
+[studies]
+guarantees = ["dp"]        # also "partial", "refuted", "none": see `siloweave list`
+methods = []               # names that `siloweave list` shows; all that have such a guarantee if []
+columns = []               # of this party's tables that may be used; all of the study's if []
+smallest_roster = 2        # fewest parties
+alignment = false          # whether rows may be compared by ids to find those that all have
+shared_columns = true      # whether synthetic columns may be put together with those of others,
+#                          # where parties hold different columns
+approval = "by hand"       # the owner runs `siloweave party plan` and `siloweave party approve`
+#                          # for every study; "auto" takes part in all that this file allows
+"""

@@ -1,0 +1,222 @@
+"""policy.toml: what it takes, and what a party refuses by it."""
+
+import math
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from siloweave.app.cli import main
+from siloweave.app.policy import POLICY_FILE, Policy, read_policy, write_policy
+from siloweave.app.study import Study
+from siloweave.errors import BudgetError, InputError
+from siloweave.privacy import Budget
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import Ledger
+from siloweave.tables import Column, Schema
+
+SCHEMA = Schema((Column("age", "integer", low=0, high=99), Column("ill", "boolean")))
+TEXT = """\
+[study]
+name = "admissions"
+[schema]
+file = "schema.json"
+[budget]
+epsilon = {epsilon}
+delta = {delta}
+[method]
+name = "{method}"
+[[parties]]
+name = "north"
+data = "north.csv"
+[[parties]]
+name = "south"
+data = "south.csv"
+"""
+
+
+def study_in(path: Path, method="two_round", epsilon="1.0", delta="1e-6", more="") -> Study:
+    (path / "schema.json").write_text(SCHEMA.to_json())
+    (path / "study.toml").write_text(
+        TEXT.format(method=method, epsilon=epsilon, delta=delta) + more
+    )
+    return Study.load(path)
+
+
+def policy_in(path: Path, **changes: str) -> Policy:
+    """The policy that is written, with other values of some fields."""
+    file = write_policy(path)
+    lines = file.read_text().splitlines()
+    for name, value in changes.items():
+        (place,) = [i for i, line in enumerate(lines) if line.startswith(f"{name} = ")]
+        lines[place] = f"{name} = {value}"
+    file.write_text("\n".join(lines))
+    return read_policy(path)
+
+
+def refusal(path: Path, study: Study, entries=(), own=(), **changes: str) -> str:
+    """What the policy says of a study; empty where it allows it."""
+    try:
+        policy_in(path, **changes).check(study, *study.checked(), entries, own)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def entries_of(run: str, *sigmas: float):
+    ledger = Ledger("north", limit=Budget(math.inf, 1e-6))
+    for i, sigma in enumerate(sigmas):
+        event = Gaussian(sigma=sigma, sensitivity=1.0)
+        ledger.charge(event, run=run, step=str(i), what="w", to="c")
+    return ledger.entries
+
+
+def test_the_file_that_is_written_holds_every_field_at_its_default(tmp_path):
+    file = write_policy(tmp_path / "party")
+    assert read_policy(tmp_path / "party") == Policy()
+    assert file.stat().st_mode & 0o777 == 0o600
+    text = tomllib.loads(file.read_text())
+    for table, kind in (("budget", Policy().budget), ("studies", Policy().studies)):
+        assert list(text[table]) == list(kind.__struct_fields__)
+    with pytest.raises(InputError, match="is there already"):
+        write_policy(tmp_path / "party")
+
+
+def test_a_party_without_a_policy_is_shown_how_to_write_one(tmp_path):
+    with pytest.raises(InputError, match="siloweave party policy --folder"):
+        read_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[budget]\nepsilon_in_al = 2", r"\[budget\] epsilon_in_al is unknown; did you mean"),
+        ("[budgets]", r"the policy budgets is unknown; did you mean 'budget'"),
+        ("[budget]\ndelta = 0.0", r"\[budget\] delta=0.0 must be a number in \(0, 1\)"),
+        ("[budget]\nepsilon_per_study = nan", r"epsilon_per_study=nan must be"),
+        ("[budget]\nrows_per_person = 0", r"rows_per_person=0 must be a whole number, 1 or more"),
+        ("[studies]\nmethods = ['flam']", r"\[studies\] methods names 'flam'.*mean 'flaim'"),
+        ("[studies]\nguarantees = ['all']", r"\[studies\] guarantees names 'all'"),
+        ("[studies]\nalignment = 1", r"\[studies\] alignment: must be true or false"),
+        ("[studies]\napproval = 'never'", r"\[studies\] approval: "),
+        ("[budget", "is not TOML"),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path, text, error):
+    (tmp_path / POLICY_FILE).write_text(text)
+    with pytest.raises(InputError, match=error):
+        read_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "said"),
+    [
+        ("methods", '["flaim"]', "methods = ['flaim']: it runs 'two_round'"),
+        ("guarantees", '["none"]', "has the guarantee 'dp'"),
+        ("columns", '["age"]', "columns = ['age']: it uses ['ill']"),
+        ("smallest_roster", "3", "smallest_roster = 3: it has 2, north, south"),
+        ("epsilon_per_study", "0.5", "epsilon_per_study = 0.5 at delta = 1e-06: its epsilon of a"),
+        ("epsilon_in_all", "0.5", "epsilon_in_all = 0.5 at delta = 1e-06: 0.0 of a row is spent"),
+        ("delta", "1e-7", "delta = 1e-07: its delta is 1e-06"),
+        ("rows_per_person", "2", "for 2 rows of a person, so epsilon = 0.5 at delta = "),
+    ],
+)
+def test_each_rule_refuses_and_names_itself(tmp_path, rule, value, said):
+    study = study_in(tmp_path)
+    assert refusal(tmp_path / "wide", study) == ""
+    found = refusal(tmp_path / "narrow", study, **{rule: value})
+    assert said in found
+    assert "Nothing was released" in found
+
+
+def test_all_broken_rules_are_named_at_once(tmp_path):
+    found = refusal(tmp_path / "p", study_in(tmp_path), smallest_roster="3", columns='["age"]')
+    assert "smallest_roster" in found
+    assert "columns" in found
+
+
+def test_a_method_without_a_guarantee_needs_three_lines(tmp_path):
+    study = study_in(tmp_path, "fed_tgan", "inf")
+    two = {"guarantees": '["none"]', "epsilon_per_study": "inf"}
+    assert "guarantees" in refusal(tmp_path / "a", study)
+    assert "epsilon_in_all" in refusal(tmp_path / "b", study, **two)
+    assert refusal(tmp_path / "c", study, **two, epsilon_in_all="inf") == ""
+
+
+def test_split_columns_may_stay_apart_and_only_the_partys_own_count(tmp_path):
+    def text(shared: str) -> str:
+        folder = tmp_path / shared
+        folder.mkdir()
+        study = study_in(folder, "silofuse", "inf")
+        return Study.load(folder), replace(study.synthesizer(), shared=shared == "true")
+
+    wide = {"guarantees": '["none"]', "epsilon_per_study": "inf", "epsilon_in_all": "inf"}
+    policy = policy_in(tmp_path / "p", **wide, shared_columns="false", columns='["age"]')
+    for shared in ("true", "false"):
+        study, synth = text(shared)
+        if shared == "false":
+            policy.check(study, SCHEMA, synth, (), ["age"])
+            continue
+        with pytest.raises(InputError, match="shared_columns = false"):
+            policy.check(study, SCHEMA, synth, (), ["age"])
+    with pytest.raises(InputError, match=r"it uses \['ill'\]"):
+        policy.check(study, SCHEMA, synth, (), ["ill"])
+
+
+def test_alignment_is_refused_unless_allowed(tmp_path):
+    more = '[alignment]\non = ["id"]\n'
+    study = study_in(tmp_path, "secure_two_round", more=more)
+    assert "alignment = false: it compares ['id']" in refusal(tmp_path / "a", study)
+    assert refusal(tmp_path / "b", study, alignment="true") == ""
+    found = refusal(tmp_path / "c", study, (), ["age"], alignment="true", columns='["age"]')
+    assert "it uses ['id']" in found
+
+
+def test_the_bound_in_all_counts_what_other_studies_spent(tmp_path):
+    study = study_in(tmp_path)
+    before = entries_of("another study", 3.0)
+    spent = epsilon([entry.event for entry in before], 1e-6)
+    assert 1.0 < spent < 2.0
+    assert refusal(tmp_path / "a", study, before) == ""  # 3.0 in all
+    found = refusal(tmp_path / "b", study, before, epsilon_in_all="1.7")
+    assert f"{spent} of a row is spent before it" in found
+    assert refusal(tmp_path / "c", study, entries_of(study.run_name, 5.0)) == ""
+
+
+def test_what_this_study_has_spent_is_held_to_its_own_bound(tmp_path):
+    study = study_in(tmp_path)
+    assert "it has spent" in refusal(tmp_path / "a", study, entries_of(study.run_name, 3.0))
+    assert "it has spent" in refusal(tmp_path / "b", study, entries_of(f"{study.run_name}-bins", 3))
+
+
+@pytest.mark.parametrize("rows", [2, 5])
+def test_the_bound_of_a_row_gives_that_of_a_person(tmp_path, rows):
+    policy = policy_in(tmp_path / "p", rows_per_person=str(rows))
+    one = policy.limit
+    # k steps from table to neighbour: exp(epsilon) multiplies what came before at each
+    excess = 0.0
+    for _ in range(rows):
+        excess = math.exp(one.epsilon) * excess + one.delta
+    assert rows * one.epsilon == pytest.approx(3.0)
+    assert excess == pytest.approx(1e-6)
+
+
+def test_a_ledger_with_the_limit_refuses_what_passes_it(tmp_path):
+    limit = policy_in(tmp_path / "p", epsilon_in_all="1.0").limit
+    ledger = Ledger("north", limit=limit)
+    ledger.charge(Gaussian(sigma=6.0, sensitivity=1.0), run="a", step="0", what="w", to="c")
+    with pytest.raises(BudgetError, match="limit of 1"):
+        ledger.charge(Gaussian(sigma=6.0, sensitivity=1.0), run="b", step="0", what="w", to="c")
+
+
+def test_the_command_writes_a_policy_once_and_checks_it_then(tmp_path, capsys):
+    call = ["party", "policy", "--folder", str(tmp_path / "p"), "--json"]
+    assert main(call) == 0
+    assert '"written": true' in capsys.readouterr().out
+    assert main(call) == 0
+    assert '"written": false' in capsys.readouterr().out
+    (tmp_path / "p" / POLICY_FILE).write_text("[budget]\ndelta = 2.0")
+    assert main(call) == 2
+    assert "delta=2.0 must be a number in (0, 1)" in capsys.readouterr().err
