@@ -114,7 +114,7 @@ class Echo(Synthesizer):
         coordinate=coordinate,
         gather=partial(gathered, Plain),
         load=partial(ColumnsModel.read, joint=loaded, decoder=Plain),
-        forecast=lambda synth, case: Forecast(1, 1.0, 1, 1.0, math.inf),
+        forecast=lambda synth, case: Forecast({}, 1.0, 1, 1.0, math.inf),
         party_share=lambda synth: 0.5,
     )
 

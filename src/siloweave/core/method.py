@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from siloweave.errors import BudgetError, number, whole
+from siloweave.federation.messages import Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
 from siloweave.privacy.budget import UNBOUNDED, Budget
@@ -200,6 +201,7 @@ class Stage:
             None where there is nothing to do.
         share: Share of the remaining zCDP of the run, from settings and that same share.
         prepare, facts, handlers, coordinate: As of `Method`.
+        asked: How often a party is asked each question, at most, from the setup of the stage.
         refine: The setup after what was found.
         views: Who sees what besides, from the lines so far and the setup before.
     """
@@ -211,6 +213,7 @@ class Stage:
     prepare: Callable[[Table | Codes, Setup, Place], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Any]
+    asked: Callable[[Setup], Asked]
     refine: Callable[[Setup, Any], Setup]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
     views: Callable[[Views, Setup], Views] = lambda views, setup: views
@@ -247,6 +250,8 @@ class Method:
         unbounded: What else to use without a guarantee, or with one; ends an error.
         trains_at: Whose unfinished training is kept in the run's folder: "coordinator", "party".
         transcribed: Whether the coordinator stores the replies, where there is a folder.
+        every_step: Whether parties are asked something at every gradient step, so that it is for
+            parties in one machine room.
 
     Raises:
         TypeError: It lacks a guarantee or visibility, or states a guarantee of no known kind.
@@ -284,6 +289,7 @@ class Method:
     unbounded: str = ""
     trains_at: tuple[str, ...] = ()
     transcribed: bool = True
+    every_step: bool = False
 
     def __post_init__(self) -> None:
         for name in [
@@ -357,6 +363,10 @@ class Method:
 
 # Forecasts
 
+Asked = Mapping[type[Request[Any]], int]
+"""How often a party is asked each question, at most; questions that it is never asked are left
+out."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -382,9 +392,10 @@ class Forecast:
     """What a run will take.
 
     Attributes:
-        rounds: Of the method, at most; each is one message to a party or several.
+        asked: How often a party is asked each question of the method, at most.
         memory_mb: Peak, with all parties in one process, without their rows.
-        bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand.
+        bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand; without
+            what is around every message, and without the ledger, which closes a run.
         seconds: Of one core, roughly; None where that is not known.
         epsilon_per_party: Most that a party will have spent.
         domain_cells: Cells of the full table of all columns; None for a method without a workload,
@@ -393,9 +404,10 @@ class Forecast:
         workload_cells: Cells over the closure of the queries.
         largest_query: The query with the most cells.
         notes: How a figure was found, where that matters.
+        waits: Questions besides, during which this party waits for others.
     """
 
-    rounds: int
+    asked: Asked
     memory_mb: float
     bytes_per_party: int
     seconds: float | None
@@ -405,6 +417,12 @@ class Forecast:
     workload_cells: int | None = None
     largest_query: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    waits: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """Questions one after the other, at most; the last closes the run."""
+        return sum(self.asked.values()) + self.waits + 1
 
 
 # Settings that several methods share

@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from siloweave.errors import DataError, RosterError, WireError
 from siloweave.federation import curve
@@ -66,7 +67,7 @@ from siloweave.federation.alignment_party import (
 )
 from siloweave.federation.curve import POINT
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
-from siloweave.federation.messages import Public
+from siloweave.federation.messages import Public, Request
 from siloweave.federation.session import Session
 from siloweave.tables.ids import check_rules
 
@@ -171,16 +172,33 @@ def expected_traffic(ids: Sequence[int], chunk: int = CHUNK) -> tuple[int, int]:
 
     That is if all ids that it has are common; `ids` says how many each party brings.
     """
-    lead = min(ids)
-    others = list(ids)
-    others.remove(lead)
-    tables = [curve.cells(number) for number in others]
+    lead, tables = _sizes(ids)
+    others = len(tables)
     parts = -(-lead // chunk)
     asked = 3 + 2 * sum(-(-cells // chunk) for cells in tables)
-    asked += parts * (2 + len(others)) + 2 * len(others) * parts
+    asked += parts * (2 + others) + 2 * others * parts
     moved = sum(curve.SEED + curve.VALUE * cells for cells in tables)
-    moved += lead * (POINT * (1 + len(others)) + TAG * len(others))
+    moved += lead * (POINT * (1 + others) + TAG * others)
     return asked, moved
+
+
+def expected_questions(
+    ids: Sequence[int], chunk: int = CHUNK
+) -> tuple[dict[type[Request[Any]], int], dict[type[Request[Any]], int]]:
+    """How often the leader, and how often another party, is asked each question at most."""
+    lead, tables = _sizes(ids)
+    parts, pieces = -(-lead // chunk), [-(-cells // chunk) for cells in tables]
+    sent = parts * len(tables)
+    leader: dict[type[Request[Any]], int] = {Greet: 1, StoreTable: sum(pieces), Blind: parts}
+    leader |= {Unblind: sent, Match: 1, NameRows: sent, Confirm: 1, DescribeIds: 1}
+    other: dict[type[Request[Any]], int] = {Greet: 1, Hide: max(pieces), Raise: parts}
+    return leader, other | {StoreRows: parts, Confirm: 1, DescribeIds: 1}
+
+
+def _sizes(ids: Sequence[int]) -> tuple[int, list[int]]:
+    """Ids of the leader, and cells of the tables of all others."""
+    first, *others = sorted(ids)
+    return first, [curve.cells(number) for number in others]
 
 
 @dataclass(frozen=True)

@@ -305,6 +305,7 @@ BINS = Stage(
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,
+    asked=lambda setup: {KeyRequest: 1, CountColumns: 1},
     refine=_refine,
 )
 """Columns of numbers are cut into bins by a noisy histogram."""

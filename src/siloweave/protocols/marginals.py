@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from siloweave.core.fit import MarginalModel, Measured
-from siloweave.core.method import Case, Forecast, Method, Place, Result, Setup, Task
+from siloweave.core.method import Asked, Case, Forecast, Method, Place, Result, Setup, Task
 from siloweave.errors import number, whole
 from siloweave.federation.session import Session
 from siloweave.models.mrf import MRF
@@ -123,14 +123,19 @@ def marginal_result(
 
 def marginal_forecast(
     rounds_of: Callable[[Any, int], tuple[int, float]],
+    asked: Callable[[Any, int, Case], Asked],
     *,
+    waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,
     fills: bool = False,
 ) -> Callable[[Any, Case], Forecast]:
     """The forecast of a method of marginals; raises CapacityError if a query does not fit.
 
     Args:
-        rounds_of: Rounds at most over so many columns, and in how many of them a party may join.
+        rounds_of: Rounds over so many columns, and in how many of them a party may join; for the
+            time and the bytes that they take.
+        asked: How often a party is asked each question at most, from settings, columns and case.
+        waits: See `Forecast`.
         all_pairs: Whether it measures all pairs first, and some of them again.
         fills: Whether its model may be as large as allowed, whatever the queries are.
     """
@@ -156,7 +161,7 @@ def marginal_forecast(
         tree = min(limit * 1e6 / 8, domain.size(), grown)
         work = _work(all_pairs, rounds, joined * parties, len(below), cells, tree)
         return Forecast(
-            rounds,
+            asked(synth, len(domain.names), case),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
             counted + int(joined * (4 * (one_ways + chosen) + shipped)),
             _START_S + _PARTY_S * parties + work,
@@ -166,6 +171,7 @@ def marginal_forecast(
             cells,
             max(queries, key=domain.size),
             _left_out(synth, domain, limit),
+            waits(synth),
         )
 
     return forecast

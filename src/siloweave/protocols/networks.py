@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from siloweave.core.fit import Generator, Matrix
-from siloweave.core.method import Case, Forecast, Place, Setup
+from siloweave.core.method import Asked, Case, Forecast, Place, Setup
 from siloweave.errors import InputError
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Encoder
@@ -273,7 +273,8 @@ _NOT_WIDTHS = ("betas",)
 def training_forecast(
     case: Case,
     settings: Mapping[str, Any],
-    messages: Callable[[int, int], tuple[int, int]],
+    asked: Asked,
+    sent: Callable[[int, int], int],
     *,
     numeric: Any = "quantile",
     private: bool = False,
@@ -284,14 +285,15 @@ def training_forecast(
     Args:
         case: Schema, rows, parties and budget.
         settings: Of the networks, with the steps or epochs that they are trained for.
-        messages: Questions to a party, and bytes that it sends and receives, from the networks'
-            weights and the entries of a row's vector.
+        asked: How often a party is asked each question, at most.
+        sent: Bytes that a party sends and receives, from the networks' weights and the entries of a
+            row's vector.
         numeric: What a number becomes, see `Features.fit`.
         private: Whether every step is one of DP-SGD.
         bounded: Whether `passes` bounds how often a row is seen.
     """
     schema: Any = case.schema
-    width, rows = _width(schema, numeric), case.rows
+    width, rows = vector_width(schema, numeric), case.rows
     work = list(_stages(settings, width, rows, bounded))
     weights = sum(weights for weights, _ in _networks(settings, width))
     known = all(seen is not None for _, seen in work)
@@ -302,18 +304,17 @@ def training_forecast(
     seconds = _START_S + 2 * _ROW_S * rows * len(schema.columns)
     seconds += len(work) * (_PRIVATE_COMPILE_S if private else _COMPILE_S)
     seconds += _MULTIPLY_S * (_PRIVATE if private else 1.0) * trained
-    rounds, size = messages(weights, width)
     return Forecast(
-        rounds,
+        asked,
         _BASE_MB + (_COPIES * 4 * rows * width + 16 * 4 * weights) / 1e6,
-        size,
+        sent(weights, width),
         seconds if known else None,
         case.budget.epsilon,
         notes=tuple(notes),
     )
 
 
-def _width(schema: Schema, numeric: Any) -> int:
+def vector_width(schema: Schema, numeric: Any) -> int:
     """Entries of a row's vector, roughly."""
     width = Features.declared(schema).width
     if numeric == "modes":

@@ -38,6 +38,7 @@ from siloweave.core.method import (
     COORDINATOR,
     NOISE,
     OWN_ROWS,
+    Asked,
     Place,
     Setup,
     Stage,
@@ -449,6 +450,12 @@ def _learn(session: Session, task: Task) -> Schema:
     return agree_schema(session, setup.schema, learning)
 
 
+def _asked(setup: Setup) -> Asked:
+    facts = open_facts(setup.schema).values()
+    named, bounds = ("categories",) in facts, any(one != ("categories",) for one in facts)
+    return {Declare: 1, Name: int(named), Magnitudes: int(bounds)}
+
+
 def _views(views: Views, setup: Setup) -> Views:
     """Bounds are learned from the same sums as all else; categories are named besides."""
     if ("categories",) not in open_facts(setup.schema).values():
@@ -466,6 +473,7 @@ LEARNING = Stage(
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_learn,
+    asked=_asked,
     refine=lambda setup, schema: replace(setup, schema=schema, encoder=None),
     views=_views,
 )

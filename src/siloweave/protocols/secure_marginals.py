@@ -41,7 +41,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.method import Case, Forecast, Setup, Task
+from siloweave.core.method import Asked, Case, Forecast, Setup, Task
 from siloweave.errors import BudgetError, CapacityError, InputError, WireError
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
@@ -821,9 +821,10 @@ def coded_schema(setup: Setup) -> Schema:
 
 def secure_forecast(synth: Any, case: Case) -> Forecast:
     """What a run takes: masked rows, dealt coins, and what every method of marginals takes."""
-    base = marginal_forecast(lambda settings, columns: (_EXCHANGES, 1.0), all_pairs=True)(
-        synth, case
-    )
+    asked: Asked = {Begin: 1, ShareRows: 1, MeasureTables: 2}
+    base = marginal_forecast(
+        lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: asked, all_pairs=True
+    )(synth, case)
     encoder = case.schema if isinstance(case.schema, Encoder) else Encoder(case.schema, synth.bins)
     width = 4 * case.rows * sum(encoder.domain.sizes)  # bytes of all masked rows
     own = width // case.parties  # of a party, and of the proof that they are codes

@@ -33,7 +33,14 @@ from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress
 from siloweave.protocols import marginals
-from siloweave.protocols.secure_sums import HANDLERS, SumNoise, exchange_keys, noisy_marginals
+from siloweave.protocols.secure_sums import (
+    HANDLERS,
+    Count,
+    KeyRequest,
+    SumNoise,
+    exchange_keys,
+    noisy_marginals,
+)
 from siloweave.protocols.workload import fitting
 from siloweave.tables.codes import Clique, Domain
 
@@ -85,5 +92,8 @@ class Direct(Synthesizer, marginals.MarginalSettings):
         ),
         handlers=lambda synth: HANDLERS,
         coordinate=partial(marginals.marginal_result, direct),
-        forecast=marginals.marginal_forecast(lambda synth, columns: (1, 1.0)),
+        forecast=marginals.marginal_forecast(
+            lambda synth, columns: (1, 1.0),
+            lambda synth, columns, case: {KeyRequest: 1, Count: 1},
+        ),
     )

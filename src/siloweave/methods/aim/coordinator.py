@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ from siloweave.federation.session import Session
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
+from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
 from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
@@ -28,6 +29,7 @@ from siloweave.tables.codes import Clique, Domain
 if TYPE_CHECKING:
     from siloweave.methods.aim.method import AIM
 
+_FLOATS = 1e-9  # relative, of a sum of costs
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
 
 
@@ -57,6 +59,17 @@ class _Budget:
         self.sigma = max(_LEAST, self.unit * sqrt(1 / (2 * self.share * remaining)))
         self.epsilon = sqrt(8 * (1 - self.share) * remaining)
         return True
+
+
+def most_rounds(settings: AIM, columns: int, budget: Budget) -> int:
+    """Rounds at most: as many as the first is sized for, or more where its noise is the least.
+
+    A share of the budget goes to bins, perhaps; with less noise is wider, and rounds are fewer.
+    """
+    unit = marginal_sensitivity(budget.relation, norm="l2")
+    first = _Budget(rho_for(budget), settings.gaussian_share, unit)
+    first.start(settings.rounds_per_column * columns)
+    return ceil(first.rho / first.round_cost * (1 - _FLOATS))
 
 
 @dataclass

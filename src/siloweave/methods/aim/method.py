@@ -19,12 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from siloweave.core.method import CURATOR, READERS, Guarantee, Method, View
+from siloweave.core.method import CURATOR, READERS, Asked, Case, Guarantee, Method, View
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
-from siloweave.methods.aim.coordinator import coordinate
+from siloweave.methods.aim.coordinator import coordinate, most_rounds
+from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
 from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
+from siloweave.protocols.secure_sums import Count, KeyRequest
 
 _READERS = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", "Choice.index"))
 
@@ -32,6 +34,12 @@ _READERS = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", "
 def _check(synth: AIM) -> None:
     number("gaussian_share", synth.gaussian_share, 0, 1, "()")
     whole("rounds_per_column", synth.rounds_per_column, 1)
+
+
+def _asked(synth: AIM, columns: int, case: Case) -> Asked:
+    """A choice and a measurement in each round, after one of all single columns."""
+    rounds = most_rounds(synth, columns, case.budget)
+    return {KeyRequest: 1, Count: 1 + rounds, SelectQuery: rounds}
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,6 @@ class AIM(Synthesizer, MarginalSettings):
         visibility=lambda synth: (CURATOR, _READERS),
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        forecast=marginal_forecast(lambda synth, columns: (3 * columns, 3.0 * columns)),
+        forecast=marginal_forecast(lambda synth, columns: (3 * columns, 3.0 * columns), _asked),
         check=_check,
     )

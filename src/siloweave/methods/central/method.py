@@ -169,7 +169,7 @@ def _method(name: str, title: str, family: str, paper: str, trainer: OwnerTraine
     def forecast(synth: Any, case: Case) -> Forecast:
         settings = synth.settings()
         return training_forecast(
-            case, settings, lambda weights, width: (1, int(4 * weights + 300 * width)),
+            case, settings, {Train: 1}, lambda weights, width: int(4 * weights + 300 * width),
             numeric=trainer.numeric, bounded=not settings.get("joint"),
         )  # fmt: skip
 

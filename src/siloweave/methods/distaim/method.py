@@ -46,6 +46,8 @@ from siloweave.core.method import (
     OTHERS,
     OWN_ROWS,
     READERS,
+    Asked,
+    Case,
     Guarantee,
     Method,
     View,
@@ -55,8 +57,10 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.distaim.coordinator import coordinate
+from siloweave.methods.distaim.messages import OpenTables, SendCounts, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS
 from siloweave.protocols.marginals import marginal_forecast, marginal_method
+from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
 
 
@@ -85,6 +89,13 @@ def _guarantee(synth: DistAIM) -> Guarantee:
         "readers, as long as the coordinator does not put together what it knows with one of the "
         "two parties that serve, the first and the last of the roster.",
     )
+
+
+def _asked(synth: DistAIM, columns: int, case: Case) -> Asked:
+    """Every party sends its counts once; the two that serve open tables twice."""
+    if synth.selection == "simulated":
+        return {KeyRequest: 1, SendCounts: 1}
+    return {KeyRequest: 1, ShareCounts: 1, OpenTables: 2}
 
 
 def _visibility(synth: DistAIM) -> Views:
@@ -139,7 +150,12 @@ class DistAIM(Synthesizer, TwoRoundSettings):
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        forecast=marginal_forecast(lambda synth, columns: (synth.rounds + 2, 1.0), all_pairs=True),
+        forecast=marginal_forecast(
+            lambda synth, columns: (synth.rounds + 2, 1.0),
+            _asked,
+            all_pairs=True,
+            waits=lambda synth: synth.rounds - 1,
+        ),
         check=_check,
         bounded=lambda synth: True,
         trains_at=("coordinator",),

@@ -71,6 +71,7 @@ from siloweave.core.method import (
     OTHERS_NOISE,
     OWN_ROWS,
     READERS,
+    Asked,
     Case,
     CountsSettings,
     Forecast,
@@ -83,6 +84,7 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.dp_sgd.coordinator import check_affordable, coordinate, study_facts
+from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
 from siloweave.methods.dp_sgd.party import (
     PrivateTrainer,
     Shares,
@@ -97,7 +99,9 @@ from siloweave.models.settings import (
     PrivateGANSettings,
     SphereCodeSettings,
 )
+from siloweave.privacy.budget import Relation
 from siloweave.privacy.shared_steps import CLIPS
+from siloweave.protocols.histograms import CountColumns, CountRows
 from siloweave.protocols.networks import (
     DiffusionModel,
     GANModel,
@@ -105,6 +109,7 @@ from siloweave.protocols.networks import (
     check_trainable,
     training_forecast,
 )
+from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.tables.features import Features
 
 if TYPE_CHECKING:
@@ -192,8 +197,11 @@ def _rows_views(sent: str, synth: Any) -> Views:
 
 def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
     steps, _ = trainer.length(synth)
+    alone = case.parties == 1 and case.budget.relation is Relation.REPLACE_ONE
+    before: Asked = {KeyRequest: 1, CountColumns: 1, CountRows: int(alone), BeginTraining: 1}
     return training_forecast(
-        case, synth.settings(), lambda weights, width: (4 + steps, 2 * 4 * weights * steps),
+        case, synth.settings(), {**before, Step: steps, TrainDiffusion: int(trains_unpaid(synth))},
+        lambda weights, width: 2 * 4 * weights * steps,
         numeric=trainer.numeric, private=True, bounded=False,
     )  # fmt: skip
 
@@ -234,6 +242,7 @@ def _method(
         unbounded=f"Or use {without_noise}, which adds none.",
         trains_at=("coordinator",),
         transcribed=False,
+        every_step=True,
     )
 
 

@@ -42,7 +42,7 @@ those of real rows the party's own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,6 +53,7 @@ from siloweave.core.method import (
     NOTHING,
     OTHERS,
     OWN_ROWS,
+    Asked,
     Case,
     Forecast,
     Guarantee,
@@ -63,6 +64,7 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, whole
 from siloweave.methods.fed_tgan.coordinator import WEIGHTS, Weights, coordinate, coordinate_critics
+from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
     DiffusionSettings,
@@ -77,6 +79,7 @@ from siloweave.protocols.networks import (
     check_trainable,
     owner_data,
     training_forecast,
+    vector_width,
 )
 from siloweave.tables.features import Features
 
@@ -148,10 +151,22 @@ def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
     else:
         settings["epochs"] = passes
 
-    def messages(weights: int, width: int) -> tuple[int, int]:
-        return 3 + synth.rounds, 2 * 4 * weights * trainer.copies * synth.rounds
+    def sent(weights: int, width: int) -> int:
+        return 2 * 4 * weights * trainer.copies * int(synth.rounds)
 
-    return training_forecast(case, settings, messages, numeric=trainer.numeric, bounded=False)
+    asked: Asked = {Describe: 1, Prepare: 1, Round: synth.rounds}
+    return training_forecast(case, settings, asked, sent, numeric=trainer.numeric, bounded=False)
+
+
+def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forecast:
+    """Two batches of rows travel in every step, and what a critic answers; critics between."""
+    found = _forecast(trainer, synth, case)
+    steps = synth.rounds * synth.epochs * max(case.rows // case.parties // synth.batch, 1)
+    moved = synth.rounds - 1
+    asked: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moved, Take: moved}
+    schema: Any = case.schema
+    rows = 12 * steps * synth.batch * vector_width(schema, trainer.numeric)
+    return replace(found, asked=asked, bytes_per_party=found.bytes_per_party + rows)
 
 
 def _method(
@@ -165,6 +180,7 @@ def _method(
     answers: dict[Any, Any] = AVERAGING,
     run: Any = coordinate,
     visibility: Callable[[Any], Views] = lambda synth: _AVERAGED,
+    forecast: Callable[[RoundTrainer, Any, Case], Forecast] = _forecast,
 ) -> Method:
     """The record of a network that parties with different rows train without noise."""
     return Method(
@@ -180,12 +196,13 @@ def _method(
         handlers=partial(handlers, answers, trainer),
         coordinate=partial(run, trainer),
         load=partial(FeatureModel.load, net=trainer.model.load),
-        forecast=partial(_forecast, trainer),
+        forecast=partial(forecast, trainer),
         check=check,
         check_schema=check_trainable,
         unbounded="DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "
         "same parties.",
         transcribed=False,
+        every_step=forecast is _forecast_critics,
     )
 
 
@@ -277,6 +294,7 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
         answers=CRITICS,
         run=coordinate_critics,
         visibility=_critics_views,
+        forecast=_forecast_critics,
     )
 
 

@@ -37,6 +37,8 @@ from siloweave.core.method import (
     OTHERS_NOISE,
     OWN_ROWS,
     READERS,
+    Asked,
+    Case,
     Guarantee,
     Method,
     View,
@@ -46,8 +48,10 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.flaim.coordinator import chooses, coordinate
+from siloweave.methods.flaim.messages import MeasureQueries, Reveal, Select
 from siloweave.methods.flaim.party import HANDLERS
 from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
+from siloweave.protocols.secure_sums import Count, KeyRequest
 
 _VARIANTS = ("private", "naive", "oracle", "random", "naive_bayes")
 
@@ -106,6 +110,18 @@ def _rounds(synth: FLAIM, columns: int) -> tuple[int, float]:
     return rounds, float(synth.cap or synth.participation * rounds)
 
 
+def _asked(synth: FLAIM, columns: int, case: Case) -> Asked:
+    """Three questions in a round that a party joins; less where parties choose nothing."""
+    rounds = synth.cap or synth.rounds or 8 * columns
+    counts = rounds if synth.variant in ("private", "naive_bayes") else columns
+    if synth.variant == "random":
+        return {KeyRequest: 1, Count: counts + rounds}
+    choices = rounds if chooses(synth) else 0
+    exact = int(synth.variant == "oracle")
+    asked: Asked = {KeyRequest: 1, Reveal: exact, Count: counts}
+    return {**asked, Select: choices, MeasureQueries: choices}
+
+
 @dataclass(frozen=True)
 class FLAIM(Synthesizer, MarginalSettings):
     """AIM over parties that hold different rows, under masked sums.
@@ -157,7 +173,9 @@ class FLAIM(Synthesizer, MarginalSettings):
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        forecast=marginal_forecast(_rounds),
+        forecast=marginal_forecast(
+            _rounds, _asked, waits=lambda synth: 3 * (synth.rounds - synth.cap) if synth.cap else 0
+        ),
         check=_check,
         bounded=lambda synth: True,
     )

@@ -19,12 +19,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from siloweave.core.method import CURATOR, READERS, Guarantee, Method, View
+from siloweave.core.method import CURATOR, READERS, Asked, Case, Guarantee, Method, View
 from siloweave.core.run import Synthesizer
 from siloweave.methods.privmrf.coordinator import coordinate
+from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.party import HANDLERS
 from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
 from siloweave.protocols.random_fields import FieldSettings
+from siloweave.protocols.secure_sums import Count, KeyRequest
+
+
+def _asked(synth: PrivMRF, columns: int, case: Case) -> Asked:
+    """Rows, the graph's marginals, and in every step errors and what is then measured."""
+    steps = min(synth.refine_steps, max(1, columns // 2))
+    return {KeyRequest: 1, ScorePairs: 1, ModelErrors: steps, Count: 2 + steps}
+
 
 _READERS = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", "Distances.rows"))
 
@@ -64,6 +73,7 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         coordinate=coordinate,
         forecast=marginal_forecast(
             lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),
+            _asked,
             fills=True,
         ),
         check=FieldSettings.check,

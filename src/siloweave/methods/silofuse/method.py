@@ -52,6 +52,7 @@ from siloweave.core.method import (
     NOISE,
     NOTHING,
     OTHERS,
+    Asked,
     Case,
     Forecast,
     Guarantee,
@@ -68,6 +69,15 @@ from siloweave.methods.silofuse.coordinator import (
     JointModel,
     coordinate,
     coordinate_steps,
+)
+from siloweave.methods.silofuse.messages import (
+    Backward,
+    BeginJoint,
+    Code,
+    CodeNoised,
+    End,
+    Forward,
+    Share,
 )
 from siloweave.methods.silofuse.party import handlers, step_handlers
 from siloweave.models.settings import (
@@ -190,7 +200,9 @@ def _forecast(synth: SiloFuse, case: Case) -> Forecast:
     schema: Any = case.schema
     size = 2 if synth.half and synth.privacy != "latents" else 4
     sent = size * case.rows * _latents(schema, synth.latent.autoencoder) // case.parties
-    return training_forecast(case, synth.settings(), lambda weights, width: (3, sent))
+    noised = synth.privacy == "latents"
+    asked: Asked = {CodeNoised if noised else Code: 1, Share: int(synth.shared and not noised)}
+    return training_forecast(case, synth.settings(), asked, lambda weights, width: sent)
 
 
 def _affordable(setup: Setup) -> None:
@@ -316,9 +328,11 @@ def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
     schema: Any = case.schema
     steps, batch = synth.diffusion.steps, min(synth.diffusion.batch, case.rows)
     sent = 16 * steps * batch * _latents(schema, synth.autoencoder) // case.parties
+    asked: Asked = {BeginJoint: 1, Forward: steps, Backward: steps, End: 1}
     return training_forecast(
-        case, synth.settings(), lambda weights, width: (2 * steps + 4, sent), bounded=False
-    )
+        case, synth.settings(), {**asked, Share: int(synth.shared)}, lambda weights, width: sent,
+        bounded=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -357,4 +371,5 @@ class E2EDistr(Synthesizer, LatentSettings):
         party_share=lambda synth: 0.02,
         unbounded="Or use SiloFuse(privacy='latents'), which adds noise.",
         transcribed=False,
+        every_step=True,
     )

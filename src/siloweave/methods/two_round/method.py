@@ -41,7 +41,7 @@ from siloweave.core.run import Synthesizer
 from siloweave.errors import whole
 from siloweave.methods.two_round.coordinator import coordinate
 from siloweave.protocols.marginals import marginal_forecast, marginal_method
-from siloweave.protocols.secure_sums import HANDLERS
+from siloweave.protocols.secure_sums import HANDLERS, Count, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
 
 
@@ -92,6 +92,10 @@ class TwoRound(Synthesizer, TwoRoundSettings):
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        forecast=marginal_forecast(lambda synth, columns: (2, 2.0), all_pairs=True),
+        forecast=marginal_forecast(
+            lambda synth, columns: (2, 2.0),
+            lambda synth, columns, case: {KeyRequest: 1, Count: 2},
+            all_pairs=True,
+        ),
         check=_check,
     )

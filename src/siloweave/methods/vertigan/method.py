@@ -43,7 +43,7 @@ Where this departs from the paper, and why:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import ClassVar
@@ -52,6 +52,7 @@ from siloweave.core.method import (
     COORDINATOR,
     NOISE,
     OTHERS,
+    Asked,
     Case,
     CountsSettings,
     Forecast,
@@ -64,6 +65,7 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number
 from siloweave.methods.vertigan.coordinator import HeadDecoder, TrunkModel, coordinate
+from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.party import handlers
 from siloweave.models.settings import VertiGANSettings
 from siloweave.protocols.columns import ColumnsModel, column_facts, columns_data, gathered, readers
@@ -120,8 +122,12 @@ def _visibility(synth: VertiGAN) -> Views:
 
 def _forecast(synth: VertiGAN, case: Case) -> Forecast:
     """In every round the hidden rows travel, there and back."""
-    traffic = 4 + synth.rounds, 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
-    return training_forecast(case, synth.settings(), lambda weights, width: traffic)
+    sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
+    asked: Asked = {CountOwnColumns: int(synth.private), BeginVertiGAN: 1}
+    found = training_forecast(
+        case, synth.settings(), {**asked, TrainCritics: synth.rounds}, lambda weights, width: sent
+    )
+    return replace(found, waits=int(synth.private and case.parties > 1))
 
 
 @dataclass(frozen=True)
@@ -160,4 +166,5 @@ class VertiGAN(Synthesizer, VertiGANSettings, CountsSettings):
         check_schema=check_trainable,
         unbounded="VertiGAN() adds noise, VertiGAN(private=False) adds none.",
         trains_at=("coordinator", "party"),
+        every_step=True,
     )

@@ -65,7 +65,14 @@ from siloweave.core.run import Synthesizer
 from siloweave.errors import CapacityError, InputError, number, whole
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.methods.vertimrf.coordinator import coordinate
-from siloweave.methods.vertimrf.messages import VertiMRFPlan, bin_counts, field_domain
+from siloweave.methods.vertimrf.messages import (
+    EncodeColumns,
+    SealSketchKey,
+    SendSketchKey,
+    VertiMRFPlan,
+    bin_counts,
+    field_domain,
+)
 from siloweave.methods.vertimrf.party import handlers
 from siloweave.protocols.columns import column_facts, parts_of, require_replacing
 from siloweave.tables.codes import Codes, Encoder
@@ -175,8 +182,9 @@ def _forecast(synth: VertiMRF, case: Case) -> Forecast:
     seconds = (synth.refine_steps + 2 * case.parties) * _FIT_S_PER_CELL * cells
     if sketched:
         seconds += case.rows * len(domain.names) * synth.repetitions * _WORD_S
+    keys = int(sketched and case.parties > 1)
     return Forecast(
-        4 if sketched and case.parties > 1 else 2,
+        {SendSketchKey: keys, SealSketchKey: keys, EncodeColumns: 1},
         230 + 8 * 8e-6 * cells + 2e-6 * 4 * codes,
         codes // case.parties + 50_000,
         6 + seconds,
