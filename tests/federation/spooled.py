@@ -12,6 +12,7 @@ from threading import Thread
 
 from siloweave.federation import FolderStore, Session
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
+from siloweave.federation.session import with_closing
 from siloweave.federation.spool import Spool, serve, stop
 from siloweave.privacy import Budget, Ledger
 from tests.federation.rosters import identity_of, site_with, terms_of
@@ -49,7 +50,9 @@ def serve_from(folder, *, name="clinic", spool=None):
         store, terms = FolderStore(home / "store"), terms_of({*KNOWN, name})
         site = site_with(name, (1, 2, 3), terms, ledger=ledger, store=store)
         seals = Seals(name, identity, roster_of(name), Nonces(home / "nonces"))
-        serve(spool or folder / "spool", site, HANDLERS, seals, pause=0.004)
+        handlers = with_closing(HANDLERS)
+        folder = spool or folder / "spool"
+        serve(folder, seals, lambda question: site.answer(question.data, handlers), pause=0.004)
 
 
 def entries_of(folder):

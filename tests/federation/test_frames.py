@@ -137,7 +137,7 @@ def test_a_message_of_another_sender_or_receiver_in_a_frame_is_refused(inner):
         taken(clinic, office.seal("clinic", FRAME, inner))
 
 
-@pytest.mark.parametrize("kind", [b"\3", b"", REFUSED], ids=["unknown", "none", "a refusal"])
+@pytest.mark.parametrize("kind", [b"\4", b"", REFUSED], ids=["unknown", "none", "a refusal"])
 def test_a_question_is_a_message(kind):
     office, clinic = ends()
     with pytest.raises(WireError, match=r"no message|not a Envelope"):

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 import siloweave
+from siloweave.app import network_cli
 from siloweave.app.files import keep_programs
 from siloweave.app.options import AsJson, StudyFile, reported, stopped
 from siloweave.app.party_cli import party
@@ -308,3 +309,6 @@ def list_all(json: AsJson = False) -> None:
     from siloweave.app.study import listed
 
     print_methods(listed(), json=json)
+
+
+network_cli.add_to(app)

@@ -51,7 +51,7 @@ from siloweave.app.report import check_page, disjoined, owner_rows, record_of
 from siloweave.app.study import AlignmentTable, Study
 from siloweave.core.fit import Fit
 from siloweave.core.method import Case
-from siloweave.core.run import TRANSCRIPT, Synthesizer
+from siloweave.core.run import TRANSCRIPT, Parties, Synthesizer, run_over
 from siloweave.errors import DataError, InputError, RosterError, naming_party
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
@@ -65,9 +65,10 @@ from siloweave.tables.schema import Schema
 _BINS = 32  # to check a generator's rows with
 _LEAST = 2  # common rows that a method needs
 _READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
+_OWNERS = "owner's report"
 _FILES = {
     "report": "report.html",
-    "owner's report": "report-owner.html",
+    _OWNERS: "report-owner.html",
     "model": "model",
     "ledgers": "parties",
 }
@@ -77,8 +78,20 @@ _ALIGNED_FILES = {
 }
 
 
-def execute(study: Study, *, progress: Progress = silent) -> tuple[RunSummary, bool]:
+def execute(
+    study: Study,
+    *,
+    parties: Parties | None = None,
+    noise: str = "os",
+    progress: Progress = silent,
+) -> tuple[RunSummary, bool]:
     """Run a study, or continue one that was cut short.
+
+    Args:
+        study: As its file says.
+        parties: Opens sessions with parties elsewhere; if None, all rows are read here.
+        noise: As of `Synthesizer.fit`.
+        progress: Called with a text and the share that is done.
 
     Returns:
         What it cost, and whether it had finished before (then nothing was done).
@@ -92,6 +105,19 @@ def execute(study: Study, *, progress: Progress = silent) -> tuple[RunSummary, b
         return before, True
     case = Case(schema, study.terms(), len(study.parties), learn=study.schema.learn)
     synth.method.forecast(synth, case)  # refuses a workload that does not fit
+
+    def fitting(text: str, done: float) -> None:
+        progress(text, _READ + (_FITTED - _READ) * done)
+
+    if parties is not None:
+        if study.alignment is not None:
+            raise NotImplementedError("[alignment] over a network: align the tables before")
+        with _claimed(study):
+            job = study.job(folder=study.folder, noise=noise, progress=fitting)
+            fitted = run_over(study.setup(), job, parties)
+            return _write_outputs(
+                study, fitted, {}, dict(fitted.cost.phases), progress, None
+            ), False
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
@@ -109,8 +135,9 @@ def execute(study: Study, *, progress: Progress = silent) -> tuple[RunSummary, b
             seed=study.output.seed,
             folder=study.folder,
             run=study.run_name,
+            noise=noise,
             learn=study.schema.learn,
-            progress=lambda text, done: progress(text, _READ + (_FITTED - _READ) * done),
+            progress=fitting,
         )
         seconds |= fitted.cost.phases
         summary = _write_outputs(study, fitted, tables, seconds, progress, alignment)
@@ -269,9 +296,11 @@ def _write_outputs(
         record = _record(study, fitted, tables, synthetic, alignment)
         public = record.public()
         write_text(stage / "record.json", public.to_json())
-        write_text(stage / "record-owner.json", record.to_json(), private=True)
         write_text(stage / "report.html", render(public))
-        write_text(stage / "report-owner.html", render(record, audience="owner"), private=True)
+        if tables:
+            write_text(stage / "record-owner.json", record.to_json(), private=True)
+            page = render(record, audience="owner")
+            write_text(stage / "report-owner.html", page, private=True)
         seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
         summary = _summary(study, fitted, synthetic.num_rows, seconds, files, alignment)
         (folder / "run.json").unlink(missing_ok=True)
@@ -313,8 +342,8 @@ def _record(
     alignment: AlignmentSummary | None,
 ) -> Record:
     """What the reports are made from, an alignment among it."""
-    owner, measured = owner_rows(fitted, tables), dict[str, float]()
-    if fitted.columns:
+    owner, measured = owner_rows(fitted, tables) if tables else (), dict[str, float]()
+    if fitted.columns and tables:
         from siloweave.audit.transcripts import recovered_shares
 
         measured = recovered_shares(study.folder / TRANSCRIPT, fitted, tables)
@@ -357,7 +386,9 @@ def _summary(
         rows=rows,
         seconds=seconds,
         parties=party_summaries(study.folder, study.names, fitted.cost.parties, budget.delta),
-        files=files | _FILES | (_ALIGNED_FILES if alignment else {}),
+        files=files
+        | {what: one for what, one in _FILES.items() if fitted.simulated or what != _OWNERS}
+        | (_ALIGNED_FILES if alignment else {}),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         split=info.split,
         alignment=alignment,

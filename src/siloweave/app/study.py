@@ -22,8 +22,9 @@ from unicodedata import normalize
 
 import msgspec
 
-from siloweave.core.method import Info
-from siloweave.core.run import Synthesizer, settings_of
+from siloweave import __version__
+from siloweave.core.method import Info, Setup
+from siloweave.core.run import Job, Synthesizer, job_for, owners_of, settings_of
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
@@ -76,10 +77,13 @@ class BudgetTable(Section, frozen=True):
 
 
 class PartyTable(Section, frozen=True):
-    """One ``[[parties]]``: a name, its file, and the columns to take from it (all if empty)."""
+    """One ``[[parties]]``: a name, its file, and the columns to take from it (all if empty).
+
+    Over a network every party names its own file in its own copy, and no other.
+    """
 
     name: str
-    data: str
+    data: str = ""
     columns: tuple[str, ...] = ()
 
 
@@ -186,8 +190,66 @@ class Study(Section, frozen=True):
         return f"{self.study.name}-{blake2b(text, digest_size=6).hexdigest()}"
 
     def path(self, party: PartyTable) -> Path:
-        """The file that holds a party's rows."""
+        """The file that holds a party's rows; InputError if none is named."""
+        if not party.data:
+            raise InputError(
+                f"[[parties]] data is missing for {party.name!r}. Name the file of its rows; only "
+                "over a network does a study file name no other party's."
+            )
         return Path(self.base) / party.data
+
+    def facts(self) -> dict[str, Any]:
+        """Everything public that the study is: over a network all ends must have the same."""
+        parties = {party.name: party.columns for party in self.parties}
+        found: dict[str, Any] = msgspec.to_builtins(
+            {
+                "study": self.study,
+                "method": self.method,
+                "budget": self.budget,
+                "parties": parties,
+                "alignment": self.alignment,
+                "learn": self.schema.learn,
+                "seed": self.output.seed,
+                "schema": self.read_schema().to_json(),
+                "siloweave": __version__,
+            }
+        )
+        return found
+
+    def setup(self) -> Setup:
+        """What parties and coordinator know of the study before it begins.
+
+        Raises:
+            RosterError: A party with columns of its own does not name them.
+            SiloweaveError: As of `checked`.
+        """
+        schema, synth = self.checked()
+        columns: dict[str, tuple[str, ...]] = {}
+        if synth.method.split == "columns":
+            for party in self.parties:
+                if not party.columns:
+                    raise RosterError(
+                        f"[[parties]] columns is missing for {party.name!r}. Over a network the "
+                        "study names every party's columns, since nobody sees another's table."
+                    )
+            owners = owners_of({one.name: one.columns for one in self.parties}, schema)
+            columns = {
+                one.name: tuple(c for c in one.columns if owners.get(c) == one.name)
+                for one in self.parties
+            }
+        budget = synth.method.allowed(synth, self.terms() if self.budget else None)
+        return Setup(synth, schema, budget, self.names, columns)
+
+    def job(self, **facts: Any) -> Job:
+        """The run of the study; `facts` are further fields of `Job`."""
+        return job_for(
+            self.checked()[1],
+            self.terms() if self.budget else None,
+            seed=self.output.seed,
+            run=self.run_name,
+            learn=self.schema.learn,
+            **facts,
+        )
 
     def terms(self) -> Budget:
         """The budget as the library takes it; without a bound where the file has none.

@@ -203,6 +203,8 @@ class Stage:
         prepare, facts, handlers, coordinate: As of `Method`.
         asked: How often a party is asked each question, at most, from the setup of the stage.
         refine: The setup after what was found.
+        accepts: A party's way to the same: its setup with what the coordinator's setup has more,
+            after this stage; raises SchemaError or WireError for what the stage cannot have found.
         views: Who sees what besides, from the lines so far and the setup before.
     """
 
@@ -215,6 +217,7 @@ class Stage:
     coordinate: Callable[[Session, Task], Any]
     asked: Callable[[Setup], Asked]
     refine: Callable[[Setup, Any], Setup]
+    accepts: Callable[[Setup, Setup], Setup]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
     views: Callable[[Views, Setup], Views] = lambda views, setup: views
 

@@ -35,11 +35,12 @@ from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party, whole
 from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts
-from siloweave.federation.session import InProcess, Session, Transport
+from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation, rho_for
-from siloweave.privacy.ledger import KEY_FILE, Entry, Identity, Ledger
+from siloweave.privacy.journal import write_whole
+from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
@@ -246,17 +247,13 @@ class Synthesizer:
                 the message names the party.
             CapacityError: A query does not fit into the model's memory.
         """
-        method = self.method
-        if learn and not method.learns:
-            raise InputError(f"{method.title} learns no schema; leave learn={learn!r} out")
-        schema = _needed_schema(self.info.title, schema, encoder=method.learns)
-        allowed = method.allowed(self, budget)
-        cores = os.cpu_count() or 1
-        job = Job(
-            allowed, seed, None if folder is None else Path(folder), run, noise, progress,
-            limited=self.info.guarantee == "dp", learn=learn,
-            tolerated=int(getattr(self, "tolerated", 1)),
-            at_once=whole("at_once", cores if at_once is None else at_once, 1),
+        if learn and not self.method.learns:
+            raise InputError(f"{self.method.title} learns no schema; leave learn={learn!r} out")
+        schema = _needed_schema(self.info.title, schema, encoder=self.method.learns)
+        job = job_for(
+            self, budget, seed=seed, folder=None if folder is None else Path(folder), run=run,
+            noise=noise, progress=progress, learn=learn,
+            at_once=whole("at_once", (os.cpu_count() or 1) if at_once is None else at_once, 1),
         )  # fmt: skip
         return run_method(self, data, schema, job, names)
 
@@ -364,24 +361,70 @@ class Job:
         return rho_for(msgspec.structs.replace(self.budget, delta=delta))
 
 
+def job_for(synth: Synthesizer, budget: Budget | None, **facts: Any) -> Job:
+    """A run of a synthesizer with this budget; `facts` are further fields of `Job`.
+
+    BudgetError if the budget is missing, or asks for what these settings do not give.
+    """
+    tolerated = int(getattr(synth, "tolerated", 1))
+    limited = synth.info.guarantee == "dp"
+    allowed = synth.method.allowed(synth, budget)
+    return Job(allowed, limited=limited, tolerated=tolerated, **facts)
+
+
 def run_method(
     synth: Synthesizer, data: Any, schema: Schema | Encoder, job: Job, names: Sequence[str] | None
 ) -> Fit:
     """Run all stages of a method, the method last; the arguments are those of `Synthesizer.fit`."""
-    method, info, cost = synth.method, synth.info, Cost({}, 0, {})
+    method = synth.method
     encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
     method.check_schema(synth, facts)
     parts = parties_of(method, data, names)
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
     method.affordable(setup)  # before anything is read
     tables = {name: _read(name, part) for name, part in parts.items()}
+    columns = {name: table.names for name, table in tables.items()}
     if method.split == "columns":
         hidden = job.limited and job.budget.relation is Relation.ADD_REMOVE
         setup = replace(setup, columns=columns_of(tables, facts, empty=hidden))
     elif not job.limited:
         for name, table in tables.items():
             required_rows(name, table.num_rows)
-    coded, rho = any(isinstance(table, Codes) for table in tables.values()), None
+    coded = any(isinstance(table, Codes) for table in tables.values())
+    fitted, _ = _run(setup, job, partial(_opened, tables=tables), coded=coded)
+    return replace(
+        fitted,
+        like=None if coded else _like(tables, setup),
+        columns=columns if method.split == "columns" else {},
+    )
+
+
+def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
+    """Run all stages of a method with parties elsewhere, of whose rows nothing is here.
+
+    Args:
+        setup: The run's public facts, with every party's columns where they are split.
+        job: Budget, folder and name of the run.
+        parties: Opens a session with them for a stage.
+
+    Raises:
+        SiloweaveError: As of `Synthesizer.fit`.
+    """
+    setup.synth.method.check_schema(setup.synth, setup.schema)
+    setup.synth.method.affordable(setup)
+    fitted, closing = _run(setup, job, parties)
+    for i, name in enumerate(setup.roster):  # copies, by which anyone can check the fit's epsilon
+        home = _home(job, i)
+        if home is not None:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(home / LEDGER_FILE, closing.files[name])
+    return replace(fitted, columns=setup.columns, simulated=False)
+
+
+def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tuple[Fit, Closing]:
+    """All stages of a method, the method last; rows that are coded need no stage before."""
+    synth, cost, rho = setup.synth, Cost({}, 0, {}), None
+    method, info = synth.method, synth.info
     for stage in () if coded else method.before:
         planned = stage.plan(setup, job.learn)
         if planned is None:
@@ -389,7 +432,7 @@ def run_method(
             continue
         start, share = time.perf_counter(), stage.share(synth, job.learn)
         rho = job.rho if rho is None else rho
-        with _opened(planned, stage, tables, job) as (session, task, _):
+        with parties(planned, stage, job) as (session, task, _):
             found = stage.coordinate(session, replace(task, rho=rho * share))
         rho *= 1 - share
         info = msgspec.structs.replace(info, visibility=stage.views(info.visibility, setup))
@@ -397,22 +440,21 @@ def run_method(
         seconds = {stage.phase: time.perf_counter() - start}
         cost += Cost(session.traffic, session.rounds, seconds)
     start = time.perf_counter()
-    with _opened(setup, method, tables, job) as (session, task, recall):
+    with parties(setup, method, job) as (session, task, recall):
         result = method.coordinate(session, replace(task, rho=job.rho if rho is None else rho))
         model = result.model
-        if method.gather is not None:
+        if method.gather is not None and recall is not None:
             model = method.gather(model, setup, recall)
         closing = session.close()
     for store in job.folder.glob(f"*/**/{_training(job)}") if job.folder else ():
         rmtree(store, ignore_errors=True)  # replies and model are stored now
     cost += Cost(session.traffic, session.rounds, {method.phase: time.perf_counter() - start})
-    split = method.split == "columns"
-    return Fit(
+    fitted = Fit(
         model, info, job.budget, job.noise == "os" and info.guarantee == "dp",
         {**synth.settings(), **result.facts}, closing.ledgers, closing.heads, cost,
-        result.num_rows, None if coded else _like(tables, setup),
-        columns={name: table.names for name, table in tables.items()} if split else {},
+        result.num_rows,
     )  # fmt: skip
+    return fitted, closing
 
 
 def _read(name: str, part: Any) -> Any:
@@ -589,17 +631,15 @@ def _training(job: Job) -> str:
     return f"training-{blake2b(job.run.encode(), digest_size=8).hexdigest()}"
 
 
-def _training_store(setup: Setup, job: Job, where: str) -> Path | None:
-    """A folder for checkpoints of a party or the coordinator; None where the job has no folder.
+def training_store(setup: Setup, job: Job, home: Path) -> Path:
+    """A folder for checkpoints, in that of a party or the coordinator.
 
     It records everything but the rows that decides what is trained.
 
     Raises:
         InputError: What is stored there began with something else; the message names it.
     """
-    if job.folder is None:
-        return None
-    folder = job.folder / where / _training(job)
+    folder = home / _training(job)
     store = FolderStore(folder)
     synth = setup.synth
     facts = {"method": synth.method.name, "settings": synth.settings(), "budget": job.budget}
@@ -609,7 +649,7 @@ def _training_store(setup: Setup, job: Job, where: str) -> Path | None:
         if len(list(folder.iterdir())) > (before is not None):  # there is more than the facts
             raise _another(job, before or b"{}", now, folder)
         store.put(_FACTS, now)
-    if where == "coordinator":
+    if home.name == "coordinator":
         (folder / _BEGUN).touch()  # from here on other settings are refused by name
     return folder
 
@@ -654,6 +694,10 @@ class Elsewhere(Protocol):
 
 Recall = Callable[[str, str], bytes | None]
 """What a party stores: it takes the party's name and the key."""
+Parties = Callable[
+    [Setup, Method | Stage, Job], AbstractContextManager[tuple[Session, Task, "Recall | None"]]
+]
+"""Opens a session with the parties of a stage, the task without its rho, and `Recall`."""
 Opener = Callable[[Setup, Mapping[str, Any], Job, str], AbstractContextManager[Elsewhere]]
 """Opens parties elsewhere, from a setup, their tables, a job and a run's name."""
 _ELSEWHERE: ContextVar[Opener | None] = ContextVar("where parties run", default=None)
@@ -669,30 +713,40 @@ def parties_in(opener: Opener) -> Iterator[None]:
         _ELSEWHERE.reset(token)
 
 
-@contextmanager
-def _opened(
-    setup: Setup, side: Method | Stage, tables: Mapping[str, Any], job: Job
-) -> Iterator[tuple[Session, Task, Recall]]:
-    """Start a stage's parties: a session, the task without its rho, and what a simulation reads."""
-    method, run = setup.synth.method, job.named(setup.stage)
-    share = method.party_share(setup.synth) if side is method else 0.0
+def task_of(setup: Setup, side: Method | Stage, job: Job, *, share: float = 0.0) -> Task:
+    """What a stage's coordinator is to do, without its rho; parties do `share` of the work first.
+
+    InputError if it was stopped while it trained, with other settings.
+    """
+    run = job.named(setup.stage)
 
     def progress(text: str, done: float) -> None:
         job.progress(text, share + (1.0 - share) * done)
 
-    trains = method.trains_at if side is method else ()
-    own = _training_store(setup, job, "coordinator") if "coordinator" in trains else None
+    trains = "coordinator" in side.trains_at if isinstance(side, Method) else False
+    own = training_store(setup, job, job.folder / "coordinator") if trains and job.folder else None
     entropy = SeededEntropy(f"{job.seed}/{run}".encode()) if job.noise == _SEEDED else OSEntropy()
-    task = Task(setup, inf, job.seed, progress, own, min(len(tables), job.at_once), entropy)
+    at_once = min(len(setup.roster), job.at_once)
+    return Task(setup, inf, job.seed, progress, own, at_once, entropy)
+
+
+@contextmanager
+def _opened(
+    setup: Setup, side: Method | Stage, job: Job, tables: Mapping[str, Any]
+) -> Iterator[tuple[Session, Task, Recall]]:
+    """Start a stage's parties in this process, or where `parties_in` says."""
+    method, run = setup.synth.method, job.named(setup.stage)
+    share = method.party_share(setup.synth) if side is method else 0.0
+    task = task_of(setup, side, job, share=share)
     if (elsewhere := _ELSEWHERE.get()) is not None:
         with elsewhere(setup, tables, job, run) as line:
-            session = _session(line, line.keys, job, run, method.transcribed)
+            session = session_with(line, line.keys, job, run, transcribed=method.transcribed)
             yield session, task, lambda name, key: line.recall(name, key, run)
         return
     held = {}
     for i, (name, table) in enumerate(tables.items()):
-        store = _training_store(setup, job, f"parties/{i:04d}") if "party" in trains else None
-        place = Place(name, _party_progress(job, share, i, len(tables)), store)
+        progress = _party_progress(job, share, i, len(tables))
+        place = place_of(setup, side, job, name, _home(job, i), progress)
         with naming_party(name):
             held[name] = side.prepare(table, setup, place)
     given = in_process(
@@ -701,6 +755,26 @@ def _opened(
     )  # fmt: skip
     with given as (session, sites):
         yield session, task, lambda name, key: sites[name].recall(key, run)
+
+
+def _home(job: Job, index: int) -> Path | None:
+    return None if job.folder is None else job.folder / "parties" / f"{index:04d}"
+
+
+def place_of(
+    setup: Setup,
+    side: Method | Stage,
+    job: Job,
+    name: str,
+    home: Path | None,
+    progress: Progress = silent,
+) -> Place:
+    """Where a party works on a stage, whose folder `home` is.
+
+    InputError if it was stopped while it trained, with other settings.
+    """
+    trains = "party" in side.trains_at if isinstance(side, Method) else False
+    return Place(name, progress, training_store(setup, job, home) if trains and home else None)
 
 
 def _party_progress(job: Job, share: float, index: int, parties: int) -> Progress:
@@ -744,28 +818,42 @@ def in_process(
     stores: dict[str, PartyStores] = {}
     try:
         for i, name in enumerate(held):
-            stores[name] = open_stores(name, job, i)
+            stores[name] = open_stores(name, job, _home(job, i))
         keys = {name: ledger.key for name, (ledger, _) in stores.items()}
         terms = Terms(keys, job.tolerated, facts or {})
         sites = {
             name: site_of(name, data, job, i, stores[name], terms)
             for i, (name, data) in enumerate(held.items())
         }
-        yield _session(InProcess(sites, handlers), keys, job, run, transcribed), sites
+        line = InProcess(sites, handlers)
+        yield session_with(line, keys, job, run, transcribed=transcribed), sites
     finally:
         for ledger, _ in stores.values():
             ledger.close()
 
 
-def _session(
-    transport: Transport, keys: Mapping[str, bytes], job: Job, run: str, transcribed: bool
+def session_with(
+    transport: Transport,
+    keys: Mapping[str, bytes],
+    job: Job,
+    run: str,
+    *,
+    transcribed: bool,
+    at_once: int = 1,
 ) -> Session:
     """What a coordinator holds: the roster, the transport, and what is stored of replies."""
     transcript = receipts = None
     if job.folder is not None:
         transcript = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
         receipts = Receipts(job.folder / RECEIPTS, keys)
-    return Session(tuple(keys), transport, run=run, transcript=transcript, receipts=receipts)
+    return Session(
+        tuple(keys),
+        transport,
+        run=run,
+        transcript=transcript,
+        receipts=receipts,
+        at_once=at_once,
+    )
 
 
 def site_of(
@@ -781,20 +869,19 @@ def site_of(
     )
 
 
-def open_stores(name: str, job: Job, index: int) -> PartyStores:
-    """What a party has: in the job's folder, or in memory for all stages of the job."""
+def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
+    """What a party has: in its folder, or in memory for all stages of the job."""
     limit = job.total or job.budget
     if not job.limited:  # no bound, and yet the relation in which events are stated
         limit = msgspec.structs.replace(limit, epsilon=inf)
-    if job.folder is None:
+    if home is None:
         fresh = Ledger(name, limit=limit, identity=_seeded_identity(name, job)), MemoryStore()
         found = job.stores.setdefault(name, fresh)
     else:
-        home = job.folder / "parties" / f"{index:04d}"
         store = FolderStore(home / "store")
         _mark(home / _SEEDED, name, job)
         kept = (home / KEY_FILE).exists()  # of an earlier run with noise of the system's
-        file, identity = home / "ledger.jsonl", None if kept else _seeded_identity(name, job)
+        file, identity = home / LEDGER_FILE, None if kept else _seeded_identity(name, job)
         found = Ledger(name, path=file, limit=limit, identity=identity), store
     try:
         if job.limited and job.total is None:

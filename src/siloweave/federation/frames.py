@@ -23,21 +23,21 @@ reached every party unaltered. Says nothing about what the coordinator learns: t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
-from siloweave.errors import RosterError, WireError
+from siloweave.errors import RosterError, SiloweaveError, WireError
 from siloweave.federation import masking, messages
-from siloweave.federation.messages import MAX_BYTES, Envelope
+from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import for_its_owner, write_whole
 from siloweave.privacy.ledger import Identity, spelled_key, verify
 
-FRAME, REFUSED = b"\1", b"\2"
-"""What is sealed: an envelope, or a `messages.Refusal`."""
+FRAME, REFUSED, BEGINNING = b"\1", b"\2", b"\3"
+"""What is sealed: an envelope; a `messages.Refusal`; facts of a stage and its first envelope."""
 
 _SIGNATURE = 64  # bytes of a signature, before the rest of a frame
 _PURPOSE, _ROSTER, _SEALING = (
@@ -196,12 +196,38 @@ class SealedFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.msgpack.encode((self.study, self.sender, self.to, self.nonce, self.answers))
 
 
+class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What comes with the first question of a stage.
+
+    Attributes:
+        facts: By which the party prepares its side.
+        frame: The question.
+    """
+
+    facts: bytes
+    frame: bytes
+
+
 class Opened(msgspec.Struct, frozen=True):
-    """What was in a frame: `FRAME` or `REFUSED`, its bytes, and the frame's nonce."""
+    """What was in a frame.
+
+    Attributes:
+        kind: `FRAME` or `REFUSED`.
+        data: An envelope, or a refusal.
+        nonce: The frame's.
+        facts: Of the stage that begins with this frame; empty for others.
+    """
 
     kind: bytes
     data: bytes
     nonce: bytes
+    facts: bytes = b""
+
+    def envelope(self) -> bytes:
+        """An answer's bytes; SiloweaveError if a question was refused: what with."""
+        if self.kind == REFUSED:
+            raise messages.decode(self.data, Refusal).error()
+        return self.data
 
 
 _MIXED_UP = {
@@ -352,6 +378,9 @@ class Seals:
         shared = masking.agree_with(self._own, {sender: sealed.nonce})[sender]
         data = masking.unsealed(sealed.data, shared, sealed.context())
         opened = Opened(data[:1], data[1:], sealed.nonce)
+        if opened.kind == BEGINNING and not answers:
+            first = messages.decode(opened.data, Beginning)
+            opened = Opened(FRAME, first.frame, sealed.nonce, first.facts)
         if opened.kind == FRAME:
             envelope = messages.decode(opened.data, Envelope)
             if (envelope.sender, envelope.to) != (sender, self.name):
@@ -363,6 +392,12 @@ class Seals:
             raise WireError(f"{sender!r} sealed something that is no message; it was discarded")
         return opened
 
+    def ask(self, to: str, frame: bytes, facts: bytes = b"") -> bytes:
+        """A question, sealed: an envelope, and facts where a stage begins with it."""
+        if not facts:
+            return self.seal(to, FRAME, frame)
+        return self.seal(to, BEGINNING, messages.encode(Beginning(facts, frame)))
+
     @contextmanager
     def taken(self, frame: bytes) -> Iterator[Opened]:
         """A party's way to open the coordinator's question.
@@ -373,6 +408,21 @@ class Seals:
         opened = self.open(frame, self._known().coordinator)
         yield opened
         self._nonces.add(opened.nonce)
+
+    @contextmanager
+    def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:
+        """The sealed answer to the coordinator's sealed question, or what `reply` refuses it with.
+
+        The question counts as answered where the block ends without an error, as of `taken`.
+        """
+        to = self._known().coordinator
+        with self.taken(frame) as question:
+            try:
+                answer = self.seal(to, FRAME, reply(question), question.nonce)
+            except SiloweaveError as error:
+                refusal = messages.encode(Refusal(type(error).__name__, str(error)))
+                answer = self.seal(to, REFUSED, refusal, question.nonce)
+            yield answer
 
 
 def _digest(body: bytes) -> bytes:

@@ -46,7 +46,7 @@ from siloweave.federation.messages import (
 from siloweave.federation.records import Receipts, Transcript, TranscriptRecord
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import UNREADABLE
-from siloweave.privacy.ledger import Entry, check_chain
+from siloweave.privacy.ledger import Entry, check_chain, written
 
 Entries = tuple[Entry, ...]
 R = TypeVar("R", bound=Reply)
@@ -54,8 +54,9 @@ _WHY = "a ledger holds no value that came from rows"
 
 
 class Closed(Reply, frozen=True):
-    """A party's ledger: its entries as JSON, and the hash of its last line."""
+    """A party's ledger: its first line, its entries as JSON, and the hash of its last line."""
 
+    header: Public[bytes]
     entries: Public[bytes]
     head: Public[str]
 
@@ -71,16 +72,20 @@ class Closing:
     Attributes:
         ledgers: Every party's entries, of this and earlier runs.
         heads: The hash of each ledger's last line.
+        files: Each ledger's file, as the party has it.
     """
 
     ledgers: dict[str, Entries]
     heads: dict[str, str]
+    files: dict[str, bytes]
 
 
 def closed(request: Close, site: Site[Any]) -> Closed:
     """The party's ledger, as it is."""
     text = msgspec.json.encode(site.ledger.entries)
-    return Closed(Public(text, _WHY), Public(site.ledger.head, _WHY))
+    ledger = site.ledger
+    header, head = Public(ledger.header, _WHY), Public(ledger.head, _WHY)
+    return Closed(header, Public(text, _WHY), head)
 
 
 def with_closing(handlers: Handlers) -> Handlers:
@@ -142,6 +147,7 @@ class Session:
         sender: Name of the coordinator.
         transcript: Where every answer is stored; nowhere if None.
         receipts: Where the payments in answers are kept; nowhere if None.
+        at_once: Parties that are asked at the same time, at least.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -156,6 +162,7 @@ class Session:
         sender: str = "coordinator",
         transcript: Transcript | None = None,
         receipts: Receipts | None = None,
+        at_once: int = 1,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -173,6 +180,7 @@ class Session:
         self._transport = transport
         self._transcript = transcript
         self._receipts = receipts
+        self._at_once = at_once
 
     def ask(
         self, request: Request[R], to: Sequence[str] | None = None, *, at_once: int = 1
@@ -200,6 +208,7 @@ class Session:
             raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
         asked = self._envelopes(requests, self.rounds)
         self.rounds += 1
+        at_once = max(at_once, self._at_once)
         if at_once == 1:
             return [self._received(one, kind, *self._sent(one)) for one, kind in asked]
         with ThreadPoolExecutor(at_once) as pool:
@@ -223,9 +232,11 @@ class Session:
         WireError, which names the party, if a ledger was changed, or lacks what paid for a reply.
         """
         replies = dict(zip(self.roster, self.ask(Close()), strict=True))
+        ledgers = {name: _entries_in(name, one, self._paid[name]) for name, one in replies.items()}
         return Closing(
-            {name: _entries_in(name, reply, self._paid[name]) for name, reply in replies.items()},
+            ledgers,
             {name: reply.head.value for name, reply in replies.items()},
+            {name: written(one.header.value, ledgers[name]) for name, one in replies.items()},
         )
 
     def _sent(self, asked: Envelope) -> tuple[bytes, bytes]:

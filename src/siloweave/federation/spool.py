@@ -25,17 +25,14 @@ import os
 import re
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
-from siloweave.errors import InputError, RosterError, SiloweaveError, WireError
+from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
-from siloweave.federation.frames import FRAME, REFUSED, Opened, Seals
-from siloweave.federation.messages import Refusal
-from siloweave.federation.session import with_closing
-from siloweave.federation.site import Handlers, Site
+from siloweave.federation.frames import Opened, Seals
 from siloweave.privacy.journal import NEW, write_whole
 
 STOP, DONE = "stop", "done"
@@ -168,8 +165,8 @@ class Spool:
         for questions, _ in self._boxes.values():
             questions.tidy()
 
-    def send(self, name: str, frame: bytes) -> bytes:
-        """The party's answer to `frame`.
+    def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
+        """The party's answer to `frame`; with facts where a stage begins with it.
 
         Raises:
             RosterError: The party is unknown, or did not answer in time. The question stays where
@@ -183,7 +180,7 @@ class Spool:
         mark = self._seals.mark(frame)
         known = self._asked(name, mark)
         if known is None:
-            sealed = self._seals.seal(name, FRAME, frame)
+            sealed = self._seals.ask(name, frame, facts)
             nonce = self._seals.checked(sealed, self._seals.name, name).nonce
             called = mark + blake2b(nonce, digest_size=10).hexdigest()
             questions.write(called, sealed)
@@ -197,9 +194,7 @@ class Spool:
             raise
         questions.finish(called)  # first: a question without an answer is waited for
         answers.finish(called)
-        if opened.kind == REFUSED:
-            raise messages.decode(opened.data, Refusal).error()
-        return opened.data
+        return opened.envelope()
 
     def _asked(self, name: str, mark: str) -> tuple[str, bytes] | None:
         """File and nonce of a question of this mark that waits for its answer, or has it."""
@@ -239,7 +234,7 @@ class Spool:
 
 
 def serve(
-    folder: Path, site: Site[Any], handlers: Handlers, seals: Seals, *, pause: float = 0.5
+    folder: Path, seals: Seals, reply: Callable[[Opened], bytes], *, pause: float = 0.5
 ) -> None:
     """Answer questions from a spool folder: the party's end.
 
@@ -247,9 +242,8 @@ def serve(
 
     Args:
         folder: Where the subfolders lie, or are made.
-        site: The party.
-        handlers: The party's side of the method.
         seals: The party's, with the study's roster and a file for its nonces.
+        reply: Answers a question that was opened.
         pause: Longest time between two looks for questions, in seconds.
 
     Raises:
@@ -258,11 +252,10 @@ def serve(
     """
     questions, answers = _Box(_to(folder, seals.name)), _Box(_from(folder, seals.name))
     answers.tidy()
-    handlers, wait = with_closing(handlers), _FIRST_S
+    wait = _FIRST_S
     try:
         while not (questions.path / STOP).exists():
-            names = questions.names()
-            if any(_taken(questions, answers, name, site, handlers, seals) for name in names):
+            if any(_taken(questions, answers, name, seals, reply) for name in questions.names()):
                 wait = _FIRST_S
                 continue
             time.sleep(wait)
@@ -284,29 +277,17 @@ def stop(folder: Path, party: str) -> None:
 
 
 def _taken(
-    questions: _Box, answers: _Box, name: str, site: Site[Any], handlers: Handlers, seals: Seals
+    questions: _Box, answers: _Box, name: str, seals: Seals, reply: Callable[[Opened], bytes]
 ) -> bool:
     """Whether a question was answered; one that cannot be opened is ignored."""
     frame = questions.read(name)
     if frame is None:
         return False
     try:
-        with seals.taken(frame) as question:
-            answers.write(name, _sealed_answer(question, site, handlers, seals))
+        with seals.answered(frame, reply) as answer:
+            answers.write(name, answer)
     except WireError as error:
         questions.ignore(name, error)
         return False
     questions.finish(name)
     return True
-
-
-def _sealed_answer(question: Opened, site: Site[Any], handlers: Handlers, seals: Seals) -> bytes:
-    """The answer, or what the site refuses the question with, as a frame to the coordinator."""
-    assert seals.roster is not None  # or no frame would have been opened
-    to = seals.roster.coordinator
-    try:
-        answer = site.answer(question.data, handlers)
-        return seals.seal(to, FRAME, answer, question.nonce)
-    except SiloweaveError as error:
-        refusal = messages.encode(Refusal(type(error).__name__, str(error)))
-        return seals.seal(to, REFUSED, refusal, question.nonce)

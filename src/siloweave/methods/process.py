@@ -146,7 +146,7 @@ def _opened(line: Channel) -> tuple[Site[Any], Handlers, Seals | None, Path]:
     )
     side = _side(setup)
     rows = side.prepare(table_in(start.table), setup, Place(start.name))
-    stores = open_stores(start.name, job, start.index)
+    stores = open_stores(start.name, job, Path(start.folder) / "parties" / f"{start.index:04d}")
     ledger = stores[0]
     assert ledger.identity is not None
     assert ledger.path is not None
@@ -273,7 +273,7 @@ def main(descriptor: int) -> None:
         else:
             asked = (line, site, handlers, folder)
             Thread(target=_recalled, args=asked, daemon=True).start()
-            serve(folder, site, handlers, seals, pause=_PAUSE_S)
+            serve(folder, seals, lambda q: site.answer(q.data, handlers), pause=_PAUSE_S)
     finally:
         site.ledger.close()
 

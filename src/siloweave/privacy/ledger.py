@@ -63,6 +63,8 @@ from siloweave.privacy.events import UNREADABLE, Event, Gaussian, known
 
 KEY_FILE = "party.key"
 """What the file with a party's private key is called."""
+LEDGER_FILE = "ledger.jsonl"
+"""What a party's ledger is called."""
 VERSION = 2
 _UNSIGNED = 1  # the version before, whose lines carried no signatures
 _PURPOSE = b"siloweave ledger line"
@@ -299,6 +301,11 @@ def check_chain(entries: Sequence[Entry], head: str) -> None:
             raise LedgerError(f"entry {number} was edited, or a line after it was removed or moved")
 
 
+def written(header: bytes, entries: Iterable[Entry]) -> bytes:
+    """A ledger's file, as its owner has it, from its first line and its entries."""
+    return b"".join(line + b"\n" for line in (header, *map(_encoder.encode, entries)))
+
+
 class Ledger:
     """Everything its owner has released, and the limit that it will never pass.
 
@@ -352,6 +359,7 @@ class Ledger:
 
     def _start(self, path: Path | None) -> None:
         self._path, self._recovered, self._head, self._key = path, "", "", b""
+        self._first = b""
         self.identity: Identity | None = None  # None for a ledger that is only read
         self._guard = threading.Lock()
         self._list: list[Entry] = []
@@ -361,7 +369,8 @@ class Ledger:
 
     def _new_header(self, identity: Identity) -> bytes:
         self.identity, self._key = identity, identity.public
-        return _sign(Header(VERSION, self.owner, _now(), self._key), identity)[1]
+        self._first = _sign(Header(VERSION, self.owner, _now(), self._key), identity)[1]
+        return self._first
 
     def _load(self, file: journal.Journal, identity: Identity | None) -> None:
         lines, _, self._recovered = file.recover(follows=self._follows)
@@ -401,7 +410,7 @@ class Ledger:
                 f"{header.owner!r} is {spelled_key(key)}. Someone else wrote the ledger anew, or "
                 "the key was replaced. Put back both files from the last backup."
             )
-        self.owner, self._key = header.owner, header.key
+        self.owner, self._key, self._first = header.owner, header.key, lines[0]
         self._head = _digest(lines[0])
         for number, line in enumerate(lines[1:], start=2):
             entry = _read_entry(line, number, path)
@@ -554,6 +563,11 @@ class Ledger:
     def key(self) -> bytes:
         """The owner's public key, 32 bytes; its private key signed every line."""
         return self._key
+
+    @property
+    def header(self) -> bytes:
+        """The first line."""
+        return self._first
 
     @property
     def recovered(self) -> str:

@@ -297,6 +297,15 @@ def _refine(setup: Setup, cuts: dict[str, Cuts]) -> Setup:
     return replace(setup, encoder=replace(Encoder(setup.schema, synth.bins), cuts=cuts))
 
 
+def _accepts(setup: Setup, found: Setup) -> Setup:
+    """A setup with columns as they were cut."""
+    synth: Any = setup.synth
+    if found.encoder is None:
+        return setup
+    encoder = replace(Encoder(setup.schema, synth.bins), cuts=found.encoder.cuts)
+    return replace(setup, encoder=encoder)
+
+
 BINS = Stage(
     name="bins",
     phase="histograms of columns",
@@ -307,5 +316,6 @@ BINS = Stage(
     coordinate=_cut,
     asked=lambda setup: {KeyRequest: 1, CountColumns: 1},
     refine=_refine,
+    accepts=_accepts,
 )
 """Columns of numbers are cut into bins by a noisy histogram."""

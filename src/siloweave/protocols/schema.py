@@ -465,6 +465,20 @@ def _views(views: Views, setup: Setup) -> Views:
     return (*views, named)
 
 
+def _accepts(setup: Setup, found: Setup) -> Setup:
+    """A setup with what was learned; SchemaError where that is declared."""
+    mine, theirs = setup.schema, found.schema
+    still_open = open_facts(mine)
+    changed = [a.name for a, b in zip(mine.columns, theirs.columns, strict=False) if a != b]
+    kinds = [[(c.name, c.kind) for c in one.columns] for one in (mine, theirs)]
+    if kinds[0] != kinds[1] or not still_open.keys() >= set(changed):
+        raise SchemaError(
+            f"the coordinator says that {', '.join(changed) or 'other columns'} were learned, and "
+            "the study's schema declares them; the party goes by its own schema"
+        )
+    return replace(setup, schema=theirs)
+
+
 LEARNING = Stage(
     name="schema",
     phase="learning the schema",
@@ -475,6 +489,7 @@ LEARNING = Stage(
     coordinate=_learn,
     asked=_asked,
     refine=lambda setup, schema: replace(setup, schema=schema, encoder=None),
+    accepts=_accepts,
     views=_views,
 )
 """Facts that a schema leaves open are learned, with a share of the budget and a tenth of delta."""

@@ -1,0 +1,229 @@
+"""A study between organisations: folders for its ends, and what runs in each.
+
+Each end has a folder of its own (`provision` makes them all, or an owner makes the own key first):
+
+==================  ==========================================================================
+``study.toml``      the study, the same at all ends but for the path of the own file of rows
+``schema.json``     its columns
+``roster.json``     who takes part, by which keys; signed by the coordinator
+``policy.toml``     at a party: what its owner allows, whatever a study asks for
+``coordinator.pub`` at a party: the coordinator's public key, which its owner has compared
+``party.key``       a party's private key, or ``coordinator.key``: never leaves the folder
+``ledger.jsonl``    what a party has released, and beside it all it needs to continue
+==================  ==========================================================================
+
+**Guarantee**: none of its own; see core/party.py, federation/frames.py, and the method.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from siloweave.app.policy import POLICY_FILE, read_policy, write_policy
+from siloweave.app.study import Study
+from siloweave.core.party import Host, agreed, parties_over
+from siloweave.core.run import Parties
+from siloweave.errors import InputError, RosterError, naming_party
+from siloweave.federation.frames import (
+    ROSTER_FILE,
+    Nonces,
+    PublicKeys,
+    Roster,
+    Seals,
+    keys_for,
+    read_roster,
+    signed_roster,
+)
+from siloweave.federation.masking import KEY
+from siloweave.privacy.journal import write_whole
+from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, spelled_key
+from siloweave.tables.read import read
+
+COORDINATOR = "coordinator"
+"""What the coordinator is called, and its folder."""
+STUDY_FILE = "study.toml"
+COORDINATOR_KEY, COORDINATOR_PUBLIC = "coordinator.key", "coordinator.pub"
+"""In the coordinator's folder its private key; in a party's folder the public one."""
+NONCES = "nonces"
+"""In a party's folder: of the questions that it has answered."""
+
+
+# Keys and folders
+
+
+def spelled_keys(keys: PublicKeys) -> str:
+    """Both public keys of an end as one word.
+
+    Example:
+        >>> keys = keys_for("flu", Identity.seeded(b"only for an example"))
+        >>> keys_in(spelled_keys(keys)) == keys
+        True
+    """
+    return b64encode(keys.signing + keys.sealing).decode()
+
+
+def keys_in(word: str) -> PublicKeys:
+    """What `spelled_keys` wrote; InputError for another word."""
+    try:
+        both = b64decode(word, validate=True)
+    except ValueError:
+        both = b""
+    if len(both) != 2 * KEY:
+        raise InputError(
+            f"{word[:40]!r} is no pair of public keys. Give the whole word that `siloweave party "
+            "key` printed at the party"
+        )
+    return PublicKeys(both[:KEY], both[KEY:])
+
+
+def provision(path: Path, out: Path, keys: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """Make a folder for the coordinator and for each party, with keys, the study and its roster.
+
+    Args:
+        path: The study's file, or its folder.
+        out: Where the folders are made. Keys that are there are kept.
+        keys: What `siloweave party key` printed at parties, which then keep their private keys to
+            themselves; keys are made here for all others, whose folders must travel in safety.
+
+    Returns:
+        Every end's folder, by name.
+
+    Raises:
+        InputError: The study cannot run over a network, or a key is malformed.
+        RosterError: A key is of no party, or two parties have one.
+    """
+    study, keys = Study.load(path), keys or {}
+    source = path / STUDY_FILE if path.is_dir() else path
+    if strangers := [name for name in keys if name not in study.names]:
+        raise RosterError(
+            f"--key {strangers[0]}: the study has the parties {', '.join(study.names)}"
+        )
+    schema = Path(study.schema.file)
+    if schema.is_absolute() or len(schema.parts) > 1:
+        raise InputError(
+            f"[schema] file = {study.schema.file!r} must be the name of a file beside the study's, "
+            "which every end gets a copy of"
+        )
+    study.setup()  # refuses a study that cannot run over a network
+    folders = {name: out / name for name in (COORDINATOR, *study.names)}
+    office = Identity.load_or_create(folders[COORDINATOR] / COORDINATOR_KEY)
+    public = {}
+    for name in study.names:
+        if name in keys:
+            public[name] = keys_in(keys[name])
+        else:
+            own = Identity.load_or_create(folders[name] / KEY_FILE)
+            public[name] = keys_for(study.study.name, own)
+    roster = signed_roster(study.study.name, office, public, COORDINATOR)
+    for name, folder in folders.items():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        roster.store(folder / ROSTER_FILE)
+        write_whole(folder / STUDY_FILE, source.read_bytes())
+        write_whole(folder / schema.name, (source.parent / schema).read_bytes())
+        if name != COORDINATOR:
+            write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
+            if not (folder / POLICY_FILE).exists():
+                write_policy(folder)
+    return folders
+
+
+def _roster(folder: Path, study: Study, coordinator: bytes) -> Roster:
+    """The roster in a folder; RosterError where it is not the study's."""
+    roster = read_roster(folder / ROSTER_FILE, coordinator)
+    if (roster.study, tuple(roster.parties)) != (study.study.name, study.names):
+        raise RosterError(
+            f"{folder / ROSTER_FILE}: is of study {roster.study!r} with the parties "
+            f"{', '.join(roster.parties)}; study.toml is {study.study.name!r} with "
+            f"{', '.join(study.names)}. Ask the coordinator for both again"
+        )
+    return roster
+
+
+def public_key_in(path: Path) -> bytes:
+    """The coordinator's public key in a file; InputError for a file without one."""
+    try:
+        key = b64decode(path.read_text().strip(), validate=True)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: holds no public key ({error}). Ask the coordinator for the key, by another "
+            "way than the one that brought this folder, and write it into this file"
+        ) from error
+    return key
+
+
+# The ends
+
+
+@contextmanager
+def party_in(
+    folder: Path, data: Path | None = None, *, noise: str = "os"
+) -> Iterator[tuple[Host, Seals]]:
+    """A party, from its folder: what answers, and what opens and seals frames.
+
+    Args:
+        folder: The party's.
+        data: Its rows; the file that its study.toml names if None.
+        noise: "seeded" protects nothing and is for tests.
+
+    Raises:
+        InputError: A file is missing or damaged.
+        RosterError: The roster does not know the party's key.
+        SiloweaveError: Rows do not fit the study.
+    """
+    study = Study.load(folder)
+    roster = _roster(folder, study, public_key_in(folder / COORDINATOR_PUBLIC))
+    identity = Identity.load(folder / KEY_FILE)
+    names = [name for name, key in roster.parties.items() if key == identity.public]
+    if not names:
+        raise RosterError(
+            f"{folder / KEY_FILE}: has the key {spelled_key(identity.public)}, which the roster "
+            "does not name. Give the coordinator this party's key, and ask for a new roster"
+        )
+    name = names[0]
+    entry = next(party for party in study.parties if party.name == name)
+    seals = Seals(name, identity, roster, Nonces(folder / NONCES))
+    with naming_party(name):
+        table = read(data or study.path(entry), columns=entry.columns or None)
+    setup, policy = study.setup(), read_policy(folder)
+    job = study.job(noise=noise, total=policy.limit)
+    own = setup.columns.get(name, ())
+
+    def allow(ledger: Ledger) -> None:
+        policy.check(study, setup.schema, setup.synth, ledger.entries, own)
+
+    facts = agreed(study.facts())
+    host = Host(name, setup, facts, table, job, folder, roster.parties, allow)
+    try:
+        yield host, seals
+    finally:
+        host.close()
+
+
+@dataclass(frozen=True)
+class Office:
+    """The coordinator's end: the study, and what seals its frames."""
+
+    study: Study
+    seals: Seals
+
+    def parties(self, carrier: Any) -> Parties:
+        """Opens sessions with the parties over a carrier."""
+        assert self.seals.roster is not None
+        return parties_over(carrier, agreed(self.study.facts()), self.seals.roster.parties)
+
+
+def office_in(folder: Path) -> Office:
+    """The coordinator, from its folder.
+
+    Raises:
+        InputError: A file is missing or damaged.
+        RosterError: The roster is of another study, or is not signed by the folder's key.
+    """
+    study, identity = Study.load(folder), Identity.load(folder / COORDINATOR_KEY)
+    roster = _roster(folder, study, identity.public)
+    return Office(study, Seals(roster.coordinator, identity, roster))

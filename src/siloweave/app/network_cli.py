@@ -1,0 +1,178 @@
+"""Commands for a study between organisations, each end on its own machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from siloweave.app.options import AsJson, StudyFile, reported
+from siloweave.app.party_cli import party
+
+Folder = Annotated[
+    Path, typer.Argument(help="This end's folder, as `siloweave provision` makes it.")
+]
+Spool = Annotated[
+    Path | None, typer.Option(help="A folder of files that something carries between both ends.")
+]
+_SECONDS = 3600.0
+Wait = Annotated[
+    float, typer.Option(help="Seconds after which a party that does not answer ends the study.")
+]
+Seeded = Annotated[
+    bool,
+    typer.Option("--seeded-noise", hidden=True, help="Noise that anyone can repeat: for tests."),
+]
+
+
+def _noise(seeded: bool) -> str:
+    return "seeded" if seeded else "os"
+
+
+@party.command("key")
+@reported()
+def key(
+    name: Annotated[str, typer.Argument(help="The study's name, as its file has it.")],
+    folder: Annotated[Path, typer.Option(help="This party's folder.")] = Path(),
+    json: AsJson = False,
+) -> None:
+    """Make this party's key, and print its public half for the coordinator."""
+    from siloweave.app.console import print_result
+    from siloweave.app.network import spelled_keys
+    from siloweave.federation.frames import keys_for
+    from siloweave.privacy.ledger import KEY_FILE, Identity
+
+    word = spelled_keys(keys_for(name, Identity.load_or_create(folder / KEY_FILE)))
+    print_result({"study": name, "key": word}, word, json=json)
+
+
+@party.command("start")
+@reported()
+def start(
+    folder: Folder,
+    data: Annotated[
+        Path | None, typer.Option(help="Its rows; the file that its study.toml names if absent.")
+    ] = None,
+    spool: Spool = None,
+    seeded_noise: Seeded = False,
+) -> None:
+    """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue."""
+    from siloweave.app.network import party_in
+    from siloweave.errors import InputError
+    from siloweave.federation.spool import serve
+
+    if spool is None:
+        raise InputError("say how questions come: --spool FOLDER")
+    with party_in(folder, data, noise=_noise(seeded_noise)) as (host, seals):
+        typer.echo(f"party {host.name!r} answers over {spool}; Ctrl-C stops it", err=True)
+        serve(spool, seals, host.reply)
+
+
+@reported()
+def coordinator(
+    folder: Folder,
+    spool: Spool = None,
+    wait: Wait = _SECONDS,
+    seeded_noise: Seeded = False,
+    json: AsJson = False,
+) -> None:
+    """Run a study with parties on other machines; the same command continues it."""
+    from siloweave.app.console import print_summary
+    from siloweave.app.network import office_in
+    from siloweave.app.run import execute
+    from siloweave.errors import InputError
+    from siloweave.federation.spool import Spool as Files
+    from siloweave.progress import Bar
+
+    if spool is None:
+        raise InputError("say how questions travel: --spool FOLDER")
+    office = office_in(folder)
+    carrier = Files(spool, office.seals, seconds=wait)
+    with Bar(quiet=json) as progress:
+        summary, before = execute(
+            office.study,
+            parties=office.parties(carrier),
+            noise=_noise(seeded_noise),
+            progress=progress,
+        )
+    print_summary(summary, office.study.folder, json=json, before=before)
+
+
+@reported()
+def provision(
+    study: StudyFile = Path("study.toml"),
+    out: Annotated[Path, typer.Option(help="Where the folders are made.")] = Path("ends"),
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=KEY, as `siloweave party key` printed it; for each such party."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Make the folders of all ends of a study: keys, the signed roster, and the study itself."""
+    from siloweave.app.console import print_result
+    from siloweave.app.network import provision as make
+
+    folders = make(study, out, _named(key or []))
+    shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
+    print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
+
+
+def _named(words: list[str]) -> dict[str, str]:
+    from siloweave.errors import InputError
+
+    found = {}
+    for word in words:
+        name, mark, value = word.partition("=")
+        if not mark:
+            raise InputError(f"--key {word!r} must be NAME=KEY")
+        found[name] = value
+    return found
+
+
+@reported()
+def poc(
+    study: StudyFile = Path("study.toml"),
+    out: Annotated[Path, typer.Option(help="Where everything is made.")] = Path("poc"),
+    wait: Wait = 600.0,
+    seeded_noise: Seeded = False,
+    json: AsJson = False,
+) -> None:
+    """Run a study on this machine as it would run between machines: one process for each end."""
+    from siloweave.app.network import COORDINATOR, provision
+    from siloweave.app.study import Study
+
+    plan = Study.load(study)
+    folders = provision(study, out)
+    spool = out / "spool"
+    common = ["--spool", str(spool), *(["--seeded-noise"] if seeded_noise else [])]
+    with ExitStack() as stack:
+        for one in plan.parties:
+            rows = ["--data", str(plan.path(one).absolute())]
+            stack.enter_context(_process("party", "start", str(folders[one.name]), *rows, *common))
+        coordinator(folders[COORDINATOR], spool, wait, seeded_noise, json)
+
+
+@contextmanager
+def _process(*words: str) -> Iterator[None]:
+    """A command of ours in a process of its own, which ends with the block."""
+    running = subprocess.Popen([sys.executable, "-m", "siloweave", *words])  # noqa: S603
+    try:
+        yield
+    finally:
+        running.terminate()
+        try:
+            running.wait(10.0)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+
+
+def add_to(app: Any) -> None:
+    """Add these commands to the command line."""
+    for command in (coordinator, provision, poc):
+        app.command()(command)

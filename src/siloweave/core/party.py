@@ -1,0 +1,277 @@
+"""A party over a network: it holds its rows, its ledger and its keys, and answers questions.
+
+The coordinator has no table. The first question of a stage comes with the stage's facts: the study
+as the coordinator knows it, and what the stages before have found. The party compares the study
+with its own copy, prepares its side, and remembers the facts, so that it continues after a restart.
+
+**Guarantee**: none of its own; see federation/site.py, which answers. What the stages before have
+found is all that a party takes from the coordinator: values for what the study's schema leaves
+open, and where columns are cut into bins. Neither changes what is paid for, or how far a row moves
+what is counted: a party that is sent bins that follow from nothing counts rows in them as in any
+others. Everything else a party has from its own copy of the study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+import msgspec
+
+from siloweave.core.method import Method, Setup, Stage, Task
+from siloweave.core.run import (
+    Job,
+    Parties,
+    PartyStores,
+    Recall,
+    open_stores,
+    place_of,
+    session_with,
+    site_of,
+    task_of,
+)
+from siloweave.errors import InputError, WireError
+from siloweave.federation import messages
+from siloweave.federation.frames import Opened
+from siloweave.federation.messages import Envelope
+from siloweave.federation.session import Session, with_closing
+from siloweave.federation.site import Handlers, Site, Terms
+from siloweave.tables.codes import Encoder
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
+
+Facts = Mapping[str, Any]
+"""Everything public that a study is, as plain values: both ends must have the same."""
+
+
+class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What comes with the first question of a stage.
+
+    Attributes:
+        study: Everything public that the study is, as JSON; see `agreed`.
+        stage: Its name.
+        schema: As JSON, with what was learned.
+        encoder: As JSON; empty where the stages before have made none.
+    """
+
+    study: bytes
+    stage: str
+    schema: str
+    encoder: str
+
+    def found_in(self, setup: Setup) -> Setup:
+        """A setup with what the stages before have found."""
+        encoder = Encoder.from_json(self.encoder) if self.encoder else None
+        return replace(setup, schema=Schema.from_json(self.schema), encoder=encoder)
+
+
+def agreed(facts: Facts) -> bytes:
+    """A study's public facts as bytes, which are the same wherever the study is."""
+    return msgspec.json.encode(facts, order="sorted")
+
+
+def differences(mine: bytes, theirs: bytes) -> list[str]:
+    """What two studies have not alike, in words: ours, and what the other end has.
+
+    Example:
+        >>> differences(agreed({"seed": 1, "budget": {"epsilon": 1.0}}), agreed({"seed": 2}))
+        ["budget.epsilon = 1.0, and there 'nothing'", 'seed = 1, and there 2']
+    """
+    own, other = (_flat(msgspec.json.decode(one)) for one in (mine, theirs))
+    return [
+        f"{name} = {own.get(name, 'nothing')!r}, and there {other.get(name, 'nothing')!r}"
+        for name in sorted(own.keys() | other.keys())
+        if own.get(name) != other.get(name)
+    ]
+
+
+def _flat(facts: Any, head: str = "") -> dict[str, Any]:
+    """Facts within facts as one level, by names such as budget.epsilon."""
+    if isinstance(facts, list):
+        facts = {str(i): one for i, one in enumerate(facts)}
+    found: dict[str, Any] = {}
+    for name, value in facts.items() if isinstance(facts, Mapping) else ():
+        nested = isinstance(value, Mapping | list) and value
+        found |= _flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
+    return found
+
+
+def side_of(setup: Setup) -> Method | Stage:
+    """The method, or the stage before it, that a setup is for."""
+    method = setup.synth.method
+    return next((stage for stage in method.before if stage.name == setup.stage), method)
+
+
+# A party
+
+
+class Host:
+    """One party of one study, for as long as its process lives.
+
+    Args:
+        name: In the roster.
+        setup: The study's public facts, from the party's own copy.
+        study: The same, as `agreed`.
+        table: Its rows.
+        job: Budget, name of the run, and where noise comes from.
+        home: Its folder: ledger, key, and what it remembers.
+        roster: Every party's public key for signatures, in the study's order.
+        allow: Called before anything is paid for, with the ledger; raises what forbids the study.
+
+    Raises:
+        BudgetError: Another run has spent the party's budget.
+        LedgerError: The ledger was changed.
+        SiloweaveError: Rows do not fit the study, or `allow` forbids it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        setup: Setup,
+        study: bytes,
+        table: Table,
+        job: Job,
+        home: Path,
+        roster: Mapping[str, bytes],
+        allow: Callable[[Any], None] = lambda ledger: None,
+    ) -> None:
+        self.name, self._setup, self._study, self._table = name, setup, study, table
+        self._job, self._home, self._roster = job, home, roster
+        self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
+        self._busy = Lock()  # one question at a time, whoever carries it
+        self._stores: PartyStores = open_stores(name, job, home)
+        try:
+            allow(self._stores[0])
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ledger(self) -> Any:
+        """What it has released."""
+        return self._stores[0]
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._stores[0].close()
+
+    def reply(self, question: Opened) -> bytes:
+        """The answer to a question, as `Seals.answered` takes it.
+
+        Raises:
+            InputError: The coordinator's study is another one; says where.
+            SiloweaveError: What the site refuses the question with.
+        """
+        with self._busy:
+            run = messages.decode(question.data, Envelope).run
+            if run not in self._sites or question.facts:
+                self._begin(run, question.facts)
+            site, handlers = self._sites[run]
+            return site.answer(question.data, handlers)
+
+    def _begin(self, run: str, facts: bytes) -> None:
+        """Prepare a stage, with the facts that it began with the first time."""
+        store, key = self._stores[1], f"stage/{run}"
+        if (known := store.get(key)) is None and not facts:
+            raise WireError(
+                f"party {self.name!r}: knows of no run {run!r}, and was not sent what its stage "
+                "begins with; start the coordinator again"
+            )
+        if facts and known not in (None, facts):
+            odd = "; ".join(differences(_shown(known or b""), _shown(facts))[:3])
+            raise WireError(f"party {self.name!r}: run {run!r} began with other facts: {odd}")
+        if run in self._sites:
+            return
+        self._sites[run] = self._prepared(run, messages.decode(facts or known or b"", StageFacts))
+        store.put(key, facts or known or b"")
+
+    def _prepared(self, run: str, facts: StageFacts) -> tuple[Site[Any], Handlers]:
+        job, base = self._job, self._setup
+        if odd := differences(self._study, facts.study):
+            raise InputError(
+                f"party {self.name!r} has another study than the coordinator: {'; '.join(odd[:5])}."
+                " Agree on one study.toml and schema.json, and start both ends again"
+            )
+        setup, method = base, base.synth.method
+        names = [stage.name for stage in method.before]
+        if facts.stage not in (*names, "method"):
+            raise WireError(f"party {self.name!r}: the study has no stage {facts.stage!r}")
+        found = facts.found_in(base)
+        for stage in method.before:
+            if stage.name == facts.stage:
+                break
+            setup = stage.accepts(setup, found)
+        if (setup.schema, setup.encoder) != (found.schema, found.encoder):
+            raise WireError(
+                f"party {self.name!r} was sent columns that are coded otherwise than its study says"
+            )
+        if facts.stage in names:
+            planned = method.before[names.index(facts.stage)].plan(setup, job.learn)
+            if planned is None:
+                raise WireError(f"party {self.name!r}: nothing is open in stage {facts.stage!r}")
+            setup = planned
+        if run != job.named(setup.stage):
+            raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
+        side = side_of(setup)
+        rows = side.prepare(self._table, setup, place_of(setup, side, job, self.name, self._home))
+        terms = Terms(self._roster, job.tolerated, side.facts(setup))
+        index = setup.roster.index(self.name)
+        site = site_of(self.name, rows, job, index, self._stores, terms)
+        return site, with_closing(side.handlers(setup.synth))
+
+
+def _shown(facts: bytes) -> bytes:
+    found = messages.decode(facts, StageFacts)
+    return agreed({"stage": found.stage, "schema": found.schema, "encoder": found.encoder})
+
+
+# The coordinator's side
+
+
+class Carrier(Protocol):
+    """A transport that carries sealed frames. Conforming: `spool.Spool`, `engine.Engine`."""
+
+    def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
+        """The party's answer to `frame`; with facts where a stage begins with it."""
+
+
+@dataclass
+class _Line:
+    """A carrier during a stage: the first question to every party has the stage's facts."""
+
+    carrier: Carrier
+    facts: bytes
+    begun: set[str]
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        facts = b"" if name in self.begun else self.facts
+        answer = self.carrier.send(name, frame, facts)
+        self.begun.add(name)
+        return answer
+
+
+def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> Parties:
+    """Opens sessions with parties that a carrier reaches.
+
+    Args:
+        carrier: Seals and carries frames.
+        study: As `agreed`; every party compares it with its own.
+        keys: Every party's public key for signatures, in the study's order.
+    """
+
+    @contextmanager
+    def opened(
+        setup: Setup, side: Method | Stage, job: Job
+    ) -> Iterator[tuple[Session, Task, Recall | None]]:
+        encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
+        facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder)
+        line = _Line(carrier, messages.encode(facts), set())
+        transcribed = setup.synth.method.transcribed
+        session = session_with(line, keys, job, job.named(setup.stage), transcribed=transcribed)
+        yield session, task_of(setup, side, job), None
+
+    return opened
