@@ -1,6 +1,7 @@
 """A study between organisations: folders for its ends, and what runs in each.
 
-Each end has a folder of its own (`provision` makes them all, or an owner makes the own key first):
+Each end has a folder for the study (`provision` makes them all). A party that takes part in several
+studies has a folder with its key and policy, and the studies' folders in it:
 
 ==================  ==========================================================================
 ``study.toml``      the study, the same at all ends but for the path of the own file of rows
@@ -21,6 +22,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,10 @@ from siloweave.federation.frames import (
     signed_roster,
 )
 from siloweave.federation.masking import KEY
+from siloweave.privacy.budget import rho_for
+from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.journal import write_whole
-from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, spelled_key
+from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
 from siloweave.tables.read import read
 
 COORDINATOR = "coordinator"
@@ -175,13 +179,13 @@ def party_in(
         RosterError: The roster does not know the party's key.
         SiloweaveError: Rows do not fit the study.
     """
-    study = Study.load(folder)
+    study, home = Study.load(folder), home_of(folder)
     roster = _roster(folder, study, public_key_in(folder / COORDINATOR_PUBLIC))
-    identity = Identity.load(folder / KEY_FILE)
+    identity, policy = Identity.load(home / KEY_FILE), read_policy(home)
     names = [name for name, key in roster.parties.items() if key == identity.public]
     if not names:
         raise RosterError(
-            f"{folder / KEY_FILE}: has the key {spelled_key(identity.public)}, which the roster "
+            f"{home / KEY_FILE}: has the key {spelled_key(identity.public)}, which the roster "
             "does not name. Give the coordinator this party's key, and ask for a new roster"
         )
     name = names[0]
@@ -189,19 +193,51 @@ def party_in(
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     with naming_party(name):
         table = read(data or study.path(entry), columns=entry.columns or None)
-    setup, policy = study.setup(), read_policy(folder)
-    job = study.job(noise=noise, total=policy.limit)
-    own = setup.columns.get(name, ())
+    setup = study.setup()
+    used = setup.columns.get(name, ())
 
     def allow(ledger: Ledger) -> None:
-        policy.check(study, setup.schema, setup.synth, ledger.entries, own)
+        others = other_studies(home, folder)
+        policy.check(study, setup.schema, setup.synth, ledger.entries, used, others)
 
-    facts = agreed(study.facts())
-    host = Host(name, setup, facts, table, job, folder, roster.parties, allow)
+    facts, job = agreed(study.facts()), study.job(noise=noise)
+    host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow)
     try:
         yield host, seals
     finally:
         host.close()
+
+
+def home_of(folder: Path) -> Path:
+    """Where a party's key and policy lie: in a study's folder, or above all of its studies'.
+
+    InputError if there is no key in either.
+    """
+    for home in (folder, folder.absolute().parent):
+        if (home / KEY_FILE).exists():
+            return home
+    raise InputError(
+        f"{folder}: there is no {KEY_FILE}, here or in the folder above. Make the party's key with "
+        "`siloweave party key`, or ask the coordinator for the whole folder"
+    )
+
+
+def other_studies(home: Path, folder: Path) -> list[Event]:
+    """What a party's other studies have released, or may still: all of which it has started.
+
+    Every study has a ledger of its own, so that no coordinator is sent what others have asked for.
+    A study that promises an epsilon counts with all of it, since it may still continue.
+    """
+    found: list[Event] = []
+    for file in sorted(home.glob(f"*/{LEDGER_FILE}")) if home != folder else ():
+        if file.parent.absolute() == folder.absolute():
+            continue
+        budget = Study.load(file.parent).terms()
+        if budget.private:
+            found.append(Gaussian(sigma=1.0, sensitivity=sqrt(2 * rho_for(budget))))
+        else:
+            found += [entry.event for entry in Ledger.read(file).entries]
+    return found
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from siloweave.errors import InputError, number, whole
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.budget import Budget, rho_for
-from siloweave.privacy.events import Gaussian
+from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.schema import Schema
 
@@ -117,6 +117,7 @@ class Policy(Section, frozen=True):
         synth: Synthesizer,
         entries: Sequence[Entry] = (),
         columns: Sequence[str] = (),
+        others: Sequence[Event] = (),
     ) -> None:
         """Refuse a study that this policy does not allow, before it begins and at every stage.
 
@@ -124,13 +125,14 @@ class Policy(Section, frozen=True):
             study: The party's own copy of the study.
             schema: Its columns.
             synth: Its method.
-            entries: All entries of the party's ledger.
+            entries: All entries of the study's ledger.
             columns: What the study takes of this party, where parties hold different columns.
+            others: What its other studies have released, or may still.
 
         Raises:
             InputError: Naming every rule that is broken, the value and the bound.
         """
-        if broken := list(self._broken(study, schema, synth, entries, columns)):
+        if broken := list(self._broken(study, schema, synth, entries, columns, others)):
             raise InputError(
                 f"{POLICY_FILE} does not allow study {study.study.name!r}. Nothing was released. "
                 + " ".join(broken)
@@ -143,6 +145,7 @@ class Policy(Section, frozen=True):
         synth: Any,
         entries: Sequence[Entry],
         used: Sequence[str],
+        others: Sequence[Event],
     ) -> Iterator[str]:
         allowed, method = self.studies, synth.method
         if allowed.methods and method.name not in allowed.methods:
@@ -170,14 +173,16 @@ class Policy(Section, frozen=True):
                 "[studies] shared_columns = false: it puts synthetic columns of all parties "
                 "together."
             )
-        yield from self._beyond(study, entries)
+        yield from self._beyond(study, entries, others)
 
-    def _beyond(self, study: Study, entries: Sequence[Entry]) -> Iterator[str]:
+    def _beyond(
+        self, study: Study, entries: Sequence[Entry], elsewhere: Sequence[Event]
+    ) -> Iterator[str]:
         """What is too dear: the study's own budget, and that beside all that was spent."""
         asked, runs = study.terms(), Job(study.terms(), run=study.run_name).runs
         each, all_ = self._of_a_row(self.budget.epsilon_per_study), self.limit
         own = [one.event for one in entries if one.run in runs]
-        others = [one.event for one in entries if one.run not in runs]
+        others = [*elsewhere, *(one.event for one in entries if one.run not in runs)]
         if each.private and asked.epsilon > each.epsilon:
             yield self._too_much(
                 "epsilon_per_study", f"its epsilon of a row is {asked.epsilon}", each

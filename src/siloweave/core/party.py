@@ -40,6 +40,7 @@ from siloweave.federation.frames import Opened
 from siloweave.federation.messages import Envelope
 from siloweave.federation.session import Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms
+from siloweave.privacy.ledger import LEDGER_FILE, Identity, Ledger
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
@@ -120,7 +121,9 @@ class Host:
         job: Budget, name of the run, and where noise comes from.
         home: Its folder: ledger, key, and what it remembers.
         roster: Every party's public key for signatures, in the study's order.
-        allow: Called before anything is paid for, with the ledger; raises what forbids the study.
+        identity: Its private key.
+        allow: Called before anything is paid for, and before every stage, with the ledger; raises
+            what forbids the study.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
@@ -137,21 +140,25 @@ class Host:
         job: Job,
         home: Path,
         roster: Mapping[str, bytes],
-        allow: Callable[[Any], None] = lambda ledger: None,
+        identity: Identity,
+        allow: Callable[[Ledger], None] = lambda ledger: None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
         self._job, self._home, self._roster = job, home, roster
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
         self._busy = Lock()  # one question at a time, whoever carries it
-        self._stores: PartyStores = open_stores(name, job, home)
+        self._allow = allow
+        self._stores: PartyStores = open_stores(name, job, home, identity)
         try:
-            allow(self._stores[0])
+            allow(self.ledger)
         except BaseException:
             self.close()
+            if not self.ledger.entries:  # a study that never began counts for nothing
+                (home / LEDGER_FILE).unlink(missing_ok=True)
             raise
 
     @property
-    def ledger(self) -> Any:
+    def ledger(self) -> Ledger:
         """What it has released."""
         return self._stores[0]
 
@@ -186,6 +193,7 @@ class Host:
             raise WireError(f"party {self.name!r}: run {run!r} began with other facts: {odd}")
         if run in self._sites:
             return
+        self._allow(self.ledger)
         self._sites[run] = self._prepared(run, messages.decode(facts or known or b"", StageFacts))
         store.put(key, facts or known or b"")
 

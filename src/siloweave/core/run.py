@@ -869,8 +869,13 @@ def site_of(
     )
 
 
-def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
-    """What a party has: in its folder, or in memory for all stages of the job."""
+def open_stores(
+    name: str, job: Job, home: Path | None, identity: Identity | None = None
+) -> PartyStores:
+    """What a party has: in its folder, or in memory for all stages of the job.
+
+    Its key is `identity`; if None, that of the folder.
+    """
     limit = job.total or job.budget
     if not job.limited:  # no bound, and yet the relation in which events are stated
         limit = msgspec.structs.replace(limit, epsilon=inf)
@@ -881,8 +886,8 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
         store = FolderStore(home / "store")
         _mark(home / _SEEDED, name, job)
         kept = (home / KEY_FILE).exists()  # of an earlier run with noise of the system's
-        file, identity = home / LEDGER_FILE, None if kept else _seeded_identity(name, job)
-        found = Ledger(name, path=file, limit=limit, identity=identity), store
+        identity = identity or (None if kept else _seeded_identity(name, job))
+        found = Ledger(name, path=home / LEDGER_FILE, limit=limit, identity=identity), store
     try:
         if job.limited and job.total is None:
             require_unspent(name, found[0].entries, job.runs, job.budget)
