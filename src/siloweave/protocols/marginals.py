@@ -17,8 +17,21 @@ from statistics import median
 from typing import Any
 
 from siloweave.core.fit import MarginalModel, Measured
-from siloweave.core.method import Asked, Case, Forecast, Method, Place, Result, Setup, Task
-from siloweave.errors import number, whole
+from siloweave.core.method import (
+    CURATOR,
+    READERS,
+    Asked,
+    Case,
+    Forecast,
+    Guarantee,
+    Method,
+    Place,
+    Result,
+    Setup,
+    Task,
+    View,
+)
+from siloweave.errors import RosterError, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity
@@ -100,6 +113,30 @@ marginal_method = partial(
     phase="rounds with the parties",
 )
 """A `Method` of marginals: open facts of the schema are learned first, then bins."""
+
+
+def curator_method(*answers: str, **own: Any) -> Method:
+    """A `Method` of marginals at one curator; what it answers readers may see, as its counts."""
+    readers = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", *answers))
+    return marginal_method(
+        split="central",
+        trust="curator",
+        guarantee=lambda synth: Guarantee(
+            "dp",
+            "Every row, against readers of the model and the table; the curator sees all rows.",
+        ),
+        visibility=lambda synth: (CURATOR, readers),
+        **own,
+    )
+
+
+def require_curator(session: Session, title: str) -> None:
+    """Refuse a roster of several parties."""
+    if len(session.roster) != 1:
+        raise RosterError(
+            f"{title} runs at one curator; the roster has {len(session.roster)} parties. Use "
+            "TwoRound or FLAIM"
+        )
 
 
 def marginal_result(

@@ -14,14 +14,13 @@ import numpy as np
 
 from siloweave.core.fit import Measured
 from siloweave.core.method import Result, Task
-from siloweave.errors import RosterError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
-from siloweave.protocols.marginals import marginal_result
+from siloweave.protocols.marginals import marginal_result, require_curator
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
@@ -115,10 +114,7 @@ def aim(
         unit: L2 sensitivity of a marginal under the budget's relation.
         progress: Called with a text and the share that is done.
     """
-    if len(session.roster) != 1:
-        raise RosterError(
-            f"AIM runs at one curator; the roster has {len(session.roster)} parties. Use FLAIM"
-        )
+    require_curator(session, "AIM")
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
     run = _Run(session, domain, exchange_keys(session, domain), settings)

@@ -19,16 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from siloweave.core.method import CURATOR, READERS, Asked, Case, Guarantee, Method, View
+from siloweave.core.method import Asked, Case, Method
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.methods.aim.coordinator import coordinate, most_rounds
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
-from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
+from siloweave.protocols.marginals import MarginalSettings, curator_method, marginal_forecast
 from siloweave.protocols.secure_sums import Count, KeyRequest
-
-_READERS = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", "Choice.index"))
 
 
 def _check(synth: AIM) -> None:
@@ -70,17 +68,11 @@ class AIM(Synthesizer, MarginalSettings):
     final_sweeps: int = 60
     shrinkage: float = 0.5
 
-    method: ClassVar[Method] = marginal_method(
+    method: ClassVar[Method] = curator_method(
+        "Choice.index",
         name="aim",
         title="AIM",
-        split="central",
-        trust="curator",
         paper="McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
-        guarantee=lambda synth: Guarantee(
-            "dp",
-            "Every row, against readers of the model and the table; the curator sees all rows.",
-        ),
-        visibility=lambda synth: (CURATOR, _READERS),
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
         forecast=marginal_forecast(lambda synth, columns: (3 * columns, 3.0 * columns), _asked),

@@ -13,13 +13,12 @@ import numpy as np
 
 from siloweave.core.fit import Measured
 from siloweave.core.method import Result, Task
-from siloweave.errors import RosterError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation
-from siloweave.protocols.marginals import marginal_result
+from siloweave.protocols.marginals import marginal_result, require_curator
 from siloweave.protocols.random_fields import Floats, private_field
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import check_capacity
@@ -74,11 +73,7 @@ def privmrf(
     Arguments are those of `aim` (methods/aim/coordinator.py), and the relation of the curator's
     budget, of which `unit` follows. Pairs that no query holds are not scored.
     """
-    if len(session.roster) != 1:
-        raise RosterError(
-            f"PrivMRF runs at one curator; the roster has {len(session.roster)} parties. Use "
-            "TwoRound or FLAIM"
-        )
+    require_curator(session, "PrivMRF")
     check_capacity(domain, workload, settings.max_model_mb)
     answers = _Asked(session, domain, exchange_keys(session, domain), relation)
     pairs = [q for q in closure(workload, domain) if len(q) == 2]

@@ -19,12 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from siloweave.core.method import CURATOR, READERS, Asked, Case, Guarantee, Method, View
+from siloweave.core.method import Asked, Case, Method
 from siloweave.core.run import Synthesizer
 from siloweave.methods.privmrf.coordinator import coordinate
 from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.party import HANDLERS
-from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
+from siloweave.protocols.marginals import MarginalSettings, curator_method, marginal_forecast
 from siloweave.protocols.random_fields import FieldSettings
 from siloweave.protocols.secure_sums import Count, KeyRequest
 
@@ -33,9 +33,6 @@ def _asked(synth: PrivMRF, columns: int, case: Case) -> Asked:
     """Rows, the graph's marginals, and in every step errors and what is then measured."""
     steps = min(synth.refine_steps, max(1, columns // 2))
     return {KeyRequest: 1, ScorePairs: 1, ModelErrors: steps, Count: 2 + steps}
-
-
-_READERS = View("readers", READERS.sees, READERS.protected_by, ("Counts.sums", "Distances.rows"))
 
 
 @dataclass(frozen=True)
@@ -58,17 +55,11 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         True
     """
 
-    method: ClassVar[Method] = marginal_method(
+    method: ClassVar[Method] = curator_method(
+        "Distances.rows",
         name="privmrf",
         title="PrivMRF",
-        split="central",
-        trust="curator",
         paper="Cai, Lei, Wei & Xiao 2021, PrivMRF, VLDB 14(11)",
-        guarantee=lambda synth: Guarantee(
-            "dp",
-            "Every row, against readers of the model and the table; the curator sees all rows.",
-        ),
-        visibility=lambda synth: (CURATOR, _READERS),
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
         forecast=marginal_forecast(
