@@ -11,13 +11,11 @@ are taken as public, and no identifiers.
     python benchmarks/columns_split.py --table abalone --methods two_round aim_triples --runs 2
     python benchmarks/columns_split.py --table nltcs --methods secure_two_round --splits
     python benchmarks/columns_split.py --table adult_privmrf --utility
-    python benchmarks/columns_split.py --table adult_privmrf --rows 1000000
-    python benchmarks/columns_split.py --table adult_privmrf --columns 8
+    python benchmarks/columns_split.py --rows 1000000
     python benchmarks/results_page.py
 
 Every run is one line of `results/columns_split.jsonl`; a run that was stopped goes on where it was.
 With `--utility` a run that is there without errors of SVMs is done once more, and both count.
-Give a line a `label` by hand once its method has changed: it is then kept, and no longer shown.
 """
 
 from __future__ import annotations
@@ -85,14 +83,12 @@ class Coded:
         return sw.Encoder(self.schema, bins=2**20).encode(self.table)
 
 
-def coded(
-    name: str, folder: Path, rows: int | None = None, columns_kept: int | None = None
-) -> Coded:
-    """A benchmark table, or its first columns, in which every column has its codes for values."""
+def coded(name: str, folder: Path, rows: int | None = None) -> Coded:
+    """A benchmark table in which every column has its codes for values."""
     table = sw.read(folder / f"{name}.parquet")
     identifiers = json.loads((folder / "datasets.json").read_text())[name]["identifiers"]
     columns, kinds = {}, []
-    for column in [name for name in table.names if name not in identifiers][:columns_kept]:
+    for column in (column for column in table.names if column not in identifiers):
         values, missing = table.values(column), table.missing(column)
         known, codes = np.unique(values[~missing], return_inverse=True)
         if len(known) > _NUMERIC and values.dtype.kind in "iuf":
@@ -227,26 +223,22 @@ def main() -> None:
     parse.add_argument("--parties", nargs="*", type=_number, default=list(PARTIES))
     parse.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parse.add_argument("--rows", type=int, help="so many rows, drawn with repetition")
-    parse.add_argument("--columns", type=int, help="the first so many columns")
     parse.add_argument("--splits", action="store_true", help="VertiBench's splits instead")
     parse.add_argument("--utility", action="store_true", help="errors of SVMs too")
     parse.add_argument("--out", type=Path, default=OUT)
     parse.add_argument("--encode", action="store_true", help="only time a party's sketches")
     args = parse.parse_args()
-    data = coded(args.table, args.data, args.rows, args.columns)
+    data = coded(args.table, args.data, args.rows)
     if args.encode:
         for repetitions in (2000, 8000):
             encoding(data, repetitions)
         return
     args.out.parent.mkdir(parents=True, exist_ok=True)
     lines = args.out.read_text().splitlines() if args.out.is_file() else []
-    done = [row for row in map(json.loads, lines) if "svm" in row or not args.utility]
+    done = [json.loads(line) for line in lines if not args.utility or '"svm"' in line]
     for case in (splits if args.splits else cases)(args):
         key = {"table": args.table, "rows": data.table.num_rows, **case}
-        if args.columns:
-            key["columns"] = args.columns
-        same = (*key, "columns", "label")
-        if any(all(row.get(k) == key.get(k) for k in same) for row in done):
+        if any(all(row.get(k) == v for k, v in key.items()) for row in done):
             continue
         fitted, seconds = one(
             data, case["method"], case["parties"], case["epsilon"], case["seed"],

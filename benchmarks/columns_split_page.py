@@ -34,8 +34,7 @@ ABLATIONS = {
     "vertimrf_fm_consistent": "with the consistency step",
     "vertimrf_fm_8000": "t = 8000 repetitions",
 }
-EPSILON = 0.8
-PICTURE, PARTIES, COLUMNS = (f"columns-split-{by}.svg" for by in ("rows", "parties", "columns"))
+EPSILON, PICTURE, PARTIES = 0.8, "columns-split-rows.svg", "columns-split-parties.svg"
 # The paper's tables, and their rows.
 PAPER = {"nltcs": 21_574, "br2000_privmrf": 38_000, "adult_privmrf": 45_222}
 WANTED = {"two_round": 1.02, "aim": 1.1, "aim_triples": 1.1}
@@ -88,24 +87,18 @@ def page(results: Path) -> str:
     file = results / "columns_split.jsonl"
     if not file.is_file():
         return ""
-    rows = _lines(file)
-    plain = [row for row in rows if not {"split", "columns"} & row.keys()]
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    plain = [row for row in rows if "split" not in row]
     paper = [row for row in plain if PAPER.get(row["table"]) == row["rows"]]
     others = [row for row in plain if row["table"] not in PAPER]
     text = HEAD
-    for name in [name for name in PAPER if any(row["table"] == name for row in paper)]:
+    for name in PAPER:
         text += "\n" + _distances(name, [row for row in paper if row["table"] == name])
     text += "\n" + RATIO + "\n" + _ratios(paper)
     text += _others(others) + _splits([row for row in rows if "split" in row])
     text += _ablations([row for row in paper if row["epsilon"] == EPSILON]) + _utility(rows)
     told = [r for r in plain if r["table"] in PAPER or r["method"] == "secure_two_round"]
     return text + "\n" + COST + "\n" + _costs([r for r in told if r["method"] in NAMES])
-
-
-def _lines(file: Path) -> list[Row]:
-    """All runs but those of code that has changed since, which bear a label."""
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    return [row for row in rows if "label" not in row]
 
 
 def _grouped(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -146,7 +139,7 @@ def _distances(name: str, rows: list[Row]) -> str:
                 [title, parties, _range([float(len(one)) for one in mine.values()]), *cells]
             )
     heads = ["method", "parties", "runs", *(f"ε = {e:g}: 3 / 4 / 5 columns" for e in epsilons)]
-    return f"### {name}, private: {PAPER[name]:,} rows\n\n" + table(heads, lines) + "\n"
+    return f"### {name}, private: {rows[0]['rows']:,} rows\n\n" + table(heads, lines) + "\n"
 
 
 def _ratio(ours: list[float], theirs: list[float]) -> tuple[float, float]:
@@ -197,8 +190,6 @@ def _ratios(rows: list[Row]) -> str:
             [name, NAMES[method], parties, *cells, f"{max(errors):.2f}" if errors else "–"]
         )
         judged[method] += [(*one, name, parties, e) for e, three in found.items() for one in three]
-    if not lines:
-        return ""
     heads = ["table", "beside", "parties", *(f"ε = {e:g}" for e in epsilons), "standard error"]
     told = [_judgement(method, WANTED[method], one) for method, one in judged.items()]
     return table(heads, lines) + "\n" + "\n".join(told) + "\n"
@@ -306,11 +297,11 @@ def _range(values: list[float]) -> str:
 
 
 def draw(results: Path, folder: Path) -> None:
-    """Draw how seconds and bytes grow with rows and columns, and bytes with parties."""
+    """Draw how seconds and bytes grow with rows, and bytes with parties."""
     file = results / "columns_split.jsonl"
     if not file.is_file():
         return
-    rows = _lines(file)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
     adult = [
         row
         for row in rows
@@ -319,29 +310,20 @@ def draw(results: Path, folder: Path) -> None:
         and row["epsilon"] == EPSILON
         and "split" not in row
     ]
-    two = [{"columns": 15} | row for row in adult if row["parties"] == 2]
+    two = _grouped([row for row in adult if row["parties"] == 2], "rows")
     whole = [row for row in adult if row["rows"] == PAPER["adult_privmrf"]]
-    every = [row for row in two if row["columns"] == 15]
-    _growth(folder / PICTURE, "rows", every, 10)
-    _growth(folder / COLUMNS, "columns", [row for row in two if row["rows"] == whole[0]["rows"]], 2)
-    by_parties = _grouped([row for row in whole if "columns" not in row], "parties")
+    by_parties = _grouped(whole, "parties")
+    seconds = [(n, mean(r["seconds"] for r in one)) for (n,), one in sorted(two.items())]
+    sent = [(n, mean(r["megabytes_up"] for r in one)) for (n,), one in sorted(two.items())]
+    got = [(n, mean(r["megabytes_down"] for r in one)) for (n,), one in sorted(two.items())]
     parties = sorted((15 if n == "each" else n, one) for (n,), one in by_parties.items())
+    panels = [
+        ("MB of a party, 2 parties", {"sent": sent, "received": got}, []),
+        ("seconds of a run, 2 parties", {"": seconds}, []),
+    ]
+    picture(folder / PICTURE, "rows", panels, 10)
     each = {
         "sent, at most": [(n, mean(r["megabytes_up"] for r in one)) for n, one in parties],
         "received, at most": [(n, mean(r["megabytes_down"] for r in one)) for n, one in parties],
     }
     picture(folder / PARTIES, "parties", [("MB of a party, 45,222 rows", each, [])], 2)
-
-
-def _growth(file: Path, by: str, rows: list[Row], base: int) -> None:
-    """Bytes and seconds of runs with two parties."""
-    found = sorted(_grouped(rows, by).items())
-    seconds, sent, got = (
-        [(n, mean(r[key] for r in one)) for (n,), one in found]
-        for key in ("seconds", "megabytes_up", "megabytes_down")
-    )
-    panels = [
-        ("MB of a party, 2 parties", {"sent": sent, "received": got}, []),
-        ("seconds of a run, 2 parties", {"": seconds}, []),
-    ]
-    picture(file, by, panels, base)

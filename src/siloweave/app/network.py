@@ -46,7 +46,6 @@ from siloweave.privacy.budget import rho_for
 from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
-from siloweave.tables.read import read
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
@@ -192,7 +191,7 @@ def party_in(
     entry = next(party for party in study.parties if party.name == name)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     with naming_party(name):
-        table = read(data or study.path(entry), columns=entry.columns or None)
+        table = entry.read(data or study.path(entry))
     setup = study.setup()
     used = setup.columns.get(name, ())
 
