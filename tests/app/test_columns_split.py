@@ -57,7 +57,7 @@ def test_check_forecasts_without_reading_rows(study):
     assert found["guarantee"] == "none"
     assert found["epsilon_per_party"] == "inf"
     assert found["rounds"] == 3
-    assert 0 < found["bytes_per_party"] < 2_000
+    assert 0 < found["bytes_per_party"] < 10_000  # the ledger, at the end, and frames
 
 
 def test_a_run_is_reported_and_drawn_from(study):

@@ -1,6 +1,6 @@
 """What crossed the wire in a run, and whether a method's lines of visibility tell of it truly."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,6 +21,7 @@ class Crossed:
         requests: Per request and field, the values that were sent.
         public: Values that parties sent as independent of their rows, such as keys.
         parties: Who was asked.
+        asked: How often each question was asked: by run, party and tag.
     """
 
     replies: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -29,6 +30,7 @@ class Crossed:
     )
     public: set[bytes] = field(default_factory=set)
     parties: set[str] = field(default_factory=set)
+    asked: Counter = field(default_factory=Counter)
 
     def listen(self, patch):
         """Note everything that parties in this process are asked and answer."""
@@ -43,7 +45,9 @@ class Crossed:
 
     def _note(self, transport, name, frame, answer):
         self.parties.add(name)
-        asked = messages.decode_request(messages.decode(frame, Envelope).body, transport._handlers)
+        envelope = messages.decode(frame, Envelope)
+        asked = messages.decode_request(envelope.body, transport._handlers)
+        self.asked[envelope.run, name, asked.__struct_config__.tag] += 1
         for part in asked.__struct_fields__:
             sent = self.requests[type(asked).__name__][part]
             value = getattr(asked, part)

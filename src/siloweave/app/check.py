@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import inf
@@ -11,38 +12,24 @@ from typing import Any
 import msgspec
 
 from siloweave.app.ledgers import finished, spent
+from siloweave.app.plan import (
+    ENGINE_S,
+    SOCKET_S,
+    AlignmentForecast,
+    aligned_by,
+    forecast_of,
+    plan_of,
+)
 from siloweave.app.study import PartyTable, Study
-from siloweave.core.method import Case, Setup
+from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, owners_of
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
-from siloweave.tables.display import listed
-from siloweave.tables.read import (
-    Dialect,
-    csv_header,
-    file_kind,
-    is_text_file,
-    read,
-    read_batches,
-    table_file,
-    unreadable,
-)
+from siloweave.tables.read import csv_header, read, read_batches, table_file, unreadable
 from siloweave.tables.schema import Schema
 
-# Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
-_TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
-_SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
-_LITTLE = 100.0  # rows times epsilon below which noise is as large as the counts
-
-
-class AlignmentForecast(msgspec.Struct, frozen=True):
-    """What finding the common rows would take, roughly, going by the sizes of the files.
-
-    `bytes_leader` are sent and received by the party with the fewest ids, which has most to do.
-    """
-
-    rounds: int
-    bytes_leader: int
+_BYTES = {".csv": 6.0, ".parquet": 1.0}  # of a value, in a file of that kind
+_GROWS = {".csv": 10.0, ".parquet": 60.0}  # bytes in memory for each of the file
 
 
 class StudyForecast(msgspec.Struct, frozen=True):
@@ -53,10 +40,14 @@ class StudyForecast(msgspec.Struct, frozen=True):
 
     Attributes:
         epsilon_per_party: What each party will have spent at the end, at `delta`.
+        rounds: Questions one after the other, without those of the alignment.
+        messages_per_party: Questions to a party in all, at most.
+        seconds_on_engine, seconds_on_sockets: Of a run over a network, at 5 s, and at 0.05 s, a
+            question, and with as much computing.
+        every_step: Whether there is a question at every gradient step.
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
-        columns: Name, kind and reason of each column that was proposed and not reviewed.
         alignment: What comes before all that, in a study with an alignment.
     """
 
@@ -68,9 +59,13 @@ class StudyForecast(msgspec.Struct, frozen=True):
     epsilon_per_party: float
     delta: float
     rounds: int
+    messages_per_party: int
     memory_mb: float
     seconds: float | None
     bytes_per_party: int
+    seconds_on_engine: float
+    seconds_on_sockets: float
+    every_step: bool
     domain_cells: float | None
     workload_queries: int | None
     workload_cells: int | None
@@ -80,7 +75,6 @@ class StudyForecast(msgspec.Struct, frozen=True):
     resumes: int
     finished: bool
     alignment: AlignmentForecast | None = None
-    columns: tuple[tuple[str, str, str], ...] = ()
 
 
 def forecast(study: Study) -> StudyForecast:
@@ -97,19 +91,13 @@ def forecast(study: Study) -> StudyForecast:
     columns = {party.name: _columns(study, party) for party in study.parties}
     check_columns(study, synth, columns, schema)
     resumes = sum(spent(study).values())
-    synth.method.affordable(Setup(synth, schema, budget, names))
+    setup = Setup(synth, schema, budget, names)
+    synth.method.affordable(setup)
     files = [study.path(party) for party in study.parties]
-    counts = [len(one) for one in columns.values()]
-    rows = _rows(files, sum(counts) if synth.method.split == "columns" else counts[0])
-    case = Case(schema, budget, len(names), rows, study.schema.learn)
-    found = synth.method.forecast(synth, case)
-    in_files = sum(_SIZES.get(file_kind(file), _PACKED)[1] * _size(file) for file in files)
-    aligning = None
-    if study.alignment is not None:
-        from siloweave.federation.alignment import expected_traffic
-
-        ids = [_rows([file], count) for file, count in zip(files, counts, strict=True)]
-        aligning = AlignmentForecast(*expected_traffic(ids))
+    rows = [rows_in(study.path(one), len(columns[one.name])) for one in study.parties]
+    found = forecast_of(setup, study.schema.learn, rows)
+    in_files = sum(_GROWS[file.suffix.lower()] * file.stat().st_size for file in files)
+    plan, aligning = plan_of(study, setup, names[0], rows, found), aligned_by(study, rows)
     return StudyForecast(
         study=study.study.name,
         method=info.title,
@@ -118,32 +106,30 @@ def forecast(study: Study) -> StudyForecast:
         parties=names,
         epsilon_per_party=found.epsilon_per_party if info.guarantee == "dp" else inf,
         delta=budget.delta,
-        rounds=found.rounds,
+        rounds=plan.rounds - aligning.rounds,
+        messages_per_party=plan.count,
         memory_mb=found.memory_mb + in_files / 1e6,
         seconds=found.seconds,
-        bytes_per_party=found.bytes_per_party,
+        bytes_per_party=plan.size - aligning.bytes_leader,
+        seconds_on_engine=plan.lasts(ENGINE_S),
+        seconds_on_sockets=plan.lasts(SOCKET_S),
+        every_step=plan.every_step,
         domain_cells=None if found.domain_cells is None else float(found.domain_cells),
         workload_queries=found.workload_queries,
         workload_cells=found.workload_cells,
         largest_query=found.largest_query,
-        notes=(*found.notes, *_not_modelled(schema)),
-        columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
-        warnings=(*warnings(study), *_little(rows * len(names), budget, synth)),
+        notes=found.notes,
+        warnings=warnings(study),
         resumes=resumes,
         finished=finished(study) is not None,
-        alignment=aligning,
+        alignment=aligning if study.alignment else None,
     )
 
 
-def _rows(files: Sequence[Path], columns: int) -> int:
-    """How many rows there may be, from the sizes of files."""
-    values = sum(_size(file) / _SIZES.get(file_kind(file), _PACKED)[0] for file in files)
+def rows_in(file: Path, columns: int) -> int:
+    """How many rows a file of so many columns may have, from its size."""
+    values = file.stat().st_size / _BYTES[file.suffix.lower()]
     return max(round(values / max(columns, 1)), 2)
-
-
-def _size(file: Path) -> int:
-    parts = file.glob("**/*.parquet") if file.is_dir() else [file]
-    return sum(part.stat().st_size for part in parts)
 
 
 # Columns
@@ -154,7 +140,7 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     with naming_party(party.name):
         file = table_file(study.path(party))
         try:
-            names = _head(file, party.dialect)
+            names = _head(file)
         except UnicodeDecodeError as error:
             raise unreadable(file, error) from None
     absent = [name for name in party.columns if name not in names]
@@ -166,9 +152,11 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     return party.columns or names
 
 
-def _head(file: Path, dialect: Dialect) -> tuple[str, ...]:
-    if is_text_file(file):
-        return tuple(csv_header(file, dialect)[0])
+def _head(file: Path) -> tuple[str, ...]:
+    if file.suffix.lower() == ".csv":
+        csv_header(file)
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            return tuple(next(csv.reader(lines), []))
     first = next(islice(read_batches(file, 1), 1), None)
     return (read(file) if first is None else first).names
 
@@ -221,7 +209,7 @@ def check_columns(
             f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. "
             "Declare them in the schema, or choose others with columns = [...]."
         )
-    absent = [c.name for c in schema.coded if c.name not in names]
+    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in names]
     if absent:
         raise SchemaError(
             f"party {party!r} lacks the schema's columns {', '.join(map(repr, absent))}. "
@@ -251,25 +239,6 @@ def _check_alignment(
 
 
 # Warnings
-
-
-def _not_modelled(schema: Schema) -> list[str]:
-    """A sentence about columns that no method learns, if there are some."""
-    left = [f"{column.name} ({column.kind})" for column in schema.columns if not column.modelled]
-    return [f"not modelled, and drawn anew or empty: {listed(left)}"] if left else []
-
-
-def _little(rows: int, budget: Budget, synth: Synthesizer) -> list[str]:
-    """A sentence about rows that are too few for their budget, by the sizes of the files."""
-    if not budget.private or not synth.method.needs_budget(synth):
-        return []
-    if rows * budget.epsilon >= _LITTLE:
-        return []
-    text = (
-        f"the files hold about {rows} rows: at epsilon = {budget.epsilon:g} the noise is as large "
-        "as any count of so few, so no table that is drawn from it can be useful. Use more rows"
-    )
-    return [text]
 
 
 def warnings(study: Study) -> tuple[str, ...]:

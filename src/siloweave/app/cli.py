@@ -103,39 +103,31 @@ def init(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
     name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-    separator: Annotated[str | None, typer.Option(help="What divides fields of a CSV.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Of a CSV, such as latin-1.")] = None,
-    decimal: Annotated[str, typer.Option(help="The mark before decimals of a CSV.")] = ".",
-    missing: Annotated[
-        Names, typer.Option(help="A text that means a missing value; several times.")
-    ] = None,
-    header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
-    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Write a first study.toml and schema.json for files that you may see.
-
-    How a CSV is written, and what each column holds, is decided from the files and said.
-    """
+    """Write a first study.toml and schema.json for files that you may see."""
     from siloweave.app.console import print_proposal
     from siloweave.app.init import propose, write_proposal
-    from siloweave.tables.read import Dialect
 
-    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()))
-    proposal = propose(files, folder=folder, name=name, dialect=dialect)
+    proposal = propose(files, folder=folder, name=name)
     print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
 
 
 @app.command()
 @reported()
-def check(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
+def check(
+    study: StudyFile = Path("study.toml"),
+    network: Annotated[
+        bool, typer.Option("--network", help="Also messages and time over a network.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Forecast memory, time, bytes and epsilon for each party, before a row is read."""
     from siloweave.app.check import forecast
     from siloweave.app.console import print_forecast
     from siloweave.app.study import Study
 
-    print_forecast(forecast(Study.load(study)), json=json)
+    print_forecast(forecast(Study.load(study)), json=json, network=network)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from rich.table import Table as Grid
 from siloweave.app.check import StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
+from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.privacy.ledger import spelled_key
 from siloweave.report import words
 
@@ -122,8 +123,8 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
         console.print(f"(the {_PARTIES} that spent most of {count})")
 
 
-def print_forecast(found: StudyForecast, *, json: bool) -> None:
-    """What a run would take."""
+def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -> None:
+    """What a run would take; and over a network, if asked."""
     if json:
         _print_json(found)
         return
@@ -141,10 +142,12 @@ def print_forecast(found: StudyForecast, *, json: bool) -> None:
     console.print(_grid((whose, ">"), [bound, traffic]))
     whole = ("of the whole run, all parties in one process", ">")
     console.print(_grid(whole, _whole_run(found)))
+    if network:
+        console.print(_grid(("of the run over a network", ">"), _over_network(found)))
+        if found.every_step:
+            console.print(escape(_ONE_ROOM))
     for note in found.notes:
         console.print(escape(f"({note})"))
-    if found.columns:
-        console.print(_grid(("column", "kind", "why it was proposed"), found.columns))
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
     if found.finished:
         console.print("This run has finished; running it again releases nothing.")
@@ -162,7 +165,7 @@ def _whole_run(found: StudyForecast) -> Iterator[tuple[str, str]]:
     known = found.seconds is not None
     yield "memory", f"about {words.size(found.memory_mb * 1e6)}"
     yield "time", f"about {words.duration(found.seconds or 0)}" if known else "not known"
-    yield "rounds", f"at most {found.rounds}"
+    yield "questions, one after the other", f"at most {found.rounds:,}"
     if found.alignment is not None:
         yield "rounds of the alignment before", f"about {found.alignment.rounds}"
         size = words.size(found.alignment.bytes_leader)
@@ -174,29 +177,67 @@ def _whole_run(found: StudyForecast) -> Iterator[tuple[str, str]]:
         yield "largest query", ", ".join(found.largest_query)
 
 
+_ONE_ROOM = (
+    "There is a question at every gradient step: this method is for parties in one machine room, "
+    "over sockets."
+)
+
+
+def _over_network(found: StudyForecast) -> Iterator[tuple[str, str]]:
+    """Messages and time; what computing takes is that of this machine."""
+    yield "messages to each party", f"at most {found.messages_per_party:,}"
+    yield "an engine, at 5 s a message", f"about {words.duration(found.seconds_on_engine)}"
+    yield "sockets, at 50 ms a message", f"about {words.duration(found.seconds_on_sockets)}"
+
+
+def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
+    """Every message of a study to and from a party, what its policy says, and what approves it."""
+    if json:
+        _print_json({**plan.shown, "digest": plan.digest, "refusal": refusal})
+        return
+    console, facts = _out(), plan.facts
+    console.print(
+        f"[bold]{escape(facts['study']['name'])}[/] at party {escape(plan.party)}: "
+        f"{escape(facts['method']['name'])}, siloweave {facts['siloweave']}"
+    )
+    heads = ("stage", "question", ">at most", "reply", "protected by", "in the ledger")
+    console.print(_grid(heads, map(_planned, plan.messages)))
+    bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
+    rows = [
+        ("messages to this party", f"at most {plan.count:,}"),
+        (f"ε of a row at δ = {words.small(plan.delta)}", bound),
+        ("bytes sent and received", f"about {words.size(plan.size)}"),
+        ("time over an engine, at 5 s a message", f"about {words.duration(plan.lasts(ENGINE_S))}"),
+        ("time over sockets, at 50 ms", f"about {words.duration(plan.lasts(SOCKET_S))}"),
+    ]
+    console.print(_grid(("in all", ">"), rows))
+    seen = [(one.who, one.sees, one.protected_by) for one in plan.sees]
+    console.print(_grid(("who", "sees", "protected by"), seen))
+    console.print(escape(f"guarantee: {plan.guarantee}"))
+    for name, key in facts.get("keys", {}).items():
+        console.print(escape(f"key of {name}: {key}"))
+    if refusal:
+        console.print(f"[bold red]refused:[/] {escape(refusal)}")
+        return
+    call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
+    console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+
+
+def _planned(one: PlannedMessage) -> tuple[str, ...]:
+    """A line of a plan."""
+    protected = dict.fromkeys(field.protected_by for field in one.fields)
+    question, why = f"{one.asks} ({one.tag})", "; ".join(protected)
+    return one.stage, question, f"{one.times:,}", one.replies, why, one.ledger
+
+
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
     """What `init` wrote, and which facts must be reviewed."""
     study, schema = (str(path) for path in paths)
     if json:
-        reasons = {column.name: column.why for column in proposal.schema.columns}
-        _print_json(
-            {
-                "study": study,
-                "schema": schema,
-                "from_data": dict(proposal.review),
-                "reasons": reasons,
-                "files": proposal.files,
-            }
-        )
+        _print_json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
         return
     console = _out()
-    for line in proposal.files:
-        console.print(escape(line))
-    taken = dict(proposal.review)
-    rows = [(c.name, c.kind, c.why, taken.get(c.name, "")) for c in proposal.schema.columns]
-    console.print(_grid(("column", "kind", "why", "taken from the rows"), rows))
-    for line in proposal.strays:
-        print_warning(line)
+    console.print(_grid(("column", "taken from the rows"), proposal.review))
     console.print(f"Wrote {escape(study)} and {escape(schema)}.")
     console.print(
         "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "

@@ -19,15 +19,18 @@ studies has a folder with its key and policy, and the studies' folders in it:
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from siloweave.app.policy import POLICY_FILE, read_policy, write_policy
-from siloweave.app.study import Study
+from siloweave.app.check import rows_in
+from siloweave.app.plan import Plan, forecast_of, plan_of, require_approved
+from siloweave.app.policy import POLICY_FILE, Policy, read_policy, write_policy
+from siloweave.app.study import PartyTable, Study
+from siloweave.core.method import Setup
 from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import Parties
 from siloweave.errors import InputError, RosterError, naming_party
@@ -45,7 +48,8 @@ from siloweave.federation.masking import KEY
 from siloweave.privacy.budget import rho_for
 from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.journal import write_whole
-from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
+from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
+from siloweave.tables.read import read, table_file
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
@@ -84,7 +88,9 @@ def keys_in(word: str) -> PublicKeys:
     return PublicKeys(both[:KEY], both[KEY:])
 
 
-def provision(path: Path, out: Path, keys: Mapping[str, str] | None = None) -> dict[str, Path]:
+def provision(
+    path: Path, out: Path, keys: Mapping[str, str] | None = None, *, trial: bool = False
+) -> dict[str, Path]:
     """Make a folder for the coordinator and for each party, with keys, the study and its roster.
 
     Args:
@@ -92,6 +98,7 @@ def provision(path: Path, out: Path, keys: Mapping[str, str] | None = None) -> d
         out: Where the folders are made. Keys that are there are kept.
         keys: What `siloweave party key` printed at parties, which then keep their private keys to
             themselves; keys are made here for all others, whose folders must travel in safety.
+        trial: Whether all ends stay on this machine, and policies allow the study as it is.
 
     Returns:
         Every end's folder, by name.
@@ -131,7 +138,7 @@ def provision(path: Path, out: Path, keys: Mapping[str, str] | None = None) -> d
         if name != COORDINATOR:
             write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
             if not (folder / POLICY_FILE).exists():
-                write_policy(folder)
+                write_policy(folder, study if trial else None)
     return folders
 
 
@@ -178,33 +185,73 @@ def party_in(
         RosterError: The roster does not know the party's key.
         SiloweaveError: Rows do not fit the study.
     """
-    study, home = Study.load(folder), home_of(folder)
-    roster = _roster(folder, study, public_key_in(folder / COORDINATOR_PUBLIC))
-    identity, policy = Identity.load(home / KEY_FILE), read_policy(home)
-    names = [name for name, key in roster.parties.items() if key == identity.public]
-    if not names:
-        raise RosterError(
-            f"{home / KEY_FILE}: has the key {spelled_key(identity.public)}, which the roster "
-            "does not name. Give the coordinator this party's key, and ask for a new roster"
-        )
-    name = names[0]
-    entry = next(party for party in study.parties if party.name == name)
+    study, home, roster, identity, entry = _member(folder)
+    name, policy = entry.name, read_policy(home)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     with naming_party(name):
-        table = entry.read(data or study.path(entry))
+        table = read(data or study.path(entry), columns=entry.columns or None)
     setup = study.setup()
-    used = setup.columns.get(name, ())
 
     def allow(ledger: Ledger) -> None:
-        others = other_studies(home, folder)
-        policy.check(study, setup.schema, setup.synth, ledger.entries, used, others)
+        _check(policy, study, setup, name, ledger.entries, other_studies(home, folder))
 
+    if policy.studies.approval == "by hand":
+        require_approved(folder, plan_in(folder, data))
     facts, job = agreed(study.facts()), study.job(noise=noise)
     host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow)
     try:
         yield host, seals
     finally:
         host.close()
+
+
+def _member(folder: Path) -> tuple[Study, Path, Roster, Identity, PartyTable]:
+    """A party's study, the folder of its key, the roster, its key, and its entry in the study."""
+    study, home = Study.load(folder), home_of(folder)
+    roster = _roster(folder, study, public_key_in(folder / COORDINATOR_PUBLIC))
+    identity = Identity.load(home / KEY_FILE)
+    names = [name for name, key in roster.parties.items() if key == identity.public]
+    if not names:
+        raise RosterError(
+            f"{home / KEY_FILE}: has the key {spelled_key(identity.public)}, which the roster "
+            "does not name. Give the coordinator this party's key, and ask for a new roster"
+        )
+    entry = next(party for party in study.parties if party.name == names[0])
+    return study, home, roster, identity, entry
+
+
+def _check(
+    policy: Policy,
+    study: Study,
+    setup: Setup,
+    name: str,
+    entries: Sequence[Entry],
+    others: Sequence[Event],
+) -> None:
+    used = setup.columns.get(name, ())
+    policy.check(study, setup.schema, setup.synth, entries, used, others)
+
+
+def refusal_in(folder: Path) -> str:
+    """What the policy in a party's folder says against its study; empty where it allows it."""
+    study, home, _, _, entry = _member(folder)
+    ledger, others = folder / LEDGER_FILE, other_studies(home, folder)
+    entries = Ledger.read(ledger).entries if ledger.exists() else ()
+    try:
+        _check(read_policy(home), study, study.setup(), entry.name, entries, others)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def plan_in(folder: Path, data: Path | None = None) -> Plan:
+    """What the study in a party's folder will send; arguments and errors as of `party_in`."""
+    study, _, roster, _, entry = _member(folder)
+    setup, file = study.setup(), table_file(data or study.path(entry))
+    columns = setup.columns.get(entry.name, setup.schema.names)
+    rows = [rows_in(file, len(columns))] * len(study.names)
+    found = forecast_of(setup, study.schema.learn, rows)
+    return plan_of(study, setup, entry.name, rows, found, roster)
 
 
 def home_of(folder: Path) -> Path:

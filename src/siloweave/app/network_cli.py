@@ -147,7 +147,7 @@ def poc(
     from siloweave.app.study import Study
 
     plan = Study.load(study)
-    folders = provision(study, out)
+    folders = provision(study, out, trial=True)
     spool = out / "spool"
     common = ["--spool", str(spool), *(["--seeded-noise"] if seeded_noise else [])]
     with ExitStack() as stack:

@@ -13,6 +13,10 @@ from siloweave.app.options import AsJson, reported
 party = typer.Typer(name="party", help="One party of a study: its rows, keys, ledger and policy.")
 
 PartyFolder = Annotated[Path, typer.Option("--folder", "-f", help="The party's folder.")]
+StudyFolder = Annotated[Path, typer.Argument(help="The study's folder at this party.")]
+Rows = Annotated[
+    Path | None, typer.Option("--data", help="Its rows; the file of its study.toml if absent.")
+]
 
 
 @party.command()
@@ -28,3 +32,32 @@ def policy(folder: PartyFolder = Path(), json: AsJson = False) -> None:
     read_policy(folder)
     text = f"Wrote {file}: read it, and change it" if new else f"{file} can be used"
     print_result({"policy": str(file), "written": new}, text, json=json)
+
+
+@party.command()
+@reported()
+def plan(folder: StudyFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
+    """Show every message that a study will send, and what each enters in the ledger."""
+    from siloweave.app.console import print_plan
+    from siloweave.app.network import plan_in, refusal_in
+
+    print_plan(plan_in(folder, data), folder, refusal_in(folder), json=json)
+
+
+@party.command()
+@reported()
+def approve(
+    folder: StudyFolder,
+    digest: Annotated[str, typer.Argument(help="What `siloweave party plan` printed last.")],
+    data: Rows = None,
+    json: AsJson = False,
+) -> None:
+    """Say yes to a plan; a study that differs from it in anything needs a new yes."""
+    from siloweave.app.console import print_result
+    from siloweave.app.network import plan_in
+    from siloweave.app.plan import approve as store
+
+    plan = plan_in(folder, data)
+    file = store(folder, plan, digest)
+    text = f"Approved; party {plan.party!r} will take part in exactly this ({file})"
+    print_result({"approved": plan.digest, "file": str(file)}, text, json=json)

@@ -48,7 +48,7 @@ class Spending(Section, frozen=True):
 
     epsilon_per_study: float = 1.0
     epsilon_in_all: float = 3.0
-    delta: float = 1e-6
+    delta: float = 1e-5
     rows_per_person: int = 1
 
 
@@ -156,7 +156,7 @@ class Policy(Section, frozen=True):
                 f"guarantee {kind!r}."
             )
         split = method.split == "columns"
-        names = list(used) if split and used else [c.name for c in schema.coded]
+        names = list(used) if split and used else [c.name for c in schema.columns if c.kind != "id"]
         names += study.alignment.on if study.alignment else ()
         strange = [name for name in names if allowed.columns and name not in allowed.columns]
         if strange:
@@ -249,16 +249,37 @@ def _parsed(data: Mapping[str, Any]) -> Policy:
     return converted(data, Policy)
 
 
-def write_policy(folder: Path) -> Path:
-    """Write a policy with every field into a party's folder; InputError if there is one."""
+def write_policy(folder: Path, study: Study | None = None) -> Path:
+    """Write a policy into a party's folder; InputError if there is one.
+
+    It has every field; or it allows just what a study asks for, without the owner's yes, where all
+    ends are on one machine.
+    """
     file = folder / POLICY_FILE
     if file.exists():
         raise InputError(f"{file} is there already; change it with an editor.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_text(file, _TEXT, private=True)
+    write_text(file, _TEXT if study is None else _allowing(study), private=True)
     return file
 
 
+def _allowing(study: Study) -> str:
+    terms, method = study.terms(), study.synthesizer().info
+    return _ONE.format(name=study.study.name, kind=method.guarantee, budget=terms)
+
+
+_ONE = """\
+# Written for a trial on one machine: allows study {name!r} and whatever costs no more.
+[budget]
+epsilon_per_study = {budget.epsilon}
+epsilon_in_all = {budget.epsilon}
+delta = {budget.delta}
+[studies]
+guarantees = ["{kind}"]
+smallest_roster = 1
+alignment = true
+approval = "auto"
+"""
 _TEXT = """\
 # What this party allows, whatever a study asks for. A study beyond it is refused. This file stays
 # here; changes hold from the next start of the party on.
@@ -267,7 +288,7 @@ _TEXT = """\
 # The most that one person may lose, at this delta; what a study asks for is for one row.
 epsilon_per_study = 1.0
 epsilon_in_all = 3.0       # of everything that this party's ledger ever holds
-delta = 1e-6               # far below 1 / number of people
+delta = 1e-5               # far below 1 / number of people
 rows_per_person = 1        # the most rows that one person has here: two rows make it cost twice
 # Methods without a guarantee, such as "silofuse", need epsilon = inf in both lines above and
 # "none" below: after one of them, no finite epsilon holds for this ledger any more.

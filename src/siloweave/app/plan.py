@@ -1,0 +1,352 @@
+"""What a study will send: every message to and from a party, before it begins; and the owner's yes.
+
+A plan is computed from the method's record and public facts: its stages, how often a party is asked
+each question at most, the fields of the replies, and the method's lines of visibility, which say
+what protects them. Bytes and times are guesses; all else is a bound, to which the tests hold runs
+of every method.
+
+**Guarantee**: a plan reads no row. What the ledger may hold at the end is bounded by the study's
+budget, or by nothing where the method promises nothing. An approval holds for exactly one plan: the
+study with all its settings, the schema, the parties' keys, this version and every message; only
+guesses of bytes and time may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from math import inf
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from siloweave.app.study import Study
+from siloweave.core.fit import Cost
+from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views
+from siloweave.core.party import agreed, differences
+from siloweave.errors import InputError
+from siloweave.federation.frames import Roster
+from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type
+from siloweave.federation.session import Close, Traffic
+from siloweave.privacy.journal import write_whole
+from siloweave.privacy.ledger import spelled_key
+
+APPROVAL = "approved.json"
+"""In a study's folder at a party: the plan that its owner has approved."""
+
+ENGINE_S, SOCKET_S = 5.0, 0.05
+"""Seconds that an engine, and a socket, add to every question."""
+
+_AROUND = 900  # bytes of a question and its answer besides what they are about: envelopes and seals
+_ENTRY = 500  # bytes of a line of the ledger
+_PUBLIC = "follows from no row"
+_RELAYED = "a mask, and a key that the coordinator lacks"
+_INFINITE = "without noise: epsilon is infinite"
+_SEALS = (Released, Masked, Relayed, Public)
+
+
+class PlannedField(msgspec.Struct, frozen=True):
+    """A part of a reply, and what protects it."""
+
+    name: str
+    protected_by: str
+
+
+class PlannedMessage(msgspec.Struct, frozen=True):
+    """One question, and the reply to it.
+
+    Attributes:
+        stage: Of the run: "alignment", a stage before the method, "method", or "closing".
+        tag: Of the question, as it is on the wire.
+        asks: The question in words.
+        replies: The reply in words.
+        fields: What the reply has.
+        times: How often this party is asked it, at most.
+        ledger: What that enters in the party's ledger.
+    """
+
+    stage: str
+    tag: str
+    asks: str
+    replies: str
+    fields: tuple[PlannedField, ...]
+    times: int
+    ledger: str
+
+    @property
+    def pays(self) -> int:
+        """Lines of the ledger that a reply adds, roughly."""
+        free = (_PUBLIC, _RELAYED)
+        return sum(one.protected_by not in free for one in self.fields)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a study will send to and from a party.
+
+    Attributes:
+        party: Its name.
+        facts: Everything public that the study is, with the parties' keys where they are known.
+        guarantee: What the method promises, in words.
+        sees: Who sees what, and what protects that.
+        messages: In the order of the stages.
+        epsilon: Most that a row will have cost at the end, at `delta`.
+        size: Bytes that the party sends and receives, roughly.
+        rounds: Questions of the whole run, one after the other, at most.
+        seconds: That it computes, roughly; None where that is not known.
+        every_step: Whether there is a question at every gradient step.
+    """
+
+    party: str
+    facts: dict[str, Any]
+    guarantee: str
+    sees: tuple[View, ...]
+    messages: tuple[PlannedMessage, ...]
+    epsilon: float
+    delta: float
+    size: int
+    rounds: int
+    seconds: float | None
+    every_step: bool
+
+    @property
+    def count(self) -> int:
+        """Messages to this party, and as many answers, at most."""
+        return sum(one.times for one in self.messages)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """All of it, for a program."""
+        both = {
+            "seconds_on_engine": self.lasts(ENGINE_S),
+            "seconds_on_sockets": self.lasts(SOCKET_S),
+        }
+        return {**msgspec.to_builtins(self), "count": self.count, **both}
+
+    @property
+    def approved(self) -> dict[str, Any]:
+        """What an approval is of: all but guesses."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        for guess in ("size", "seconds"):
+            del found[guess]
+        return found
+
+    @property
+    def digest(self) -> str:
+        """By which what an owner approves is known."""
+        return blake2b(agreed(self.approved), digest_size=12).hexdigest()
+
+    def lasts(self, message: float) -> float:
+        """Seconds that the run takes, if every question takes so many of them besides."""
+        traffic = {self.party: Traffic(self.count, self.size, 0)}
+        cost = Cost(traffic, self.rounds, {"computing": self.seconds or 0.0})
+        return cost.over_network(latency=0.0, message=message)
+
+
+# From a study
+
+
+def forecast_of(setup: Setup, learn: float, rows: Sequence[int]) -> Forecast:
+    """What the method takes, if every party has so many rows."""
+    method, parties = setup.synth.method, len(rows)
+    of_all = round(sum(rows) / parties) if method.split == "columns" else sum(rows)
+    return method.forecast(setup.synth, Case(setup.schema, setup.budget, parties, of_all, learn))
+
+
+def plan_of(
+    study: Study,
+    setup: Setup,
+    party: str,
+    rows: Sequence[int],
+    found: Forecast,
+    roster: Roster | None = None,
+) -> Plan:
+    """The plan of a study for a party.
+
+    Args:
+        study: The party's own copy.
+        setup: What is known of it before it begins.
+        party: Its name.
+        rows: Guesses of every party's number of rows.
+        found: What the method takes, by `forecast_of`.
+        roster: Whose keys an approval is bound to.
+
+    Raises:
+        SiloweaveError: The study cannot run; the message names what is wrong.
+    """
+    synth, learn = setup.synth, study.schema.learn
+    method, info = synth.method, synth.info
+    messages = (*_aligning(study, rows), *messages_of(setup, learn, found), _closing())
+    facts = study.facts()
+    if roster is not None:
+        facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
+    before = sum(one.times for one in messages if one.stage in {s.name for s in method.before})
+    aligning = aligned_by(study, rows)
+    return Plan(
+        party=party,
+        facts=facts,
+        guarantee=f"{info.guarantee}: {info.statement}",
+        sees=info.visibility,
+        messages=messages,
+        epsilon=found.epsilon_per_party if info.guarantee == "dp" else inf,
+        delta=setup.budget.delta,
+        size=aligning.bytes_leader + found.bytes_per_party + around(messages),
+        rounds=aligning.rounds + before + found.rounds,
+        seconds=found.seconds,
+        every_step=method.every_step,
+    )
+
+
+class AlignmentForecast(msgspec.Struct, frozen=True):
+    """What finding the common rows would take, roughly, going by the sizes of the files.
+
+    `bytes_leader` are sent and received by the party with the fewest ids, which has most to do.
+    """
+
+    rounds: int
+    bytes_leader: int
+
+
+def aligned_by(study: Study, ids: Sequence[int]) -> AlignmentForecast:
+    """What the alignment of a study takes, if parties bring so many ids; nothing without one."""
+    if study.alignment is None:
+        return AlignmentForecast(0, 0)
+    from siloweave.federation.alignment import expected_traffic
+
+    return AlignmentForecast(*expected_traffic(ids))
+
+
+def around(messages: Sequence[PlannedMessage]) -> int:
+    """Bytes of frames, and of the ledger at the end.
+
+    What is without noise is paid for once, however often it is sent.
+    """
+    lines = sum(one.pays * (1 if one.ledger == _INFINITE else one.times) for one in messages)
+    return _AROUND * sum(one.times for one in messages) + _ENTRY * lines
+
+
+def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[PlannedMessage]:
+    """Those of all stages, and of the method, as a run plans them."""
+    synth, views, rest = setup.synth, setup.synth.info.visibility, 1.0
+    private = setup.budget.private
+    for stage in synth.method.before:
+        planned = stage.plan(setup, learn)
+        if planned is None:
+            learn = 0.0 if stage.name == "schema" else learn
+            continue
+        share, seen = stage.share(synth, learn), stage.views(views, setup)
+        paid = _paid(rest * share, private=private)
+        yield from _described(stage.name, stage.asked(planned), seen, paid)
+        rest *= 1 - share
+    yield from _described("method", found.asked, views, _paid(rest, private=private))
+
+
+def _paid(share: float, *, private: bool) -> str:
+    return (
+        f"noise: with all of this stage at most {share:.3g} of the study's budget"
+        if private
+        else ""
+    )
+
+
+def _described(stage: str, asked: Asked, views: Views, paid: str) -> Iterator[PlannedMessage]:
+    for request, times in asked.items():
+        if times:
+            fields = tuple(_fields(request, views))
+            yield PlannedMessage(
+                stage,
+                str(request.__struct_config__.tag),
+                _sentence(request),
+                _sentence(reply_type(request)),
+                fields,
+                times,
+                _entered([one.protected_by for one in fields], paid),
+            )
+
+
+def _entered(protected: Sequence[str], paid: str) -> str:
+    if any(one.startswith("nothing") or one == _INFINITE for one in protected):
+        return _INFINITE
+    return paid if any(one not in (_PUBLIC, _RELAYED) for one in protected) else "nothing"
+
+
+def _sentence(kind: type) -> str:
+    """The first sentence of a message's docstring, which says what it asks or holds."""
+    text = " ".join((kind.__doc__ or "").split())
+    return text.split(". ")[0].rstrip(".") + "."
+
+
+def _fields(request: type[Request[Any]], views: Views) -> Iterator[PlannedField]:
+    """What a reply may have at these settings: a field that no line covers is never sent."""
+    reply = reply_type(request)
+    covered = {name: view.protected_by for view in views for name in view.carries}
+    for name, hint in get_type_hints(reply).items():
+        one = get_args(hint)[0] if get_origin(hint) is tuple else hint
+        seal = next(kind for kind in _SEALS if (get_origin(one) or one) is kind)
+        if seal is Public:
+            yield PlannedField(name, _PUBLIC)
+        elif seal is Relayed:
+            yield PlannedField(name, _RELAYED)
+        elif (why := covered.get(f"{reply.__name__}.{name}", _bare(request))) is not None:
+            yield PlannedField(name, why)
+
+
+def _bare(request: type[Request[Any]]) -> str | None:
+    """What an alignment sends is not covered by a method's lines, and is without noise."""
+    return _INFINITE if request.__module__.endswith("alignment_party") else None
+
+
+def _aligning(study: Study, ids: Sequence[int]) -> Iterator[PlannedMessage]:
+    """Those of the alignment, whoever leads it; its ledger has an infinite cost."""
+    if study.alignment is None:
+        return
+    from siloweave.federation.alignment import expected_questions
+
+    leader, other = expected_questions(ids)
+    for one in _described("alignment", {**other, **leader}, (), ""):
+        yield msgspec.structs.replace(one, ledger=_INFINITE if one.pays else "nothing")
+
+
+def _closing() -> PlannedMessage:
+    (message,) = _described("closing", {Close: 1}, (), "")
+    return message
+
+
+# Approval
+
+
+def approve(folder: Path, plan: Plan, digest: str) -> Path:
+    """Store the owner's yes to the plan of this digest in the study's folder.
+
+    Raises:
+        InputError: The plan has another digest: it is not what was shown.
+    """
+    if digest != plan.digest:
+        raise InputError(
+            f"{digest!r} is another plan than that of {folder}, which is {plan.digest!r}. Read "
+            f"what `siloweave party plan {folder}` prints, and approve that."
+        )
+    file = folder / APPROVAL
+    write_whole(file, msgspec.json.format(agreed(plan.approved)) + b"\n")
+    return file
+
+
+def require_approved(folder: Path, plan: Plan) -> None:
+    """Refuse a plan that the owner has not approved, and say what differs from one that was.
+
+    Raises:
+        InputError: There is no approval of this plan, or its file is damaged.
+    """
+    file, name = folder / APPROVAL, plan.facts["study"]["name"]
+    see = f"Nothing was released. Read what `siloweave party plan {folder}` prints, and approve it."
+    if not file.is_file():
+        raise InputError(f"party {plan.party!r}: its owner has not approved study {name!r}. {see}")
+    try:
+        odd = differences(file.read_bytes(), agreed(plan.approved))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: holds no approval ({error}). {see}") from error
+    if odd:
+        raise InputError(
+            f"party {plan.party!r}: study {name!r} is not as its owner approved it (as approved, "
+            f"and there now): {'; '.join(odd[:5])}. {see}"
+        )

@@ -1,0 +1,151 @@
+"""`siloweave party plan` and `approve`, and `check --network`: what a study sends, and a yes."""
+
+import json
+import re
+
+import pytest
+
+from siloweave.app.cli import main
+from siloweave.app.network import party_in, plan_in, provision
+from siloweave.app.plan import APPROVAL
+from siloweave.app.policy import POLICY_FILE
+from siloweave.errors import InputError
+
+E2E = """\
+[study]
+name = "small"
+[schema]
+file = "schema.json"
+[method]
+name = "e2e_distr"
+[method.diffusion]
+steps = 1000
+[[parties]]
+name = "north"
+data = "left.csv"
+columns = ["age", "sex"]
+[[parties]]
+name = "south"
+data = "right.csv"
+columns = ["job"]
+"""
+
+
+@pytest.fixture
+def ends(folder):
+    """Folders of a study of two parties."""
+    made = provision(folder.path, folder.path / "ends")
+    for name in ("north", "south"):
+        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    return made
+
+
+def printed(capsys, *words):
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def started(end):
+    """The refusal of a party that is started; empty if it takes part."""
+    try:
+        with party_in(end):
+            return ""
+    except InputError as error:
+        return str(error)
+
+
+def test_a_plan_lists_every_question_and_what_it_costs(ends, capsys):
+    shown = printed(capsys, "party", "plan", ends["north"])
+    for tag in ("sum/send_key", "bins/columns", "flaim/select", "flaim/measure", "run/close"):
+        assert f"({tag})" in shown.replace("\n", " ")
+    assert "approve" in shown
+    found = json.loads(printed(capsys, "party", "plan", ends["north"], "--json"))
+    assert found["party"] == "north"
+    assert {one["tag"]: one["times"] for one in found["messages"]}["flaim/select"] == 2
+    assert found["count"] == sum(one["times"] for one in found["messages"]) == 10
+    assert found["epsilon"] == 1.0
+    assert found["seconds_on_engine"] > 10 * 5 > found["seconds_on_sockets"]
+    assert set(found["facts"]["keys"]) == {"coordinator", "north", "south"}
+
+
+def test_a_party_takes_part_in_exactly_what_its_owner_approved(ends, capsys):
+    north = ends["north"]
+    assert "has not approved study 'small'" in started(north)
+    digest = plan_in(north).digest
+    assert main(["party", "approve", str(north), "0" * 24]) == 2
+    assert "another plan" in capsys.readouterr().err
+    assert not (north / APPROVAL).exists()
+    assert "will take part" in printed(capsys, "party", "approve", north, digest)
+    assert started(north) == ""
+    assert plan_in(ends["south"]).digest != digest
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("study.toml", "rounds = 2", "rounds = 3", "facts.method.rounds = 2, and there 3"),
+        ("study.toml", "epsilon = 1", "epsilon = 0.5", "facts.budget.epsilon = 1.0, and there 0.5"),
+        ("schema.json", '"high": 99', '"high": 98', "facts.schema"),
+    ],
+)
+def test_a_study_that_differs_needs_a_new_yes(ends, capsys, file, old, new, said):
+    north = ends["north"]
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    text = (north / file).read_text()
+    assert old in text
+    (north / file).write_text(text.replace(old, new))
+    found = started(north)
+    assert "is not as its owner approved it" in found
+    assert said in found
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    assert started(north) == ""
+
+
+def test_another_roster_needs_a_new_yes(folder, ends, capsys):
+    north = ends["north"]
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    (ends["south"] / "party.key").unlink()
+    provision(folder.path, folder.path / "ends")
+    assert "facts.keys.south" in started(north)
+
+
+def test_more_rows_alone_need_no_new_yes(ends, capsys):
+    north = ends["north"]
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    rows = (north / "north.csv").read_text().splitlines()
+    (north / "north.csv").write_text("\n".join([*rows, *rows[1:]]))
+    assert started(north) == ""
+
+
+def test_a_damaged_approval_is_none(ends):
+    (ends["north"] / APPROVAL).write_text("{")
+    assert "holds no approval" in started(ends["north"])
+
+
+def test_an_owner_may_leave_the_yes_to_the_policy(ends):
+    file = ends["north"] / POLICY_FILE
+    file.write_text(file.read_text().replace('approval = "by hand"', 'approval = "auto"'))
+    assert started(ends["north"]) == ""
+    file.write_text(file.read_text().replace("epsilon_per_study = 1.0", "epsilon_per_study = 0.1"))
+    assert "epsilon_per_study = 0.1" in started(ends["north"])
+
+
+def test_the_network_is_forecast_on_request(folder, capsys):
+    plain, network = (printed(capsys, "check", folder.path, *more) for more in ([], ["--network"]))
+    assert "messages to each party" not in plain
+    assert re.search(r"messages to each party +at most 10\b", network)
+    assert "an engine, at 5 s a message" in network
+    assert "one machine room" not in network
+
+
+def test_a_message_at_every_step_is_for_one_machine_room(folder, capsys):
+    folder.filled(E2E)
+    rows = [line.split(",") for line in (folder.path / "north.csv").read_text().split()]
+    folder.write("left.csv", "\n".join(f"{age},{sex}" for age, sex, _ in rows) + "\n")
+    folder.write("right.csv", "\n".join(job for _, _, job in rows) + "\n")
+    shown = printed(capsys, "check", folder.path, "--network")
+    assert "at most 2,004" in shown
+    assert "for parties in one machine room" in shown
+    assert (
+        json.loads(printed(capsys, "check", folder.path, "--json"))["seconds_on_engine"] > 2004 * 5
+    )

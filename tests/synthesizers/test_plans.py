@@ -1,0 +1,68 @@
+"""Every method's plan, held against what really crossed: it is an upper end, and lists all."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from siloweave.app.plan import _INFINITE, forecast_of, messages_of
+from siloweave.core.method import Setup
+from siloweave.core.run import job_for
+from tests.synthesizers.test_visibility import CASES, crossed
+
+ROWS = 60
+
+
+def planned(name):
+    """The forecast of a case, and the messages of its plan."""
+    fitted, _, _ = crossed(name)
+    case, parties = CASES[name], tuple(fitted.ledgers)
+    learn = case.fit.get("learn", 0.0)
+    budget = job_for(case.synth, case.fit.get("budget")).budget
+    setup = Setup(case.synth, case.schema, budget, parties)
+    split = setup.synth.method.split == "columns"
+    found = forecast_of(setup, learn, [ROWS if split else ROWS // len(parties)] * len(parties))
+    return found, list(messages_of(setup, learn, found))
+
+
+def sent(name):
+    """Per stage and tag, how often the party that was asked most was asked; without closing."""
+    most = Counter()
+    for (run, _, tag), times in crossed(name)[1].asked.items():
+        stage = run.removeprefix("run-") if run != "run" else "method"
+        most[stage, tag] = max(most[stage, tag], times)
+    assert most.pop(("method", "run/close")) == 1
+    return most
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_sends_what_its_plan_lists_and_no_more_often(name):
+    found, messages = planned(name)
+    plan, real = {(one.stage, one.tag): one.times for one in messages}, sent(name)
+    assert real.keys() <= plan.keys()
+    assert plan.keys() - real.keys() <= {("method", "privmrf/errors")}  # if there is a choice
+    assert all(real[key] <= plan[key] for key in plan)
+    fitted = crossed(name)[0]
+    count = 1 + sum(plan.values())
+    assert all(one.messages <= count for one in fitted.cost.parties.values())
+    before = sum(one.times for one in messages if one.stage != "method")
+    assert fitted.cost.rounds <= before + found.rounds
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_ledger_holds_no_more_than_the_plan_says(name):
+    found, messages = planned(name)
+    fitted = crossed(name)[0]
+    bare = any(one.ledger == _INFINITE for one in messages)
+    assert bare == math.isinf(max(fitted.epsilons.values()))
+    if not bare:
+        assert max(fitted.epsilons.values()) <= found.epsilon_per_party
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_part_of_a_reply_is_listed_with_what_protects_it(name):
+    """Those that are paid for; what follows from no row is listed besides."""
+    listed = {part.name: part.protected_by for one in planned(name)[1] for part in one.fields}
+    for part, kinds in crossed(name)[1].replies.items():
+        bare = listed[part.partition(".")[2]].startswith("nothing")
+        assert bare == ("nothing" in kinds), part
