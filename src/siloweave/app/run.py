@@ -113,7 +113,9 @@ def execute(
         if study.alignment is not None:
             raise NotImplementedError("[alignment] over a network: align the tables before")
         with _claimed(study):
-            job = study.job(folder=study.folder, noise=noise, progress=fitting)
+            job = study.job(
+                folder=study.folder, noise=noise, progress=fitting, rows=study.output.rows
+            )
             fitted = run_over(study.setup(), job, parties)
             return _write_outputs(
                 study, fitted, {}, dict(fitted.cost.phases), progress, None

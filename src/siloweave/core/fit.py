@@ -233,21 +233,24 @@ class FeatureModel:
 
     def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
         """Rows without conditions."""
-        seed, values = wanted.seed, fold_in(wanted.seed, "values")
+        seed = wanted.seed
         known = self.one_way if wanted.raked and count >= _FEW else None
         drawn = count if known is None else ceil(_SPARE * count) + _MORE
-        X = self.net.sample(drawn, key=fold_in(seed, "rows"))
-        rows = self.features.decode(X, key=values, like=like)
+        batches = [self.net.sample(drawn, key=fold_in(seed, "rows"))]
+        rows = self.decoded(batches, seed, like)
         if known is None:
             return rows
         lack = enough(known.codes(rows), known.shares, count)
         needed = ceil(min(drawn * lack, _MOST * count + _MORE))
         if needed > drawn:
-            more = self.net.sample(needed - drawn, key=fold_in(seed, "more rows"))
-            X = np.concatenate([X, more])
-            rows = self.features.decode(X, key=values, like=like)
+            batches.append(self.net.sample(needed - drawn, key=fold_in(seed, "more rows")))
+            rows = self.decoded(batches, seed, like)
         kept = rows.take(chosen(known.codes(rows), known.shares, count, key=seed))
         return known.moved(self._numbered(kept, like), rows)
+
+    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Table:
+        """Rows from vectors that were drawn in one batch or more."""
+        return self.features.decode(np.concatenate(batches), key=fold_in(seed, "values"), like=like)
 
     def _numbered(self, rows: Table, like: Table | None) -> Table:
         """Rows with ids from 1: those that were chosen have the ids of all that were drawn."""

@@ -183,11 +183,13 @@ class Result:
         model: Draws synthetic rows; with split columns the joint generator, before `gather`.
         num_rows: How many rows there are, as it was released; None where the model knows.
         facts: Public facts that the run found, stored beside the settings.
+        parts: With decoders at the parties: entries of every party's part of the model's vectors.
     """
 
     model: Model | Generator
     num_rows: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,8 @@ class Method:
         check: Checks the settings together; raises InputError.
         check_schema: Raises SchemaError or InputError for columns that it cannot learn.
         gather: With split columns: the model, and what a simulation reads at the parties.
+        decode: The same over a network: rows that the parties make of what the model draws, so
+            many, with the run's seed; it asks them, at the end of the run.
         before: Stages before the method itself.
         affordable: Raises BudgetError where the budget does not pay for a run.
         phase: What the run is called in the list of times.
@@ -284,6 +288,7 @@ class Method:
     check: Callable[[Any], None] = lambda synth: None
     check_schema: Callable[[Any, Schema], None] = lambda synth, schema: None
     gather: Callable[[Any, Setup, Callable[[str, str], bytes | None]], Any] | None = None
+    decode: Callable[[Session, Task, Result, int | None], Model] | None = None
     before: tuple[Stage, ...] = ()
     affordable: Callable[[Setup], None] = lambda setup: None
     phase: str = "training"

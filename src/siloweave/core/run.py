@@ -311,6 +311,7 @@ class Job:
         total: Most that all runs in a party's ledger may cost together; None for a run that needs
             the ledger for itself.
         at_once: Parties that this process simulates at the same time.
+        rows: How many to draw, where that takes the parties; as many as were fitted if None.
     """
 
     budget: Budget
@@ -325,6 +326,7 @@ class Job:
     stores: dict[str, PartyStores] = field(default_factory=dict, repr=False, compare=False)
     total: Budget | None = None
     at_once: int = 1
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, Budget):
@@ -443,8 +445,10 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
     with parties(setup, method, job) as (session, task, recall):
         result = method.coordinate(session, replace(task, rho=job.rho if rho is None else rho))
         model = result.model
-        if method.gather is not None and recall is not None:
+        if recall is not None and method.gather is not None:
             model = method.gather(model, setup, recall)
+        elif method.decode is not None:
+            model = method.decode(session, task, result, job.rows)
         closing = session.close()
     for store in job.folder.glob(f"*/**/{_training(job)}") if job.folder else ():
         rmtree(store, ignore_errors=True)  # replies and model are stored now

@@ -341,6 +341,20 @@ class Site(Generic[Rows]):
             )
         return self._drawn(entry, draw)
 
+    def release_made(self, make: Callable[[], T]) -> Released[T]:
+        """Release what is made of what this run has learned and paid for, and of no row.
+
+        That is post-processing of releases that are bounded, and of one without a bound it is part.
+        LedgerError if this run has paid for nothing yet.
+        """
+        paid = [entry for entry in self.ledger.entries if entry.run == self._at.run]
+        if not paid:
+            raise LedgerError(
+                f"party {self.name!r}: run {self._at.run} has paid for nothing that synthetic "
+                "columns could be made of"
+            )
+        return self._drawn(paid[-1].hash, make)
+
     def release_derived(self, what_follows: Callable[[], T]) -> Released[T]:
         """Release what is computed from noise that this answer has paid for, and from no row.
 

@@ -13,25 +13,31 @@ together. Sampling reads what was released and, in a simulation, the local decod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from siloweave.core.fit import FeatureModel, Generator, Matrix
-from siloweave.core.method import READERS, Place, Setup, View
-from siloweave.errors import BudgetError, WireError
-from siloweave.federation.site import Site
+from siloweave.core.fit import FeatureModel, Generator, Matrix, Wanted
+from siloweave.core.method import READERS, Place, Result, Setup, Task, View
+from siloweave.errors import BudgetError, InputError, WireError
+from siloweave.federation.expected import CheckedReply
+from siloweave.federation.messages import Array, Released, Reply, Request
+from siloweave.federation.session import Session
+from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.progress import Progress, silent
-from siloweave.tables.codes import Encoder
+from siloweave.tables.bins import BINNED, as_datetimes, numbers_of
+from siloweave.tables.codes import Encoder, labels_of, running
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
-from siloweave.tables.read import Table, digest_of
-from siloweave.tables.schema import Schema
+from siloweave.tables.read import Table, digest_of, parquet_of
+from siloweave.tables.schema import Column, Schema
 
 _FEATURES, _CODER = "decoder/features", "decoder/coder"  # what a party remembers
 
@@ -275,3 +281,182 @@ def gathered(
         one_way = OneWay(tuple(cells[name] for name in names if name in cells))
     net = JoinedGenerator(joint, decoders, features)
     return ColumnsModel(net, features, one_way, getattr(setup.synth, "target", None))
+
+
+# Drawing rows over a network, where decoders are elsewhere
+
+
+class DrawnColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A synthetic column: positions among its options, or numbers; and where it has no value."""
+
+    values: Array
+    missing: Array
+
+
+class DrawnColumns(Reply, frozen=True):
+    """A party's synthetic columns, in the order of its schema."""
+
+    columns: Released[tuple[DrawnColumn, ...]]
+
+
+class DecodeColumns(Request[DrawnColumns], frozen=True, tag="columns/decode"):
+    """Make your columns of your part of drawn vectors, drawn in one batch or more."""
+
+    seed: int
+    batches: tuple[Array, ...]
+
+
+_BATCHES = ("rows", "more rows")  # as `FeatureModel` names their keys
+_MOST_DRAWN = 2**24  # rows
+
+
+def decode_columns(
+    read_decoder: ReadDecoder, request: DecodeColumns, site: Site[ColumnsData]
+) -> DrawnColumns:
+    """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
+    stored, coder = site.recall(_FEATURES), site.recall(_CODER)
+    if stored is None or coder is None:
+        raise WireError(f"party {site.name!r}: this run has trained nothing that could decode")
+    decoder = read_decoder(Features.from_json(stored), coder)
+    if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0:
+        raise WireError(f"party {site.name!r}: {len(request.batches)} batches cannot be decoded")
+    X = np.concatenate([np.zeros((0, decoder.features.width), np.float32)] + [
+        decoder.decode(
+            _checked_part(site, batch, decoder.width),
+            key=fold_in(fold_in(request.seed, _BATCHES[i]), "home", site.name),
+        )
+        for i, batch in enumerate(request.batches)
+    ])  # fmt: skip
+    rows = decoder.features.decode(X, key=fold_in(request.seed, "values"))
+    return DrawnColumns(site.release_made(lambda: _packed(rows, decoder.features.schema)))
+
+
+def with_decoding(
+    handlers: Callable[[Any], Handlers], read_decoder: ReadDecoder
+) -> Callable[[Any], Handlers]:
+    """A party's side of a method, and of drawing rows over a network where columns are shared."""
+
+    def both(synth: Any) -> Handlers:
+        own: Handlers = {DecodeColumns: partial(decode_columns, read_decoder)}
+        return {**handlers(synth), **(own if synth.shared else {})}
+
+    return both
+
+
+def _checked_part(site: Site[Any], batch: Array, width: int) -> Matrix:
+    if batch.dtype != "<f4" or len(batch.shape) != 2 or batch.shape[1] != width:
+        raise WireError(
+            f"party {site.name!r}: was sent vectors of shape {batch.shape}, and decodes {width} "
+            "entries of each"
+        )
+    if batch.shape[0] > _MOST_DRAWN:
+        raise WireError(f"party {site.name!r}: decodes at most {_MOST_DRAWN:,} rows at once")
+    return batch.numpy().astype(np.float32)
+
+
+def _packed(rows: Table, schema: Schema) -> tuple[DrawnColumn, ...]:
+    found = []
+    for column in schema.columns:
+        if column.kind in BINNED:
+            values, gone = numbers_of(column, rows)
+            packed = Array.of(values, "<f8" if column.kind == "continuous" else "<i8")
+        else:
+            values = rows.lookup(column.name, column.options)
+            gone = values < 0
+            packed = Array.of(np.where(gone, 0, values), "<i4")
+        found.append(DrawnColumn(packed, Array.of(gone, "<u1")))
+    return tuple(found)
+
+
+def _unpacked(
+    checked: CheckedReply, column: Column, sent: DrawnColumn, count: int
+) -> tuple[Any, npt.NDArray[np.bool_] | None]:
+    dtypes = ("<f8",) if column.kind == "continuous" else ("<i4", "<i8")
+    low, high = -np.inf, np.inf
+    if column.kind not in BINNED:
+        low, high = 0, len(column.options) - 1
+    values = checked.array(column.name, sent.values, dtypes, (count,), least=low, most=high)
+    gone = checked.array("missing", sent.missing, ("<u1",), (count,), least=0, most=1) > 0
+    if column.kind == "datetime":
+        made: Any = as_datetimes(column, values, None)
+    elif column.kind in BINNED:
+        made = values
+    else:
+        made, _ = labels_of(column, values.astype(np.int64))
+    return made, gone if column.missing else None
+
+
+@dataclass(frozen=True)
+class _FarDecoder(FeatureModel):
+    """Rows whose columns the parties make, during a run."""
+
+    ask: Callable[[Sequence[Matrix]], Table] = lambda batches: Table.from_columns({})
+
+    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Table:
+        """Ask the parties for their columns."""
+        return self.ask(batches)
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows that parties made of what was drawn; further ones take the parties again.
+
+    Attributes:
+        rows: All of them.
+        schema: Facts about all columns.
+    """
+
+    rows: Table
+    schema: Schema
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """The rows, as they were drawn."""
+        if not wanted.free or wanted.num_rows not in (None, self.rows.num_rows):
+            raise InputError(
+                f"what decodes rows stays with the parties: this run drew {self.rows.num_rows:,}, "
+                "without conditions, and others take a run with them"
+            )
+        return self.rows
+
+    def save(self, folder: Path) -> None:
+        """Write the rows."""
+        (folder / "rows.parquet").write_bytes(parquet_of(self.rows))
+
+
+def decoded_rows(session: Session, task: Task, result: Result, count: int | None) -> DrawnRows:
+    """Rows of the coordinator's generator, whose columns the parties decode at home.
+
+    Raises WireError, naming the party, where it sent what does not fit.
+    """
+    setup, joint = task.setup, result.model
+    synth: Any = setup.synth
+    if not synth.shared:
+        raise NotImplementedError("columns that stay with their parties, over a network")
+    parts, ends = parts_of(setup), np.cumsum([0, *result.parts])
+
+    def ask(batches: Sequence[Matrix]) -> Table:
+        requests = {
+            name: DecodeColumns(
+                task.seed, tuple(Array.of(one[:, ends[i] : ends[i + 1]], "<f4") for one in batches)
+            )
+            for i, name in enumerate(parts)
+        }
+        number, columns = sum(map(len, batches)), {}
+        for name, reply in zip(requests, session.ask_each(requests), strict=True):
+            checked, schema = CheckedReply(name), parts[name]
+            sent = checked.items("columns", reply.columns.value, count=len(schema.columns))
+            for column, one in zip(schema.columns, sent, strict=True):
+                columns[column.name] = _unpacked(checked, column, one, number)
+        for column in setup.schema.columns:
+            if column.kind == "id":
+                columns[column.name] = (running(number, column.name, None), None)
+        return Table.from_columns({name: columns[name] for name in setup.schema.names})
+
+    one_way: OneWay | None = getattr(joint, "one_way", None)
+    if one_way is not None:
+        cells = {one.column.name: one for one in one_way.cells}
+        one_way = OneWay(tuple(cells[name] for name in setup.schema.names if name in cells))
+    features = Features.declared(setup.schema)
+    model = _FarDecoder(joint, features, one_way, getattr(synth, "target", None), ask)  # type: ignore[arg-type]
+    wanted = Wanted(count, task.seed)
+    return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)

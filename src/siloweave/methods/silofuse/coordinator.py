@@ -70,7 +70,12 @@ def coordinate(session: Session, task: Task) -> Result:
     net = trained(rows, task)
     if synth.shared and not noised:
         session.ask(Share())
-    return Result(JointModel(net), len(rows.V))
+    return Result(JointModel(net), len(rows.V), parts=tuple(map(_width, sent)))
+
+
+def _width(sent: Sent) -> int:
+    """Entries of a party's part of the vectors."""
+    return sum(one.shape[1] for one in (sent.latents, sent.classes) if one is not None)
 
 
 def trained(rows: SideBySide, task: Task) -> Any:
@@ -383,7 +388,7 @@ def coordinate_steps(session: Session, task: Task) -> Result:
     net = _trained(_Exchange(session, widths), classes, rows, task)
     if synth.shared:
         session.ask(Share())
-    return Result(JointModel(net), len(classes))
+    return Result(JointModel(net), len(classes), parts=tuple(map(_width, sent)))
 
 
 def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:

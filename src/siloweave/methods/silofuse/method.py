@@ -90,9 +90,11 @@ from siloweave.protocols.columns import (
     ColumnsModel,
     column_facts,
     columns_data,
+    decoded_rows,
     gathered,
     readers,
     require_replacing,
+    with_decoding,
 )
 from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.tables.features import Features
@@ -110,6 +112,7 @@ _COMMON: Mapping[str, Any] = {
     "prepare": columns_data,
     "facts": column_facts,
     "gather": partial(gathered, CoderDecoder.read),
+    "decode": decoded_rows,
     "load": partial(ColumnsModel.read, joint=JointModel.load, decoder=CoderDecoder.read),
     "check_schema": check_trainable,
     "trains_at": ("coordinator", "party"),
@@ -262,7 +265,7 @@ class SiloFuse(Synthesizer):
         **_COMMON,
         guarantee=_guarantee,
         visibility=_visibility,
-        handlers=handlers,
+        handlers=with_decoding(handlers, CoderDecoder.read),
         coordinate=coordinate,
         forecast=_forecast,
         check=_check,
@@ -364,7 +367,7 @@ class E2EDistr(Synthesizer, LatentSettings):
             "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
         ),
         visibility=_visibility_steps,
-        handlers=step_handlers,
+        handlers=with_decoding(step_handlers, CoderDecoder.read),
         coordinate=coordinate_steps,
         forecast=_forecast_steps,
         check=_check_steps,

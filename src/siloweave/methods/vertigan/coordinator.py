@@ -68,7 +68,8 @@ def coordinate(session: Session, task: Task) -> Result:
         shared = follow(settings, shared, np.sum(slopes, axis=0), key)
         task.progress(f"round {number + 1} of {settings.rounds}", (number + 1) / settings.rounds)
     trunk = Trunk(settings, shared.average, len(session.roster))
-    return Result(TrunkModel(trunk), max(next(iter(known.values()), first.rows), 1))
+    number = max(next(iter(known.values()), first.rows), 1)
+    return Result(TrunkModel(trunk), number, parts=(settings.trunk[-1],) * len(session.roster))
 
 
 def _planned(session: Session, task: Task) -> BeginVertiGAN:

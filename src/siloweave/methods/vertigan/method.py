@@ -68,7 +68,15 @@ from siloweave.methods.vertigan.coordinator import HeadDecoder, TrunkModel, coor
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.party import handlers
 from siloweave.models.settings import VertiGANSettings
-from siloweave.protocols.columns import ColumnsModel, column_facts, columns_data, gathered, readers
+from siloweave.protocols.columns import (
+    ColumnsModel,
+    column_facts,
+    columns_data,
+    decoded_rows,
+    gathered,
+    readers,
+    with_decoding,
+)
 from siloweave.protocols.networks import check_trainable, training_forecast
 from siloweave.protocols.private_steps import MOST_NUMBERS
 
@@ -157,9 +165,10 @@ class VertiGAN(Synthesizer, VertiGANSettings, CountsSettings):
         visibility=_visibility,
         prepare=columns_data,
         facts=column_facts,
-        handlers=handlers,
+        handlers=with_decoding(handlers, HeadDecoder.read),
         coordinate=coordinate,
         gather=partial(gathered, HeadDecoder.read),
+        decode=decoded_rows,
         load=partial(ColumnsModel.read, joint=TrunkModel.load, decoder=HeadDecoder.read),
         forecast=_forecast,
         check=_check,
