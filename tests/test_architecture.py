@@ -93,9 +93,9 @@ def test_a_file_that_one_other_imports_has_a_reason_of_its_own():
 
 
 def test_the_house_keeps_its_size():
-    """What decision 0033 set; a larger house needs a new decision."""
-    assert len(PACKAGE) <= 197
-    assert sum(source.text.count("\n") for source in PACKAGE) <= 54_500
+    """What decision 0033 set, as it was amended; a larger house needs a new decision."""
+    assert len(PACKAGE) <= 210
+    assert sum(source.text.count("\n") for source in PACKAGE) <= 58_000
 
 
 @pytest.mark.parametrize("path", sorted(LAWFUL))

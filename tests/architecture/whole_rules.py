@@ -25,7 +25,6 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/attacks/singling_out.py": "one attack, one paper",
     "src/siloweave/audit/transcripts.py": "functions of the package's face",
     "src/siloweave/core/conditional.py": "conditions, which models of both kinds meet",
-    "src/siloweave/core/party.py": "a party that is alone; run.py has all of them",
     "src/siloweave/models/copula.py": "one model, loaded when it is fitted",
     "src/siloweave/models/ctab.py": "one model, loaded when it is fitted",
     "src/siloweave/models/field_graph.py": "mathematics that know no party",

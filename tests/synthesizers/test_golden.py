@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from siloweave.methods.process import in_spool
 from tests.synthesizers.golden import CASES, FILE, arithmetic, golden
 
 KEPT = json.loads(FILE.read_text())
@@ -47,12 +46,3 @@ def test_a_seeded_run_is_what_it_was(name):
 def test_parties_in_processes_of_their_own_give_the_same(name, tmp_path):
     """A coordinator needs nothing but its session: no state is shared with a party."""
     assert golden(name, tmp_path) == KEPT[name]
-
-
-@cases("aim that", "secure", "silofuse with noise")
-def test_parties_over_a_spool_folder_give_the_same(name, tmp_path):
-    """Sealed frames, as files."""
-    assert golden(name, tmp_path, in_spool) == KEPT[name]
-    assert not list(
-        (tmp_path / "spool").glob("*/" + "[0-9a-f]" * 40)
-    )  # all was answered, and moved

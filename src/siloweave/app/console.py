@@ -85,7 +85,8 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
         places.add_row(what, escape(path))
     console.print(places)
     console.print(f"Every release: [bold]siloweave ledger {_quoted(folder)}[/]")
-    console.print(f"More rows, at no cost: {_more_rows(summary, folder)}")
+    if "model" in summary.files:
+        console.print(f"More rows, at no cost: {_more_rows(summary, folder)}")
 
 
 def _more_rows(summary: RunSummary, folder: Path) -> str:

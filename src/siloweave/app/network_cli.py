@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -142,7 +143,10 @@ def poc(
     seeded_noise: Seeded = False,
     json: AsJson = False,
 ) -> None:
-    """Run a study on this machine as it would run between machines: one process for each end."""
+    """Run a study on this machine as it would run between machines: one process for each end.
+
+    Whoever starts it owns all rows, so the parties' policies are written to allow this study.
+    """
     from siloweave.app.network import COORDINATOR, provision
     from siloweave.app.study import Study
 
@@ -151,18 +155,34 @@ def poc(
     spool = out / "spool"
     common = ["--spool", str(spool), *(["--seeded-noise"] if seeded_noise else [])]
     with ExitStack() as stack:
-        for one in plan.parties:
-            rows = ["--data", str(plan.path(one).absolute())]
-            stack.enter_context(_process("party", "start", str(folders[one.name]), *rows, *common))
-        coordinator(folders[COORDINATOR], spool, wait, seeded_noise, json)
+        parties = [
+            stack.enter_context(
+                _process(
+                    "party",
+                    "start",
+                    str(folders[one.name]),
+                    "--data",
+                    str(plan.path(one).absolute()),
+                    *common,
+                )
+            )
+            for one in plan.parties
+        ]
+        asked = [str(folders[COORDINATOR]), *common, "--wait", str(wait)]
+        own = stack.enter_context(_process("coordinator", *asked, *(["--json"] if json else [])))
+        while own.poll() is None:
+            if any(one.poll() for one in parties):
+                raise typer.Exit(2)  # its own message was printed
+            time.sleep(0.1)
+        raise typer.Exit(own.returncode)
 
 
 @contextmanager
-def _process(*words: str) -> Iterator[None]:
+def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A command of ours in a process of its own, which ends with the block."""
     running = subprocess.Popen([sys.executable, "-m", "siloweave", *words])  # noqa: S603
     try:
-        yield
+        yield running
     finally:
         running.terminate()
         try:

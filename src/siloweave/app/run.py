@@ -55,6 +55,7 @@ from siloweave.core.run import TRANSCRIPT, Parties, Synthesizer, run_over
 from siloweave.errors import DataError, InputError, RosterError, naming_party
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
+from siloweave.protocols.columns import DrawnRows
 from siloweave.report import Record, render
 from siloweave.report.page import Audience
 from siloweave.report.record import AlignmentCost, Phase
@@ -292,7 +293,8 @@ def _write_outputs(
         progress("sampling", _FITTED)
         start = time.perf_counter()
         synthetic, files = _drawn(study, fitted, stage)
-        fitted.save(stage / "model")
+        if not isinstance(fitted.model, DrawnRows):
+            fitted.save(stage / "model")
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
         record = _record(study, fitted, tables, synthetic, alignment)
@@ -389,12 +391,18 @@ def _summary(
         seconds=seconds,
         parties=party_summaries(study.folder, study.names, fitted.cost.parties, budget.delta),
         files=files
-        | {what: one for what, one in _FILES.items() if fitted.simulated or what != _OWNERS}
+        | {what: one for what, one in _FILES.items() if what not in _absent(fitted)}
         | (_ALIGNED_FILES if alignment else {}),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         split=info.split,
         alignment=alignment,
     )
+
+
+def _absent(fitted: Fit) -> set[str]:
+    """Which files a run does not have whose rows, or decoders, are elsewhere."""
+    absent = set() if fitted.simulated else {_OWNERS}
+    return absent | ({"model"} if isinstance(fitted.model, DrawnRows) else set())
 
 
 def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:

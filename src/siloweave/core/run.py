@@ -385,8 +385,9 @@ def run_method(
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
     method.affordable(setup)  # before anything is read
     tables = {name: _read(name, part) for name, part in parts.items()}
-    columns = {name: table.names for name, table in tables.items()}
+    columns = {}
     if method.split == "columns":
+        columns = {name: table.names for name, table in tables.items()}
         hidden = job.limited and job.budget.relation is Relation.ADD_REMOVE
         setup = replace(setup, columns=columns_of(tables, facts, empty=hidden))
     elif not job.limited:
@@ -397,7 +398,7 @@ def run_method(
     return replace(
         fitted,
         like=None if coded else _like(tables, setup),
-        columns=columns if method.split == "columns" else {},
+        columns=columns,
     )
 
 

@@ -1,0 +1,96 @@
+"""A run whose coordinator has no table, with parties that answer sealed frames."""
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from threading import Thread
+
+from siloweave.core.method import Setup
+from siloweave.core.party import Host, agreed, parties_over
+from siloweave.core.run import columns_of, job_for, parties_of, run_over
+from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
+from siloweave.federation.spool import Spool, serve, stop
+from siloweave.privacy.ledger import Identity
+from siloweave.tables import read
+
+
+class Direct:
+    """Carries sealed frames by a call; `crossed` has all of them."""
+
+    def __init__(self, seals, hosts):
+        self.seals, self.hosts, self.crossed = seals, hosts, []
+
+    def send(self, name, frame, facts=b""):
+        question = self.seals.ask(name, frame, facts)
+        nonce = self.seals.checked(question, self.seals.name, name).nonce
+        answer = self.answered(name, question)
+        self.crossed += [question, answer]
+        return self.seals.open(answer, name, nonce).envelope()
+
+    def answered(self, name, question):
+        host, seals = self.hosts[name]
+        with seals.answered(question, host.reply) as answer:
+            return answer
+
+
+@contextmanager
+def over_files(seals, hosts, folder):
+    """A spool folder, and a thread for each party that looks into it."""
+    threads = [
+        Thread(target=serve, args=(folder, own, host.reply), kwargs={"pause": 0.004}, daemon=True)
+        for host, own in hosts.values()
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield Spool(folder, seals, seconds=60.0, pause=0.004)
+    finally:
+        for name in hosts:
+            stop(folder, name)
+        for thread in threads:
+            thread.join(20)
+
+
+def jobs_of(case, **more):
+    facts = {key: value for key, value in case.fit.items() if key != "budget"}
+    return job_for(case.synth, case.fit.get("budget"), noise="seeded", run="run", **facts, **more)
+
+
+def setup_of(case):
+    """A study's public facts, and every party's table."""
+    synth = case.synth
+    tables = {n: read(one) for n, one in parties_of(synth.method, case.data(0), None).items()}
+    budget = synth.method.allowed(synth, case.fit.get("budget"))
+    setup = Setup(synth, case.schema, budget, tuple(tables))
+    if synth.method.split == "columns":
+        setup = replace(setup, columns=columns_of(tables, case.schema, empty=True))
+    return setup, tables
+
+
+@contextmanager
+def ends(case, folder, study=b"{}"):
+    """The coordinator's seals, and every party with its own."""
+    setup, tables = setup_of(case)
+    office = Identity.seeded(b"office")
+    own = {name: Identity.seeded(f"0/{name}".encode()) for name in tables}
+    roster = signed_roster("flu", office, {n: keys_for("flu", one) for n, one in own.items()})
+    with ExitStack() as stack:
+        hosts = {}
+        for name, table in tables.items():
+            home = folder / name
+            home.mkdir(parents=True, exist_ok=True)
+            host = Host(name, setup, study, table, jobs_of(case), home, roster.parties, own[name])
+            stack.callback(host.close)
+            hosts[name] = host, Seals(name, own[name], roster, Nonces(home / "nonces"))
+        yield setup, Seals(roster.coordinator, office, roster), hosts
+
+
+def fit_over_frames(case, folder, *, spool=False, rows=None):
+    """A fit over sealed frames, and all that crossed, if by a call."""
+    study = agreed({"a": "study"})
+    with ends(case, folder, study) as (setup, seals, hosts), ExitStack() as stack:
+        carrier = Direct(seals, hosts)
+        if spool:
+            carrier = stack.enter_context(over_files(seals, hosts, folder / "spool"))
+        parties = parties_over(carrier, study, seals.roster.parties)
+        job = jobs_of(case, folder=folder / "office", rows=rows)
+        return run_over(setup, job, parties), getattr(carrier, "crossed", [])
